@@ -1,0 +1,66 @@
+# Every target sets itself up: a fresh clone needs only make, Python 3.11 or newer and a C compiler.
+# `make PYTHON=/path/to/python3.12 test` picks another interpreter.
+
+PYTHON ?= python3
+VENV   ?= .venv
+JOBS   ?= 2
+FUZZ_SECONDS ?= 60
+PYTEST_ARGS  ?=
+
+BIN         := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+READY       := $(VENV)/.ready
+FUZZ_READY  := $(VENV)/.ready-fuzz
+INPUTS      := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run test bench lint format types fuzz clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(READY) ## create the virtual environment and install the pinned dependencies
+
+run: $(READY) ## run the demo on a simulated network
+	$(BIN)/levelcast demo --simulated
+
+test: $(READY) ## run the tests (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
+	$(BIN)/python -m pytest -q -n $(JOBS) $(PYTEST_ARGS)
+
+bench: $(READY) ## run the benchmarks and print each figure beside its limit
+	$(BIN)/python -m benchmarks
+
+lint: $(READY) ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY) ## rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(READY) ## check types
+	$(BIN)/python -m mypy
+
+fuzz: $(FUZZ_READY) ## fuzz the decoders for FUZZ_SECONDS seconds in all
+	FUZZ_SECONDS=$(FUZZ_SECONDS) timeout $$(( $(FUZZ_SECONDS) + 60 )) $(BIN)/python tests/fuzz/run_atheris.py
+
+clean: ## remove the virtual environment and everything generated
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The build backend is installed first, from the same pins, so that nothing unpinned is fetched to build.
+$(READY): $(INPUTS)
+	@command -v "$(PYTHON)" >/dev/null || \
+		{ echo "Levelcast needs Python 3.11 or newer, and there is no '$(PYTHON)' here: name one with make PYTHON=..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Levelcast needs Python 3.11 or newer, and '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1): name a newer one with make PYTHON=..." >&2; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+	$(PIP_INSTALL) hatchling editables
+	$(PIP_INSTALL) --no-build-isolation --editable '.[test]'
+	@touch $@
+
+$(FUZZ_READY): $(READY)
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[fuzz]' || \
+		{ echo "The fuzzer atheris could not be installed for $$($(BIN)/python -V): see docs/dependencies.md." >&2; exit 1; }
+	@touch $@

@@ -1,0 +1,88 @@
+"""The `levelcast` command: each command is a function of a module beside this, registered by one line."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from levelcast import __version__
+from levelcast.cli import network
+from levelcast.network import NetworkError
+
+_EXAMPLES = """
+**Examples**
+
+levelcast init — write a commented network.toml to start from
+
+levelcast timing network.toml — explain every number that follows from it
+"""
+
+app = typer.Typer(
+    name="levelcast",
+    help="One market tape, in one order, released at one instant, everywhere.",
+    epilog=_EXAMPLES,
+    rich_markup_mode="markdown",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command()(network.init)
+app.command()(network.timing)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"levelcast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    del version
+
+
+def run() -> None:
+    """The entry point. What a person can mend is one clear sentence on stderr and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without Greek shows "?" for τ, not a traceback
+    try:
+        app(prog_name="levelcast")
+    except NetworkError as error:
+        _fail(str(error), 2)
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `head` does: nobody is left to tell. Python flushes stdout once
+        # more when it ends, so it gets somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"levelcast: {where}{_lower(error.strerror or str(error))}", 2)
+    except KeyboardInterrupt:
+        _fail("levelcast: stopped", 130)
+    except SystemExit as end:
+        if end.code == 130:  # typer's own answer to ^C, without a word
+            _fail("levelcast: stopped", 130)
+        raise
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _fail(sentence: str, code: int) -> None:
+    print(sentence, file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    run()

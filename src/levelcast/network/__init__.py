@@ -1,0 +1,42 @@
+"""The network file: one TOML text that describes a whole deployment, checked and turned into values.
+
+`parse` reads it (`fields` one table, `locate` the line that an error names), `model` is the result, `example`
+is the file to start from. Imports the timing of `ring` and its derivation. Imported by `net`, `sim`,
+`pipeline` and `cli`. Opens no socket.
+"""
+
+from levelcast.network.example import five_cities
+from levelcast.network.fields import Problem
+from levelcast.network.model import (
+    Edge,
+    Floor,
+    Group,
+    Link,
+    Links,
+    Network,
+    Receiver,
+    ReformationServer,
+    Rules,
+    Site,
+    Stripe,
+)
+from levelcast.network.parse import NetworkError, load_network, parse_network
+
+__all__ = [
+    "Edge",
+    "Floor",
+    "Group",
+    "Link",
+    "Links",
+    "Network",
+    "NetworkError",
+    "Problem",
+    "Receiver",
+    "ReformationServer",
+    "Rules",
+    "Site",
+    "Stripe",
+    "five_cities",
+    "load_network",
+    "parse_network",
+]

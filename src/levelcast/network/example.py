@@ -1,0 +1,201 @@
+"""The network file to start from: five cities around the world, every line of it explained."""
+
+from __future__ import annotations
+
+
+def five_cities() -> str:
+    """The text of a commented `network.toml`: five receivers, two reformation servers, five floors.
+
+    The delays are half of the average round trips of WonderNetwork's pings of 10 November 2018, averaged over
+    both directions; the jitter covers the longest that was seen. Those pings say nothing of loss: the 1 % is
+    an assumption for the public Internet, to be replaced by what you measure.
+    """
+    return _FIVE_CITIES
+
+
+_FIVE_CITIES = """\
+# A Levelcast network: one market tape, in one order, released at one instant in five cities.
+#
+#   levelcast timing network.toml      explains every number that follows from this file
+#
+# Durations are texts with a unit: "300us", "35.6ms", "2s". Names may have letters, digits, "-", "_" and ".".
+
+[network]
+name = "five cities"
+
+# ---------------------------------------------------------------------------------------------------------
+# Where nodes can stand. City and region are for people and for reports.
+
+[[site]]
+name = "new-york"
+city = "New York"
+region = "America"
+
+[[site]]
+name = "london"
+city = "London"
+region = "Europe"
+
+[[site]]
+name = "frankfurt"
+city = "Frankfurt"
+region = "Europe"
+
+[[site]]
+name = "tokyo"
+city = "Tokyo"
+region = "Asia"
+
+[[site]]
+name = "sydney"
+city = "Sydney"
+region = "Oceania"
+
+# ---------------------------------------------------------------------------------------------------------
+# What packets between the sites meet. delay is one way; jitter is how much longer a packet may take before it
+# counts as late; loss is a ratio. A pair takes what it does not say from the lines above it; a `delay` there
+# would serve for pairs that are not listed. Within one site a hop takes 100us and loses nothing, unless
+# a pair such as ["tokyo", "tokyo"] says more.
+
+[links]
+jitter = "6ms"
+loss = 0.01
+pairs = [
+    { between = ["new-york", "london"], delay = "35.6ms" },
+    { between = ["new-york", "frankfurt"], delay = "48.5ms" },
+    { between = ["new-york", "tokyo"], delay = "107.6ms" },
+    { between = ["new-york", "sydney"], delay = "116.4ms", jitter = "10ms" },
+    { between = ["london", "frankfurt"], delay = "7.4ms" },
+    { between = ["london", "tokyo"], delay = "108.5ms" },
+    { between = ["london", "sydney"], delay = "131.3ms" },
+    { between = ["frankfurt", "tokyo"], delay = "131.5ms" },
+    { between = ["frankfurt", "sydney"], delay = "151.6ms" },
+    { between = ["tokyo", "sydney"], delay = "57.7ms" },
+]
+
+# ---------------------------------------------------------------------------------------------------------
+# The ring's timing. Everything that is not given here is derived from [links]; to give it, write for example:
+#   late      how long after its slot a token counts as missing          = "160ms"
+#   request   how long to wait for an answer before asking again         = "330ms"
+#   attempts  how often to ask before reporting a fault                  = 6
+#   hold      from a packet's timestamp to its release, everywhere       = "7s"
+# A number that you give is checked against the others: a hold that is too short is refused.
+# Loss costs most: at 0.1 % four attempts do, and the hold time is nearly a third shorter.
+
+[timing]
+mode = "pipelined"    # tokens leave on time; "lockstep" is the paper's: one token per recovery time
+slot = "50ms"         # a packet waits at most this long for the token that gives it its place
+witness = "majority"  # how many receivers must hold a packet before it is released: "majority", "all", 3
+clock_error = "1ms"   # how far any clock may be from UTC
+transmit = "1ms"      # to put a request and its answer on the wire
+process = "5ms"       # to handle a request and its answer, the journal's fsync included
+
+# Several rings over the same receivers, each with its own order. A stripe may differ from [timing] in any
+# key.
+# [stripes.main]
+# [stripes.slow]
+# slot = "200ms"
+# witness = "all"
+
+# ---------------------------------------------------------------------------------------------------------
+# The primary receivers, in ring order. Ids are 1 to 65535, one namespace for all nodes, and stay with a node
+# for life: journals and datagrams name nodes by them.
+
+[[receiver]]
+name = "new-york-1"
+id = 101
+site = "new-york"
+
+[[receiver]]
+name = "london-1"
+id = 102
+site = "london"
+
+[[receiver]]
+name = "frankfurt-1"
+id = 103
+site = "frankfurt"
+
+[[receiver]]
+name = "tokyo-1"
+id = 104
+site = "tokyo"
+
+[[receiver]]
+name = "sydney-1"
+id = 105
+site = "sydney"
+
+# ---------------------------------------------------------------------------------------------------------
+# They form a new ring when a receiver fails or returns. The first is asked first; the next one waits longer.
+
+[[reformation]]
+name = "reform-london"
+id = 201
+site = "london"
+
+[[reformation]]
+name = "reform-new-york"
+id = 202
+site = "new-york"
+
+# ---------------------------------------------------------------------------------------------------------
+# The trading floors, by market identifier code (ISO 10383). publisher is the publisher_id of their records
+# and, unless an id is given, their id on the ring.
+
+[[floor]]
+name = "XNYS"
+publisher = 1
+site = "new-york"
+symbols = ["IBM", "GE", "KO", "XOM", "DIS"]
+
+[[floor]]
+name = "XLON"
+publisher = 2
+site = "london"
+symbols = ["VOD", "HSBA", "RIO", "AZN"]
+
+[[floor]]
+name = "XETR"
+publisher = 3
+site = "frankfurt"
+symbols = ["SAP", "SIE", "BMW", "ALV"]
+
+[[floor]]
+name = "XTKS"
+publisher = 4
+site = "tokyo"
+symbols = ["7203", "6758", "9984"]
+
+[[floor]]
+name = "XASX"
+publisher = 5
+site = "sydney"
+symbols = ["BHP", "CBA", "CSL"]
+
+# ---------------------------------------------------------------------------------------------------------
+# Multicast groups: the core's own (each stripe after the first takes the next port), and the edge's, by which
+# customers receive what was released.
+
+[core]
+address = "239.192.74.1"
+port = 30001
+
+[edge]
+watermark = "100ms"  # how often each group says up to when it is complete
+
+[[edge.group]]
+name = "americas"
+address = "239.192.75.1"
+port = 31001
+
+[[edge.group]]
+name = "europe"
+address = "239.192.75.2"
+port = 31002
+
+[[edge.group]]
+name = "asia-pacific"
+address = "239.192.75.3"
+port = 31003
+"""

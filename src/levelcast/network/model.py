@@ -1,0 +1,328 @@
+"""A whole deployment as one value: who stands where, how far apart, and the timing that follows.
+
+Built by `levelcast.network.parse`, which checks everything; the methods here may rely on that. Nothing here
+opens a socket or reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations, combinations_with_replacement
+from typing import Literal
+
+from levelcast.ring.derive import Derived, Explained, Given, Path, Shape, derive, show_ns
+from levelcast.ring.timing import BoundTerm, Mode, Timing, attempts_for, liveness_terms
+
+Witness = Literal["majority", "all"] | int
+
+LOCAL_DELAY_NS = 100_000
+"""Between two nodes of one site, where the file gives no pair for it: two hosts and a switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place where nodes stand."""
+
+    name: str
+    city: str
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A configured primary. Its place in `Network.receivers` is its place in the ring."""
+
+    name: str
+    id: int
+    site: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReformationServer:
+    """Forms rings (rule 12). Servers back off by rank: 0 goes first."""
+
+    name: str
+    id: int
+    site: str
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A trading floor: a source of the ring. `name` is its market identifier code (ISO 10383)."""
+
+    name: str
+    id: int
+    """The source id on the ring."""
+    publisher: int
+    """The `publisher_id` of its records."""
+    site: str
+    stripe: str
+    symbols: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What packets between two sites meet, the same in both directions."""
+
+    delay_ns: int
+    """The one-way delay that a packet takes at least."""
+    jitter_ns: int = 0
+    """How much longer than that it may take before it counts as late."""
+    loss_ratio: float = 0.0
+
+    @property
+    def quantile_ns(self) -> int:
+        """The one-way delay that all but late packets keep."""
+        return self.delay_ns + self.jitter_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links between sites. A pair that is not listed has the default, if there is one."""
+
+    pairs: dict[tuple[str, str], Link]
+    """By the two sites' names in alphabetical order."""
+    default: Link | None = None
+
+    def between(self, a: str, b: str) -> Link | None:
+        """The link between two sites; within one site 100 µs without loss unless the file says more."""
+        link = self.pairs.get((min(a, b), max(a, b)))
+        if link is None and a == b:
+            return Link(LOCAL_DELAY_NS)
+        return link or self.default
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a stripe's timing is made from: numbers that were given, and what the rest is derived with."""
+
+    mode: Mode = "pipelined"
+    slot_ns: int | None = None
+    witness: Witness = "majority"
+    late_ns: int | None = None
+    request_ns: int | None = None
+    attempts: int | None = None
+    hold_ns: int | None = None
+    clock_error_ns: int = 1_000_000
+    transmit_ns: int = 0
+    process_ns: int = 5_000_000
+
+    def witnesses(self, receivers: int) -> int:
+        """w of rule 8, among this many configured primaries."""
+        if self.witness == "majority":
+            return receivers // 2 + 1
+        if self.witness == "all":
+            return receivers
+        return self.witness
+
+
+@dataclass(frozen=True, slots=True)
+class Stripe:
+    """One ring over the same receivers, with its own order and timing (MS §4)."""
+
+    name: str
+    index: int
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A multicast group."""
+
+    name: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """How released records go out to customers: groups, and how often each carries a watermark (rule 15)."""
+
+    groups: tuple[Group, ...] = ()
+    watermark_ns: int = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Everything that `network.toml` says.
+
+    >>> from levelcast.network import five_cities, parse_network
+    >>> network = parse_network(five_cities())
+    >>> network.delay_ns("new-york", "london"), network.witnesses()
+    (35600000, 3)
+    """
+
+    name: str
+    sites: tuple[Site, ...]
+    receivers: tuple[Receiver, ...]
+    reformation: tuple[ReformationServer, ...]
+    floors: tuple[Floor, ...]
+    stripes: tuple[Stripe, ...]
+    links: Links | None
+    core: Group
+    edge: Edge
+
+    def stripe(self, stripe: int | str = 0) -> Stripe:
+        """A stripe by its name or index. Raises KeyError if there is none."""
+        for candidate in self.stripes:
+            if stripe in (candidate.name, candidate.index):
+                return candidate
+        raise KeyError(stripe)
+
+    def core_group(self, stripe: int | str = 0) -> Group:
+        """The multicast group of a stripe's ring: the core's address, one port per stripe."""
+        found = self.stripe(stripe)
+        return Group(found.name, self.core.address, self.core.port + found.index)
+
+    def link(self, site_a: str, site_b: str) -> Link:
+        """What packets between two sites meet; nothing at all where the file does not speak of links."""
+        if self.links is None:
+            return Link(0)
+        link = self.links.between(site_a, site_b)
+        if link is None:
+            raise KeyError((site_a, site_b))
+        return link
+
+    def delay_ns(self, site_a: str, site_b: str) -> int:
+        """The one-way delay between two sites, without jitter."""
+        return self.link(site_a, site_b).delay_ns
+
+    def jitter_ns(self, site_a: str, site_b: str) -> int:
+        """How much longer than `delay_ns` a packet may take before it counts as late."""
+        return self.link(site_a, site_b).jitter_ns
+
+    def loss(self, site_a: str, site_b: str) -> float:
+        """The ratio of packets between two sites that are lost."""
+        return self.link(site_a, site_b).loss_ratio
+
+    def witnesses(self, stripe: int | str = 0) -> int:
+        """w: how many members must say that they have a slot before it is released (rule 8)."""
+        return self.stripe(stripe).rules.witnesses(len(self.receivers))
+
+    def shape(self, stripe: int | str = 0) -> Shape:
+        """What the stripe's ring is meant to be."""
+        rules = self.stripe(stripe).rules
+        return Shape(
+            mode=rules.mode,
+            slot_ns=rules.slot_ns,
+            witnesses=self.witnesses(stripe),
+            members=len(self.receivers),
+            servers=len(self.reformation),
+        )
+
+    def path(self, stripe: int | str = 0) -> Path:
+        """The worst that a message of the core meets.
+
+        The core is receivers and reformation servers: a floor far outside it lengthens the floor's own
+        resending and no more, so that a ring in one city may serve a floor on the other side of the world.
+        """
+        rules = self.stripe(stripe).rules
+        core = {receiver.site for receiver in self.receivers} | {server.site for server in self.reformation}
+        delay_ns, delay_between = 0, "members (the file has no links)"
+        loss_ratio, loss_between = 0.0, delay_between
+        reach_ns = 0
+        if self.links is not None:
+            links = list(_known_links(self.links, combinations_with_replacement(sorted(core), 2)))
+            reach = [(f.site, r.site) for f in self.floors for r in self.receivers]
+            reach_ns = max((link.quantile_ns for _, link in _known_links(self.links, reach)), default=0)
+            slow = max(links, key=lambda named: named[1].quantile_ns, default=None)
+            lossy = max(links, key=lambda named: named[1].loss_ratio, default=None)
+            if slow is not None and lossy is not None:
+                delay_ns, delay_between = slow[1].quantile_ns, slow[0]
+                loss_ratio, loss_between = lossy[1].loss_ratio, lossy[0]
+                apart = _known_links(self.links, combinations(sorted(core), 2))
+                if len(core) > 2 and all(link.loss_ratio == loss_ratio for _, link in apart):
+                    loss_between = "any two sites"
+        return Path(
+            delay_ns=delay_ns,
+            loss_ratio=loss_ratio,
+            clock_error_ns=rules.clock_error_ns,
+            transmit_ns=rules.transmit_ns,
+            process_ns=rules.process_ns,
+            reach_ns=reach_ns,
+            delay_between=delay_between,
+            loss_between=loss_between,
+        )
+
+    def derived(self, stripe: int | str = 0) -> Derived:
+        """The stripe's timing with the rule behind each number."""
+        rules = self.stripe(stripe).rules
+        given = Given(rules.late_ns, rules.request_ns, rules.attempts, rules.hold_ns)
+        return derive(self.path(stripe), self.shape(stripe), given)
+
+    def timing(self, stripe: int | str = 0) -> Timing:
+        """The stripe's timing."""
+        return self.derived(stripe).timing
+
+    def explain(self, stripe: int | str = 0) -> list[Explained]:
+        """Every number of the stripe's timing, with its rule and its reason."""
+        return list(self.derived(stripe).explained)
+
+    def liveness(self, stripe: int | str = 0) -> list[BoundTerm]:
+        """The terms whose sum bounds the time to release everything once faults stop."""
+        return liveness_terms(self.timing(stripe), len(self.receivers), len(self.reformation))
+
+    def warnings(self, stripe: int | str = 0) -> list[str]:
+        """What is allowed and yet worth a second look, one sentence each."""
+        return [*_membership_warnings(self), *_timing_warnings(self, stripe)]
+
+
+def _known_links(links: Links, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Link]]:
+    for a, b in pairs:
+        link = links.between(a, b)
+        if link is not None:
+            yield (f"nodes of {a}" if a == b else f"{a} and {b}"), link
+
+
+def _membership_warnings(network: Network) -> Iterator[str]:
+    receivers = len(network.receivers)
+    majority = receivers // 2 + 1
+    if receivers < 3:
+        yield (
+            f"With {receivers} receiver{'s' if receivers > 1 else ''} a majority is {majority}: "
+            "the ring stops as soon as one of them fails. Three survive one failure."
+        )
+    by_site: dict[str, int] = {}
+    for receiver in network.receivers:
+        by_site[receiver.site] = by_site.get(receiver.site, 0) + 1
+    for site, count in by_site.items():
+        if count > receivers - majority and len(by_site) > 1:
+            yield f'The ring stops when site "{site}" does: {count} of {receivers} receivers stand there.'
+    if len(network.reformation) == 1:
+        name = network.reformation[0].name
+        yield f'There is one reformation server: while "{name}" is down, the ring cannot be reformed.'
+    if not network.floors:
+        yield "There is no [[floor]]: nothing will be sent."
+
+
+def _timing_warnings(network: Network, stripe: int | str) -> Iterator[str]:
+    rules = network.stripe(stripe).rules
+    path = network.path(stripe)
+    derived = network.derived(stripe)
+    timing = derived.timing
+    witnesses, receivers = network.witnesses(stripe), len(network.receivers)
+    if witnesses < receivers // 2 + 1:
+        yield (
+            f"Witness is {witnesses}, less than a majority of {receivers}: a released packet can still be "
+            "lost when the ring is reformed, and two receivers can then release different packets."
+        )
+    needed_late_ns = path.delay_ns + 2 * path.clock_error_ns
+    if network.links is not None and timing.late_ns < needed_late_ns:
+        yield (
+            f"Late (δ_N) is given as {show_ns(timing.late_ns)}, less than the {show_ns(needed_late_ns)} "
+            f"that {path.delay_between} need: tokens that are only slow will be requested again."
+        )
+    if network.links is not None and rules.attempts is not None:
+        needed = attempts_for(min(path.loss_ratio, 0.5), receivers)
+        if rules.attempts < needed:
+            yield (
+                f"Attempts (k_r) is given as {rules.attempts}; a loss of {path.loss_ratio:g} needs {needed}, "
+                "so bad luck alone will reform the ring more than once in 10⁹ packets."
+            )
+    if timing.mode == "pipelined" and timing.slot_ns > timing.hold_ns:
+        yield (
+            f"A slot is {show_ns(timing.slot_ns)}, longer than the hold time: "
+            "packets wait longer for their token than for everything else."
+        )

@@ -1,0 +1,43 @@
+"""What a site acknowledges in its token (rule 2).
+
+For each source: all packets that the site holds, contiguous from the first one that it does not know to be
+acknowledged by a token of a slot *below* its own. Tokens of later slots, which a fast clock may have sent already,
+do not count: what they acknowledge comes later in the order, and skipping it here would reorder the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from levelcast.ring.holdings import Holdings
+from levelcast.ring.order import Place
+from levelcast.wire.messages import Run, Token
+
+
+def counts_as_known(token: Token, slot: int) -> bool:
+    """Only tokens of a slot below `slot` tell what is already acknowledged (rule 2)."""
+    return token.slot < slot
+
+
+def runs_for(slot: int, have: int, places: Mapping[int, Place], held: Holdings) -> tuple[Run, ...]:
+    """The runs of the token of `slot`, by a site that has ordered everything up to `have`."""
+    known: dict[tuple[int, int], list[Run]] = {}
+    for token in held.tokens.values():
+        if token.slot > have and counts_as_known(token, slot):
+            for run in token.runs:
+                known.setdefault((run.source, run.incarnation), []).append(run)
+    runs: list[Run] = []
+    for (source, incarnation), by_number in held.packets.items():
+        place = places.get(source)
+        if place is not None and incarnation < place.incarnation:
+            continue
+        cursor = place.next if place is not None and place.incarnation == incarnation else 1
+        for run in sorted(known.get((source, incarnation), ())):
+            if run.first <= cursor <= run.last:
+                cursor = run.last + 1
+        last = cursor - 1
+        while last + 1 in by_number:
+            last += 1
+        if last >= cursor:
+            runs.append(Run(source, incarnation, cursor, last))
+    return tuple(sorted(runs))

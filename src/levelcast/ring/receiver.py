@@ -1,0 +1,746 @@
+"""A primary receiver: a member of the timed-token ring (MS §2, §4.3, §5; DESIGN rules 1-10, 12-14).
+
+States, by what is journaled (`promised`, `entered`):
+
+| state    | condition                      | sends tokens | counts and releases | asks the servers |
+|----------|--------------------------------|--------------|---------------------|------------------|
+| new      | entered = 0, promised = 0      | no           | no                  | OUTSIDE, to be let in |
+| promised | promised > entered             | no           | no                  | STUCK, when no RING comes |
+| active   | promised = entered, clock good | on schedule  | yes                 | TOKEN_/PACKET_MISSING on a fault |
+| outside  | a later ring exists without it | no matter    | what its own ring witnessed | OUTSIDE, to be let in |
+
+| message | new / outside | promised g            | active in g                   |
+|---------|---------------|-----------------------|-------------------------------|
+| INVITE(h) | promise h, JOIN | h > g: promise h, JOIN; h = g: JOIN again; h < g: PROMISED(g) | the same |
+| RING(h)   | ignore    | h = g and I am in it, with this life: enter | ignore      |
+| token     | note the later ring | of g: keep for later | valid by the lineage: keep |
+| data, repair | keep   | keep                  | keep                          |
+| request   | serve     | serve                 | serve                         |
+
+One `step` takes a batch of messages and the time, and returns effects in order; `wake_ns` says when to step again
+at the latest. Control is handled before data (rule 17).
+
+Deviations from MS:
+- Reformation keeps a lineage and promises (rule 12): MS §4.3 starts at t_r,max + 1 and trusts the server alone.
+- In pipelined mode a site sends on time whatever it is missing (rule 4): MS §5.1 needs τ >= Δ_A.
+- A token's `have` includes its own slot when everything below is held: the token and its packets are in the
+  journal before it is sent, so the claim is true, and lockstep needs one slot less to witness.
+- A site more than R late with its token does not send it: the others have reported it by then, and a burst of
+  stale slots would only delay the reformation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from levelcast.ring.acknowledge import runs_for
+from levelcast.ring.config import RingConfig
+from levelcast.ring.effects import (
+    GROUP,
+    SERVERS,
+    Checkpoint,
+    Effect,
+    Forget,
+    Persist,
+    Promise,
+    Release,
+    Report,
+    Send,
+    ServeTape,
+)
+from levelcast.ring.holdings import Holdings
+from levelcast.ring.journal import Journal
+from levelcast.ring.order import SETTLED, History, Record, Tip
+from levelcast.ring.repair import (
+    MAX_OPEN_SLOTS,
+    MAX_RUNS_PER_REQUEST,
+    MAX_SLOTS_PER_REQUEST,
+    Answers,
+    Repairs,
+    Want,
+    holders,
+)
+from levelcast.ring.schedule import Lineage, Schedule
+from levelcast.ring.witness import Witness
+from levelcast.wire.messages import (
+    Data,
+    Fault,
+    FaultReason,
+    Invite,
+    Join,
+    Mark,
+    MemberLife,
+    Message,
+    Promised,
+    Repair,
+    Request,
+    Ring,
+    Run,
+    Settled,
+    Token,
+)
+
+SETTLE_EVERY_SLOTS = 16
+"""Stable slots leave memory and journal in groups of this many."""
+MAX_EARLY_TOKENS = 256
+MAX_ITEMS_PER_REPAIR = 16
+
+
+def first_tip(config: RingConfig) -> Tip:
+    """The order before the first slot: nothing but the configured set."""
+    return Tip(records=[Record(0, config.membership)])
+
+
+class Receiver:
+    """One primary receiver, sans I/O."""
+
+    def __init__(self, config: RingConfig, member: int, journal: Journal, tape: Tip, now: int) -> None:
+        self.config = config
+        self.timing = config.timing
+        self.member = member
+        self.life = journal.life
+        self.promised = journal.promised
+        self.entered = 0
+        base = tape.copy()
+        if journal.checkpoint is not None and journal.checkpoint.slot > base.slot:
+            assert journal.checkpoint.chain == base.chain, "the journal's checkpoint is ahead of the tape"
+            base.slot = journal.checkpoint.slot
+        self.history = History(base)
+        self.released = base.slot
+        self.late_releases = 0
+        self.requests_sent = 0
+        self.wake_ns: int | None = now
+        self._held = Holdings()
+        self._marks: dict[int, Mark] = {}
+        self._changed_marks: set[int] = set()
+        self._secondaries: dict[int, int] = {}
+        self._schedule: Schedule | None = None
+        self._version = 0
+        self._witness: Witness | None = None
+        self._repairs = Repairs(self.timing)
+        self._answers = Answers(self.timing)
+        self._settled: Settled | None = None
+        self._early: list[Token] = []
+        self._expect = 0
+        self._next_own = 0
+        self._outside = True
+        self._ask_ns = now
+        self._stuck_ns = now + self._stuck_after_ns
+        self._fault_ns = 0
+        self._clock_trusted = True
+        self._effects: list[Effect] = []
+        self._restore(journal)
+
+    # -- what people and drivers look at ------------------------------------------------------------------
+
+    @property
+    def have(self) -> int:
+        return self.history.have
+
+    @property
+    def active(self) -> bool:
+        """In the ring it last promised to, with a clock it can trust (rules 12, 13)."""
+        return self.entered != 0 and self.promised == self.entered and self._clock_trusted
+
+    @property
+    def witnessed(self) -> int:
+        return self._witness.witnessed if self._witness is not None else self.released
+
+    @property
+    def ring_members(self) -> tuple[int, ...]:
+        return self._schedule.members if self._schedule is not None else ()
+
+    @property
+    def open_repairs(self) -> int:
+        return len(self._repairs)
+
+    def complete_upto_ns(self) -> int:
+        """The watermark: everything with a timestamp up to this one is released (rule 15)."""
+        return self._schedule.time_of(self.released) if self._schedule is not None and self.released else 0
+
+    def note_secondary(self, secondary: int, have: int | None) -> None:
+        """A secondary of this primary has `have` (None: it left): tokens claim the group's lowest (rule 11)."""
+        if have is None:
+            self._secondaries.pop(secondary, None)
+        else:
+            self._secondaries[secondary] = have
+
+    # -- one step -----------------------------------------------------------------------------------------
+
+    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
+        """Take in `batch` at local time `now`; return what to do, in order, and set `wake_ns`."""
+        self._effects = []
+        self._clock_trusted = clock_trusted
+        for message in sorted(batch, key=_control_first):
+            handler = _HANDLERS.get(type(message))
+            if handler is not None:
+                handler(self, message, now)
+        self._advance(now)
+        self._send_own_tokens(now)
+        self._read_claims()
+        self._release(now)
+        self._look_for_missing(now)
+        self._ask_servers(now)
+        self.wake_ns = self._next_wake(now)
+        return self._effects
+
+    def _report(self, kind: str, slot: int, detail: str) -> None:
+        self._effects.append(Report(kind, slot, detail))
+
+    # -- restart ------------------------------------------------------------------------------------------
+
+    def _restore(self, journal: Journal) -> None:
+        """Go on from the journal: same promise, same ring, same tokens, nothing said twice (rules 2, 8, 12)."""
+        places = self.history.tip.places
+        for packet in journal.packets.values():
+            place = places.get(packet.source)
+            if place is None or (packet.incarnation, packet.number) >= place:
+                self._held.add_packet(packet)
+        if journal.ring is None:
+            return
+        lineage = Lineage(journal.ring.lineage, self.timing.slot_ns)
+        for token in journal.tokens.values():
+            if token.slot > self.history.have and token_is_valid(token, lineage):
+                self._held.tokens[token.slot] = token
+        self._install(journal.ring)
+        self._outside = False
+        own = [slot for generation, slot in journal.tokens if generation == self.entered]
+        own = [slot for slot in own if journal.tokens[self.entered, slot].site == self.member]
+        self._skip_own_slots(max(own, default=0))
+        for slot in self._held.tokens:
+            self._repairs.open(slot, "PACKETS", 0)
+
+    # -- the ring: tokens in, order, tokens out -----------------------------------------------------------
+
+    def _on_token(self, token: Token, now: int) -> None:
+        schedule = self._schedule
+        if schedule is None or not token_is_valid(token, schedule.lineage):
+            self._on_foreign_token(token, now)
+            return
+        if token.slot <= self.history.have:
+            return
+        known = self._held.tokens.get(token.slot)
+        if known is not None:
+            if known != token:
+                self._report("conflict", token.slot, f"two tokens of site {token.site} for one slot")
+            return
+        if token.generation == schedule.generation and (
+            token.site != schedule.site_of(token.slot) or token.timestamp_ns != schedule.time_of(token.slot)
+        ):
+            self._report("rejected", token.slot, "token does not fit the schedule")
+            return
+        self._held.tokens[token.slot] = token
+        self._effects.append(Persist(token))
+        self._repairs.open(token.slot, "PACKETS", max(now, schedule.time_of(token.slot) + self.timing.late_ns))
+
+    def _on_foreign_token(self, token: Token, now: int) -> None:
+        """A token that the lineage does not know: void, early, or of a ring without this member."""
+        if token.generation == self.promised > self.entered:
+            if len(self._early) < MAX_EARLY_TOKENS:
+                self._early.append(token)
+        elif token.generation > self.promised:
+            self._hear_of_other_ring(now)
+
+    def _hear_of_other_ring(self, now: int) -> None:
+        if not self._outside:
+            self._outside = True
+            self._ask_ns = now
+
+    def _on_data(self, packet: Data, now: int) -> None:
+        place = self.history.tip.places.get(packet.source)
+        first = 1
+        if place is not None:
+            if (packet.incarnation, packet.number) < place:
+                self._note_resent(packet)
+                return
+            if packet.incarnation == place.incarnation:
+                first = place.next
+        if packet.number >= first + self.config.accept_ahead:
+            self._report("rejected", 0, f"packet {packet.number} of source {packet.source} is beyond its credit")
+            return
+        if self._held.add_packet(packet):
+            self._effects.append(Persist(packet))
+
+    def _note_resent(self, packet: Data) -> None:
+        """A source that resends what is witnessed has missed the token that said so (MS §2.1): say it again."""
+        mark = self._marks.get(packet.source)
+        if mark is not None and (packet.incarnation, packet.number) <= (mark.incarnation, mark.number):
+            self._changed_marks.add(packet.source)
+
+    def _advance(self, now: int) -> None:
+        """Order every slot whose token and packets are held."""
+        if self._settled is not None:
+            self._absorb_settled(now)
+        tokens, history, held = self._held.tokens, self.history, self._held
+        while (token := tokens.get(history.have + 1)) is not None and held.is_complete(token.runs, history):
+            runs = history.sorted_runs(token.runs)
+            history.extend(token.slot, token.generation, token.timestamp_ns, runs, held.packets)
+
+    def _send_own_tokens(self, now: int) -> None:
+        """Send the tokens of own slots that are due (rules 1, 2, 4)."""
+        if not self.active or self._schedule is None:
+            return
+        schedule = self._schedule
+        while schedule.time_of(self._next_own) <= now:
+            slot = self._next_own
+            if now - schedule.time_of(slot) > self.timing.recovery_ns:
+                self._report_fault(FaultReason.TOKEN_MISSING, slot, self.member, now)
+                return
+            if self.timing.mode == "lockstep" and self.history.have != slot - 1:
+                return
+            token = self._make_token(slot, schedule)
+            self._held.tokens[slot] = token
+            self._journal_own_token(token)
+            self._effects.append(Send(GROUP, token))
+            self._next_own += len(schedule.members)
+            self._advance(now)
+
+    def _make_token(self, slot: int, schedule: Schedule) -> Token:
+        runs = runs_for(slot, self.history.have, self.history.tip.places, self._held)
+        have = slot if self.history.have == slot - 1 else self.history.have
+        marks = tuple(self._marks[source] for source in sorted(self._changed_marks))
+        self._changed_marks.clear()
+        return Token(
+            schedule.generation,
+            slot,
+            schedule.time_of(slot),
+            self.member,
+            min(have, min(self._secondaries.values(), default=have)),
+            self.config.credit,
+            runs,
+            marks,
+        )
+
+    def _journal_own_token(self, token: Token) -> None:
+        """Journaled before it is sent, so that a restart never makes a second one (rule 2)."""
+        self._effects.append(Persist(token))
+
+    def _skip_own_slots(self, slot: int) -> None:
+        """Go on with the first own slot above `slot`."""
+        assert self._schedule is not None
+        m = len(self._schedule.members)
+        if self._next_own <= slot:
+            self._next_own += ((slot - self._next_own) // m + 1) * m
+
+    # -- witness and release (rules 7, 8, 9) --------------------------------------------------------------
+
+    def _read_claims(self) -> None:
+        witness = self._witness
+        if witness is None or self.promised != self.entered:
+            return
+        before = witness.witnessed
+        tokens = self._held.tokens
+        while (token := tokens.get(witness.read_upto + 1)) is not None:
+            witness.read(token)
+        after = witness.advance(self.history.have, self.history.tip.records)
+        for slot in range(before + 1, after + 1):
+            self._mark_witnessed(slot)
+        if after > before:
+            self._report("witnessed", after, "")
+
+    def _mark_witnessed(self, slot: int) -> None:
+        """Remember for the sources what is witnessed (rule 10)."""
+        frame = self.history.at(slot).frame
+        if frame is not None:
+            for packet in frame.packets:
+                self._marks[packet.source] = Mark(packet.source, packet.incarnation, packet.number)
+                self._changed_marks.add(packet.source)
+
+    def _release_ns(self, slot: int) -> int:
+        """The instant of release: timestamp + Δ_A, or later if the witness is (rule 7)."""
+        assert self._schedule is not None
+        assert self._witness is not None
+        instant = self.history.at(slot).timestamp_ns + self.timing.hold_ns
+        if self.config.witnesses == 1:
+            return instant
+        completing = self._witness.completing_slot(slot)
+        return max(instant, self._schedule.time_of(completing) + self.timing.hear_ns)
+
+    def _release(self, now: int) -> None:
+        """Release, in order, what is held, witnessed and due; nothing unless active (rule 13)."""
+        if not self.active or self._witness is None:
+            return
+        last = min(self.history.have, self._witness.witnessed)
+        while self.released < last:
+            slot = self.released + 1
+            scheduled_ns = self._release_ns(slot)
+            if now < scheduled_ns:
+                break
+            ordered = self.history.at(slot)
+            if ordered.frame is not None:
+                late = now > ordered.timestamp_ns + self.timing.hold_ns + self.config.punctual_ns
+                self.late_releases += late
+                self._effects.append(Release(ordered.frame, scheduled_ns, late))
+            self.released = slot
+            self._witness.forget(slot)
+        stable = min(self._witness.stable(), self.released)
+        if stable - self.history.base.slot >= SETTLE_EVERY_SLOTS:
+            self._settle(stable)
+
+    def _settle(self, slot: int) -> None:
+        """What every member has and this one has released may leave the journal (rule 9)."""
+        self.history.settle(slot)
+        self._held.forget(slot, self.history.base.places)
+        self._effects.append(Persist(Checkpoint(slot, self.history.base.chain)))
+        self._effects.append(Forget(slot))
+
+    # -- repair (rule 5) ----------------------------------------------------------------------------------
+
+    def _look_for_missing(self, now: int) -> None:
+        if not self.active or self._schedule is None:
+            return
+        schedule, repairs = self._schedule, self._repairs
+        self._expect = max(self._expect, self.history.have + 1)
+        limit = self.history.have + MAX_OPEN_SLOTS
+        while self._expect <= limit and schedule.time_of(self._expect) + self.timing.late_ns <= now:
+            slot = self._expect
+            own = slot >= schedule.start_slot and schedule.site_of(slot) == self.member and slot >= self._next_own
+            if slot not in self._held.tokens and not own:
+                repairs.open(slot, "TOKEN", now)
+            self._expect += 1
+        if repairs.next_ns is None or repairs.next_ns > now:
+            return
+        wants, faults = repairs.due(now, self.history.have, self._missing_of)
+        self._send_requests(wants)
+        for slot, reason in faults:
+            suspect = schedule.site_of(slot) if slot >= schedule.start_slot else schedule.helper
+            self._report_fault(reason, slot, suspect, now)
+
+    def _missing_of(self, slot: int) -> tuple[Run, ...] | None:
+        token = self._held.tokens.get(slot)
+        return None if token is None else self._held.missing(token.runs, self.history)
+
+    def _send_requests(self, wants: list[Want]) -> None:
+        """Group what is wanted by the holder that is asked for it."""
+        slots: dict[int, list[int]] = {}
+        runs: dict[int, dict[Run, None]] = {}
+        for want in wants:
+            asked = self._holder_of(want)
+            if asked is None:
+                continue
+            slots.setdefault(asked, [])
+            runs.setdefault(asked, {})
+            if want.stage == "TOKEN":
+                slots[asked].append(want.slot)
+            runs[asked].update(dict.fromkeys(want.runs))
+        for asked in slots:
+            request = Request(
+                self.member,
+                self.entered,
+                self.history.have,
+                tuple(slots[asked][:MAX_SLOTS_PER_REQUEST]),
+                tuple(runs[asked])[:MAX_RUNS_PER_REQUEST],
+            )
+            self.requests_sent += 1
+            self._effects.append(Send(asked, request))
+
+    def _holder_of(self, want: Want) -> int | None:
+        """The best holder first, another one with each attempt."""
+        schedule, witness = self._schedule, self._witness
+        assert schedule is not None
+        assert witness is not None
+        near = self.config.nearness.get(self.member, schedule.members)
+        claims = [(member, witness.claim_of(member) >= want.slot) for member in near if member in schedule.lives]
+        site = schedule.site_of(want.slot) if want.slot >= schedule.start_slot else schedule.helper
+        candidates = holders(site, claims, self.member)
+        return candidates[want.attempt % len(candidates)] if candidates else None
+
+    def _on_request(self, request: Request, now: int) -> None:
+        """Serve tokens and packets; what has left the journal is served from the tape (rules 5, 9)."""
+        found: list[Token | Data] = []
+        from_tape = False
+        base = self.history.base
+        oldest = self._schedule.lineage.eras[0].start_slot if self._schedule is not None else 0
+        for slot in request.slots:
+            token = self._held.tokens.get(slot)
+            if slot <= self.released and (token is None or slot < oldest):
+                from_tape = True  # nobody could tell any more whether the token is valid
+            elif token is not None:
+                found.append(token)
+        for run in request.packets:
+            by_number = self._held.packets.get((run.source, run.incarnation), {})
+            place = base.places.get(run.source)
+            for number in range(run.first, min(run.last, run.first + self.config.accept_ahead) + 1):
+                packet = by_number.get(number)
+                if packet is not None:
+                    found.append(packet)
+                elif place is not None and (run.incarnation, number) < place:
+                    from_tape = True
+        if from_tape and request.have < self.released:
+            self._effects.append(ServeTape(request.sender, request.have, self.released))
+        self._send_repairs(found, request.sender, now)
+
+    def _send_repairs(self, found: list[Token | Data], requester: int, now: int) -> None:
+        for_one: list[Token | Data] = []
+        for_all: list[Token | Data] = []
+        for item in found:
+            key = item[:3] if isinstance(item, Data) else (item.generation, item.slot)
+            (for_all if self._answers.is_for_all(key, requester, now) else for_one).append(item)
+        for to, items in ((requester, for_one), (GROUP, for_all)):
+            for start in range(0, len(items), MAX_ITEMS_PER_REPAIR):
+                self._effects.append(Send(to, Repair(self.member, tuple(items[start : start + MAX_ITEMS_PER_REPAIR]))))
+
+    def _on_repair(self, repair: Repair, now: int) -> None:
+        for item in repair.items:
+            if isinstance(item, Data):
+                self._on_data(item, now)
+            else:
+                self._on_token(item, now)
+
+    # -- catching up by frames (rule 9) -------------------------------------------------------------------
+
+    def _on_settled(self, settled: Settled, now: int) -> None:
+        if self.active and settled.after_slot == self.history.have and settled.upto_slot > settled.after_slot:
+            self._settled = settled
+
+    def _absorb_settled(self, now: int) -> None:
+        """Take over released slots from another member's tape, checked by the hash chain."""
+        settled = self._settled
+        assert settled is not None
+        history = self.history
+        if settled.after_slot != history.have or not self.active:
+            self._settled = None
+            return
+        for line in settled.slots:
+            if self._held.missing(line.runs, history):
+                return
+        self._settled = None
+        if settled.chain_before != history.tip.chain:
+            self._report("diverged", settled.after_slot, f"the tape of {settled.sender} has another past")
+            return
+        before = history.have
+        for line in settled.slots:
+            history.extend(line.slot, SETTLED, line.timestamp_ns, line.runs, self._held.packets)
+        history.tip.slot = settled.upto_slot
+        if history.tip.chain != settled.chain_after:
+            history.rollback(before)
+            self._report("diverged", settled.upto_slot, f"frames of {settled.sender} do not match their chain")
+            return
+        self._take_over(settled, now)
+
+    def _take_over(self, settled: Settled, now: int) -> None:
+        """Settled slots are witnessed: release what was not released yet, and never look back."""
+        assert self._schedule is not None
+        assert self._witness is not None
+        self._witness.skip_to(settled.upto_slot)
+        for slot in range(self.released + 1, settled.upto_slot + 1):
+            ordered = self.history.get(slot)
+            if ordered is not None and ordered.frame is not None:
+                self._mark_witnessed(slot)
+                self.late_releases += 1
+                scheduled_ns = ordered.timestamp_ns + self.timing.hold_ns
+                self._effects.append(Release(ordered.frame, scheduled_ns, True))
+        self.released = settled.upto_slot
+        self._skip_own_slots(settled.upto_slot)
+        self._report("caught-up", settled.upto_slot, f"by frames from {settled.sender}")
+        self._settle(settled.upto_slot)
+
+    # -- promises and rings (rules 12, 13) ----------------------------------------------------------------
+
+    @property
+    def _stuck_after_ns(self) -> int:
+        """How long a promise may stay without its RING before the servers hear of it."""
+        timing = self.timing
+        return timing.join_ns + timing.lead_ns + 2 * timing.late_ns + timing.request_ns
+
+    def _on_invite(self, invite: Invite, now: int) -> None:
+        if not self._clock_trusted:
+            return  # a ring with a member that cannot send on time would fail again at once
+        if invite.generation < self.promised:
+            self._effects.append(Send(invite.server, Promised(self.member, self.promised)))
+            return
+        if invite.generation > self.promised:
+            self.promised = invite.generation
+            self._journal_promise()
+            self._early.clear()
+            self._stuck_ns = now + self._stuck_after_ns
+            self._report("promised", self.history.have, f"generation {generation_name(invite.generation)}")
+        if self.entered < invite.generation:
+            self._effects.append(Send(invite.server, self._join(now)))
+
+    def _journal_promise(self) -> None:
+        """Journaled before the JOIN that makes it (rule 12)."""
+        self._effects.append(Persist(Promise(self.promised)))
+
+    def _join(self, now: int) -> Join:
+        """What this member holds, in the words of its lineage (rule 12)."""
+        records = self.history.tip.records
+        return Join(
+            self.promised,
+            self.member,
+            self.life,
+            self._caught_up_generation(),
+            self._own_have(),
+            self.released,
+            now,
+            self._schedule.lineage.eras if self._schedule is not None else (),
+            records[-2].membership if len(records) > 1 else None,
+            records[-1].membership,
+            records[-1].slot <= self.witnessed,
+        )
+
+    def _caught_up_generation(self) -> int:
+        """A JOIN names a generation only once the member has caught up to its start (rule 12)."""
+        return self._schedule.lineage.caught_up(self.history.have) if self._schedule is not None else 0
+
+    def _own_have(self) -> int:
+        """A JOIN carries the primary's own have, not its group's (rule 11)."""
+        return self.history.have
+
+    def _on_ring(self, ring: Ring, now: int) -> None:
+        if ring.generation < self.promised or ring.generation <= self.entered:
+            return
+        if ring.generation > self.promised or not self._is_member_of(ring):
+            self._hear_of_other_ring(now)
+            return
+        why_not = self._refusal(ring, now)
+        if why_not is not None:
+            self._report("refused", ring.lineage[-1].start_slot, why_not)
+            self._report_fault(FaultReason.REFUSED, ring.lineage[-1].start_slot, ring.server, now)
+            return
+        assert ring.lineage[-1].start_slot > self.released, "a released slot would be voided"
+        self._effects.append(Persist(ring))
+        self._install(ring)
+        self._outside = False
+        self._report(
+            "entered",
+            self._start_slot,
+            f"generation {generation_name(ring.generation)}, members {', '.join(str(m.member) for m in ring.members)}",
+        )
+        early, self._early = self._early, []
+        for token in early:
+            self._on_token(token, now)
+
+    @property
+    def _start_slot(self) -> int:
+        return self._schedule.start_slot if self._schedule is not None else 0
+
+    def _is_member_of(self, ring: Ring) -> bool:
+        """A RING names members with their lives: a member that lost its disk is not in its old ring (rule 12)."""
+        return MemberLife(self.member, self.life) in ring.members
+
+    def _refusal(self, ring: Ring, now: int) -> str | None:
+        """Why this ring's start time is unacceptable, if it is (rule 12)."""
+        lineage = Lineage(ring.lineage[:-1], self.timing.slot_ns)
+        start = ring.lineage[-1]
+        earliest_ns = lineage.time_of(start.start_slot - 1) + self.timing.slot_ns if lineage.eras else 0
+        if start.start_ns < earliest_ns:
+            return "its start time lies before the last slot of the ring before it"
+        nearby_ns = 4 * (self.timing.lead_ns + self.timing.join_ns + self.timing.late_ns)
+        if start.start_ns > max(now, earliest_ns) + nearby_ns:
+            return "its start time is too far in the future"
+        return None
+
+    def _install(self, ring: Ring) -> None:
+        """Make `ring` the current one: void what its lineage does not know, count from nothing (rules 8, 12)."""
+        schedule = Schedule(ring, self.timing.slot_ns)
+        self._schedule = schedule
+        self._version = ring.membership.version
+        self.entered = ring.generation
+        tokens = self._held.tokens
+        for slot in [slot for slot, token in tokens.items() if not token_is_valid(token, schedule.lineage)]:
+            if slot > self.released:
+                del tokens[slot]
+        valid = self.released  # what is released is witnessed, and a lineage need not go back that far
+        while valid < self.history.have and self._slot_is_valid(valid + 1, schedule.lineage):
+            valid += 1
+        if valid < self.history.have:
+            self._report("voided", valid + 1, f"{self.history.have - valid} slots from {valid + 1}")
+            self.history.rollback(valid)
+        self._settled = None
+        standing = ring.membership.version if ring.membership_stands else ring.membership.version - 1
+        self._witness = Witness(
+            schedule, self.config.witnesses, self.history.base.slot, self.released, standing
+        )
+        self._repairs.clear()
+        self._expect = self.history.have + 1
+        self._next_own = schedule.first_own_slot(self.member)
+        self._skip_own_slots(self.history.have)
+        for slot in tokens:
+            self._repairs.open(slot, "PACKETS", schedule.time_of(slot) + self.timing.late_ns)
+
+    def _slot_is_valid(self, slot: int, lineage: Lineage) -> bool:
+        ordered = self.history.get(slot)
+        return ordered is None or ordered.generation in (SETTLED, lineage.generation_of(slot))
+
+    # -- talking to the reformation servers (MS §4.3) -----------------------------------------------------
+
+    def _report_fault(self, reason: int, slot: int, suspect: int, now: int) -> None:
+        if now < self._fault_ns:
+            return
+        self._fault_ns = now + self.timing.request_ns
+        fault = Fault(self.member, self.life, self.entered, self.promised, reason, slot, suspect)
+        self._effects.append(Send(SERVERS, fault))
+        self._report("fault", slot, f"{FaultReason.NAMES[reason]}, suspect {suspect}")
+
+    def _ask_servers(self, now: int) -> None:
+        """Report what no missing token shows: a promise without its ring, no ring at all, a changed set."""
+        if not self._clock_trusted:
+            self._ask_ns = max(self._ask_ns, now + self.timing.request_ns)
+            self._stuck_ns = max(self._stuck_ns, self._ask_ns)
+            return
+        if self.promised > self.entered and now >= self._stuck_ns:
+            self._report_fault(FaultReason.STUCK, self.history.have, 0, now)
+            self._stuck_ns = now + self._stuck_after_ns
+        if now >= self._ask_ns:
+            if self._outside and self.promised == self.entered:
+                self._report_fault(FaultReason.OUTSIDE, self.history.have, 0, now)
+            elif self.active and self._membership_changed():
+                self._report_fault(FaultReason.MEMBERSHIP, self.history.tip.records[-1].slot, 0, now)
+            self._ask_ns = now + self.timing.ask_ns
+
+    def _membership_changed(self) -> bool:
+        """Whether this ring was formed under an older set, or still has members that the new set left out."""
+        record = self.history.tip.records[-1]
+        if record.membership.version > self._version:
+            return True
+        if record.slot > self.witnessed or self._schedule is None:
+            return False
+        return any(life not in record.membership.members for life in self._schedule.lives.values())
+
+    # -- when to step next --------------------------------------------------------------------------------
+
+    def _next_wake(self, now: int) -> int:
+        wake = self._ask_ns
+        if self.promised > self.entered:
+            wake = min(wake, self._stuck_ns)
+        schedule, witness = self._schedule, self._witness
+        if self.active and schedule is not None and witness is not None:
+            own_ns = schedule.time_of(self._next_own)
+            if own_ns > now:
+                wake = min(wake, own_ns)
+            if self.released < min(self.history.have, witness.witnessed):
+                wake = min(wake, self._release_ns(self.released + 1))
+            expect_ns = schedule.time_of(self._expect) + self.timing.late_ns
+            if self._expect <= self.history.have + MAX_OPEN_SLOTS:
+                wake = min(wake, expect_ns)
+            if self._repairs.next_ns is not None:
+                wake = min(wake, self._repairs.next_ns)
+        return max(wake, now + 1)
+
+
+def token_is_valid(token: Token, lineage: Lineage) -> bool:
+    """A token is valid only if its generation is the lineage's for its slot (rule 12)."""
+    return token.generation == lineage.generation_of(token.slot)
+
+
+def generation_name(generation: int) -> str:
+    """A generation as people read it: its count, and the server that made it."""
+    count, server = generation >> 32, (generation >> 16) & 0xFFFF
+    return f"{count}@{server}" if count else str(generation)
+
+
+def _control_first(message: Message) -> bool:
+    """Sorts control before data and keeps the order within each (rule 17)."""
+    return type(message) is Data
+
+
+_HANDLERS = {
+    Token: Receiver._on_token,
+    Data: Receiver._on_data,
+    Request: Receiver._on_request,
+    Repair: Receiver._on_repair,
+    Settled: Receiver._on_settled,
+    Invite: Receiver._on_invite,
+    Ring: Receiver._on_ring,
+}

@@ -1,0 +1,157 @@
+"""Finding what is missing, asking for it, and answering those who ask (rule 5).
+
+Each slot that is not complete has one record here, in one of two stages:
+
+| stage   | begins                                      | asks for                              | ends |
+|---------|---------------------------------------------|---------------------------------------|------|
+| TOKEN   | slot time + δ_N, token not held             | the token                             | token held -> PACKETS |
+| PACKETS | token held, not before slot time + δ_N      | its packets that are still missing    | all held -> gone |
+
+Each stage asks every τ_r; after k_r requests without success a fault is reported, and asking goes on. That is the
+paper's two-stage recovery, R = δ_N + 2·k_r·τ_r (MS §5.1). The first holder asked is the slot's site, which holds
+what it acknowledged; each further attempt goes to another member, those that claim to have the slot first.
+
+Retransmissions that several members ask for within one request interval are multicast (rule 5, MS §3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from levelcast.ring.timing import Timing
+from levelcast.wire.messages import FaultReason, Run
+
+MAX_OPEN_SLOTS = 128
+"""How many incomplete slots are worked on at once: a member far behind catches up in steps."""
+MAX_SLOTS_PER_REQUEST = 64
+MAX_RUNS_PER_REQUEST = 128
+
+Stage = Literal["TOKEN", "PACKETS"]
+FAULT_OF: dict[Stage, int] = {"TOKEN": FaultReason.TOKEN_MISSING, "PACKETS": FaultReason.PACKET_MISSING}
+
+
+@dataclass(slots=True)
+class OpenSlot:
+    """A slot that is being repaired."""
+
+    stage: Stage
+    attempts: int
+    next_ns: int
+
+
+class Want(NamedTuple):
+    """Something to ask for now: the token of `slot`, or `runs` of packets that it names."""
+
+    slot: int
+    stage: Stage
+    attempt: int
+    runs: tuple[Run, ...]
+
+
+class Repairs:
+    """The incomplete slots of one receiver."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._open: dict[int, OpenSlot] = {}
+        self.next_ns: int | None = None
+        """When `due` should be called next."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def full(self) -> bool:
+        return len(self._open) >= MAX_OPEN_SLOTS
+
+    def open(self, slot: int, stage: Stage, at_ns: int) -> None:
+        """Note that `slot` is incomplete; it is asked for from `at_ns` on."""
+        known = self._open.get(slot)
+        if known is None:
+            self._open[slot] = OpenSlot(stage, 0, at_ns)
+        elif known.stage != stage:
+            known.stage, known.attempts, known.next_ns = stage, 0, at_ns
+        else:
+            return
+        if self.next_ns is None or at_ns < self.next_ns:
+            self.next_ns = at_ns
+
+    def due(
+        self, now: int, have: int, missing: Callable[[int], tuple[Run, ...] | None]
+    ) -> tuple[list[Want], list[tuple[int, int]]]:
+        """What to ask for at `now`, and the (slot, reason) of stages that ran out of attempts.
+
+        `missing(slot)` is None while the token is not held, else the packets of it that are not.
+        """
+        wants: list[Want] = []
+        faults: list[tuple[int, int]] = []
+        next_ns: int | None = None
+        for slot in sorted(self._open):
+            item = self._open[slot]
+            if slot <= have:
+                del self._open[slot]
+                continue
+            if item.next_ns <= now:
+                runs = missing(slot)
+                stage: Stage = "TOKEN" if runs is None else "PACKETS"
+                if runs == ():
+                    del self._open[slot]
+                    continue
+                if stage != item.stage:
+                    item.stage, item.attempts = stage, 0
+                if item.attempts and item.attempts % self._timing.attempts == 0:
+                    faults.append((slot, FAULT_OF[stage]))
+                wants.append(Want(slot, stage, item.attempts, runs or ()))
+                item.attempts += 1
+                item.next_ns = now + self._timing.request_ns
+            if next_ns is None or item.next_ns < next_ns:
+                next_ns = item.next_ns
+        self.next_ns = next_ns
+        return wants, faults
+
+    def clear(self) -> None:
+        self._open.clear()
+        self.next_ns = None
+
+
+class Answers:
+    """Decides whether a retransmission goes to the one who asked or to everybody."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._window_ns = timing.request_ns
+        self._asked: dict[object, tuple[int, int]] = {}
+
+    def is_for_all(self, item: object, requester: int, now: int) -> bool:
+        """True if somebody else asked for `item` within the last request interval."""
+        last = self._asked.get(item)
+        self._asked[item] = (requester, now)
+        if len(self._asked) > 4096:
+            self._asked = {key: value for key, value in self._asked.items() if now - value[1] <= self._window_ns}
+        return last is not None and last[0] != requester and now - last[1] <= self._window_ns
+
+
+def holders(site: int | None, claims: Iterable[tuple[int, bool]], myself: int) -> list[int]:
+    """Whom to ask, best first: the site, then those who claim to have it, then the rest (in order of nearness)."""
+    claimed, others = [], []
+    for member, has in claims:
+        if member not in (myself, site):
+            (claimed if has else others).append(member)
+    first = [site] if site is not None and site != myself else []
+    return first + claimed + others
+
+
+def numbers_to_runs(source: int, incarnation: int, numbers: Iterable[int]) -> Iterator[Run]:
+    """Rising packet numbers as runs."""
+    first = last = None
+    for number in numbers:
+        if first is None or last is None:
+            first = last = number
+        elif number == last + 1:
+            last = number
+        else:
+            yield Run(source, incarnation, first, last)
+            first = last = number
+    if first is not None and last is not None:
+        yield Run(source, incarnation, first, last)

@@ -1,0 +1,106 @@
+"""When each slot is, whose it is, and which generation's token is valid for it (rules 1 and 12).
+
+- Slot t of generation g is at T_g + (t - t_g)·τ and belongs to ring[(t - t_g) mod m] (rule 1).
+- A *lineage* lists the generations that the tape is made of. A token is valid only if its generation is the
+  lineage's for its slot; every other token is void (rule 12).
+- A member has *caught up* in the last generation g of its lineage with t_g - 1 <= have (rules 8, 12): only then
+  does its `have` speak about g. Comparing (caught-up generation, have) finds the longest valid history, as
+  comparing (last term, length) does in Raft.
+
+Deviation from MS §5: the paper has one schedule for ever; a lineage makes the schedule survive reformations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from levelcast.wire.messages import Era, MemberLife, Ring
+
+
+class Lineage:
+    """The generations behind one tape, oldest first, with strictly rising start slots."""
+
+    __slots__ = ("_slot_ns", "eras")
+
+    def __init__(self, eras: Sequence[Era], slot_ns: int) -> None:
+        assert all(a.start_slot < b.start_slot and a.generation < b.generation for a, b in zip(eras, eras[1:], strict=False))
+        self.eras = tuple(eras)
+        self._slot_ns = slot_ns
+
+    def era_of(self, slot: int) -> Era | None:
+        """The generation that `slot` belongs to; None before the lineage begins."""
+        for era in reversed(self.eras):
+            if era.start_slot <= slot:
+                return era
+        return None
+
+    def generation_of(self, slot: int) -> int:
+        """The only generation whose token is valid for `slot`; 0 before the lineage begins."""
+        era = self.era_of(slot)
+        return era.generation if era is not None else 0
+
+    def time_of(self, slot: int) -> int:
+        """The scheduled time of `slot`, which is its token's timestamp (rule 1)."""
+        era = self.era_of(slot)
+        if era is None:
+            return 0
+        return era.start_ns + (slot - era.start_slot) * self._slot_ns
+
+    def caught_up(self, have: int) -> int:
+        """The last generation g with t_g - 1 <= have; 0 if there is none."""
+        for era in reversed(self.eras):
+            if era.start_slot - 1 <= have:
+                return era.generation
+        return 0
+
+    def extended(self, era: Era, released: int) -> tuple[Era, ...]:
+        """This lineage cut at `era`'s start, with `era` behind it.
+
+        Generations that end at or below `released`, the lowest released slot among the new ring's members, are
+        left out: what is released needs no proof of validity any more.
+        """
+        kept = [old for old in self.eras if old.start_slot < era.start_slot]
+        while len(kept) >= 2 and kept[1].start_slot - 1 <= released:
+            kept.pop(0)
+        return (*kept, era)
+
+
+class Schedule:
+    """The slots of one ring: the last era of its lineage and its members in ring order."""
+
+    __slots__ = ("_index", "_members", "_slot_ns", "_start_ns", "generation", "helper", "lineage", "lives", "start_slot")
+
+    def __init__(self, ring: Ring, slot_ns: int) -> None:
+        self.lineage = Lineage(ring.lineage, slot_ns)
+        last = ring.lineage[-1]
+        assert last.generation == ring.generation
+        self.generation = ring.generation
+        self.start_slot = last.start_slot
+        self._start_ns = last.start_ns
+        self._slot_ns = slot_ns
+        self._members = tuple(entry.member for entry in ring.members)
+        self._index = {member: i for i, member in enumerate(self._members)}
+        self.lives: dict[int, MemberLife] = {entry.member: entry for entry in ring.members}
+        self.helper = ring.helper
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return self._members
+
+    def time_of(self, slot: int) -> int:
+        if slot >= self.start_slot:
+            return self._start_ns + (slot - self.start_slot) * self._slot_ns
+        return self.lineage.time_of(slot)
+
+    def site_of(self, slot: int) -> int:
+        """The site of a slot of this generation (rule 1)."""
+        assert slot >= self.start_slot
+        return self._members[(slot - self.start_slot) % len(self._members)]
+
+    def first_own_slot(self, member: int) -> int:
+        """The first slot of this generation that is `member`'s; it comes again every m slots."""
+        return self.start_slot + self._index[member]
+
+    def slot_at(self, now: int) -> int:
+        """The last slot that is due at `now` (one below the start slot if none is)."""
+        return self.start_slot + (now - self._start_ns) // self._slot_ns if now >= self._start_ns else self.start_slot - 1

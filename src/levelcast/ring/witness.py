@@ -1,0 +1,113 @@
+"""Who has what, as the tokens of this generation say it (rule 8), and when a slot is released (rule 7).
+
+- A slot is witnessed when enough members have sent tokens *of this generation* with have >= slot. A member's
+  `have` counts only once it has caught up to t_g - 1: before that it speaks about another history.
+- The *completing token* of a slot is the first one, in slot order, with which the count is reached. Every receiver
+  that holds the tokens finds the same one, so a release that has to be late is late to the same instant everywhere:
+  completing token's timestamp + δ_N + k_r·τ_r.
+- w = 1 is the paper's ticker: the site of the slot is the witness, and the slot waits for nobody else.
+
+Tokens are read in slot order without gaps. A receiver that skipped slots by catching up from a tape starts behind
+them: members repeat their `have` in every token.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal
+
+from levelcast.ring.order import Record
+from levelcast.ring.quorum import witnessed_by_majority
+from levelcast.ring.schedule import Schedule
+from levelcast.wire.messages import MemberLife, Token
+
+Witnesses = Literal["majority", "all"] | int
+
+
+class Witness:
+    """Claims of one generation, and the highest slot that they witness.
+
+    Tokens wait in a queue until the next slot to be witnessed is held here too: the configured set at that slot is
+    known only then, and the completing token must not depend on how far behind this receiver was.
+    """
+
+    def __init__(
+        self, schedule: Schedule, witnesses: Witnesses, read_upto: int, witnessed: int, standing: int = 0
+    ) -> None:
+        self._schedule = schedule
+        self._witnesses = witnesses
+        self._counted: dict[int, int] = {}
+        self._latest: dict[int, int] = {}
+        self._waiting: deque[Token] = deque()
+        self._counted_upto = 0
+        self._standing = standing
+        self._completing: dict[int, int] = {}
+        self.read_upto = max(read_upto, schedule.start_slot - 1)
+        """Tokens of this generation are read up to this slot."""
+        self.witnessed = witnessed
+        """Every slot up to this one is witnessed."""
+
+    def read(self, token: Token) -> None:
+        """Take in the next token in slot order."""
+        assert token.slot == self.read_upto + 1
+        assert token.generation == self._schedule.generation
+        self.read_upto = token.slot
+        if claim_counts(token, self._schedule):
+            self._waiting.append(token)
+            if token.have > self._latest.get(token.site, -1):
+                self._latest[token.site] = token.have
+
+    def advance(self, have: int, records: Sequence[Record]) -> int:
+        """Count which slots up to `have` are witnessed now, and return the highest."""
+        while self.witnessed < have:
+            if self._is_witnessed(self.witnessed + 1, records):
+                self.witnessed += 1
+                self._completing[self.witnessed] = max(self._counted_upto, self.witnessed)
+            elif self._waiting:
+                token = self._waiting.popleft()
+                self._counted_upto = token.slot
+                if token.have > self._counted.get(token.site, -1):
+                    self._counted[token.site] = token.have
+            else:
+                break
+        return self.witnessed
+
+    def completing_slot(self, slot: int) -> int:
+        """The slot of the token that completed the witness of `slot`."""
+        return slot if self._witnesses == 1 else self._completing.get(slot, slot)
+
+    def forget(self, slot: int) -> None:
+        self._completing.pop(slot, None)
+
+    def skip_to(self, slot: int) -> None:
+        """Slots up to `slot` came from a tape: they are witnessed, and their tokens will not be read."""
+        self.read_upto = max(self.read_upto, slot)
+        self.witnessed = max(self.witnessed, slot)
+
+    def claim_of(self, member: int) -> int:
+        """The highest `have` that counts for this member; -1 before its first."""
+        return self._latest.get(member, -1)
+
+    def stable(self) -> int:
+        """The highest slot that every member of the ring has (rule 9)."""
+        return min(self._latest.get(member, -1) for member in self._schedule.members)
+
+    def _is_witnessed(self, slot: int, records: Sequence[Record]) -> bool:
+        if self._witnesses == 1:
+            return True
+        if isinstance(self._witnesses, int) and self._witnesses > 1:
+            return sum(have >= slot for have in self._counted.values()) >= self._witnesses
+        if not witnessed_by_majority(slot, records, self.witnessed, self._standing, self._has):
+            return False
+        if self._witnesses == "majority":
+            return True
+        return all(self._counted.get(member, -1) >= slot for member in self._schedule.members)
+
+    def _has(self, life: MemberLife, slot: int) -> bool:
+        return self._schedule.lives.get(life.member) == life and self._counted.get(life.member, -1) >= slot
+
+
+def claim_counts(token: Token, schedule: Schedule) -> bool:
+    """A member's `have` counts only once it has caught up to t_g - 1 (rule 8)."""
+    return token.have >= schedule.start_slot - 1

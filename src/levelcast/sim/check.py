@@ -1,0 +1,166 @@
+"""What must hold in every history (DESIGN §3), as checkers that read like the promises.
+
+| promise       | checked |
+|---------------|---------|
+| Agreement     | at every release: no two receivers ever release different frames for a slot or a sequence number, crashed and cut-off ones included |
+| No invention  | at every release: every packet on a tape was submitted by its source, byte for byte |
+| No duplicate  | at every release: a packet is on a tape once |
+| Source order  | at every release: (incarnation, number) of a source only rises |
+| Never early   | at every release: not before timestamp + Δ_A, by true time, but for the clock's error |
+| One token     | at every token: a site never sends two different tokens for one (generation, slot) |
+| Simultaneity  | at the end: releases of one slot that were on time lie within the clocks' error of each other |
+| No loss       | at the end: what was witnessed to its source is on the tape of every operable receiver |
+| Liveness      | at the end: everything that living sources submitted is on every operable tape within the bound |
+| Byte identity | at the end: every tape is a prefix of the longest one, by its hash chain |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from levelcast.ring.effects import Effect, Release, Send
+from levelcast.ring.order import GENESIS, Frame
+from levelcast.ring.receiver import Receiver
+from levelcast.sim.world import SimNode, World
+from levelcast.wire.messages import Data, Token
+
+PacketId = tuple[int, int, int]
+
+
+class InvariantBroken(AssertionError):
+    """A history in which a promise does not hold."""
+
+    def __init__(self, promise: str, what: str) -> None:
+        super().__init__(f"{promise}: {what}")
+        self.promise = promise
+
+
+class Checker:
+    """Watches every effect of every node."""
+
+    def __init__(self, world: World, clock_error_ns: int) -> None:
+        self._world = world
+        self._clock_error_ns = clock_error_ns
+        self.submitted: dict[PacketId, bytes] = {}
+        self.submitted_at: dict[PacketId, int] = {}
+        self._frame_of_slot: dict[int, Frame] = {}
+        self._chain_after: dict[bytes, tuple[int, bytes]] = {}
+        self._on_tape: dict[tuple[int, int], set[PacketId]] = {}
+        self._last: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._tokens: dict[tuple[int, int], Token] = {}
+        self._on_time: dict[int, tuple[int, int]] = {}
+        self.release_times: dict[int, list[int]] = {}
+        self.releases = 0
+        self.late_releases = 0
+        self.spread_ns = 0
+
+    # -- while it happens ---------------------------------------------------------------------------------
+
+    def on_effect(self, node: SimNode, effect: Effect) -> None:
+        kind = type(effect)
+        if kind is Send:
+            assert isinstance(effect, Send)
+            message = effect.message
+            if type(message) is Token:
+                self._check_one_token(message)
+            elif type(message) is Data:
+                self._note_submitted(node, message)
+        elif isinstance(effect, Release):
+            self._check_release(node, effect)
+
+    def _note_submitted(self, node: SimNode, packet: Data) -> None:
+        key = packet[:3]
+        known = self.submitted.setdefault(key, packet.payload)
+        self.submitted_at.setdefault(key, self._world.now)
+        if known != packet.payload:
+            raise InvariantBroken("no invention", f"source {packet.source} numbered two packets {packet.number}")
+
+    def _check_one_token(self, token: Token) -> None:
+        known = self._tokens.setdefault((token.generation, token.slot), token)
+        if known != token:
+            raise InvariantBroken("one token", f"site {token.site} sent two tokens for slot {token.slot}")
+
+    def _check_release(self, node: SimNode, release: Release) -> None:
+        frame = release.frame
+        self.releases += 1
+        self._check_agreement(node, frame)
+        self._check_packets(node, frame)
+        self._check_time(node, release)
+
+    def _check_agreement(self, node: SimNode, frame: Frame) -> None:
+        known = self._frame_of_slot.setdefault(frame.slot, frame)
+        if known.chain != frame.chain:
+            raise InvariantBroken("agreement", f"{node.name} releases another slot {frame.slot} than others did")
+        # A frame that follows another one at one receiver follows it at all of them.
+        after = self._chain_after.setdefault(frame.chain_before, (frame.slot, frame.chain))
+        if after != (frame.slot, frame.chain):
+            raise InvariantBroken(
+                "agreement", f"{node.name} releases slot {frame.slot} where others released slot {after[0]}"
+            )
+
+    def _check_packets(self, node: SimNode, frame: Frame) -> None:
+        tape = (node.id, node.disk.journal.life)
+        seen = self._on_tape.setdefault(tape, set())
+        for packet in frame.packets:
+            key = packet[:3]
+            if self.submitted.get(key) != packet.payload:
+                raise InvariantBroken("no invention", f"{node.name} released {key}, which nobody sent so")
+            if key in seen:
+                raise InvariantBroken("no duplicate", f"{node.name} released {key} twice")
+            seen.add(key)
+            place = (packet.incarnation, packet.number)
+            source = (*tape, packet.source)
+            if place <= self._last.get(source, (0, 0)):
+                raise InvariantBroken("source order", f"{node.name} released {key} after {self._last[source]}")
+            self._last[source] = place
+
+    def _check_time(self, node: SimNode, release: Release) -> None:
+        now, frame = self._world.now, release.frame
+        instant = frame.timestamp_ns + self._world.config.timing.hold_ns
+        if now < instant - self._clock_error_ns:
+            raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} {instant - now} ns early")
+        self.release_times.setdefault(frame.slot, []).append(now)
+        if release.late:
+            self.late_releases += 1
+            return
+        low, high = self._on_time.get(frame.slot, (now, now))
+        self._on_time[frame.slot] = (min(low, now), max(high, now))
+
+    # -- at the end ---------------------------------------------------------------------------------------
+
+    def check_end(self, receivers: Iterable[SimNode], slack_ns: int) -> None:
+        """Simultaneity and byte identity."""
+        for slot, (low, high) in self._on_time.items():
+            self.spread_ns = max(self.spread_ns, high - low)
+            if high - low > 2 * self._clock_error_ns + slack_ns:
+                raise InvariantBroken("simultaneity", f"slot {slot} was released over {high - low} ns")
+        for node in receivers:
+            self._check_identity(node)
+
+    def _check_identity(self, node: SimNode) -> None:
+        """The tape is exactly the frames of all slots up to where the receiver is, in slot order."""
+        machine = node.machine
+        upto = machine.released if isinstance(machine, Receiver) else node.disk.tape.tip.slot
+        chain = GENESIS
+        mine = iter(node.disk.tape.frames)
+        for slot in sorted(self._frame_of_slot):
+            if slot > upto:
+                break
+            frame = next(mine, None)
+            if frame is None or frame.slot != slot or frame.chain != self._frame_of_slot[slot].chain:
+                raise InvariantBroken("byte identity", f"{node.name} lacks slot {slot} but is at {upto}")
+            if frame.chain_before != chain:
+                raise InvariantBroken("byte identity", f"{node.name}'s chain breaks at slot {slot}")
+            chain = frame.chain
+
+    def missing_from(self, node: SimNode, packets: Iterable[PacketId]) -> list[PacketId]:
+        """Which of these packets are not on the node's tape."""
+        seen = self._on_tape.get((node.id, node.disk.journal.life), set())
+        return [packet for packet in packets if packet not in seen]
+
+    def check_no_loss(self, receivers: Iterable[SimNode], witnessed: Iterable[PacketId]) -> None:
+        """What was witnessed to its source is on the tape of every operable receiver."""
+        wanted = list(witnessed)
+        for node in receivers:
+            if missing := self.missing_from(node, wanted):
+                raise InvariantBroken("no loss", f"{node.name} never released {missing[:3]}, witnessed to its source")

@@ -1,0 +1,199 @@
+"""What the core group says to itself, as values.
+
+Every message is an immutable named tuple; `levelcast.wire.core` turns them into bytes and back. The protocol
+classes in `levelcast.ring` take and return these values and never see a byte of a datagram.
+
+Numbers and units: times are nanoseconds UTC; slots, packet numbers and generations are unsigned 64-bit; node
+ids (members, reformation servers and sources share one namespace) are unsigned 16-bit; a life is 32-bit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+CONTROL_SOURCE = 0
+"""The source id whose packets change the configured set of primaries (rule 12). No floor may have it."""
+
+
+class Run(NamedTuple):
+    """Packets `first` to `last` (both included) of one incarnation of one source (rule 2)."""
+
+    source: int
+    incarnation: int
+    first: int
+    last: int
+
+
+class Mark(NamedTuple):
+    """The highest packet of a source that is known to be witnessed (rule 10)."""
+
+    source: int
+    incarnation: int
+    number: int
+
+
+class Era(NamedTuple):
+    """One generation of a lineage: from slot `start_slot` on, at `start_ns` (T_g), tokens are generation's."""
+
+    generation: int
+    start_slot: int
+    start_ns: int
+
+
+class MemberLife(NamedTuple):
+    """A primary and the life of its disk: a member that lost its disk returns as another life (rule 12)."""
+
+    member: int
+    life: int
+
+
+class Membership(NamedTuple):
+    """One version of the configured set of primaries, in ring order."""
+
+    version: int
+    members: tuple[MemberLife, ...]
+
+
+class Data(NamedTuple):
+    """One packet of a source: so many `records` in `payload`."""
+
+    source: int
+    incarnation: int
+    number: int
+    records: int
+    payload: bytes
+
+
+class Token(NamedTuple):
+    """The acknowledgement of one slot, sent by the slot's site (rules 1, 2)."""
+
+    generation: int
+    slot: int
+    timestamp_ns: int
+    site: int
+    have: int
+    credit: int
+    runs: tuple[Run, ...]
+    witnessed: tuple[Mark, ...]
+
+
+class Request(NamedTuple):
+    """A receiver asks a holder for tokens (by slot) and for acknowledged packets (rule 5)."""
+
+    sender: int
+    generation: int
+    have: int
+    slots: tuple[int, ...]
+    packets: tuple[Run, ...]
+
+
+class Repair(NamedTuple):
+    """Retransmitted tokens and packets, as their senders sent them (rule 5)."""
+
+    sender: int
+    items: tuple[Token | Data, ...]
+
+
+class SettledSlot(NamedTuple):
+    """A slot as it stands on the tape: its runs are exactly what the slot ordered, in that order."""
+
+    slot: int
+    timestamp_ns: int
+    runs: tuple[Run, ...]
+
+
+class Settled(NamedTuple):
+    """Released slots from a member's tape, for one that is too far behind for repairs (rule 9).
+
+    Covers every slot after `after_slot` up to and including `upto_slot`; slots that are not listed are empty.
+    `chain_before` and `chain_after` are the tape's hash chain at both ends.
+    """
+
+    sender: int
+    after_slot: int
+    upto_slot: int
+    chain_before: bytes
+    chain_after: bytes
+    slots: tuple[SettledSlot, ...]
+
+
+class FaultReason:
+    """Why a node asks for a reformation (MS §4.3)."""
+
+    TOKEN_MISSING = 1
+    PACKET_MISSING = 2
+    OUTSIDE = 3
+    STUCK = 4
+    MEMBERSHIP = 5
+    REFUSED = 6
+
+    NAMES = {
+        1: "token missing",
+        2: "packet missing",
+        3: "outside the ring",
+        4: "promised, no ring",
+        5: "membership changed",
+        6: "ring refused",
+    }
+
+
+class Fault(NamedTuple):
+    """A report to the reformation servers. `generation` is the one the reporter has entered."""
+
+    reporter: int
+    life: int
+    generation: int
+    promised: int
+    reason: int
+    slot: int
+    suspect: int
+
+
+class Invite(NamedTuple):
+    """A reformation server invites everybody into `generation`."""
+
+    generation: int
+    server: int
+
+
+class Join(NamedTuple):
+    """A primary's promise to send and count nothing below `generation`, and what it holds (rule 12)."""
+
+    generation: int
+    member: int
+    life: int
+    caught_up: int
+    have: int
+    released: int
+    clock_ns: int
+    lineage: tuple[Era, ...]
+    before: Membership | None
+    current: Membership
+    current_witnessed: bool
+
+
+class Promised(NamedTuple):
+    """The answer to an invitation that came too late: the generation that was already promised."""
+
+    member: int
+    generation: int
+
+
+class Ring(NamedTuple):
+    """The one immutable announcement of `generation` (rule 12). The last era of `lineage` is its own.
+
+    `helper` reported the best history and serves the rest; `membership` is the configured set it was formed under,
+    and `membership_stands` says that a joiner knew its record to be witnessed.
+    """
+
+    generation: int
+    server: int
+    helper: int
+    membership: Membership
+    membership_stands: bool
+    members: tuple[MemberLife, ...]
+    lineage: tuple[Era, ...]
+    edges: tuple[tuple[int, str], ...]
+
+
+Message = Data | Token | Request | Repair | Settled | Fault | Invite | Join | Promised | Ring

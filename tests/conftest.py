@@ -1,0 +1,85 @@
+"""What all tests share: tools that may be missing, the recorded data, and hypothesis's profiles.
+
+A test that needs something which a developer's machine may lack skips there; under LEVELCAST_CI=1 it fails,
+so that a green CI run means that the test ran.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+import pytest
+from hypothesis import settings
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+IN_CI = os.environ.get("LEVELCAST_CI") == "1"
+
+# No deadline anywhere: the machines are shared, and a slow example is not a wrong one.
+settings.register_profile("default", deadline=None)
+# CI draws the same bounded examples every time; new ones are looked for locally and by the fuzzer.
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=100, print_blob=True)
+settings.load_profile("ci" if IN_CI else "default")
+
+
+def lacking(what: str) -> NoReturn:
+    """Skip the test for want of `what`, or fail it in CI."""
+    if IN_CI:
+        pytest.fail(f"CI must have {what}", pytrace=False)
+    pytest.skip(f"needs {what}")
+
+
+@pytest.fixture(scope="session")
+def require_tool() -> Callable[[str], str]:
+    """`require_tool("tshark")` is the path of that program."""
+
+    def require(name: str) -> str:
+        return shutil.which(name) or lacking(f"the program {name}")
+
+    return require
+
+
+@pytest.fixture(scope="session")
+def require_module() -> Callable[[str], ModuleType]:
+    """`require_module("databento_dbn")` is that module, imported."""
+
+    def require(name: str) -> ModuleType:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as missing:
+            # A module that is there but lacks one of its own is broken, not absent.
+            if missing.name is None or not f"{name}.".startswith(f"{missing.name}."):
+                raise
+            lacking(f"the Python module {name}")
+
+    return require
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The recorded market data: LEVELCAST_DATA, or shared/data beside the checkout.
+
+    It is not part of the repository, so its absence skips in CI too; a LEVELCAST_DATA that names nothing is
+    a mistake, and fails there.
+    """
+    given = os.environ.get("LEVELCAST_DATA")
+    folder = Path(given) if given else REPOSITORY.parent / "shared" / "data"
+    if folder.is_dir():
+        return folder.resolve()
+    if given:
+        lacking(f"the data that LEVELCAST_DATA names ({given})")
+    pytest.skip("needs the recorded market data: set LEVELCAST_DATA")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks follow from facts: a test in tests/system is `system`, one that asks for `data_dir` is `data`."""
+    for item in items:
+        if "system" in item.path.relative_to(REPOSITORY).parts[:-1]:
+            item.add_marker("system")
+        if "data_dir" in getattr(item, "fixturenames", ()):
+            item.add_marker("data")

@@ -1,0 +1,132 @@
+"""What the fuzzer feeds, and the promise that each of these keeps for any bytes whatever.
+
+A target's `prepare` imports what it tests only when it is called: the fuzzer instruments those imports, and a
+part that does not exist yet leaves the others runnable. It returns the check, which raises if the promise is
+broken, and seeds that are real encodings, so that the fuzzer starts behind the first length check.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+Check = Callable[[bytes], None]
+
+
+class Target(NamedTuple):
+    name: str
+    promise: str
+    prepare: Callable[[], tuple[Check, list[bytes]]]
+
+
+def _core() -> tuple[Check, list[bytes]]:
+    from levelcast.wire import core, messages
+
+    run = messages.Run(7, 1, 5, 9)
+    data = messages.Data(7, 1, 12, 2, b"ab")
+    era = messages.Era(3, 101, 10**18)
+    life = messages.MemberLife(1, 1)
+    members = messages.Membership(1, (life, messages.MemberLife(2, 5)))
+    token = messages.Token(3, 100, 10**18, 2, 99, 64, (run, run), (messages.Mark(7, 1, 4),))
+    slots = (messages.SettledSlot(12, 10**18, (run,)), messages.SettledSlot(20, 10**18, ()))
+    examples: list[messages.Message] = [
+        data,
+        token,
+        messages.Request(1, 3, 90, (91, 95), (run,)),
+        messages.Repair(1, (token, data)),
+        messages.Settled(1, 10, 20, b"h" * 32, b"i" * 32, slots),
+        messages.Fault(1, 1, 3, 4, messages.FaultReason.STUCK, 91, 2),
+        messages.Invite(4, 9),
+        messages.Join(3, 1, 1, 2, 99, 90, 10**18, (era,), members, members, True),
+        messages.Join(3, 1, 1, 2, 99, 90, 10**18, (), None, members, False),
+        messages.Promised(1, 5),
+        messages.Ring(3, 9, 1, members, (life,), (era,), ((1, "233.252.0.1:7001"), (2, "börse:7002"))),
+    ]
+
+    def check(datagram: bytes) -> None:
+        decoded, rejected = core.decode_batch([datagram], 1)
+        assert len(decoded) + rejected.total() == 1
+        try:
+            stripe, message = core.decode(datagram)
+        except core.Malformed:
+            assert not decoded
+            return
+        assert core.encode(message, stripe) == datagram, "two encodings of one message"
+
+    return check, core.encode_batch(examples, 1)
+
+
+def _records() -> tuple[Check, list[bytes]]:
+    from levelcast import records
+
+    makers = (records.trades, records.quotes, records.orders, records.statuses, records.system_messages)
+    seeds = [make(2).tobytes() for make in makers]
+    seeds.append(seeds[0] + seeds[1] + seeds[3])
+
+    def check(payload: bytes) -> None:
+        try:
+            count = records.count_records(payload)
+        except records.BadRecords:
+            count = None
+        try:
+            stamped = records.stamp(payload, 2**32 - 1, 10**18)
+        except records.BadRecords:
+            assert count is None, "counted but not stamped"
+            return
+        assert count is not None, "stamped but not counted"
+        assert len(stamped) == len(payload)
+        assert records.count_records(stamped) == count, "a stamp changed what the records are"
+        assert records.stamp(stamped, 2**32 - 1, 10**18) == stamped
+
+    return check, seeds
+
+
+def _membership() -> tuple[Check, list[bytes]]:
+    from levelcast.wire.membership import decode_membership, encode_membership
+    from levelcast.wire.messages import MemberLife, Membership
+
+    def members(count: int, life: int) -> tuple[MemberLife, ...]:
+        return tuple(MemberLife(node, life) for node in range(1, count + 1))
+
+    largest = Membership(2**64 - 1, members(40, 2**32 - 1))
+    sets = (Membership(1, members(1, 1)), Membership(4, members(3, 7)), largest)
+    seeds = [encode_membership(each) for each in sets]
+
+    def check(payload: bytes) -> None:
+        membership = decode_membership(payload)
+        assert membership is None or encode_membership(membership) == payload
+
+    return check, seeds
+
+
+def _network() -> tuple[Check, list[bytes]]:
+    network = importlib.import_module("levelcast.network")
+    if not hasattr(network, "parse_network"):
+        raise ImportError("levelcast.network has no parse_network yet")
+    seeds = [
+        network.five_cities().encode(),
+        b'[[site]]\nname = "tokyo"\nregion = "asia"\n\n[timing]\nslot_ms = 5.0\nmode = "pipelined"\n',
+        b'[[stripe]]\nid = 1\ngroup = "233.252.0.1:7001"\nmembers = ["tokyo-1", "london-1"]\n',
+        b'[node.tokyo-1]\nid = 1\nlife = 1\naddress = "127.0.0.1:0"\nwhen = 2024-01-01T00:00:00Z\n',
+    ]
+
+    def check(text: bytes) -> None:
+        try:
+            network.parse_network(text.decode(errors="replace"), "fuzz.toml")
+        except network.NetworkError as error:
+            if not str(error):
+                raise AssertionError("a refusal that says nothing") from error
+
+    return check, seeds
+
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        Target("core", "a core datagram decodes to a message with that one encoding, or Malformed", _core),
+        Target("records", "a payload is counted and stamped, or BadRecords", _records),
+        Target("membership", "a payload is the one encoding of a set of primaries, or None", _membership),
+        Target("network", "a network file is read, or NetworkError says why not", _network),
+    )
+}
