@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +33,7 @@ from levelcast.wire.messages import (
     SettledSlot,
     Token,
 )
+from levelcast.wire.parts import HEADER_SIZE, SEAL_SIZE
 
 u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
@@ -73,7 +75,8 @@ def a_ring(draw: st.DrawFn) -> Ring:
     addresses = st.text(max_size=60)
     edges = draw(tuples_of(st.tuples(u16, addresses)))
     members = draw(tuples_of(lives, 1))
-    return Ring(generation, draw(u16), draw(u16), draw(memberships), members, lineage, edges)
+    stands = draw(st.booleans())
+    return Ring(generation, draw(u16), draw(u16), draw(memberships), stands, members, lineage, edges)
 
 
 eras = st.builds(Era, u64, u64, times_ns)
@@ -104,7 +107,10 @@ RUN = Run(7, 1, 5, 9)
 DATA = Data(7, 1, 12, 2, b"ab")
 TOKEN = Token(3, 100, 10**18, 2, 99, 64, (RUN,), (Mark(7, 1, 4),))
 LIVES = (MemberLife(1, 1),)
-RING = Ring(3, 9, 1, Membership(2, LIVES), LIVES, (Era(3, 101, 10**18),), ((1, "233.252.0.1:7001"),))
+RING = Ring(
+    *(3, 9, 1, Membership(2, LIVES), True),
+    *(LIVES, (Era(3, 101, 10**18),), ((1, "233.252.0.1:7001"),)),
+)
 JOIN = Join(
     *(3, 1, 1, 2, 99, 90, 10**18, (Era(2, 1, 10**18),)),
     *(Membership(1, LIVES), Membership(2, (MemberLife(1, 2),)), True),
@@ -129,15 +135,33 @@ def reason_for(datagram: bytes) -> Reason:
     return caught.value.reason
 
 
+# The helpers below seal again what they damage: otherwise every test would see BROKEN_SEAL and nothing else.
+
+
+def unsealed(datagram: bytes) -> bytes:
+    return datagram[:-SEAL_SIZE]
+
+
+def sealed(head_and_body: bytes) -> bytes:
+    return head_and_body + struct.pack("<I", crc32(head_and_body))
+
+
 def patched(datagram: bytes, at: int, layout: str, *values: int) -> bytes:
-    changed = bytearray(datagram)
+    changed = bytearray(unsealed(datagram))
     struct.pack_into(layout, changed, at, *values)
+    return sealed(bytes(changed))
+
+
+def resized(head_and_body: bytes) -> bytes:
+    """Sealed, with the header's length made true again, so that the body is what is wrong."""
+    length = struct.pack("<I", len(head_and_body) + SEAL_SIZE)
+    return sealed(head_and_body[:16] + length + head_and_body[20:])
+
+
+def flipped(datagram: bytes, bit: int) -> bytes:
+    changed = bytearray(datagram)
+    changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
-
-
-def resized(datagram: bytes) -> bytes:
-    """With the header's length made true again, so that the body is what is wrong."""
-    return patched(datagram, 16, "<I", len(datagram))
 
 
 def decodes_canonically_or_is_rejected(datagram: bytes) -> None:
@@ -170,31 +194,52 @@ def test_rows_come_back_as_named_tuples_and_bytes_as_bytes(message: Message) -> 
 def test_every_truncation_is_rejected(message: Message) -> None:
     datagram = encode(message, 1)
     for size in range(len(datagram)):
-        expected = Reason.TOO_SHORT if size < core.HEADER_SIZE else Reason.WRONG_LENGTH
+        expected = Reason.TOO_SHORT if size < HEADER_SIZE + SEAL_SIZE else Reason.WRONG_LENGTH
         assert reason_for(datagram[:size]) is expected
 
 
 @pytest.mark.parametrize("message", EXAMPLES[1:], ids=lambda message: type(message).__name__)
 def test_every_truncation_with_a_true_length_is_rejected(message: Message) -> None:
     # Not Data: its payload is the rest of the datagram, so a shorter one is another valid packet.
-    datagram = encode(message, 1)
-    for size in range(core.HEADER_SIZE, len(datagram)):
-        assert reason_for(resized(datagram[:size])) in (Reason.TRUNCATED_BODY, Reason.WRONG_LENGTH)
-    assert reason_for(resized(datagram + b"\0")) is Reason.TRAILING_BYTES
+    whole = unsealed(encode(message, 1))
+    for size in range(HEADER_SIZE, len(whole)):
+        assert reason_for(resized(whole[:size])) is Reason.TRUNCATED_BODY
+    assert reason_for(resized(whole + b"\0")) is Reason.TRAILING_BYTES
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
-def test_every_flipped_bit_is_rejected_or_has_one_encoding(message: Message) -> None:
+def test_every_bit_that_flips_on_the_way_is_noticed(message: Message) -> None:
+    looked_at_before_the_seal = {
+        **dict.fromkeys(range(0, 2), Reason.BAD_MAGIC),
+        **dict.fromkeys(range(2, 3), Reason.UNKNOWN_VERSION),
+        **dict.fromkeys(range(16, 20), Reason.WRONG_LENGTH),
+        **dict.fromkeys(range(20, 22), Reason.UNKNOWN_SEAL),
+    }
     datagram = encode(message, 1)
     for bit in range(8 * len(datagram)):
-        changed = bytearray(datagram)
-        changed[bit // 8] ^= 1 << bit % 8
-        decodes_canonically_or_is_rejected(bytes(changed))
+        expected = looked_at_before_the_seal.get(bit // 8, Reason.BROKEN_SEAL)
+        assert reason_for(flipped(datagram, bit)) is expected
+
+
+@settings(max_examples=300)
+@given(messages, st.data())
+def test_every_burst_of_32_bits_on_the_way_is_noticed(message: Message, data: st.DataObject) -> None:
+    datagram = encode(message, 1)
+    burst = data.draw(st.integers(1, 2**32 - 1)) << data.draw(st.integers(0, 8 * len(datagram) - 32))
+    changed = int.from_bytes(datagram, "little") ^ burst
+    reason_for(changed.to_bytes(len(datagram), "little"))
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
+def test_every_flipped_bit_under_a_good_seal_is_rejected_or_has_one_encoding(message: Message) -> None:
+    head_and_body = unsealed(encode(message, 1))
+    for bit in range(8 * len(head_and_body)):
+        decodes_canonically_or_is_rejected(sealed(flipped(head_and_body, bit)))
 
 
 @given(st.binary(max_size=300))
 def test_random_bytes_are_rejected(junk: bytes) -> None:
-    decodes_canonically_or_is_rejected(junk)
+    reason_for(junk)
 
 
 @settings(max_examples=300)
@@ -202,20 +247,20 @@ def test_random_bytes_are_rejected(junk: bytes) -> None:
 def test_random_bodies_are_rejected_or_have_one_encoding(
     kind: int, sender: int, generation: int, body: bytes
 ) -> None:
-    size = core.HEADER_SIZE + len(body)
-    header = struct.pack("<2sBBHHQIBBH", b"LC", 1, kind, 1, sender, generation, size, 0, 0, 0)
-    decodes_canonically_or_is_rejected(header + body)
+    size = HEADER_SIZE + len(body) + SEAL_SIZE
+    header = struct.pack("<2sBBHHQIBBH", b"LC", 1, kind, 1, sender, generation, size, 1, SEAL_SIZE, 0)
+    decodes_canonically_or_is_rejected(sealed(header + body))
 
 
 @settings(max_examples=300)
 @given(messages, st.data())
 def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: st.DataObject) -> None:
-    datagram = bytearray(encode(message, 1))
+    damaged = bytearray(unsealed(encode(message, 1)))
     for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(datagram) - 1))
+        at = data.draw(st.integers(0, len(damaged) - 1))
         # Small numbers make plausible counts; the rest are whatever.
-        datagram[at] = data.draw(st.one_of(st.integers(0, 4), st.integers(0, 255)))
-    decodes_canonically_or_is_rejected(bytes(datagram))
+        damaged[at] = data.draw(st.one_of(st.integers(0, 4), st.integers(0, 255)))
+    decodes_canonically_or_is_rejected(sealed(bytes(damaged)))
 
 
 @pytest.mark.parametrize(
@@ -226,8 +271,10 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (3, "<B", 0, Reason.UNKNOWN_KIND),
         (3, "<B", 11, Reason.UNKNOWN_KIND),
         (16, "<I", 2**32 - 1, Reason.WRONG_LENGTH),
-        (20, "<B", 1, Reason.UNKNOWN_AUTHENTICATION),
-        (21, "<B", 1, Reason.BAD_FIELD),
+        (20, "<B", 0, Reason.UNKNOWN_SEAL),
+        (20, "<B", 2, Reason.UNKNOWN_SEAL),
+        (21, "<B", 0, Reason.UNKNOWN_SEAL),
+        (21, "<B", 32, Reason.UNKNOWN_SEAL),
         (22, "<H", 1, Reason.BAD_FIELD),
     ],
 )
@@ -240,7 +287,7 @@ def test_a_generation_where_there_is_none_is_rejected() -> None:
         assert reason_for(patched(encode(message, 1), 8, "<Q", 3)) is Reason.BAD_FIELD
 
 
-BODY = core.HEADER_SIZE
+BODY = HEADER_SIZE
 
 
 @pytest.mark.parametrize(
@@ -266,7 +313,8 @@ BODY = core.HEADER_SIZE
         (JOIN, BODY + 36, "<B", 4),  # a flag that does not exist
         (JOIN, BODY + 37 + 4 + 16, "<Q", 2**63),  # an era's start
         (RING, 8, "<Q", 4),  # not the generation of its last era
-        (RING, BODY + 65, "<B", 0xFF),  # no UTF-8
+        (RING, BODY + 2, "<B", 2),  # a flag that does not exist
+        (RING, BODY + 66, "<B", 0xFF),  # no UTF-8
     ],
 )
 def test_a_field_out_of_range_is_rejected(message: Message, at: int, layout: str, value: int) -> None:
@@ -274,23 +322,35 @@ def test_a_field_out_of_range_is_rejected(message: Message, at: int, layout: str
 
 
 def test_a_hash_that_is_too_long_is_rejected() -> None:
-    datagram = bytearray(encode(Settled(1, 10, 20, b"h" * core.MAX_HASH, b"", ()), 1))
-    datagram[BODY + 16 : BODY + 17] = bytes((core.MAX_HASH + 1, 0))
-    assert reason_for(resized(bytes(datagram))) is Reason.BAD_FIELD
+    longest = bytearray(unsealed(encode(Settled(1, 10, 20, b"h" * core.MAX_HASH, b"", ()), 1)))
+    longest[BODY + 16 : BODY + 17] = bytes((core.MAX_HASH + 1, 0))
+    assert reason_for(resized(bytes(longest))) is Reason.BAD_FIELD
+
+
+def repair_of(item: bytes) -> bytes:
+    """A well-sealed Repair of one item, whatever that is."""
+    empty = unsealed(encode(Repair(1, ()), 1))
+    return resized(empty[:BODY] + struct.pack("<I", 1) + item)
 
 
 def test_a_repair_carries_only_tokens_and_packets_of_its_stripe() -> None:
-    item = encode(DATA, 1)
-    datagram = encode(Repair(1, (DATA,)), 1)
-    at = datagram.index(item)
-    assert reason_for(patched(datagram, at + 4, "<H", 2)) is Reason.BAD_FIELD
+    assert decode(repair_of(encode(DATA, 1))).message == Repair(1, (DATA,))
+    assert reason_for(repair_of(encode(DATA, 2))) is Reason.BAD_FIELD
     for kind in (core.KIND_REPAIR, core.KIND_INVITE, 0, 255):
-        assert reason_for(patched(datagram, at + 3, "<B", kind)) is Reason.BAD_FIELD
+        assert reason_for(repair_of(patched(encode(DATA, 1), 3, "<B", kind))) is Reason.BAD_FIELD
     # Nested a thousand deep, by a sender who hopes for a stack overflow.
-    deep = item
+    deep = encode(DATA, 1)
     for _ in range(1_000):
-        deep = resized(encode(Repair(1, ()), 1)[:-4] + struct.pack("<I", 1) + deep)
+        deep = repair_of(deep)
     assert reason_for(deep) is Reason.BAD_FIELD
+
+
+def test_the_seal_of_a_repair_does_not_vouch_for_its_items() -> None:
+    item = encode(DATA, 1)
+    for bit in range(8 * (len(item) - SEAL_SIZE), 8 * len(item)):
+        assert reason_for(repair_of(flipped(item, bit))) is Reason.BROKEN_SEAL
+    assert reason_for(repair_of(patched(item, 16, "<I", 0))) is Reason.TOO_SHORT
+    assert reason_for(repair_of(patched(item, 16, "<I", len(item) + 1))) is Reason.TRUNCATED_BODY
 
 
 @pytest.mark.parametrize(
@@ -341,14 +401,21 @@ def test_a_batch_keeps_its_order_and_counts_what_it_rejects() -> None:
     datagrams.insert(3, b"")
     datagrams.insert(5, encode(DATA, 2))
     datagrams.append(b"XX" + datagrams[0][2:])
+    datagrams += [flipped(datagrams[0], 100), flipped(datagrams[1], 300)]
     messages, rejected = decode_batch(datagrams, 1)
     assert messages == EXAMPLES
-    assert rejected == Counter({Reason.TOO_SHORT: 1, Reason.WRONG_STRIPE: 1, Reason.BAD_MAGIC: 1})
+    assert rejected == Counter(
+        {Reason.TOO_SHORT: 1, Reason.WRONG_STRIPE: 1, Reason.BAD_MAGIC: 1, Reason.BROKEN_SEAL: 2}
+    )
 
 
-def test_the_layout_is_the_one_in_the_module_head() -> None:
+def test_the_layout_is_the_one_in_the_module_heads() -> None:
     assert encode(DATA, 1).hex() == (
-        "4c43" "01" "01" "0100" "0700" "0000000000000000" "2e000000" "00" "00" "0000"
-        "0100000000000000" "0c00000000000000" "02000000" "6162"
+        "4c43" "01" "01" "0100" "0700" "0000000000000000" "32000000" "01" "04" "0000"
+        "0100000000000000" "0c00000000000000" "02000000" "6162" "6c10bff3"
     )  # fmt: skip
-    assert encode(Invite(4, 9), 258).hex() == "4c4301070201090004000000000000001800000000000000"
+    assert encode(Invite(4, 9), 258).hex() == "4c4301070201090004000000000000001c0000000104000082194996"
+    assert [encode(RING._replace(membership_stands=stands), 1)[BODY + 2] for stands in (False, True)] == [
+        0,
+        1,
+    ]

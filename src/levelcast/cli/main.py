@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from levelcast import __version__
-from levelcast.cli import network
+from levelcast.cli import network, sim
 from levelcast.network import NetworkError
 
 _EXAMPLES = """
@@ -19,6 +19,8 @@ _EXAMPLES = """
 levelcast init — write a commented network.toml to start from
 
 levelcast timing network.toml — explain every number that follows from it
+
+levelcast sim --seeds 0..999 — try to break the ring in a thousand random histories
 """
 
 app = typer.Typer(
@@ -33,6 +35,7 @@ app = typer.Typer(
 
 app.command()(network.init)
 app.command()(network.timing)
+app.command()(sim.sim)
 
 
 def _print_version(wanted: bool) -> None:

@@ -37,8 +37,10 @@ def from_tape(
     chain_after = taken[-1].chain if taken else chain_before
     messages: list[Message] = [Settled(member, after_slot, upto_slot, chain_before, chain_after, slots)]
     packets = [packet for frame in taken for packet in frame.packets]
-    for start in range(0, len(packets), PACKETS_PER_REPAIR):
-        messages.append(Repair(member, tuple(packets[start : start + PACKETS_PER_REPAIR])))
+    messages += [
+        Repair(member, tuple(packets[start : start + PACKETS_PER_REPAIR]))
+        for start in range(0, len(packets), PACKETS_PER_REPAIR)
+    ]
     return messages
 
 

@@ -163,9 +163,7 @@ def contradictions(derived: Derived, shape: Shape) -> list[Contradiction]:
     timing = derived.timing
     found = []
     if timing.request_ns < derived.least_request_ns:
-        found.append(
-            _too_small("request", "τ_r", timing.request_ns, derived.least_request_ns, "2δ_N + X + P (rule 6)")
-        )
+        found.append(_too_small("request", "τ_r", timing.request_ns, derived.least_request_ns, "2δ_N + X + P (rule 6)"))
     if timing.mode == "lockstep" and timing.slot_ns < timing.recovery_ns:
         found.append(
             _too_small(
@@ -239,9 +237,7 @@ def _explain_network(
     else:
         late_because = f"given; the links and clocks of the file ask for {show_ns(needed_late_ns)}"
     if given.request_ns is None:
-        request_because = (
-            f"X = {show_ns(path.transmit_ns)}, P = {show_ns(path.process_ns)}: there, back and handling"
-        )
+        request_because = f"X = {show_ns(path.transmit_ns)}, P = {show_ns(path.process_ns)}: there, back and handling"
     else:
         request_because = f"given; at least {show_ns(least_request_ns)}"
     if timing.mode == "lockstep":
@@ -249,9 +245,7 @@ def _explain_network(
         slot_because = "a site sends only when it holds everything before, so a slot leaves time to recover"
     else:
         slot_rule = "given; no lower bound (rule 4)"
-        slot_because = (
-            "a site sends on time whatever it misses; a packet waits at most one slot for its token"
-        )
+        slot_because = "a site sends on time whatever it misses; a packet waits at most one slot for its token"
     return [
         Explained("p", "loss", path.loss_ratio, "ratio", "the worst link", f"between {path.loss_between}"),
         Explained(
@@ -283,17 +277,14 @@ def _explain_network(
     ]
 
 
-def _explain_release(
-    shape: Shape, given: Given, timing: Timing, least_hold_ns: int, closed_ns: int
-) -> list[Explained]:
+def _explain_release(shape: Shape, given: Given, timing: Timing, least_hold_ns: int, closed_ns: int) -> list[Explained]:
     if given.hold_ns is not None:
         hold_because = f"given; at least {show_ns(least_hold_ns)}"
     elif shape.witnesses <= 1 and shape.layers == 0:
         hold_because = "by then every operable receiver has it, or the ring is being reformed"
     else:
         hold_because = (
-            "by R all hold it; within w slots more, w members say so; "
-            "those tokens are heard within δ_N + k_r·τ_r"
+            "by R all hold it; within w slots more, w members say so; those tokens are heard within δ_N + k_r·τ_r"
         )
     return [
         Explained(

@@ -10,6 +10,8 @@ whatever form it likes and builds this image by applying them in order.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from levelcast.ring.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
 from levelcast.wire.messages import Data, Ring, Token
 
@@ -49,7 +51,7 @@ class Journal:
             for key in [key for key in self.packets if key[1:] <= (entry.incarnation, entry.number)]:
                 del self.packets[key]
 
-    def forget(self, slot: int, ordered: dict[int, tuple[int, int]]) -> None:
+    def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
         """Drop tokens up to `slot`, and packets below `ordered`: source -> (incarnation, next number)."""
         for key in [key for key in self.tokens if key[1] <= slot]:
             del self.tokens[key]

@@ -225,6 +225,8 @@ def make_frame(
     digest = sha256(chain_before)
     digest.update(_FRAME_HEAD.pack(slot, timestamp_ns, first_sequence, len(packets)))
     for packet in packets:
-        digest.update(_PACKET_HEAD.pack(packet.source, packet.incarnation, packet.number, packet.records, len(packet.payload)))
+        digest.update(
+            _PACKET_HEAD.pack(packet.source, packet.incarnation, packet.number, packet.records, len(packet.payload))
+        )
         digest.update(packet.payload)
     return Frame(slot, timestamp_ns, first_sequence, packets, chain_before, digest.digest())

@@ -36,8 +36,7 @@ def in_doubt(best: Join, joins: Collection[Join]) -> bool:
         return False
     version = best.current.version
     return not any(
-        join.current.version > version or (join.current.version == version and join.current_witnessed)
-        for join in joins
+        join.current.version > version or (join.current.version == version and join.current_witnessed) for join in joins
     )
 
 
@@ -74,6 +73,11 @@ def witnessed_by_majority(
         return False
     if previous is None or current.slot <= witnessed:
         return True
+    return old_set_agrees(previous, current, has)
+
+
+def old_set_agrees(previous: Record, current: Record, has: Callable[[MemberLife, int], bool]) -> bool:
+    """While a change is in doubt, a majority of the set before must hold its record too (rule 12)."""
     return _majority_has(previous.membership, current.slot, has)
 
 

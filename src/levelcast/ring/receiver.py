@@ -32,6 +32,7 @@ Deviations from MS:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from levelcast.ring.acknowledge import runs_for
 from levelcast.ring.config import RingConfig
@@ -94,6 +95,9 @@ def first_tip(config: RingConfig) -> Tip:
 class Receiver:
     """One primary receiver, sans I/O."""
 
+    LISTENS: ClassVar[frozenset[type]] = frozenset({Token, Data, Request, Repair, Settled, Invite, Ring})
+    """The messages it has a use for; a driver need not bring it others."""
+
     def __init__(self, config: RingConfig, member: int, journal: Journal, tape: Tip, now: int) -> None:
         self.config = config
         self.timing = config.timing
@@ -114,8 +118,8 @@ class Receiver:
         self._marks: dict[int, Mark] = {}
         self._changed_marks: set[int] = set()
         self._secondaries: dict[int, int] = {}
+        self._ring: Ring | None = None
         self._schedule: Schedule | None = None
-        self._version = 0
         self._witness: Witness | None = None
         self._repairs = Repairs(self.timing)
         self._answers = Answers(self.timing)
@@ -174,7 +178,7 @@ class Receiver:
         for message in sorted(batch, key=_control_first):
             handler = _HANDLERS.get(type(message))
             if handler is not None:
-                handler(self, message, now)
+                getattr(self, handler)(message, now)
         self._advance(now)
         self._send_own_tokens(now)
         self._read_claims()
@@ -466,9 +470,19 @@ class Receiver:
                     found.append(packet)
                 elif place is not None and (run.incarnation, number) < place:
                     from_tape = True
-        if from_tape and request.have < self.released:
+        if request.generation < self.entered and self._ring is not None:
+            self._effects.append(Send(request.sender, self._ring))
+        if from_tape and self._may_have_frames(request) and request.have < self.released:
             self._effects.append(ServeTape(request.sender, request.have, self.released))
         self._send_repairs(found, request.sender, now)
+
+    def _may_have_frames(self, request: Request) -> bool:
+        """Frames go only to members of the same generation (rule 9).
+
+        They are what this lineage released; one that still holds tokens of an older generation would put those
+        behind them. It is told of the ring instead.
+        """
+        return request.generation == self.entered
 
     def _send_repairs(self, found: list[Token | Data], requester: int, now: int) -> None:
         for_one: list[Token | Data] = []
@@ -635,7 +649,7 @@ class Receiver:
         """Make `ring` the current one: void what its lineage does not know, count from nothing (rules 8, 12)."""
         schedule = Schedule(ring, self.timing.slot_ns)
         self._schedule = schedule
-        self._version = ring.membership.version
+        self._ring = ring
         self.entered = ring.generation
         tokens = self._held.tokens
         for slot in [slot for slot, token in tokens.items() if not token_is_valid(token, schedule.lineage)]:
@@ -649,9 +663,7 @@ class Receiver:
             self.history.rollback(valid)
         self._settled = None
         standing = ring.membership.version if ring.membership_stands else ring.membership.version - 1
-        self._witness = Witness(
-            schedule, self.config.witnesses, self.history.base.slot, self.released, standing
-        )
+        self._witness = Witness(schedule, self.config.witnesses, self.history.base.slot, self.released, standing)
         self._repairs.clear()
         self._expect = self.history.have + 1
         self._next_own = schedule.first_own_slot(self.member)
@@ -692,11 +704,11 @@ class Receiver:
     def _membership_changed(self) -> bool:
         """Whether this ring was formed under an older set, or still has members that the new set left out."""
         record = self.history.tip.records[-1]
-        if record.membership.version > self._version:
+        if self._ring is None or record.membership.version > self._ring.membership.version:
             return True
-        if record.slot > self.witnessed or self._schedule is None:
+        if record.slot > self.witnessed:
             return False
-        return any(life not in record.membership.members for life in self._schedule.lives.values())
+        return any(life not in record.membership.members for life in self._ring.members)
 
     # -- when to step next --------------------------------------------------------------------------------
 
@@ -735,12 +747,12 @@ def _control_first(message: Message) -> bool:
     return type(message) is Data
 
 
-_HANDLERS = {
-    Token: Receiver._on_token,
-    Data: Receiver._on_data,
-    Request: Receiver._on_request,
-    Repair: Receiver._on_repair,
-    Settled: Receiver._on_settled,
-    Invite: Receiver._on_invite,
-    Ring: Receiver._on_ring,
+_HANDLERS: dict[type, str] = {
+    Token: "_on_token",
+    Data: "_on_data",
+    Request: "_on_request",
+    Repair: "_on_repair",
+    Settled: "_on_settled",
+    Invite: "_on_invite",
+    Ring: "_on_ring",
 }

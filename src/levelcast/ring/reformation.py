@@ -1,11 +1,11 @@
 """A reformation server: forms the first ring, and every ring after a fault (MS §4.3; DESIGN rules 12, 16).
 
-| phase      | what it does                                        | leaves it when |
-|------------|-----------------------------------------------------|----------------|
-| IDLE       | listens for faults, invitations, rings              | a fault: WAITING |
-| WAITING    | backs off by rank, so that servers do not duel      | time is up: INVITING; another's INVITE or RING: IDLE |
-| INVITING   | repeats INVITE(g), collects JOINs                   | JOINs suffice: ANNOUNCING; a higher promise: WAITING; nobody: IDLE |
-| ANNOUNCING | repeats RING(g)                                     | said often enough: IDLE |
+| phase      | what it does                           | leaves it when |
+|------------|----------------------------------------|----------------|
+| IDLE       | listens for faults, invitations, rings | a fault: WAITING |
+| WAITING    | backs off by rank: servers do not duel | time is up: INVITING; another's INVITE or RING: IDLE |
+| INVITING   | repeats INVITE(g), collects JOINs      | enough: ANNOUNCING; a higher promise: WAITING; nobody: IDLE |
+| ANNOUNCING | repeats RING(g)                        | said often enough: IDLE |
 
 - A generation number belongs to one server and one life of its disk, is journaled before the first INVITE and is
   never used again (rule 12): (count, server, life) packed into 64 bits. Generation 1 is not special (rule 16).
@@ -23,13 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import median_low
-from typing import Literal
+from typing import ClassVar, Literal
 
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import GROUP, Effect, Persist, Report, Send, ServerCounter
 from levelcast.ring.journal import Journal
 from levelcast.ring.quorum import in_doubt, may_form
 from levelcast.ring.schedule import Lineage
+from levelcast.ring.timing import REFUSED_ASKS
 from levelcast.wire.messages import (
     Era,
     Fault,
@@ -43,12 +44,12 @@ from levelcast.wire.messages import (
 )
 
 Phase = Literal["IDLE", "WAITING", "INVITING", "ANNOUNCING"]
-READMIT_BACKOFF_LIMIT = 64
-"""A member that asks to be let in and then does not join is heard at most this many times more rarely."""
 
 
 class ReformationServer:
     """One reformation server of one stripe, sans I/O."""
+
+    LISTENS: ClassVar[frozenset[type]] = frozenset({Fault, Join, Promised, Invite, Ring})
 
     def __init__(self, config: RingConfig, server: int, journal: Journal, now: int) -> None:
         self.config = config
@@ -79,8 +80,8 @@ class ReformationServer:
         for message in batch:
             handler = _HANDLERS.get(type(message))
             if handler is not None:
-                handler(self, message, now)
-        _ON_TIME[self.phase](self, now)
+                getattr(self, handler)(message, now)
+        getattr(self, _ON_TIME[self.phase])(now)
         self.wake_ns = self._next_wake(now)
         return self._effects
 
@@ -193,13 +194,20 @@ class ReformationServer:
             self.server,
             best.member,
             best.current,
-            not in_doubt(best, joins),
+            self._set_stands(best, joins),
             tuple(members[first:] + members[:first]),
             self._lineage(best, members, now),
             tuple(edge for edge in self.config.edges if any(edge[0] == life.member for life in members)),
         )
         self._announce(ring, now)
         return True
+
+    def _set_stands(self, best: Join, joins: list[Join]) -> bool:
+        """Whether the ring may take its set for witnessed: some joiner knew it, and may be the only one (rule 12).
+
+        A ring of the new set alone could never find a majority of the old one to witness the record.
+        """
+        return not in_doubt(best, joins)
 
     def _eligible(self, best: Join, joins: list[Join]) -> list[MemberLife]:
         """The joiners that the ring is made of: the configured set, and the one before while in doubt."""
@@ -232,7 +240,7 @@ class ReformationServer:
         for life in ring.members:
             self._patience.pop(life.member, None)
         if self._asked_by not in {life.member for life in ring.members}:
-            level = min(2 * self._patience.get(self._asked_by, (0, 0))[1] + 1, READMIT_BACKOFF_LIMIT)
+            level = min(2 * self._patience.get(self._asked_by, (0, 0))[1] + 1, REFUSED_ASKS)
             self._patience[self._asked_by] = (level, level)
         names = ", ".join(str(life.member) for life in ring.members)
         self._report("forms", f"generation {ring.generation >> 32} at slot {ring.lineage[-1].start_slot}: {names}")
@@ -272,17 +280,17 @@ class ReformationServer:
         return self._repeat_ns
 
 
-_HANDLERS = {
-    Fault: ReformationServer._on_fault,
-    Join: ReformationServer._on_join,
-    Promised: ReformationServer._on_promised,
-    Invite: ReformationServer._on_invite,
-    Ring: ReformationServer._on_ring,
+_HANDLERS: dict[type, str] = {
+    Fault: "_on_fault",
+    Join: "_on_join",
+    Promised: "_on_promised",
+    Invite: "_on_invite",
+    Ring: "_on_ring",
 }
 
-_ON_TIME = {
-    "IDLE": ReformationServer._stay,
-    "WAITING": ReformationServer._wait_is_over,
-    "INVITING": ReformationServer._keep_inviting,
-    "ANNOUNCING": ReformationServer._keep_announcing,
+_ON_TIME: dict[Phase, str] = {
+    "IDLE": "_stay",
+    "WAITING": "_wait_is_over",
+    "INVITING": "_keep_inviting",
+    "ANNOUNCING": "_keep_announcing",
 }

@@ -2,10 +2,10 @@
 
 Each slot that is not complete has one record here, in one of two stages:
 
-| stage   | begins                                      | asks for                              | ends |
-|---------|---------------------------------------------|---------------------------------------|------|
-| TOKEN   | slot time + δ_N, token not held             | the token                             | token held -> PACKETS |
-| PACKETS | token held, not before slot time + δ_N      | its packets that are still missing    | all held -> gone |
+| stage   | begins                                 | asks for                    | ends                  |
+|---------|----------------------------------------|-----------------------------|-----------------------|
+| TOKEN   | slot time + δ_N, token not held        | the token                   | token held -> PACKETS |
+| PACKETS | token held, not before slot time + δ_N | its packets still missing   | all held -> gone      |
 
 Each stage asks every τ_r; after k_r requests without success a fault is reported, and asking goes on. That is the
 paper's two-stage recovery, R = δ_N + 2·k_r·τ_r (MS §5.1). The first holder asked is the slot's site, which holds
@@ -134,7 +134,8 @@ class Answers:
 
 def holders(site: int | None, claims: Iterable[tuple[int, bool]], myself: int) -> list[int]:
     """Whom to ask, best first: the site, then those who claim to have it, then the rest (in order of nearness)."""
-    claimed, others = [], []
+    claimed: list[int] = []
+    others: list[int] = []
     for member, has in claims:
         if member not in (myself, site):
             (claimed if has else others).append(member)

@@ -13,6 +13,7 @@ Deviation from MS §5: the paper has one schedule for ever; a lineage makes the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from levelcast.wire.messages import Era, MemberLife, Ring
 
@@ -23,7 +24,7 @@ class Lineage:
     __slots__ = ("_slot_ns", "eras")
 
     def __init__(self, eras: Sequence[Era], slot_ns: int) -> None:
-        assert all(a.start_slot < b.start_slot and a.generation < b.generation for a, b in zip(eras, eras[1:], strict=False))
+        assert all(a.start_slot < b.start_slot and a.generation < b.generation for a, b in pairwise(eras))
         self.eras = tuple(eras)
         self._slot_ns = slot_ns
 
@@ -68,7 +69,17 @@ class Lineage:
 class Schedule:
     """The slots of one ring: the last era of its lineage and its members in ring order."""
 
-    __slots__ = ("_index", "_members", "_slot_ns", "_start_ns", "generation", "helper", "lineage", "lives", "start_slot")
+    __slots__ = (
+        "_index",
+        "_members",
+        "_slot_ns",
+        "_start_ns",
+        "generation",
+        "helper",
+        "lineage",
+        "lives",
+        "start_slot",
+    )
 
     def __init__(self, ring: Ring, slot_ns: int) -> None:
         self.lineage = Lineage(ring.lineage, slot_ns)
@@ -103,4 +114,6 @@ class Schedule:
 
     def slot_at(self, now: int) -> int:
         """The last slot that is due at `now` (one below the start slot if none is)."""
-        return self.start_slot + (now - self._start_ns) // self._slot_ns if now >= self._start_ns else self.start_slot - 1
+        return (
+            self.start_slot + (now - self._start_ns) // self._slot_ns if now >= self._start_ns else self.start_slot - 1
+        )

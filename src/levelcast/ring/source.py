@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import GROUP, Effect, Persist, Report, Send, SourceMark
@@ -37,6 +38,8 @@ class Unwitnessed:
 
 class Source:
     """One source of one stripe, sans I/O."""
+
+    LISTENS: ClassVar[frozenset[type]] = frozenset({Token})
 
     def __init__(self, config: RingConfig, source: int, incarnation: int, journal: Journal, now: int) -> None:
         self.config = config

@@ -17,7 +17,7 @@ class StripeMerger:
     """Merges the released frames of several stripes."""
 
     def __init__(self, stripes: Iterable[int]) -> None:
-        self._complete_ns: dict[int, int] = {stripe: 0 for stripe in sorted(stripes)}
+        self._complete_ns: dict[int, int] = dict.fromkeys(sorted(stripes), 0)
         self._waiting: dict[int, deque[Frame]] = {stripe: deque() for stripe in self._complete_ns}
 
     def frame(self, stripe: int, frame: Frame) -> None:

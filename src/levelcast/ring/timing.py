@@ -23,6 +23,10 @@ FAULT_RATIO = 1e-9
 LOSS_LIMIT = 0.5
 """Above this loss no number of attempts is derived: k_r would pass 70 and the hold time minutes."""
 
+REFUSED_ASKS = 3
+"""How often a reformation server turns down a member that asked to be let in and then did not join: a member that
+can speak but not hear must not keep the ring in reformation."""
+
 REFORMATIONS = 3
 """How many reformations may follow the last fault: the one under way when it stops, the one that forms again
 because that one left somebody out, and the one that lets the members in that have returned meanwhile."""
@@ -81,9 +85,7 @@ def attempts_for(loss_ratio: float, members: int = 2, fault_ratio: float = FAULT
     [1, 4, 6, 9]
     """
     if not 0.0 <= loss_ratio <= LOSS_LIMIT:
-        raise ValueError(
-            f"loss {loss_ratio} is outside 0 to {LOSS_LIMIT}: attempts cannot be derived from it"
-        )
+        raise ValueError(f"loss {loss_ratio} is outside 0 to {LOSS_LIMIT}: attempts cannot be derived from it")
     failure = failure_ratio(loss_ratio)
     if failure == 0.0:
         return 1
@@ -129,25 +131,21 @@ def liveness_terms(
     *,
     reformations: int = REFORMATIONS,
     catch_up_rounds: int = 1,
-    refused_asks: int = 0,
+    refused_asks: int = REFUSED_ASKS,
 ) -> list[BoundTerm]:
     """Within what time everything sent is released once faults stop, as a sum of named waits.
 
     Ordinary loss goes on after the faults, so each exchange counts with all its k_r attempts.
     `catch_up_rounds` is how many requests a returned member needs one after the other for what it missed: 1
     when one answer holds it all. `refused_asks` is how often a server turns down a member that asked before
-    and then did not join: 0 unless faults struck between the asking and the joining. Terms that happen in
+    and then did not join, as happens when faults strike between the two. Terms that happen in
     each of the reformations are counted `reformations` times.
     """
     exchange_ns = timing.attempts * timing.request_ns
     round_ns = members * timing.slot_ns
     each = [
-        BoundTerm(
-            "a dead site's slot comes round", round_ns, "m·τ: each member has one slot in a round (rule 1)"
-        ),
-        BoundTerm(
-            "its token is missed", timing.recovery_ns, "R: recovery succeeds or reports a fault (rule 6)"
-        ),
+        BoundTerm("a dead site's slot comes round", round_ns, "m·τ: each member has one slot in a round (rule 1)"),
+        BoundTerm("its token is missed", timing.recovery_ns, "R: recovery succeeds or reports a fault (rule 6)"),
         BoundTerm(
             "a promise without a ring, or a return",
             timing.ask_ns,
@@ -163,13 +161,9 @@ def liveness_terms(
             max(2 * servers - 1, 0) * timing.backoff_ns,
             "(2·servers − 1)·backoff: the last waits, invites too low, waits again (rule 12)",
         ),
-        BoundTerm(
-            "invitations are answered", 2 * exchange_ns, "2·k_r·τ_r: then the server gives up (rule 12)"
-        ),
+        BoundTerm("invitations are answered", 2 * exchange_ns, "2·k_r·τ_r: then the server gives up (rule 12)"),
         BoundTerm("the rest may join", timing.join_ns, "T_join (rule 12)"),
-        BoundTerm(
-            "the ring is announced and starts", timing.lead_ns, "lead: T_g is that far ahead (rule 12)"
-        ),
+        BoundTerm("the ring is announced and starts", timing.lead_ns, "lead: T_g is that far ahead (rule 12)"),
         BoundTerm(
             "members catch up",
             timing.recovery_ns + (max(catch_up_rounds, 1) - 1) * exchange_ns,
@@ -199,7 +193,7 @@ def liveness_bound_ns(
     *,
     reformations: int = REFORMATIONS,
     catch_up_rounds: int = 1,
-    refused_asks: int = 0,
+    refused_asks: int = REFUSED_ASKS,
 ) -> int:
     """The sum of `liveness_terms`: when faults stop, everything sent is released within this time."""
     terms = liveness_terms(

@@ -7,8 +7,9 @@ kinds of them: it kills the node between two effects, cuts it off, or lets a mul
 Every history has its own temper: which moments it likes, how often it strikes, how many strikes it has. After
 `end` nothing new happens and everything is healed: what is sent must then be released within the bound.
 
-Disks are lost only while no earlier loss is waiting for its replacement: a ring that loses the disks of a majority
-has lost what it witnessed, and no rule can bring it back.
+A receiver's disk is lost only while no earlier loss is waiting for its replacement, and while a majority of others
+knows the set to stand (the record that made it to be witnessed): a ring that loses the disks of a majority has lost
+what it witnessed, or the knowledge of it, and no rule can bring that back.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 | promise       | checked |
 |---------------|---------|
-| Agreement     | at every release: no two receivers ever release different frames for a slot or a sequence number, crashed and cut-off ones included |
+| Agreement     | at every release: no two receivers, dead or cut off, release different frames for a slot |
 | No invention  | at every release: every packet on a tape was submitted by its source, byte for byte |
 | No duplicate  | at every release: a packet is on a tape once |
 | Source order  | at every release: (incarnation, number) of a source only rises |

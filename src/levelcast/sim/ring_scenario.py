@@ -73,9 +73,7 @@ class RingHistory:
         self._source_ids = list(range(FIRST_SOURCE, FIRST_SOURCE + rng.randint(2, 4)))
         self.config = self._make_config(rng, members)
         nodes = [*self._member_ids, *self._spare_ids, *self._server_ids, *self._source_ids, CONTROL_SOURCE]
-        delays = {
-            (a, b): int(rng.uniform(1, 8) * MS) for a in nodes for b in nodes if a != b
-        }  # asymmetric on purpose
+        delays = {(a, b): int(rng.uniform(1, 8) * MS) for a in nodes for b in nodes if a != b}  # asymmetric on purpose
         calm = Weather(loss=rng.choice((0.0, 0.01, 0.02)), jitter_ns=1 * MS)
         network = VirtualNetwork(rng, delays, {node: rng.randint(0, 2) for node in nodes}, calm)
         self.world = World(self.config, seed, network, rng)
@@ -115,14 +113,14 @@ class RingHistory:
 
     def _build_nodes(self) -> None:
         for member in (*self._member_ids, *self._spare_ids):
-            self.receivers.append(self._add(member, f"receiver {member}", self._start_receiver))
+            self.receivers.append(self._add(member, f"receiver {member}", self._start_receiver, Receiver.LISTENS))
         for server in self._server_ids:
-            self._add(server, f"server {server}", self._start_server)
+            self._add(server, f"server {server}", self._start_server, ReformationServer.LISTENS)
         for source in (*self._source_ids, CONTROL_SOURCE):
-            self._add(source, f"source {source}", self._start_source)
+            self._add(source, f"source {source}", self._start_source, Source.LISTENS)
 
-    def _add(self, node: int, name: str, start: Callable[[SimNode], Machine]) -> SimNode:
-        added = SimNode(self.world, node, name, start, Disk(self.config, self._lives[node]))
+    def _add(self, node: int, name: str, start: Callable[[SimNode], Machine], listens: frozenset[type]) -> SimNode:
+        added = SimNode(self.world, node, name, start, Disk(self.config, self._lives[node]), listens)
         added.set_clock(self.rng.randint(-CLOCK_ERROR_NS, CLOCK_ERROR_NS) // 2)
         self.world.nodes[node] = added
         return added
@@ -160,15 +158,24 @@ class RingHistory:
         if lost in self._configured.members:
             self._lost_lives.add(lost)
             replaced = tuple(
-                MemberLife(node.id, self._lives[node.id]) if life == lost else life
-                for life in self._configured.members
+                MemberLife(node.id, self._lives[node.id]) if life == lost else life for life in self._configured.members
             )
             self._want(replaced)
 
     def may_wipe(self, node: SimNode) -> bool:
         if node not in self.receivers:
             return True
-        return not self._lost_lives and not self._wanted and len(self._configured.members) >= 3
+        if self._lost_lives or self._wanted or len(self._configured.members) < 3:
+            return False
+        others = [other for other in self._operable() if other is not node and self._knows_set_to_stand(other)]
+        return len(others) >= len(self._configured.members) // 2 + 1
+
+    def _knows_set_to_stand(self, node: SimNode) -> bool:
+        machine = node.machine
+        if not isinstance(machine, Receiver):
+            return False
+        record = machine.history.tip.records[-1]
+        return record.membership.version == self._configured.version and record.slot <= machine.witnessed
 
     def change_membership(self) -> None:
         """Replace some members by others, as many as the spares allow."""

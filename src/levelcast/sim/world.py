@@ -13,7 +13,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, get_args
 
 from levelcast.ring.clock import ClockGuard
 from levelcast.ring.config import RingConfig
@@ -30,6 +30,9 @@ TRACE_LENGTH = 6000
 SLOW_BATCH = 8
 MAX_EVENTS = 400_000
 """No history of a scenario comes near this: a node that spins is found instead of waited for."""
+
+
+EVERYTHING: frozenset[type] = frozenset(get_args(Message))
 
 
 class Machine(Protocol):
@@ -58,12 +61,21 @@ class TraceLine(NamedTuple):
 class SimNode:
     """A host for one protocol class: disk, clock, inbox, life and death."""
 
-    def __init__(self, world: World, node: int, name: str, start: Callable[[SimNode], Machine], disk: Disk) -> None:
+    def __init__(
+        self,
+        world: World,
+        node: int,
+        name: str,
+        start: Callable[[SimNode], Machine],
+        disk: Disk,
+        listens: frozenset[type] = EVERYTHING,
+    ) -> None:
         self.world = world
         self.id = node
         self.name = name
         self.disk = disk
         self.machine: Machine | None = None
+        self.listens = listens
         self.clock_offset_ns = 0
         self._nominal_offset_ns = 0
         self.service_ns = 0
@@ -246,7 +258,8 @@ class World:
     def send(self, sender: SimNode, to: int, message: Message) -> None:
         """Put a message on the network as bytes."""
         if to == GROUP:
-            receivers = [node for node in self.nodes if node != sender.id]
+            kind = type(message)
+            receivers = [node.id for node in self.nodes.values() if kind in node.listens and node is not sender]
         elif to == SERVERS:
             receivers = [node for node in self.servers if node != sender.id]
         else:

@@ -1,25 +1,8 @@
 """Core datagrams: the messages of `levelcast.wire.messages` as bytes and back.
 
-All numbers are little-endian. Every datagram starts with the same 24 bytes:
-
-    offset  type  field
-    0       2s    magic "LC"
-    2       u8    version, 1
-    3       u8    kind
-    4       u16   stripe
-    6       u16   sender: the node that speaks, see the table below
-    8       u64   generation; 0 in kinds that have none
-    16      u32   length of the whole datagram
-    20      u8    seal kind: 1 is a CRC-32 of everything before it
-    21      u8    seal length: so many bytes at the end of the datagram, 4 with kind 1
-    22      u16   reserved, 0
-
-The seal is the place for authentication. UDP's own 16-bit checksum lets one damaged datagram in 65,536 pass, and a
-token with one wrong bit would be a lie that every receiver believes; CRC-32 finds every burst up to 32 bits. It
-keeps out accidents, not liars: a keyed seal will be another kind.
-
-The body follows. `[x]` is a u32 count and that many x, without gaps; `text` is a u8 length and UTF-8; `hash`
-is a u8 length and bytes.
+The header and the seal are the same for every kind: see `levelcast.wire.parts`. The body lies between them.
+`[x]` is a u32 count and that many x, without gaps; `text` is a u8 length and UTF-8; `hash` is a u8 length and
+bytes.
 
     kind         sender    body
     1  Data      source    incarnation u64, number u64, records u32, payload (the rest)
@@ -51,13 +34,11 @@ generation, its place in the lineage, who may send it) is for `levelcast.ring`.
 
 from __future__ import annotations
 
-import enum
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
-from zlib import crc32
+from typing import Any, NamedTuple
 
 from levelcast.wire.messages import (
     Data,
@@ -79,12 +60,37 @@ from levelcast.wire.messages import (
     SettledSlot,
     Token,
 )
+from levelcast.wire.parts import (
+    COUNT,
+    HEADER_SIZE,
+    KIND_AT,
+    LENGTH_AT,
+    MAX_DATAGRAM,
+    SEAL_SIZE,
+    Malformed,
+    Packed,
+    Reason,
+    bad_field,
+    new_tuple,
+    open_datagram,
+    pack_bytes,
+    seal_datagram,
+    unpack_bytes,
+    unpack_count,
+)
 
-MAGIC = b"LC"
-VERSION = 1
+__all__ = [
+    "MAX_DATAGRAM",
+    "MAX_PAYLOAD",
+    "Decoded",
+    "Malformed",
+    "Reason",
+    "decode",
+    "decode_batch",
+    "encode",
+    "encode_batch",
+]
 
-MAX_DATAGRAM = 65_507
-"""The largest UDP payload over IPv4."""
 # A full token, and a Repair with one, fit a datagram: everything that was sent can be repaired.
 MAX_RUNS = 1_024
 MAX_MARKS = 1_024
@@ -99,8 +105,6 @@ MAX_HASH = 64
 MAX_TIME_NS = 2**63 - 1
 """Times stay within a signed 64-bit number: numpy's datetime64 and Arrow's timestamps are signed."""
 
-_HEADER = Struct("<2sBBHHQIBBH")
-_COUNT = Struct("<I")
 _DATA = Struct("<QQI")
 _TOKEN = Struct("<QQQI")
 _REQUEST = Struct("<Q")
@@ -110,48 +114,20 @@ _FAULT = Struct("<IQBQH")
 _JOIN = Struct("<IQQQQB")
 _MEMBERSHIP = Struct("<Q")
 _RING = Struct("<HB")
-_SEAL = Struct("<I")
 _EDGE = Struct("<H")
 _SLOT = Struct("<Q")
 
-_LENGTH_AT = 16
-_KIND_AT = 3
-
-HEADER_SIZE = _HEADER.size
-SEAL_CRC32 = 1
-SEAL_SIZE = _SEAL.size
-MAX_PAYLOAD = MAX_DATAGRAM - (HEADER_SIZE + _COUNT.size + SEAL_SIZE) - (HEADER_SIZE + _DATA.size + SEAL_SIZE)
+MAX_PAYLOAD = MAX_DATAGRAM - (HEADER_SIZE + COUNT.size + SEAL_SIZE) - (HEADER_SIZE + _DATA.size + SEAL_SIZE)
 """Bytes of records in a Data packet: what still fits when a Repair carries it."""
 
+# The flags of a Join
 _BEFORE_PRESENT = 1
 _CURRENT_WITNESSED = 2
+# The flag of a Ring
+_MEMBERSHIP_STANDS = 1
 
 KIND_DATA, KIND_TOKEN, KIND_REQUEST, KIND_REPAIR, KIND_SETTLED = 1, 2, 3, 4, 5
 KIND_FAULT, KIND_INVITE, KIND_JOIN, KIND_PROMISED, KIND_RING = 6, 7, 8, 9, 10
-
-
-class Reason(enum.Enum):
-    """Why a datagram was rejected."""
-
-    TOO_SHORT = "too short"
-    BAD_MAGIC = "bad magic"
-    UNKNOWN_VERSION = "unknown version"
-    UNKNOWN_KIND = "unknown kind"
-    WRONG_LENGTH = "wrong length"
-    TRUNCATED_BODY = "truncated body"
-    TRAILING_BYTES = "trailing bytes"
-    BAD_FIELD = "bad field"
-    UNKNOWN_SEAL = "unknown seal"
-    BROKEN_SEAL = "broken seal"
-    WRONG_STRIPE = "wrong stripe"
-
-
-class Malformed(ValueError):
-    """Bytes that are no datagram of ours, or a message that no datagram can carry."""
-
-    def __init__(self, reason: Reason, detail: str = "") -> None:
-        super().__init__(f"{reason.value}: {detail}" if detail else reason.value)
-        self.reason = reason
 
 
 class Decoded(NamedTuple):
@@ -172,37 +148,17 @@ def decode(datagram: bytes | memoryview) -> Decoded:
     # Slices of bytes are bytes: a view is copied once here, and nothing below has to convert.
     if type(datagram) is not bytes:
         datagram = bytes(datagram)
-    size = len(datagram)
-    if size < HEADER_SIZE + SEAL_SIZE:
-        raise Malformed(Reason.TOO_SHORT)
-    if size > MAX_DATAGRAM:
-        raise Malformed(Reason.WRONG_LENGTH)
-    magic, version, kind, stripe, sender, generation, length, seal, seal_size, reserved = _HEADER.unpack_from(
-        datagram
-    )
-    if magic != MAGIC:
-        raise Malformed(Reason.BAD_MAGIC)
-    if version != VERSION:
-        raise Malformed(Reason.UNKNOWN_VERSION)
-    if length != size:
-        raise Malformed(Reason.WRONG_LENGTH)
-    if seal != SEAL_CRC32 or seal_size != SEAL_SIZE:
-        raise Malformed(Reason.UNKNOWN_SEAL)
-    datagram, sealed = datagram[:-SEAL_SIZE], datagram[-SEAL_SIZE:]
-    if _SEAL.pack(crc32(datagram)) != sealed:
-        raise Malformed(Reason.BROKEN_SEAL)
-    if reserved:
-        _bad("header")
+    kind, stripe, sender, generation, unsealed = open_datagram(datagram)
     decoder = _DECODERS.get(kind)
     if decoder is None:
         raise Malformed(Reason.UNKNOWN_KIND)
     try:
-        message, end = decoder(datagram, stripe, sender, generation)
+        message, end = decoder(unsealed, stripe, sender, generation)
     except struct.error:
         raise Malformed(Reason.TRUNCATED_BODY) from None
-    if end != len(datagram):
+    if end != len(unsealed):
         raise Malformed(Reason.TRAILING_BYTES)
-    return _new(Decoded, (stripe, message))
+    return new_tuple(Decoded, (stripe, message))
 
 
 def encode_batch(messages: Iterable[Message], stripe: int) -> list[bytes]:
@@ -231,84 +187,10 @@ def decode_batch(
 # ---------------------------------------------------------------------------------------------------------
 # Parts that several messages share
 
-_Row = TypeVar("_Row", bound=tuple[Any, ...])
-
-# The per-packet path: a named tuple's own constructor is a Python function around this call.
-_new = tuple.__new__
-
-
-def _bad(what: str) -> NoReturn:
-    raise Malformed(Reason.BAD_FIELD, what)
-
-
-def _datagram(kind: int, stripe: int, sender: int, generation: int, body: bytes) -> bytes:
-    length = HEADER_SIZE + len(body) + SEAL_SIZE
-    if length > MAX_DATAGRAM:
-        raise Malformed(Reason.WRONG_LENGTH, f"{length} bytes do not fit a datagram")
-    head = _HEADER.pack(MAGIC, VERSION, kind, stripe, sender, generation, length, SEAL_CRC32, SEAL_SIZE, 0)
-    return b"".join((head, body, _SEAL.pack(crc32(body, crc32(head)))))
-
-
-class _Packed(Generic[_Row]):
-    """A counted array of fixed-width rows."""
-
-    def __init__(self, layout: str, row: type[_Row], limit: int) -> None:
-        self._layout = Struct(layout)
-        self._row = row
-        self._limit = limit
-
-    def pack(self, rows: tuple[_Row, ...]) -> bytes:
-        if len(rows) > self._limit:
-            _bad(f"{len(rows)} rows of {self._row.__name__}, {self._limit} at most")
-        pack = self._layout.pack
-        return _COUNT.pack(len(rows)) + b"".join([pack(*row) for row in rows])
-
-    def unpack(self, datagram: bytes, at: int) -> tuple[tuple[_Row, ...], int]:
-        """The rows, and where they end."""
-        (count,) = _COUNT.unpack_from(datagram, at)
-        at += 4
-        if not count:
-            return (), at
-        # The limit comes first: a hostile count must not even be multiplied into a slice.
-        if count > self._limit:
-            _bad("count")
-        layout = self._layout
-        end = at + count * layout.size
-        if end > len(datagram):
-            raise Malformed(Reason.TRUNCATED_BODY)
-        row = self._row
-        return tuple([_new(row, values) for values in layout.iter_unpack(datagram[at:end])]), end
-
-
-_RUNS = _Packed("<HQQQ", Run, MAX_RUNS)
-_MARKS = _Packed("<HQQ", Mark, MAX_MARKS)
-_ERAS = _Packed("<QQQ", Era, MAX_ERAS)
-_MEMBERS = _Packed("<HI", MemberLife, MAX_MEMBERS)
-
-
-def _count(datagram: bytes, at: int, limit: int) -> int:
-    count: int = _COUNT.unpack_from(datagram, at)[0]
-    if count > limit:
-        _bad("count")
-    return count
-
-
-def _pack_bytes(value: bytes, limit: int) -> bytes:
-    if len(value) > limit:
-        _bad(f"{len(value)} bytes, {limit} at most")
-    return bytes((len(value),)) + value
-
-
-def _unpack_bytes(datagram: bytes, at: int, limit: int) -> tuple[bytes, int]:
-    if at >= len(datagram):
-        raise Malformed(Reason.TRUNCATED_BODY)
-    size = datagram[at]
-    if size > limit:
-        _bad("length")
-    end = at + 1 + size
-    if end > len(datagram):
-        raise Malformed(Reason.TRUNCATED_BODY)
-    return datagram[at + 1 : end], end
+_RUNS = Packed("<HQQQ", Run, MAX_RUNS)
+_MARKS = Packed("<HQQ", Mark, MAX_MARKS)
+_ERAS = Packed("<QQQ", Era, MAX_ERAS)
+_MEMBERS = Packed("<HI", MemberLife, MAX_MEMBERS)
 
 
 def _pack_membership(membership: Membership) -> bytes:
@@ -323,24 +205,24 @@ def _unpack_membership(datagram: bytes, at: int) -> tuple[Membership, int]:
 
 def _check_time(time_ns: int) -> None:
     if time_ns > MAX_TIME_NS:
-        _bad("time")
+        bad_field("time")
 
 
 def _check_runs(runs: tuple[Run, ...]) -> None:
     for _, _, first, last in runs:
         if not 0 < first <= last:  # packets are numbered from 1 (rule 10)
-            _bad("run")
+            bad_field("run")
 
 
 def _check_lineage(lineage: tuple[Era, ...]) -> None:
     for era in lineage:
         if era.start_ns > MAX_TIME_NS:
-            _bad("time")
+            bad_field("time")
 
 
 def _check_no_generation(generation: int) -> None:
     if generation:
-        _bad("generation in a kind that has none")
+        bad_field("generation in a kind that has none")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -353,19 +235,19 @@ def _check_data(message: Data) -> None:
     size = len(payload)
     # A record has at least one byte, so a count above the payload's size lies; so does a payload of none.
     if number < 1 or records > size or size > MAX_PAYLOAD or (size and not records):
-        _bad("data")
+        bad_field("data")
 
 
 def _encode_data(message: Data, stripe: int) -> bytes:
     _check_data(message)
     source, incarnation, number, records, payload = message
-    return _datagram(KIND_DATA, stripe, source, 0, _DATA.pack(incarnation, number, records) + payload)
+    return seal_datagram(KIND_DATA, stripe, source, 0, _DATA.pack(incarnation, number, records) + payload)
 
 
 def _decode_data(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Data, int]:
     _check_no_generation(generation)
     incarnation, number, records = _DATA.unpack_from(datagram, HEADER_SIZE)
-    message = _new(Data, (sender, incarnation, number, records, datagram[HEADER_SIZE + _DATA.size :]))
+    message = new_tuple(Data, (sender, incarnation, number, records, datagram[HEADER_SIZE + _DATA.size :]))
     _check_data(message)
     return message, len(datagram)
 
@@ -375,7 +257,7 @@ def _encode_token(message: Token, stripe: int) -> bytes:
     _check_time(timestamp_ns)
     _check_runs(runs)
     body = _TOKEN.pack(slot, timestamp_ns, have, credit) + _RUNS.pack(runs) + _MARKS.pack(witnessed)
-    return _datagram(KIND_TOKEN, stripe, site, generation, body)
+    return seal_datagram(KIND_TOKEN, stripe, site, generation, body)
 
 
 def _decode_token(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Token, int]:
@@ -384,31 +266,31 @@ def _decode_token(datagram: bytes, stripe: int, sender: int, generation: int) ->
     runs, at = _RUNS.unpack(datagram, HEADER_SIZE + _TOKEN.size)
     _check_runs(runs)
     witnessed, at = _MARKS.unpack(datagram, at)
-    return _new(Token, (generation, slot, timestamp_ns, sender, have, credit, runs, witnessed)), at
+    return new_tuple(Token, (generation, slot, timestamp_ns, sender, have, credit, runs, witnessed)), at
 
 
 def _encode_request(message: Request, stripe: int) -> bytes:
     slots = message.slots
     if len(slots) > MAX_REQUEST_SLOTS:
-        _bad(f"{len(slots)} slots, {MAX_REQUEST_SLOTS} at most")
+        bad_field(f"{len(slots)} slots, {MAX_REQUEST_SLOTS} at most")
     _check_runs(message.packets)
     body = b"".join(
         (
             _REQUEST.pack(message.have),
-            _COUNT.pack(len(slots)),
+            COUNT.pack(len(slots)),
             struct.pack(f"<{len(slots)}Q", *slots),
             _RUNS.pack(message.packets),
         )
     )
-    return _datagram(KIND_REQUEST, stripe, message.sender, message.generation, body)
+    return seal_datagram(KIND_REQUEST, stripe, message.sender, message.generation, body)
 
 
 def _decode_request(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Request, int]:
     (have,) = _REQUEST.unpack_from(datagram, HEADER_SIZE)
     at = HEADER_SIZE + _REQUEST.size
-    count = _count(datagram, at, MAX_REQUEST_SLOTS)
-    slots: tuple[int, ...] = struct.unpack_from(f"<{count}Q", datagram, at + _COUNT.size)
-    packets, at = _RUNS.unpack(datagram, at + _COUNT.size + count * _SLOT.size)
+    count = unpack_count(datagram, at, MAX_REQUEST_SLOTS)
+    slots: tuple[int, ...] = struct.unpack_from(f"<{count}Q", datagram, at + COUNT.size)
+    packets, at = _RUNS.unpack(datagram, at + COUNT.size + count * _SLOT.size)
     _check_runs(packets)
     return Request(sender, generation, have, slots, packets), at
 
@@ -416,28 +298,28 @@ def _decode_request(datagram: bytes, stripe: int, sender: int, generation: int) 
 def _encode_repair(message: Repair, stripe: int) -> bytes:
     items = message.items
     if len(items) > MAX_REPAIR_ITEMS:
-        _bad(f"{len(items)} items, {MAX_REPAIR_ITEMS} at most")
+        bad_field(f"{len(items)} items, {MAX_REPAIR_ITEMS} at most")
     if not all(isinstance(item, Token | Data) for item in items):
-        _bad("a Repair carries tokens and data")
-    parts = [_COUNT.pack(len(items)), *[encode(item, stripe) for item in items]]
-    return _datagram(KIND_REPAIR, stripe, message.sender, 0, b"".join(parts))
+        bad_field("a Repair carries tokens and data")
+    parts = [COUNT.pack(len(items)), *[encode(item, stripe) for item in items]]
+    return seal_datagram(KIND_REPAIR, stripe, message.sender, 0, b"".join(parts))
 
 
 def _decode_repair(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Repair, int]:
     _check_no_generation(generation)
-    count = _count(datagram, HEADER_SIZE, MAX_REPAIR_ITEMS)
-    at = HEADER_SIZE + _COUNT.size
+    count = unpack_count(datagram, HEADER_SIZE, MAX_REPAIR_ITEMS)
+    at = HEADER_SIZE + COUNT.size
     items: list[Token | Data] = []
     for _ in range(count):
-        (length,) = _COUNT.unpack_from(datagram, at + _LENGTH_AT)
+        (length,) = COUNT.unpack_from(datagram, at + LENGTH_AT)
         # Before it is decoded: a Repair in a Repair in a Repair would recurse as deep as its sender likes.
-        if datagram[at + _KIND_AT] not in (KIND_DATA, KIND_TOKEN):
-            _bad("a Repair carries tokens and data")
+        if datagram[at + KIND_AT] not in (KIND_DATA, KIND_TOKEN):
+            bad_field("a Repair carries tokens and data")
         if at + length > len(datagram):
             raise Malformed(Reason.TRUNCATED_BODY)
         item_stripe, item = decode(datagram[at : at + length])
         if item_stripe != stripe:
-            _bad("an item of another stripe")
+            bad_field("an item of another stripe")
         assert isinstance(item, Token | Data)
         items.append(item)
         at += length
@@ -446,11 +328,11 @@ def _decode_repair(datagram: bytes, stripe: int, sender: int, generation: int) -
 
 def _check_settled(message: Settled) -> None:
     if message.after_slot > message.upto_slot:
-        _bad("settled range")
+        bad_field("settled range")
     before = message.after_slot
     for slot, timestamp_ns, runs in message.slots:
         if not before < slot <= message.upto_slot:
-            _bad("settled slot")
+            bad_field("settled slot")
         before = slot
         _check_time(timestamp_ns)
         _check_runs(runs)
@@ -459,26 +341,26 @@ def _check_settled(message: Settled) -> None:
 def _encode_settled(message: Settled, stripe: int) -> bytes:
     _check_settled(message)
     if len(message.slots) > MAX_SETTLED_SLOTS:
-        _bad(f"{len(message.slots)} slots, {MAX_SETTLED_SLOTS} at most")
+        bad_field(f"{len(message.slots)} slots, {MAX_SETTLED_SLOTS} at most")
     parts = [
         _SETTLED.pack(message.after_slot, message.upto_slot),
-        _pack_bytes(message.chain_before, MAX_HASH),
-        _pack_bytes(message.chain_after, MAX_HASH),
-        _COUNT.pack(len(message.slots)),
+        pack_bytes(message.chain_before, MAX_HASH),
+        pack_bytes(message.chain_after, MAX_HASH),
+        COUNT.pack(len(message.slots)),
     ]
     for slot, timestamp_ns, runs in message.slots:
         parts.append(_SETTLED_SLOT.pack(slot, timestamp_ns))
         parts.append(_RUNS.pack(runs))
-    return _datagram(KIND_SETTLED, stripe, message.sender, 0, b"".join(parts))
+    return seal_datagram(KIND_SETTLED, stripe, message.sender, 0, b"".join(parts))
 
 
 def _decode_settled(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Settled, int]:
     _check_no_generation(generation)
     after_slot, upto_slot = _SETTLED.unpack_from(datagram, HEADER_SIZE)
-    chain_before, at = _unpack_bytes(datagram, HEADER_SIZE + _SETTLED.size, MAX_HASH)
-    chain_after, at = _unpack_bytes(datagram, at, MAX_HASH)
-    count = _count(datagram, at, MAX_SETTLED_SLOTS)
-    at += _COUNT.size
+    chain_before, at = unpack_bytes(datagram, HEADER_SIZE + _SETTLED.size, MAX_HASH)
+    chain_after, at = unpack_bytes(datagram, at, MAX_HASH)
+    count = unpack_count(datagram, at, MAX_SETTLED_SLOTS)
+    at += COUNT.size
     slots: list[SettledSlot] = []
     for _ in range(count):
         slot, timestamp_ns = _SETTLED_SLOT.unpack_from(datagram, at)
@@ -491,13 +373,13 @@ def _decode_settled(datagram: bytes, stripe: int, sender: int, generation: int) 
 
 def _check_fault(message: Fault) -> None:
     if message.reason not in FaultReason.NAMES:
-        _bad("fault reason")
+        bad_field("fault reason")
 
 
 def _encode_fault(message: Fault, stripe: int) -> bytes:
     _check_fault(message)
     reporter, life, generation, promised, reason, slot, suspect = message
-    return _datagram(
+    return seal_datagram(
         KIND_FAULT, stripe, reporter, generation, _FAULT.pack(life, promised, reason, slot, suspect)
     )
 
@@ -510,7 +392,7 @@ def _decode_fault(datagram: bytes, stripe: int, sender: int, generation: int) ->
 
 
 def _encode_invite(message: Invite, stripe: int) -> bytes:
-    return _datagram(KIND_INVITE, stripe, message.server, message.generation, b"")
+    return seal_datagram(KIND_INVITE, stripe, message.server, message.generation, b"")
 
 
 def _decode_invite(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Invite, int]:
@@ -538,13 +420,13 @@ def _encode_join(message: Join, stripe: int) -> bytes:
             _pack_membership(message.current),
         )
     )
-    return _datagram(KIND_JOIN, stripe, message.member, message.generation, body)
+    return seal_datagram(KIND_JOIN, stripe, message.member, message.generation, body)
 
 
 def _decode_join(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Join, int]:
     life, caught_up, have, released, clock_ns, flags = _JOIN.unpack_from(datagram, HEADER_SIZE)
     if flags & ~(_BEFORE_PRESENT | _CURRENT_WITNESSED):
-        _bad("flags")
+        bad_field("flags")
     lineage, at = _ERAS.unpack(datagram, HEADER_SIZE + _JOIN.size)
     before: Membership | None = None
     if flags & _BEFORE_PRESENT:
@@ -559,7 +441,7 @@ def _decode_join(datagram: bytes, stripe: int, sender: int, generation: int) -> 
 
 
 def _encode_promised(message: Promised, stripe: int) -> bytes:
-    return _datagram(KIND_PROMISED, stripe, message.member, message.generation, b"")
+    return seal_datagram(KIND_PROMISED, stripe, message.member, message.generation, b"")
 
 
 def _decode_promised(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Promised, int]:
@@ -569,48 +451,49 @@ def _decode_promised(datagram: bytes, stripe: int, sender: int, generation: int)
 def _check_ring(message: Ring) -> None:
     # Without a member there is no site for a slot; without its own era there is no first slot (rules 1, 12).
     if not message.members or not message.lineage or message.lineage[-1].generation != message.generation:
-        _bad("ring")
+        bad_field("ring")
     _check_lineage(message.lineage)
 
 
 def _encode_ring(message: Ring, stripe: int) -> bytes:
     _check_ring(message)
     if len(message.edges) > MAX_EDGES:
-        _bad(f"{len(message.edges)} edges, {MAX_EDGES} at most")
+        bad_field(f"{len(message.edges)} edges, {MAX_EDGES} at most")
     parts = [
-        _RING.pack(message.helper, message.membership_stands),
+        _RING.pack(message.helper, _MEMBERSHIP_STANDS if message.membership_stands else 0),
         _pack_membership(message.membership),
         _MEMBERS.pack(message.members),
         _ERAS.pack(message.lineage),
-        _COUNT.pack(len(message.edges)),
+        COUNT.pack(len(message.edges)),
     ]
     for node, address in message.edges:
         parts.append(_EDGE.pack(node))
         try:
-            parts.append(_pack_bytes(address.encode(), MAX_TEXT))
+            parts.append(pack_bytes(address.encode(), MAX_TEXT))
         except UnicodeEncodeError:
-            _bad("edge address")
-    return _datagram(KIND_RING, stripe, message.server, message.generation, b"".join(parts))
+            bad_field("edge address")
+    return seal_datagram(KIND_RING, stripe, message.server, message.generation, b"".join(parts))
 
 
 def _decode_ring(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Ring, int]:
     helper, flags = _RING.unpack_from(datagram, HEADER_SIZE)
-    if flags > 1:
-        _bad("flags")
+    if flags & ~_MEMBERSHIP_STANDS:
+        bad_field("flags")
     membership, at = _unpack_membership(datagram, HEADER_SIZE + _RING.size)
     members, at = _MEMBERS.unpack(datagram, at)
     lineage, at = _ERAS.unpack(datagram, at)
-    count = _count(datagram, at, MAX_EDGES)
-    at += _COUNT.size
+    count = unpack_count(datagram, at, MAX_EDGES)
+    at += COUNT.size
     edges: list[tuple[int, str]] = []
     for _ in range(count):
         (node,) = _EDGE.unpack_from(datagram, at)
-        address, at = _unpack_bytes(datagram, at + _EDGE.size, MAX_TEXT)
+        address, at = unpack_bytes(datagram, at + _EDGE.size, MAX_TEXT)
         try:
             edges.append((node, address.decode()))  # strict UTF-8 has one encoding per string
         except UnicodeDecodeError:
-            _bad("edge address")
-    message = Ring(generation, sender, helper, membership, flags == 1, members, lineage, tuple(edges))
+            bad_field("edge address")
+    stands = bool(flags & _MEMBERSHIP_STANDS)
+    message = Ring(generation, sender, helper, membership, stands, members, lineage, tuple(edges))
     _check_ring(message)
     return message, at
 

@@ -9,7 +9,7 @@ ids (members, reformation servers and sources share one namespace) are unsigned 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 CONTROL_SOURCE = 0
 """The source id whose packets change the configured set of primaries (rule 12). No floor may have it."""
@@ -33,7 +33,7 @@ class Mark(NamedTuple):
 
 
 class Era(NamedTuple):
-    """One generation of a lineage: from slot `start_slot` on, at `start_ns` (T_g), tokens are generation's."""
+    """One generation of a lineage: from slot `start_slot` on, at `start_ns` (T_g), tokens are of it."""
 
     generation: int
     start_slot: int
@@ -127,7 +127,7 @@ class FaultReason:
     MEMBERSHIP = 5
     REFUSED = 6
 
-    NAMES = {
+    NAMES: ClassVar[dict[int, str]] = {
         1: "token missing",
         2: "packet missing",
         3: "outside the ring",
@@ -182,8 +182,8 @@ class Promised(NamedTuple):
 class Ring(NamedTuple):
     """The one immutable announcement of `generation` (rule 12). The last era of `lineage` is its own.
 
-    `helper` reported the best history and serves the rest; `membership` is the configured set it was formed under,
-    and `membership_stands` says that a joiner knew its record to be witnessed.
+    `helper` reported the best history and serves the rest; `membership` is the configured set it was formed
+    under, and `membership_stands` says that a joiner knew its record to be witnessed.
     """
 
     generation: int

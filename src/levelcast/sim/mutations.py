@@ -1,0 +1,206 @@
+"""The ring with one clause taken out: what the simulator must be able to find.
+
+Each mutation replaces the one place that implements a starred clause of DESIGN §3 by what a reader without the clause
+would have written. A rule that can be taken out without any history breaking is either superfluous or not tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from levelcast.ring import acknowledge, order, quorum, receiver, reformation, source, witness
+from levelcast.ring.schedule import Lineage
+from levelcast.wire.messages import Join, MemberLife, Membership, Run, Token
+
+Patch = tuple[Any, str, Callable[..., Any]]
+
+
+class Mutation(NamedTuple):
+    """A clause that is taken out."""
+
+    name: str
+    history: str
+    """The history of the design notes that shows why the clause is there."""
+    rule: str
+    without: str
+    """How the rule reads without it."""
+    patches: tuple[Patch, ...]
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Take the clause out, and put it back."""
+        kept = [(place, name, getattr(place, name)) for place, name, _ in self.patches]
+        for place, name, replacement in self.patches:
+            setattr(place, name, replacement)
+        try:
+            yield
+        finally:
+            for place, name, original in kept:
+                setattr(place, name, original)
+
+
+def _nothing(*_: object) -> None:
+    """Leaves out what the clause asks for."""
+
+
+def _always(*_: object) -> bool:
+    return True
+
+
+def _never(*_: object) -> bool:
+    return False
+
+
+def _entered_generation(self: receiver.Receiver) -> int:
+    return self.entered
+
+
+def _valid_if_not_newer(token: Token, lineage: Lineage) -> bool:
+    last = lineage.eras[-1]
+    return token.generation == last.generation if token.slot >= last.start_slot else token.generation <= last.generation
+
+
+def _valid_if_before_start(self: receiver.Receiver, slot: int, lineage: Lineage) -> bool:
+    return slot < lineage.eras[-1].start_slot
+
+
+def _majority_by_name(membership: Membership, present: Collection[MemberLife]) -> bool:
+    names = {life.member for life in present}
+    return sum(life.member in names for life in membership.members) >= quorum.majority(membership)
+
+
+def _eligible_by_name(self: reformation.ReformationServer, best: Join, joins: list[Join]) -> list[MemberLife]:
+    names = {life.member for life in best.current.members}
+    return sorted({join.member: MemberLife(join.member, join.life) for join in joins if join.member in names}.values())
+
+
+def _has_by_name(self: witness.Witness, life: MemberLife, slot: int) -> bool:
+    return self._counted.get(life.member, -1) >= slot
+
+
+def _member_by_name(self: receiver.Receiver, ring: Any) -> bool:
+    return self.member in {life.member for life in ring.members}
+
+
+def _groups_have(self: receiver.Receiver) -> int:
+    return min(self.have, min(self._secondaries.values(), default=self.have))
+
+
+_source_on_token = source.Source._on_token
+
+
+def _drop_by_have(self: Any, token: Token, now: int) -> None:
+    """Forget a packet once a majority of members report a `have` at or above the slot that named it."""
+    acknowledged = self.__dict__.setdefault("acknowledged_at", {})
+    haves = self.__dict__.setdefault("haves", {})
+    _source_on_token(self, token, now)
+    for run in token.runs:
+        if (run.source, run.incarnation) == (self.source, self.incarnation):
+            for number in range(run.first, run.last + 1):
+                acknowledged.setdefault(number, token.slot)
+    haves[token.site] = token.have
+    needed = quorum.majority(self.config.membership)
+    number = self.witnessed
+    while number + 1 in acknowledged:
+        if sum(have >= acknowledged[number + 1] for have in haves.values()) < needed:
+            break
+        number += 1
+    if number > self.witnessed:
+        self._forget(number)
+
+
+_receiver_on_token = receiver.Receiver._on_token
+
+
+def _resolve_incarnation_here(self: Any, token: Token, now: int) -> None:
+    """A run without an incarnation means whatever incarnation the receiver holds."""
+
+    def resolved(run: Run) -> Run:
+        held = [incarnation for source, incarnation in self._held.packets if source == run.source]
+        return run._replace(incarnation=max(held)) if held and token.site != self.member else run
+
+    _receiver_on_token(self, token._replace(runs=tuple(resolved(run) for run in token.runs)), now)
+
+
+MUTATIONS: dict[str, Mutation] = {
+    mutation.name: mutation
+    for mutation in (
+        Mutation(
+            "join-before-caught-up", "F1", "12", "a JOIN names the generation that was entered",
+            ((receiver.Receiver, "_caught_up_generation", _entered_generation),),
+        ),
+        Mutation(
+            "claims-before-caught-up", "F1b", "8", "a member's have counts at once",
+            ((witness, "claim_counts", _always),),
+        ),
+        Mutation(
+            "no-lineage", "F2", "12", "a token is valid below the start slot whatever its generation",
+            (
+                (receiver, "token_is_valid", _valid_if_not_newer),
+                (receiver.Receiver, "_slot_is_valid", _valid_if_before_start),
+            ),
+        ),
+        Mutation(
+            "promise-not-journaled", "F3", "12", "a JOIN is answered before the promise is on disk",
+            ((receiver.Receiver, "_journal_promise", _nothing),),
+        ),
+        Mutation(
+            "own-token-not-journaled", "F4", "2", "a token is sent before it is on disk",
+            ((receiver.Receiver, "_journal_own_token", _nothing),),
+        ),
+        Mutation(
+            "generation-reused", "F5", "12", "a server's generation number is kept in memory only",
+            ((reformation.ReformationServer, "_journal_counter", _nothing),),
+        ),
+        Mutation(
+            "new-life-counts", "F6", "12", "a member that lost its disk counts under its name",
+            (
+                (quorum, "has_majority", _majority_by_name),
+                (reformation.ReformationServer, "_eligible", _eligible_by_name),
+                (witness.Witness, "_has", _has_by_name),
+            ),
+        ),
+        Mutation(
+            "ring-without-lives", "F6b", "12", "a RING names members without their lives",
+            ((receiver.Receiver, "_is_member_of", _member_by_name),),
+        ),
+        Mutation(
+            "join-carries-group-have", "F7", "11", "a JOIN carries the lowest have of the group",
+            ((receiver.Receiver, "_own_have", _groups_have),),
+        ),
+        Mutation(
+            "later-tokens-known", "F8", "2", "every token held tells what is acknowledged",
+            ((acknowledge, "counts_as_known", _always),),
+        ),
+        Mutation(
+            "drop-without-mark", "F9", "10", "a source drops what enough members' have covers",
+            ((source.Source, "_on_token", _drop_by_have),),
+        ),
+        Mutation(
+            "run-without-incarnation", "F10", "2", "a run names a source without its incarnation",
+            ((receiver.Receiver, "_on_token", _resolve_incarnation_here),),
+        ),
+        Mutation(
+            "old-incarnation-ordered", "F11", "3", "runs of lower incarnations are ordered too",
+            ((order, "skips_lower_incarnation", _never),),
+        ),
+        Mutation(
+            "new-majority-forms", "F12", "12", "a majority of the new set forms a ring while the change is in doubt",
+            ((quorum, "in_doubt", _never), (reformation, "in_doubt", _never)),
+        ),
+        Mutation(
+            "new-majority-witnesses", "F12b", "12", "a majority of the new set witnesses the change itself",
+            ((quorum, "old_set_agrees", _always),),
+        ),
+        Mutation(
+            "ring-hides-standing", "F13", "12", "a RING does not say that its set is known to be witnessed",
+            ((reformation.ReformationServer, "_set_stands", _never),),
+        ),
+        Mutation(
+            "frames-across-generations", "F14", "9", "frames are served to members of older generations too",
+            ((receiver.Receiver, "_may_have_frames", _always),),
+        ),
+    )
+}  # fmt: skip
