@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from levelcast.ring.holdings import Holdings
 from levelcast.ring.order import Place
+from levelcast.wire.core import MAX_RUNS
 from levelcast.wire.messages import Run, Token
 
 
@@ -40,4 +41,8 @@ def runs_for(slot: int, have: int, places: Mapping[int, Place], held: Holdings) 
             last += 1
         if last >= cursor:
             runs.append(Run(source, incarnation, cursor, last))
-    return tuple(sorted(runs))
+    runs.sort()
+    if len(runs) > MAX_RUNS:  # more sources than a token can name: every one has its turn
+        first = slot * MAX_RUNS % len(runs)
+        runs = sorted((runs[first:] + runs[:first])[:MAX_RUNS])
+    return tuple(runs)

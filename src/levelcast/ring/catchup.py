@@ -1,4 +1,4 @@
-"""Answering from the tape those who are too far behind for repairs (rule 9).
+"""Catching up by frames: for those who are too far behind for repairs (rule 9).
 
 The answer is one `Settled`, which says exactly what each slot ordered, and the packets themselves as `Repair`s. It
 covers only released slots, so nothing in it can be voided, and the hash chain lets the other side check the whole.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from levelcast.ring.order import Frame
+from levelcast.ring.answer import pack_repairs
+from levelcast.ring.holdings import Holdings
+from levelcast.ring.order import SETTLED, Frame, History
 from levelcast.ring.repair import numbers_to_runs
-from levelcast.wire.messages import Data, Message, Repair, Run, Settled, SettledSlot
-
-PACKETS_PER_REPAIR = 16
+from levelcast.wire.messages import Data, Message, Run, Settled, SettledSlot
 
 
 def from_tape(
@@ -37,11 +37,7 @@ def from_tape(
     chain_after = taken[-1].chain if taken else chain_before
     messages: list[Message] = [Settled(member, after_slot, upto_slot, chain_before, chain_after, slots)]
     packets = [packet for frame in taken for packet in frame.packets]
-    messages += [
-        Repair(member, tuple(packets[start : start + PACKETS_PER_REPAIR]))
-        for start in range(0, len(packets), PACKETS_PER_REPAIR)
-    ]
-    return messages
+    return [*messages, *pack_repairs(member, packets)]
 
 
 def ordered_runs(packets: Iterable[Data]) -> Iterable[Run]:
@@ -56,3 +52,17 @@ def ordered_runs(packets: Iterable[Data]) -> Iterable[Run]:
         numbers.append(packet.number)
     if key is not None:
         yield from numbers_to_runs(*key, numbers)
+
+
+def take_over(settled: Settled, history: History, held: Holdings) -> bool:
+    """Put settled slots behind the history, whose packets are all held; False, and nothing changed, if they lie."""
+    if settled.chain_before != history.tip.chain:
+        return False
+    before = history.have
+    for line in settled.slots:
+        history.extend(line.slot, SETTLED, line.timestamp_ns, line.runs, held.packets)
+    history.tip.slot = settled.upto_slot
+    if history.tip.chain != settled.chain_after:
+        history.rollback(before)
+        return False
+    return True

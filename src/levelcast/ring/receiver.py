@@ -35,6 +35,8 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from levelcast.ring.acknowledge import runs_for
+from levelcast.ring.answer import Audience, look_up, pack_repairs
+from levelcast.ring.catchup import take_over
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import (
     GROUP,
@@ -52,17 +54,18 @@ from levelcast.ring.effects import (
 from levelcast.ring.holdings import Holdings
 from levelcast.ring.journal import Journal
 from levelcast.ring.order import SETTLED, History, Record, Tip
+from levelcast.ring.plea import Pleas
 from levelcast.ring.repair import (
     MAX_OPEN_SLOTS,
     MAX_RUNS_PER_REQUEST,
     MAX_SLOTS_PER_REQUEST,
-    Answers,
     Repairs,
     Want,
     holders,
 )
 from levelcast.ring.schedule import Lineage, Schedule
 from levelcast.ring.witness import Witness
+from levelcast.wire.core import MAX_MARKS
 from levelcast.wire.messages import (
     Data,
     Fault,
@@ -84,7 +87,6 @@ from levelcast.wire.messages import (
 SETTLE_EVERY_SLOTS = 16
 """Stable slots leave memory and journal in groups of this many."""
 MAX_EARLY_TOKENS = 256
-MAX_ITEMS_PER_REPAIR = 16
 
 
 def first_tip(config: RingConfig) -> Tip:
@@ -115,22 +117,19 @@ class Receiver:
         self.requests_sent = 0
         self.wake_ns: int | None = now
         self._held = Holdings()
-        self._marks: dict[int, Mark] = {}
+        self._marks = {source: Mark(source, place.incarnation, place.next - 1) for source, place in base.places.items()}
         self._changed_marks: set[int] = set()
         self._secondaries: dict[int, int] = {}
         self._ring: Ring | None = None
         self._schedule: Schedule | None = None
         self._witness: Witness | None = None
         self._repairs = Repairs(self.timing)
-        self._answers = Answers(self.timing)
+        self._audience = Audience(self.timing)
         self._settled: Settled | None = None
         self._early: list[Token] = []
         self._expect = 0
         self._next_own = 0
-        self._outside = True
-        self._ask_ns = now
-        self._stuck_ns = now + self._stuck_after_ns
-        self._fault_ns = 0
+        self._pleas = Pleas(self.timing, now)
         self._clock_trusted = True
         self._effects: list[Effect] = []
         self._restore(journal)
@@ -179,7 +178,7 @@ class Receiver:
             handler = _HANDLERS.get(type(message))
             if handler is not None:
                 getattr(self, handler)(message, now)
-        self._advance(now)
+        self._advance()
         self._send_own_tokens(now)
         self._read_claims()
         self._release(now)
@@ -207,7 +206,6 @@ class Receiver:
             if token.slot > self.history.have and token_is_valid(token, lineage):
                 self._held.tokens[token.slot] = token
         self._install(journal.ring)
-        self._outside = False
         own = [slot for generation, slot in journal.tokens if generation == self.entered]
         own = [slot for slot in own if journal.tokens[self.entered, slot].site == self.member]
         self._skip_own_slots(max(own, default=0))
@@ -243,12 +241,7 @@ class Receiver:
             if len(self._early) < MAX_EARLY_TOKENS:
                 self._early.append(token)
         elif token.generation > self.promised:
-            self._hear_of_other_ring(now)
-
-    def _hear_of_other_ring(self, now: int) -> None:
-        if not self._outside:
-            self._outside = True
-            self._ask_ns = now
+            self._pleas.hear_of_other_ring(now)
 
     def _on_data(self, packet: Data, now: int) -> None:
         place = self.history.tip.places.get(packet.source)
@@ -271,10 +264,10 @@ class Receiver:
         if mark is not None and (packet.incarnation, packet.number) <= (mark.incarnation, mark.number):
             self._changed_marks.add(packet.source)
 
-    def _advance(self, now: int) -> None:
+    def _advance(self) -> None:
         """Order every slot whose token and packets are held."""
         if self._settled is not None:
-            self._absorb_settled(now)
+            self._absorb_settled()
         tokens, history, held = self._held.tokens, self.history, self._held
         while (token := tokens.get(history.have + 1)) is not None and held.is_complete(token.runs, history):
             runs = history.sorted_runs(token.runs)
@@ -297,13 +290,13 @@ class Receiver:
             self._journal_own_token(token)
             self._effects.append(Send(GROUP, token))
             self._next_own += len(schedule.members)
-            self._advance(now)
+            self._advance()
 
     def _make_token(self, slot: int, schedule: Schedule) -> Token:
         runs = runs_for(slot, self.history.have, self.history.tip.places, self._held)
         have = slot if self.history.have == slot - 1 else self.history.have
-        marks = tuple(self._marks[source] for source in sorted(self._changed_marks))
-        self._changed_marks.clear()
+        marked = sorted(self._changed_marks)[:MAX_MARKS]
+        self._changed_marks.difference_update(marked)
         return Token(
             schedule.generation,
             slot,
@@ -312,7 +305,7 @@ class Receiver:
             min(have, min(self._secondaries.values(), default=have)),
             self.config.credit,
             runs,
-            marks,
+            tuple(self._marks[source] for source in marked),
         )
 
     def _journal_own_token(self, token: Token) -> None:
@@ -451,30 +444,15 @@ class Receiver:
 
     def _on_request(self, request: Request, now: int) -> None:
         """Serve tokens and packets; what has left the journal is served from the tape (rules 5, 9)."""
-        found: list[Token | Data] = []
-        from_tape = False
-        base = self.history.base
-        oldest = self._schedule.lineage.eras[0].start_slot if self._schedule is not None else 0
-        for slot in request.slots:
-            token = self._held.tokens.get(slot)
-            if slot <= self.released and (token is None or slot < oldest):
-                from_tape = True  # nobody could tell any more whether the token is valid
-            elif token is not None:
-                found.append(token)
-        for run in request.packets:
-            by_number = self._held.packets.get((run.source, run.incarnation), {})
-            place = base.places.get(run.source)
-            for number in range(run.first, min(run.last, run.first + self.config.accept_ahead) + 1):
-                packet = by_number.get(number)
-                if packet is not None:
-                    found.append(packet)
-                elif place is not None and (run.incarnation, number) < place:
-                    from_tape = True
+        oldest_slot = self._schedule.lineage.eras[0].start_slot if self._schedule is not None else 0
+        found = look_up(request, self._held, self.history.base, self.released, oldest_slot)
         if request.generation < self.entered and self._ring is not None:
             self._effects.append(Send(request.sender, self._ring))
-        if from_tape and self._may_have_frames(request) and request.have < self.released:
+        if found.from_tape and self._may_have_frames(request) and request.have < self.released:
             self._effects.append(ServeTape(request.sender, request.have, self.released))
-        self._send_repairs(found, request.sender, now)
+        for_one, for_all = self._audience.split(found.items, request.sender, now)
+        self._effects.extend(Send(request.sender, repair) for repair in pack_repairs(self.member, for_one))
+        self._effects.extend(Send(GROUP, repair) for repair in pack_repairs(self.member, for_all))
 
     def _may_have_frames(self, request: Request) -> bool:
         """Frames go only to members of the same generation (rule 9).
@@ -483,16 +461,6 @@ class Receiver:
         behind them. It is told of the ring instead.
         """
         return request.generation == self.entered
-
-    def _send_repairs(self, found: list[Token | Data], requester: int, now: int) -> None:
-        for_one: list[Token | Data] = []
-        for_all: list[Token | Data] = []
-        for item in found:
-            key = item[:3] if isinstance(item, Data) else (item.generation, item.slot)
-            (for_all if self._answers.is_for_all(key, requester, now) else for_one).append(item)
-        for to, items in ((requester, for_one), (GROUP, for_all)):
-            for start in range(0, len(items), MAX_ITEMS_PER_REPAIR):
-                self._effects.append(Send(to, Repair(self.member, tuple(items[start : start + MAX_ITEMS_PER_REPAIR]))))
 
     def _on_repair(self, repair: Repair, now: int) -> None:
         for item in repair.items:
@@ -507,7 +475,7 @@ class Receiver:
         if self.active and settled.after_slot == self.history.have and settled.upto_slot > settled.after_slot:
             self._settled = settled
 
-    def _absorb_settled(self, now: int) -> None:
+    def _absorb_settled(self) -> None:
         """Take over released slots from another member's tape, checked by the hash chain."""
         settled = self._settled
         assert settled is not None
@@ -519,20 +487,12 @@ class Receiver:
             if self._held.missing(line.runs, history):
                 return
         self._settled = None
-        if settled.chain_before != history.tip.chain:
-            self._report("diverged", settled.after_slot, f"the tape of {settled.sender} has another past")
+        if not take_over(settled, history, self._held):
+            self._report("diverged", settled.upto_slot, f"frames of {settled.sender} do not fit the tape here")
             return
-        before = history.have
-        for line in settled.slots:
-            history.extend(line.slot, SETTLED, line.timestamp_ns, line.runs, self._held.packets)
-        history.tip.slot = settled.upto_slot
-        if history.tip.chain != settled.chain_after:
-            history.rollback(before)
-            self._report("diverged", settled.upto_slot, f"frames of {settled.sender} do not match their chain")
-            return
-        self._take_over(settled, now)
+        self._release_settled(settled)
 
-    def _take_over(self, settled: Settled, now: int) -> None:
+    def _release_settled(self, settled: Settled) -> None:
         """Settled slots are witnessed: release what was not released yet, and never look back."""
         assert self._schedule is not None
         assert self._witness is not None
@@ -551,12 +511,6 @@ class Receiver:
 
     # -- promises and rings (rules 12, 13) ----------------------------------------------------------------
 
-    @property
-    def _stuck_after_ns(self) -> int:
-        """How long a promise may stay without its RING before the servers hear of it."""
-        timing = self.timing
-        return timing.join_ns + timing.lead_ns + 2 * timing.late_ns + timing.request_ns
-
     def _on_invite(self, invite: Invite, now: int) -> None:
         if not self._clock_trusted:
             return  # a ring with a member that cannot send on time would fail again at once
@@ -567,7 +521,7 @@ class Receiver:
             self.promised = invite.generation
             self._journal_promise()
             self._early.clear()
-            self._stuck_ns = now + self._stuck_after_ns
+            self._pleas.promised(now)
             self._report("promised", self.history.have, f"generation {generation_name(invite.generation)}")
         if self.entered < invite.generation:
             self._effects.append(Send(invite.server, self._join(now)))
@@ -605,7 +559,7 @@ class Receiver:
         if ring.generation < self.promised or ring.generation <= self.entered:
             return
         if ring.generation > self.promised or not self._is_member_of(ring):
-            self._hear_of_other_ring(now)
+            self._pleas.hear_of_other_ring(now)
             return
         why_not = self._refusal(ring, now)
         if why_not is not None:
@@ -615,7 +569,6 @@ class Receiver:
         assert ring.lineage[-1].start_slot > self.released, "a released slot would be voided"
         self._effects.append(Persist(ring))
         self._install(ring)
-        self._outside = False
         self._report(
             "entered",
             self._start_slot,
@@ -650,6 +603,7 @@ class Receiver:
         schedule = Schedule(ring, self.timing.slot_ns)
         self._schedule = schedule
         self._ring = ring
+        self._pleas.outside = False
         self.entered = ring.generation
         tokens = self._held.tokens
         for slot in [slot for slot, token in tokens.items() if not token_is_valid(token, schedule.lineage)]:
@@ -678,28 +632,25 @@ class Receiver:
     # -- talking to the reformation servers (MS §4.3) -----------------------------------------------------
 
     def _report_fault(self, reason: int, slot: int, suspect: int, now: int) -> None:
-        if now < self._fault_ns:
+        if not self._pleas.may_report(now):
             return
-        self._fault_ns = now + self.timing.request_ns
         fault = Fault(self.member, self.life, self.entered, self.promised, reason, slot, suspect)
         self._effects.append(Send(SERVERS, fault))
         self._report("fault", slot, f"{FaultReason.NAMES[reason]}, suspect {suspect}")
 
     def _ask_servers(self, now: int) -> None:
         """Report what no missing token shows: a promise without its ring, no ring at all, a changed set."""
+        pleas = self._pleas
         if not self._clock_trusted:
-            self._ask_ns = max(self._ask_ns, now + self.timing.request_ns)
-            self._stuck_ns = max(self._stuck_ns, self._ask_ns)
+            pleas.stay_silent(now)
             return
-        if self.promised > self.entered and now >= self._stuck_ns:
+        if self.promised > self.entered and pleas.is_stuck(now):
             self._report_fault(FaultReason.STUCK, self.history.have, 0, now)
-            self._stuck_ns = now + self._stuck_after_ns
-        if now >= self._ask_ns:
-            if self._outside and self.promised == self.entered:
+        if pleas.asks(now):
+            if pleas.outside and self.promised == self.entered:
                 self._report_fault(FaultReason.OUTSIDE, self.history.have, 0, now)
             elif self.active and self._membership_changed():
                 self._report_fault(FaultReason.MEMBERSHIP, self.history.tip.records[-1].slot, 0, now)
-            self._ask_ns = now + self.timing.ask_ns
 
     def _membership_changed(self) -> bool:
         """Whether this ring was formed under an older set, or still has members that the new set left out."""
@@ -713,9 +664,9 @@ class Receiver:
     # -- when to step next --------------------------------------------------------------------------------
 
     def _next_wake(self, now: int) -> int:
-        wake = self._ask_ns
+        wake = self._pleas.ask_ns
         if self.promised > self.entered:
-            wake = min(wake, self._stuck_ns)
+            wake = min(wake, self._pleas.stuck_ns)
         schedule, witness = self._schedule, self._witness
         if self.active and schedule is not None and witness is not None:
             own_ns = schedule.time_of(self._next_own)

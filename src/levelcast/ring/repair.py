@@ -1,4 +1,4 @@
-"""Finding what is missing, asking for it, and answering those who ask (rule 5).
+"""Finding what is missing and asking for it (rule 5).
 
 Each slot that is not complete has one record here, in one of two stages:
 
@@ -10,8 +10,6 @@ Each slot that is not complete has one record here, in one of two stages:
 Each stage asks every τ_r; after k_r requests without success a fault is reported, and asking goes on. That is the
 paper's two-stage recovery, R = δ_N + 2·k_r·τ_r (MS §5.1). The first holder asked is the slot's site, which holds
 what it acknowledged; each further attempt goes to another member, those that claim to have the slot first.
-
-Retransmissions that several members ask for within one request interval are multicast (rule 5, MS §3.9).
 """
 
 from __future__ import annotations
@@ -114,22 +112,6 @@ class Repairs:
     def clear(self) -> None:
         self._open.clear()
         self.next_ns = None
-
-
-class Answers:
-    """Decides whether a retransmission goes to the one who asked or to everybody."""
-
-    def __init__(self, timing: Timing) -> None:
-        self._window_ns = timing.request_ns
-        self._asked: dict[object, tuple[int, int]] = {}
-
-    def is_for_all(self, item: object, requester: int, now: int) -> bool:
-        """True if somebody else asked for `item` within the last request interval."""
-        last = self._asked.get(item)
-        self._asked[item] = (requester, now)
-        if len(self._asked) > 4096:
-            self._asked = {key: value for key, value in self._asked.items() if now - value[1] <= self._window_ns}
-        return last is not None and last[0] != requester and now - last[1] <= self._window_ns
 
 
 def holders(site: int | None, claims: Iterable[tuple[int, bool]], myself: int) -> list[int]:

@@ -82,6 +82,7 @@ from levelcast.wire.parts import (
 __all__ = [
     "MAX_DATAGRAM",
     "MAX_PAYLOAD",
+    "MAX_REPAIR_BYTES",
     "Decoded",
     "Malformed",
     "Reason",
@@ -89,6 +90,7 @@ __all__ = [
     "decode_batch",
     "encode",
     "encode_batch",
+    "repair_bytes",
 ]
 
 # A full token, and a Repair with one, fit a datagram: everything that was sent can be repaired.
@@ -117,7 +119,9 @@ _RING = Struct("<HB")
 _EDGE = Struct("<H")
 _SLOT = Struct("<Q")
 
-MAX_PAYLOAD = MAX_DATAGRAM - (HEADER_SIZE + COUNT.size + SEAL_SIZE) - (HEADER_SIZE + _DATA.size + SEAL_SIZE)
+MAX_REPAIR_BYTES = MAX_DATAGRAM - (HEADER_SIZE + COUNT.size + SEAL_SIZE)
+"""Room for the items of one Repair."""
+MAX_PAYLOAD = MAX_REPAIR_BYTES - (HEADER_SIZE + _DATA.size + SEAL_SIZE)
 """Bytes of records in a Data packet: what still fits when a Repair carries it."""
 
 # The flags of a Join
@@ -161,13 +165,18 @@ def decode(datagram: bytes | memoryview) -> Decoded:
     return new_tuple(Decoded, (stripe, message))
 
 
+def repair_bytes(item: Token | Data) -> int:
+    """The room that an item takes in a Repair; all items of one share `MAX_REPAIR_BYTES`."""
+    if type(item) is Data:
+        return HEADER_SIZE + _DATA.size + SEAL_SIZE + len(item.payload)
+    return len(encode(item, 0))
+
+
 def encode_batch(messages: Iterable[Message], stripe: int) -> list[bytes]:
     return [encode(message, stripe) for message in messages]
 
 
-def decode_batch(
-    datagrams: Iterable[bytes | memoryview], stripe: int
-) -> tuple[list[Message], Counter[Reason]]:
+def decode_batch(datagrams: Iterable[bytes | memoryview], stripe: int) -> tuple[list[Message], Counter[Reason]]:
     """The messages of this stripe in the order they came, and how many datagrams were rejected for what."""
     messages: list[Message] = []
     rejected: Counter[Reason] = Counter()
@@ -379,9 +388,7 @@ def _check_fault(message: Fault) -> None:
 def _encode_fault(message: Fault, stripe: int) -> bytes:
     _check_fault(message)
     reporter, life, generation, promised, reason, slot, suspect = message
-    return seal_datagram(
-        KIND_FAULT, stripe, reporter, generation, _FAULT.pack(life, promised, reason, slot, suspect)
-    )
+    return seal_datagram(KIND_FAULT, stripe, reporter, generation, _FAULT.pack(life, promised, reason, slot, suspect))
 
 
 def _decode_fault(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Fault, int]:
@@ -407,14 +414,10 @@ def _check_join(message: Join) -> None:
 def _encode_join(message: Join, stripe: int) -> bytes:
     _check_join(message)
     before = message.before
-    flags = (_BEFORE_PRESENT if before is not None else 0) | (
-        _CURRENT_WITNESSED if message.current_witnessed else 0
-    )
+    flags = (_BEFORE_PRESENT if before is not None else 0) | (_CURRENT_WITNESSED if message.current_witnessed else 0)
     body = b"".join(
         (
-            _JOIN.pack(
-                message.life, message.caught_up, message.have, message.released, message.clock_ns, flags
-            ),
+            _JOIN.pack(message.life, message.caught_up, message.have, message.released, message.clock_ns, flags),
             _ERAS.pack(message.lineage),
             _pack_membership(before) if before is not None else b"",
             _pack_membership(message.current),
@@ -433,9 +436,7 @@ def _decode_join(datagram: bytes, stripe: int, sender: int, generation: int) -> 
         before, at = _unpack_membership(datagram, at)
     current, at = _unpack_membership(datagram, at)
     witnessed = bool(flags & _CURRENT_WITNESSED)
-    message = Join(
-        generation, sender, life, caught_up, have, released, clock_ns, lineage, before, current, witnessed
-    )
+    message = Join(generation, sender, life, caught_up, have, released, clock_ns, lineage, before, current, witnessed)
     _check_join(message)
     return message, at
 

@@ -112,8 +112,8 @@ def open_datagram(datagram: bytes) -> tuple[int, int, int, int, bytes]:
         raise Malformed(Reason.TOO_SHORT)
     if size > MAX_DATAGRAM:
         raise Malformed(Reason.WRONG_LENGTH)
-    magic, version, kind, stripe, sender, generation, length, seal_kind, seal_size, reserved = (
-        _HEADER.unpack_from(datagram)
+    magic, version, kind, stripe, sender, generation, length, seal_kind, seal_size, reserved = _HEADER.unpack_from(
+        datagram
     )
     if magic != _MAGIC:
         raise Malformed(Reason.BAD_MAGIC)

@@ -1,0 +1,93 @@
+"""Answering those who ask for tokens and packets (rules 5 and 9).
+
+- What is held goes out again as its sender sent it. What has left the journal is served from the tape.
+- Retransmissions that several members ask for within one request interval are multicast (rule 5, MS §3.9).
+- A repair fits a datagram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from levelcast.ring.holdings import Holdings
+from levelcast.ring.order import Tip
+from levelcast.ring.timing import Timing
+from levelcast.wire.core import MAX_REPAIR_BYTES, repair_bytes
+from levelcast.wire.messages import Data, Repair, Request, Token
+
+MAX_ITEMS_PER_REPAIR = 16
+MAX_PACKETS_PER_RUN = 256
+MAX_REMEMBERED = 4096
+
+
+class Found(NamedTuple):
+    """What a request asks for and this member has."""
+
+    items: list[Token | Data]
+    from_tape: bool
+    """Some of it is only on the tape now."""
+
+
+def look_up(request: Request, held: Holdings, base: Tip, released: int, oldest_slot: int) -> Found:
+    """Find what is asked for. Before `oldest_slot` the lineage cannot tell valid tokens from void ones."""
+    items: list[Token | Data] = []
+    from_tape = False
+    for slot in request.slots:
+        token = held.tokens.get(slot)
+        if slot <= released and (token is None or slot < oldest_slot):
+            from_tape = True
+        elif token is not None:
+            items.append(token)
+    for run in request.packets:
+        by_number = held.packets.get((run.source, run.incarnation), {})
+        place = base.places.get(run.source)
+        for number in range(run.first, min(run.last, run.first + MAX_PACKETS_PER_RUN) + 1):
+            packet = by_number.get(number)
+            if packet is not None:
+                items.append(packet)
+            elif place is not None and (run.incarnation, number) < place:
+                from_tape = True
+    return Found(items, from_tape)
+
+
+class Audience:
+    """Decides whether a retransmission goes to the one who asked or to everybody."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._window_ns = timing.request_ns
+        self._asked: dict[object, tuple[int, int]] = {}
+
+    def split(
+        self, items: Iterable[Token | Data], requester: int, now: int
+    ) -> tuple[list[Token | Data], list[Token | Data]]:
+        """Items for the requester alone, and items for all."""
+        for_one: list[Token | Data] = []
+        for_all: list[Token | Data] = []
+        for item in items:
+            key = item[:3] if isinstance(item, Data) else (item.generation, item.slot)
+            (for_all if self.is_everybody(key, requester, now) else for_one).append(item)
+        return for_one, for_all
+
+    def is_everybody(self, item: object, requester: int, now: int) -> bool:
+        """True if somebody else asked for `item` within the last request interval."""
+        last = self._asked.get(item)
+        self._asked[item] = (requester, now)
+        if len(self._asked) > MAX_REMEMBERED:
+            self._asked = {key: value for key, value in self._asked.items() if now - value[1] <= self._window_ns}
+        return last is not None and last[0] != requester and now - last[1] <= self._window_ns
+
+
+def pack_repairs(member: int, items: Iterable[Token | Data]) -> Iterator[Repair]:
+    """Items in as many repairs as it takes for each to fit a datagram."""
+    batch: list[Token | Data] = []
+    size = 0
+    for item in items:
+        item_size = repair_bytes(item)
+        if batch and (len(batch) == MAX_ITEMS_PER_REPAIR or size + item_size > MAX_REPAIR_BYTES):
+            yield Repair(member, tuple(batch))
+            batch, size = [], 0
+        batch.append(item)
+        size += item_size
+    if batch:
+        yield Repair(member, tuple(batch))
