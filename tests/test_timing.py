@@ -13,6 +13,7 @@ from levelcast.ring import timing as timing_module
 from levelcast.ring.derive import Given, Path, Shape, contradictions, derive, show_ns
 from levelcast.ring.timing import (
     FAULT_RATIO,
+    REFUSED_ASKS,
     Mode,
     attempts_for,
     closed_form_ns,
@@ -175,7 +176,7 @@ def test_more_servers_members_or_catching_up_only_lengthen_the_liveness_bound() 
     assert liveness_bound_ns(timing, 4, 2) > bound
     assert liveness_bound_ns(timing, 3, 2, catch_up_rounds=5) > bound
     assert liveness_bound_ns(timing, 3, 2, reformations=4) > bound
-    assert liveness_bound_ns(timing, 3, 2, refused_asks=7) == bound + 7 * timing.ask_ns
+    assert liveness_bound_ns(timing, 3, 2, refused_asks=REFUSED_ASKS + 7) == bound + 7 * timing.ask_ns
 
 
 @pytest.mark.parametrize(

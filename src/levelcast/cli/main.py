@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from levelcast import __version__
-from levelcast.cli import network, sim
+from levelcast.cli import demo, network, sim
 from levelcast.network import NetworkError
 
 _EXAMPLES = """
@@ -35,6 +35,7 @@ app = typer.Typer(
 
 app.command()(network.init)
 app.command()(network.timing)
+app.command()(demo.demo)
 app.command()(sim.sim)
 
 

@@ -9,8 +9,9 @@ tail is what counts:
 All little-endian. The text has room for 302 characters, some fifteen of the longest entries, so a long list
 ends in `...` there; the tail always has all of it, up to `MAX_MEMBERS`.
 
-There is one encoding of a set. A record that differs from it in any bit (a text that contradicts the tail, an
-empty set, a member named twice) is not a membership record. The record has no time and no floor of its own:
+There is one encoding of a set: a text that contradicts the tail, an empty set, a member named twice are not a
+membership record. Damage is not for this record to find (the datagram's seal and the tape's chain do): a changed bit
+in an entry that the text had no room for gives another set. The record has no time and no floor of its own:
 the frame in which it is released has both.
 
 The layout of the system message is `levelcast.records.SYSTEM`, written out here because neither of the two

@@ -1,0 +1,244 @@
+"""What the floors of a simulated deployment send, plausible trades, and whether the tapes have them all.
+
+- A floor trades its symbols in bursts: bursts come as a Poisson process, a burst is one large order that
+  takes several resting ones, so its trades have one side, and the price gives way tick by tick.
+- A price walks on its tick grid; sizes are round lots, mostly small.
+- A floor sends a burst at once, in packets of 1 to `MOST_RECORDS` records. Without credit (rule 10) it keeps
+  its trades in a queue and sends them, in fuller packets, as soon as the ring lets it.
+
+Each floor draws from its own generator, seeded by the run's seed and the floor's name, so that a loss on the
+network changes no trade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from random import Random
+
+import numpy as np
+
+from levelcast.network import Floor
+from levelcast.records import TRADE, RecordArray, dbn_metadata, price_from_decimal, stamp, trades
+from levelcast.ring.order import Frame
+from levelcast.ring.source import Source
+from levelcast.sim.world import SimNode
+
+MOST_RECORDS = 20
+"""20 trades of 64 bytes and the headers fit an Ethernet frame."""
+BURST_GAP_NS = 40_000_000
+"""Between two bursts of a floor, on average."""
+TRADES_PER_BURST = 6
+MOST_PER_BURST = 60
+LOT = 100
+RETRY_NS = 10_000_000
+"""How often a floor without credit looks for some."""
+
+
+class Symbol:
+    """One instrument and its price, a whole number of ticks."""
+
+    def __init__(self, name: str, instrument_id: int, rng: Random) -> None:
+        self.name = name
+        self.instrument_id = instrument_id
+        if name.isdigit():  # Tokyo names companies by number, and prices them in whole yen
+            start, tick = rng.uniform(800, 9000), "1"
+        else:
+            start = 8.0 * 50.0 ** rng.random()
+            tick = "0.01" if start < 100 else "0.05"
+        self.tick = price_from_decimal(tick)
+        self.ticks = int(start / float(tick))
+        self._least = self.ticks // 2
+
+    @property
+    def price(self) -> int:
+        return self.ticks * self.tick
+
+    def move(self, direction: int) -> None:
+        self.ticks = max(self._least, self.ticks + direction)
+
+
+class Trading:
+    """The trades of one floor, burst by burst."""
+
+    def __init__(self, floor: Floor, seed: int) -> None:
+        self.floor = floor
+        self._rng = Random(f"levelcast trades {seed} {floor.name}")
+        names = floor.symbols or (floor.name,)
+        first_id = 1000 * floor.publisher + 1
+        self.symbols = [Symbol(name, first_id + i, self._rng) for i, name in enumerate(names)]
+        # The n-th symbol trades 1/n as often as the first, as volumes on real floors roughly do.
+        self._weights = [1.0 / (i + 1) for i in range(len(names))]
+        self._bursts: list[RecordArray] = []
+        self._last_ns = 0
+        self.made = 0
+        """How many trades there have been so far; trade ids count from 1."""
+
+    def gap_ns(self) -> int:
+        """The time to the next burst."""
+        return 1 + int(self._rng.expovariate(1.0) * BURST_GAP_NS)
+
+    def burst(self, now_ns: int) -> RecordArray:
+        """The trades of one burst, the last of them at `now_ns`."""
+        rng = self._rng
+        count = min(1 + int(rng.expovariate(1.0) * TRADES_PER_BURST), MOST_PER_BURST)
+        symbol = rng.choices(self.symbols, self._weights)[0]
+        buys = rng.random() < 0.5
+        batch = trades(count)
+        batch["publisher_id"] = self.floor.publisher
+        batch["instrument_id"] = symbol.instrument_id
+        batch["side"] = b"B" if buys else b"A"
+        batch["trade_id"] = batch["venue_sequence"] = np.arange(self.made + 1, self.made + 1 + count)
+        at_ns = max(self._last_ns + 1, now_ns - 20_000 * count)
+        for i in range(count):
+            if rng.random() < 0.3:
+                symbol.move(1 if buys else -1)
+            at_ns = min(now_ns, at_ns + rng.randint(1_000, 20_000))
+            batch["ts_event"][i] = at_ns
+            batch["price"][i] = symbol.price
+            batch["size"][i] = LOT * (1 + int(rng.expovariate(0.6)))
+        self._last_ns = at_ns
+        self.made += count
+        self._bursts.append(batch)
+        return batch
+
+    def records(self) -> bytes:
+        """Every trade so far, in order, as the floor sent it."""
+        return b"".join(burst.tobytes() for burst in self._bursts)
+
+
+class Feed:
+    """A floor at work: its trades become packets of its source."""
+
+    def __init__(self, node: SimNode, trading: Trading) -> None:
+        self.node = node
+        self.trading = trading
+        self.packets = 0
+        self._waiting: RecordArray = trades(0)
+        self._until_ns = 0
+        self._retrying = False
+
+    @property
+    def waiting(self) -> int:
+        """How many trades are held back for want of credit."""
+        return len(self._waiting)
+
+    def open(self, until_ns: int) -> None:
+        """Trade from now until `until_ns`, by true time."""
+        self._until_ns = until_ns
+        self.node.world.after(self.trading.gap_ns(), self._burst)
+
+    def _burst(self) -> None:
+        world = self.node.world
+        if world.now >= self._until_ns:
+            return
+        self._waiting = np.concatenate((self._waiting, self.trading.burst(self.node.local_ns)))
+        self._send()
+        world.after(self.trading.gap_ns(), self._burst)
+
+    def _send(self) -> None:
+        node, source = self.node, self.node.machine
+        while len(self._waiting) and isinstance(source, Source) and source.room:
+            batch, self._waiting = self._waiting[:MOST_RECORDS], self._waiting[MOST_RECORDS:]
+            self.packets += 1
+            node.perform(source.submit(batch.tobytes(), len(batch), node.local_ns))
+        if len(self._waiting) and not self._retrying:
+            self._retrying = True
+            node.world.after(RETRY_NS, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = False
+        self._send()
+
+
+# -- the tapes -------------------------------------------------------------------------------------------
+
+
+def tape_bytes(frames: Sequence[Frame]) -> bytes:
+    """The tape file of these frames: DBN metadata and the stamped records."""
+    parts = [dbn_metadata()]
+    for frame in frames:
+        sequence = frame.first_sequence
+        for packet in frame.packets:
+            parts.append(stamp(packet.payload, sequence, frame.timestamp_ns))
+            sequence += packet.records
+    return b"".join(parts)
+
+
+def tape_fault(tape: bytes, frames: Sequence[Frame], floors: Sequence[Trading], *, whole: bool) -> str | None:
+    """What is wrong with the trades on a tape, in one sentence; None if nothing is.
+
+    Every record must carry its sequence number and its frame's timestamp, and apart from those two fields
+    each floor's records must be byte for byte what the floor made, each trade once and in order: all of them
+    if the tape is `whole`, the first ones if it is not.
+    """
+    records = np.frombuffer(tape, TRADE, offset=len(dbn_metadata())).copy()
+    if not np.array_equal(records["sequence"], np.arange(1, len(records) + 1, dtype=np.uint32)):
+        return "the sequence numbers have a gap"
+    counts = [sum(packet.records for packet in frame.packets) for frame in frames]
+    stamps = np.repeat(np.array([frame.timestamp_ns for frame in frames], np.uint64), counts)
+    if not np.array_equal(records["ts_recv"], stamps):
+        return "a record has another timestamp than its frame"
+    records["sequence"] = records["ts_recv"] = 0
+    publishers = {trading.floor.publisher for trading in floors}
+    if strangers := set(records["publisher_id"].tolist()) - publishers:
+        return f"publisher {min(strangers)} is no floor"
+    for trading in floors:
+        mine = records[records["publisher_id"] == trading.floor.publisher]
+        if whole and len(mine) != trading.made:
+            return f"{trading.floor.name} made {trading.made} trades, and {len(mine)} are there"
+        if not trading.records().startswith(mine.tobytes()):
+            return f"the trades of {trading.floor.name} are not what the floor sent, in that order"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """One receiver's tape."""
+
+    name: str
+    frames: int
+    records: int
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the tapes are identical; if not, every reason in a sentence."""
+
+    prints: list[Print]
+    problems: list[str]
+
+    @property
+    def identical(self) -> bool:
+        return not self.problems
+
+
+def judge(
+    tapes: Sequence[tuple[str, Sequence[Frame]]], floors: Sequence[Trading], broken: str | None = None
+) -> Verdict:
+    """Compare tapes by hash chain and byte for byte, and their trades with what the floors made.
+
+    `broken` is a promise that is already known not to have held.
+    """
+    made = sum(floor.made for floor in floors)
+    problems = [broken] if broken is not None else []
+    prints: list[Print] = []
+    longest_name, longest = max(tapes, key=lambda tape: len(tape[1]))
+    longest_bytes = tape_bytes(longest)
+    for name, frames in tapes:
+        tape = tape_bytes(frames)
+        records = (len(tape) - len(dbn_metadata())) // TRADE.itemsize
+        prints.append(Print(name, len(frames), records, len(tape), sha256(tape).hexdigest()))
+        if records < made:
+            problems.append(f"{name} released {records:,} of {made:,} trades")
+        if (fault := tape_fault(tape, frames, floors, whole=records >= made)) is not None:
+            problems.append(f"on the tape of {name}, {fault}")
+        differs = (a.slot for a, b in zip(frames, longest, strict=False) if a.chain != b.chain)
+        if (slot := next(differs, None)) is not None:
+            problems.append(f"the tapes of {longest_name} and {name} differ from slot {slot} on")
+        elif not longest_bytes.startswith(tape):
+            problems.append(f"the tapes of {longest_name} and {name} have other bytes for the same frames")
+    return Verdict(prints, problems)
