@@ -1,21 +1,8 @@
 """A primary receiver: a member of the timed-token ring (MS §2, §4.3, §5; DESIGN rules 1-10, 12-14).
 
-States, by what is journaled (`promised`, `entered`):
-
-| state    | condition                      | sends tokens | counts and releases | asks the servers |
-|----------|--------------------------------|--------------|---------------------|------------------|
-| new      | entered = 0, promised = 0      | no           | no                  | OUTSIDE, to be let in |
-| promised | promised > entered             | no           | no                  | STUCK, when no RING comes |
-| active   | promised = entered, clock good | on schedule  | yes                 | TOKEN_/PACKET_MISSING on a fault |
-| outside  | a later ring exists without it | no matter    | what its own ring witnessed | OUTSIDE, to be let in |
-
-| message | new / outside | promised g            | active in g                   |
-|---------|---------------|-----------------------|-------------------------------|
-| INVITE(h) | promise h, JOIN | h > g: promise h, JOIN; h = g: JOIN again; h < g: PROMISED(g) | the same |
-| RING(h)   | ignore    | h = g and I am in it, with this life: enter | ignore      |
-| token     | note the later ring | of g: keep for later | valid by the lineage: keep |
-| data, repair | keep   | keep                  | keep                          |
-| request   | serve     | serve                 | serve                         |
+Its states and what it does in each are the tables of `levelcast.ring.state`. Its duties lie in modules of their own:
+`schedule` (when and whose), `acknowledge` (what a token names), `order` (the one order), `witness` (who has what),
+`repair` and `answer` (asking and being asked), `catchup` (frames), `plea` (going to the reformation servers).
 
 One `step` takes a batch of messages and the time, and returns effects in order; `wake_ns` says when to step again
 at the latest. Control is handled before data (rule 17).
@@ -57,13 +44,13 @@ from levelcast.ring.order import SETTLED, History, Record, Tip
 from levelcast.ring.plea import Pleas
 from levelcast.ring.repair import (
     MAX_OPEN_SLOTS,
-    MAX_RUNS_PER_REQUEST,
-    MAX_SLOTS_PER_REQUEST,
     Repairs,
     Want,
+    by_holder,
     holders,
 )
-from levelcast.ring.schedule import Lineage, Schedule
+from levelcast.ring.schedule import Lineage, Schedule, generation_name, refusal
+from levelcast.ring.state import DUTIES, State, state_of
 from levelcast.ring.witness import Witness
 from levelcast.wire.core import MAX_MARKS
 from levelcast.wire.messages import (
@@ -141,9 +128,13 @@ class Receiver:
         return self.history.have
 
     @property
+    def state(self) -> State:
+        return state_of(self.promised, self.entered, self._pleas.outside, self._clock_trusted)
+
+    @property
     def active(self) -> bool:
-        """In the ring it last promised to, with a clock it can trust (rules 12, 13)."""
-        return self.entered != 0 and self.promised == self.entered and self._clock_trusted
+        """Takes part in the ring it last promised to, with a clock it can trust (rules 12, 13)."""
+        return DUTIES[self.state].takes_part
 
     @property
     def witnessed(self) -> int:
@@ -323,7 +314,7 @@ class Receiver:
 
     def _read_claims(self) -> None:
         witness = self._witness
-        if witness is None or self.promised != self.entered:
+        if witness is None or not self.active:
             return
         before = witness.witnessed
         tokens = self._held.tokens
@@ -408,28 +399,9 @@ class Receiver:
         return None if token is None else self._held.missing(token.runs, self.history)
 
     def _send_requests(self, wants: list[Want]) -> None:
-        """Group what is wanted by the holder that is asked for it."""
-        slots: dict[int, list[int]] = {}
-        runs: dict[int, dict[Run, None]] = {}
-        for want in wants:
-            asked = self._holder_of(want)
-            if asked is None:
-                continue
-            slots.setdefault(asked, [])
-            runs.setdefault(asked, {})
-            if want.stage == "TOKEN":
-                slots[asked].append(want.slot)
-            runs[asked].update(dict.fromkeys(want.runs))
-        for asked in slots:
-            request = Request(
-                self.member,
-                self.entered,
-                self.history.have,
-                tuple(slots[asked][:MAX_SLOTS_PER_REQUEST]),
-                tuple(runs[asked])[:MAX_RUNS_PER_REQUEST],
-            )
+        for holder, slots, runs in by_holder(wants, self._holder_of):
             self.requests_sent += 1
-            self._effects.append(Send(asked, request))
+            self._effects.append(Send(holder, Request(self.member, self.entered, self.history.have, slots, runs)))
 
     def _holder_of(self, want: Want) -> int | None:
         """The best holder first, another one with each attempt."""
@@ -512,7 +484,7 @@ class Receiver:
     # -- promises and rings (rules 12, 13) ----------------------------------------------------------------
 
     def _on_invite(self, invite: Invite, now: int) -> None:
-        if not self._clock_trusted:
+        if not DUTIES[self.state].answers_invitations:
             return  # a ring with a member that cannot send on time would fail again at once
         if invite.generation < self.promised:
             self._effects.append(Send(invite.server, Promised(self.member, self.promised)))
@@ -561,7 +533,7 @@ class Receiver:
         if ring.generation > self.promised or not self._is_member_of(ring):
             self._pleas.hear_of_other_ring(now)
             return
-        why_not = self._refusal(ring, now)
+        why_not = refusal(ring, now, self.timing)
         if why_not is not None:
             self._report("refused", ring.lineage[-1].start_slot, why_not)
             self._report_fault(FaultReason.REFUSED, ring.lineage[-1].start_slot, ring.server, now)
@@ -585,18 +557,6 @@ class Receiver:
     def _is_member_of(self, ring: Ring) -> bool:
         """A RING names members with their lives: a member that lost its disk is not in its old ring (rule 12)."""
         return MemberLife(self.member, self.life) in ring.members
-
-    def _refusal(self, ring: Ring, now: int) -> str | None:
-        """Why this ring's start time is unacceptable, if it is (rule 12)."""
-        lineage = Lineage(ring.lineage[:-1], self.timing.slot_ns)
-        start = ring.lineage[-1]
-        earliest_ns = lineage.time_of(start.start_slot - 1) + self.timing.slot_ns if lineage.eras else 0
-        if start.start_ns < earliest_ns:
-            return "its start time lies before the last slot of the ring before it"
-        nearby_ns = 4 * (self.timing.lead_ns + self.timing.join_ns + self.timing.late_ns)
-        if start.start_ns > max(now, earliest_ns) + nearby_ns:
-            return "its start time is too far in the future"
-        return None
 
     def _install(self, ring: Ring) -> None:
         """Make `ring` the current one: void what its lineage does not know, count from nothing (rules 8, 12)."""
@@ -640,17 +600,14 @@ class Receiver:
 
     def _ask_servers(self, now: int) -> None:
         """Report what no missing token shows: a promise without its ring, no ring at all, a changed set."""
-        pleas = self._pleas
-        if not self._clock_trusted:
+        pleas, reason = self._pleas, DUTIES[self.state].pleads
+        if reason is None:
             pleas.stay_silent(now)
-            return
-        if self.promised > self.entered and pleas.is_stuck(now):
-            self._report_fault(FaultReason.STUCK, self.history.have, 0, now)
-        if pleas.asks(now):
-            if pleas.outside and self.promised == self.entered:
-                self._report_fault(FaultReason.OUTSIDE, self.history.have, 0, now)
-            elif self.active and self._membership_changed():
-                self._report_fault(FaultReason.MEMBERSHIP, self.history.tip.records[-1].slot, 0, now)
+        elif reason == FaultReason.STUCK:
+            if pleas.is_stuck(now):
+                self._report_fault(reason, self.history.have, 0, now)
+        elif pleas.asks(now) and (reason == FaultReason.OUTSIDE or self._membership_changed()):
+            self._report_fault(reason, self.history.have, 0, now)
 
     def _membership_changed(self) -> bool:
         """Whether this ring was formed under an older set, or still has members that the new set left out."""
@@ -664,9 +621,7 @@ class Receiver:
     # -- when to step next --------------------------------------------------------------------------------
 
     def _next_wake(self, now: int) -> int:
-        wake = self._pleas.ask_ns
-        if self.promised > self.entered:
-            wake = min(wake, self._pleas.stuck_ns)
+        wake = self._pleas.stuck_ns if self.state == "PROMISED" else self._pleas.ask_ns
         schedule, witness = self._schedule, self._witness
         if self.active and schedule is not None and witness is not None:
             own_ns = schedule.time_of(self._next_own)
@@ -685,12 +640,6 @@ class Receiver:
 def token_is_valid(token: Token, lineage: Lineage) -> bool:
     """A token is valid only if its generation is the lineage's for its slot (rule 12)."""
     return token.generation == lineage.generation_of(token.slot)
-
-
-def generation_name(generation: int) -> str:
-    """A generation as people read it: its count, and the server that made it."""
-    count, server = generation >> 32, (generation >> 16) & 0xFFFF
-    return f"{count}@{server}" if count else str(generation)
 
 
 def _control_first(message: Message) -> bool:

@@ -45,6 +45,14 @@ from levelcast.wire.messages import (
 
 Phase = Literal["IDLE", "WAITING", "INVITING", "ANNOUNCING"]
 
+NEXT: dict[Phase, frozenset[Phase]] = {
+    "IDLE": frozenset({"WAITING"}),
+    "WAITING": frozenset({"INVITING", "IDLE"}),
+    "INVITING": frozenset({"ANNOUNCING", "WAITING", "IDLE"}),
+    "ANNOUNCING": frozenset({"IDLE"}),
+}
+"""The phases that may follow each."""
+
 
 class ReformationServer:
     """One reformation server of one stripe, sans I/O."""
@@ -85,6 +93,10 @@ class ReformationServer:
         self.wake_ns = self._next_wake(now)
         return self._effects
 
+    def _become(self, phase: Phase) -> None:
+        assert phase == self.phase or phase in NEXT[self.phase], f"{self.phase} -> {phase}"
+        self.phase = phase
+
     def _report(self, kind: str, detail: str) -> None:
         self._effects.append(Report(kind, 0, detail))
 
@@ -119,7 +131,7 @@ class ReformationServer:
         return True
 
     def _wait(self, now: int, wait_ns: int) -> None:
-        self.phase = "WAITING"
+        self._become("WAITING")
         self._deadline_ns = now + wait_ns
 
     def _wait_is_over(self, now: int) -> None:
@@ -134,7 +146,7 @@ class ReformationServer:
         self._generation = count << 32 | self.server << 16 | self.life & 0xFFFF
         self.counter = self._highest = self._generation
         self._journal_counter()
-        self.phase = "INVITING"
+        self._become("INVITING")
         self._joins = {}
         self._repeats = 0
         self._repeat_ns = now
@@ -150,7 +162,7 @@ class ReformationServer:
             return
         if now >= self._repeat_ns:
             if self._repeats > 2 * self.timing.attempts:
-                self.phase = "IDLE"
+                self._become("IDLE")
                 self._report("gives-up", f"{len(self._joins)} joined, no majority")
                 return
             self._repeats += 1
@@ -175,7 +187,7 @@ class ReformationServer:
             return
         self._highest = max(self._highest, invite.generation)
         if self.phase == "WAITING" or (self.phase == "INVITING" and invite.generation > self._generation):
-            self.phase = "IDLE"
+            self._become("IDLE")
         self._quiet_until_ns = max(self._quiet_until_ns, now + self.timing.join_ns + self.timing.lead_ns)
 
     # -- forming the ring (rule 12) -----------------------------------------------------------------------
@@ -233,7 +245,7 @@ class ReformationServer:
     def _announce(self, ring: Ring, now: int) -> None:
         self.ring = ring
         self.rings_formed += 1
-        self.phase = "ANNOUNCING"
+        self._become("ANNOUNCING")
         self._repeats = 0
         self._repeat_ns = now
         self._configured = frozenset(ring.membership.members)
@@ -254,7 +266,7 @@ class ReformationServer:
         self._repeat_ns = now + self.timing.request_ns
         self._effects.append(Send(GROUP, self.ring))
         if self._repeats >= self.timing.attempts:
-            self.phase = "IDLE"
+            self._become("IDLE")
 
     def _on_ring(self, ring: Ring, now: int) -> None:
         """Somebody's ring stands: a fault of an older generation is answered with it."""
@@ -263,7 +275,7 @@ class ReformationServer:
             self.ring = ring
             self._configured = frozenset(ring.membership.members)
             if ring.generation > self._generation:
-                self.phase = "IDLE"
+                self._become("IDLE")
 
     # -- time ---------------------------------------------------------------------------------------------
 

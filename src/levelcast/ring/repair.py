@@ -114,6 +114,24 @@ class Repairs:
         self.next_ns = None
 
 
+def by_holder(
+    wants: Iterable[Want], holder_of: Callable[[Want], int | None]
+) -> Iterator[tuple[int, tuple[int, ...], tuple[Run, ...]]]:
+    """What is wanted, grouped by the holder that is asked for it: (holder, slots, runs)."""
+    slots: dict[int, list[int]] = {}
+    runs: dict[int, dict[Run, None]] = {}
+    for want in wants:
+        asked = holder_of(want)
+        if asked is None:
+            continue
+        slots.setdefault(asked, [])
+        runs.setdefault(asked, {}).update(dict.fromkeys(want.runs))
+        if want.stage == "TOKEN":
+            slots[asked].append(want.slot)
+    for asked in slots:
+        yield asked, tuple(slots[asked][:MAX_SLOTS_PER_REQUEST]), tuple(runs[asked])[:MAX_RUNS_PER_REQUEST]
+
+
 def holders(site: int | None, claims: Iterable[tuple[int, bool]], myself: int) -> list[int]:
     """Whom to ask, best first: the site, then those who claim to have it, then the rest (in order of nearness)."""
     claimed: list[int] = []

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from levelcast.ring.timing import Timing
 from levelcast.wire.messages import Era, MemberLife, Ring
 
 
@@ -117,3 +118,23 @@ class Schedule:
         return (
             self.start_slot + (now - self._start_ns) // self._slot_ns if now >= self._start_ns else self.start_slot - 1
         )
+
+
+def refusal(ring: Ring, now: int, timing: Timing) -> str | None:
+    """Why a member must not enter this ring, if it must not: its start time is behind the last slot of the ring
+    before, or so far ahead that nothing would be released for long (rule 12)."""
+    lineage = Lineage(ring.lineage[:-1], timing.slot_ns)
+    start = ring.lineage[-1]
+    earliest_ns = lineage.time_of(start.start_slot - 1) + timing.slot_ns if lineage.eras else 0
+    if start.start_ns < earliest_ns:
+        return "its start time lies before the last slot of the ring before it"
+    nearby_ns = 4 * (timing.lead_ns + timing.join_ns + timing.late_ns)
+    if start.start_ns > max(now, earliest_ns) + nearby_ns:
+        return "its start time is too far in the future"
+    return None
+
+
+def generation_name(generation: int) -> str:
+    """A generation as people read it: its count, and the server that made it."""
+    count, server = generation >> 32, (generation >> 16) & 0xFFFF
+    return f"{count}@{server}" if count else str(generation)

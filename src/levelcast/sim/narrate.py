@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from levelcast.ring.effects import GROUP, SERVERS, Report
-from levelcast.ring.receiver import generation_name
+from levelcast.ring.schedule import generation_name
 from levelcast.sim.world import START_NS, TraceLine
 from levelcast.wire.messages import (
     Data,
