@@ -233,7 +233,7 @@ def _print_results(console: Console, rehearsal: Rehearsal, verdict: Verdict, wal
         "",
         f"Spread of a slot over all receivers, if on time: {quantile(spreads, 0.5) / 1e6:.2f} ms (median), "
         f"{max(spreads, default=0) / 1e6:.2f} ms (largest).",
-        f"{(world.now - START_NS) / 1e9:.1f} s of virtual time took {wall_s:.1f} s: {rehearsal.events:,} events, "
+        f"{(world.now - START_NS) / 1e9:.1f} s of virtual time took {wall_s:.1f} s: {world.events:,} events, "
         f"{world.network.lost:,} of {world.network.sent:,} packets lost.",
     ):
         console.print(note, style="dim", highlight=False, soft_wrap=not console.is_terminal)
@@ -290,7 +290,7 @@ def _as_json(rehearsal: Rehearsal, verdict: Verdict) -> dict[str, object]:
         "network": deployment.network.name,
         "seed": deployment.seed,
         "virtual_ns": world.now - START_NS,
-        "events": rehearsal.events,
+        "events": world.events,
         "packets": {"sent": world.network.sent, "lost": world.network.lost},
         "trades": sum(feed.trading.made for feed in deployment.feeds),
         "hold_ns": deployment.config.timing.hold_ns,

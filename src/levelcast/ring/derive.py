@@ -134,7 +134,8 @@ def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa
         slot_ns = recovery_ns
     least_hold_ns = required_hold_ns(slot_ns, late_ns, request_ns, attempts, shape.witnesses, shape.layers)
     lead_ns = late_ns + request_ns
-    backoff_ns = 2 * request_ns + lead_ns
+    join_ns = -(-attempts // 3) * request_ns
+    backoff_ns = request_ns + join_ns + lead_ns
     out_and_back_ns = max(request_ns, 2 * (path.reach_ns + path.clock_error_ns) + handling_ns)
     timing = Timing(
         mode=shape.mode,
@@ -143,7 +144,7 @@ def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa
         request_ns=request_ns,
         attempts=attempts,
         hold_ns=least_hold_ns if given.hold_ns is None else given.hold_ns,
-        join_ns=request_ns,
+        join_ns=join_ns,
         lead_ns=lead_ns,
         backoff_ns=backoff_ns,
         ask_ns=max(recovery_ns, (shape.servers + 2) * backoff_ns),
@@ -314,8 +315,9 @@ def _explain_reformation(shape: Shape, timing: Timing) -> list[Explained]:
             "join",
             timing.join_ns,
             "ns",
-            "τ_r (rule 12)",
-            "one more round trip for the members whose answer is still on its way when the majority's is in",
+            "⌈k_r / 3⌉·τ_r (rule 12)",
+            "round trips for the members whose invitation or answer was lost: a third of those that a lossy "
+            "exchange may need, since a ring that leaves somebody out is soon formed again",
         ),
         Explained(
             "",

@@ -134,7 +134,11 @@ class Receiver:
     @property
     def active(self) -> bool:
         """Takes part in the ring it last promised to, with a clock it can trust (rules 12, 13)."""
-        return DUTIES[self.state].takes_part
+        return DUTIES[self.state].sends
+
+    @property
+    def _learns(self) -> bool:
+        return DUTIES[self.state].learns
 
     @property
     def witnessed(self) -> int:
@@ -314,7 +318,7 @@ class Receiver:
 
     def _read_claims(self) -> None:
         witness = self._witness
-        if witness is None or not self.active:
+        if witness is None or not self._learns:
             return
         before = witness.witnessed
         tokens = self._held.tokens
@@ -336,17 +340,13 @@ class Receiver:
 
     def _release_ns(self, slot: int) -> int:
         """The instant of release: timestamp + Δ_A, or later if the witness is (rule 7)."""
-        assert self._schedule is not None
         assert self._witness is not None
         instant = self.history.at(slot).timestamp_ns + self.timing.hold_ns
-        if self.config.witnesses == 1:
-            return instant
-        completing = self._witness.completing_slot(slot)
-        return max(instant, self._schedule.time_of(completing) + self.timing.hear_ns)
+        return max(instant, self._witness.completing_ns(slot) + self.timing.hear_ns)
 
     def _release(self, now: int) -> None:
-        """Release, in order, what is held, witnessed and due; nothing unless active (rule 13)."""
-        if not self.active or self._witness is None:
+        """Release, in order, what is held, witnessed and due; nothing with a wrong clock (rules 7, 13)."""
+        if self._witness is None or not self._learns:
             return
         last = min(self.history.have, self._witness.witnessed)
         while self.released < last:
@@ -375,7 +375,7 @@ class Receiver:
     # -- repair (rule 5) ----------------------------------------------------------------------------------
 
     def _look_for_missing(self, now: int) -> None:
-        if not self.active or self._schedule is None:
+        if self._schedule is None or not self._learns:
             return
         schedule, repairs = self._schedule, self._repairs
         self._expect = max(self._expect, self.history.have + 1)
@@ -390,7 +390,7 @@ class Receiver:
             return
         wants, faults = repairs.due(now, self.history.have, self._missing_of)
         self._send_requests(wants)
-        for slot, reason in faults:
+        for slot, reason in faults if self.active else ():
             suspect = schedule.site_of(slot) if slot >= schedule.start_slot else schedule.helper
             self._report_fault(reason, slot, suspect, now)
 
@@ -444,7 +444,7 @@ class Receiver:
     # -- catching up by frames (rule 9) -------------------------------------------------------------------
 
     def _on_settled(self, settled: Settled, now: int) -> None:
-        if self.active and settled.after_slot == self.history.have and settled.upto_slot > settled.after_slot:
+        if self._learns and settled.after_slot == self.history.have and settled.upto_slot > settled.after_slot:
             self._settled = settled
 
     def _absorb_settled(self) -> None:
@@ -452,7 +452,7 @@ class Receiver:
         settled = self._settled
         assert settled is not None
         history = self.history
-        if settled.after_slot != history.have or not self.active:
+        if settled.after_slot != history.have or not self._learns:
             self._settled = None
             return
         for line in settled.slots:
@@ -484,7 +484,7 @@ class Receiver:
     # -- promises and rings (rules 12, 13) ----------------------------------------------------------------
 
     def _on_invite(self, invite: Invite, now: int) -> None:
-        if not DUTIES[self.state].answers_invitations:
+        if not DUTIES[self.state].answers:
             return  # a ring with a member that cannot send on time would fail again at once
         if invite.generation < self.promised:
             self._effects.append(Send(invite.server, Promised(self.member, self.promised)))
@@ -538,9 +538,13 @@ class Receiver:
             self._report("refused", ring.lineage[-1].start_slot, why_not)
             self._report_fault(FaultReason.REFUSED, ring.lineage[-1].start_slot, ring.server, now)
             return
-        assert ring.lineage[-1].start_slot > self.released, "a released slot would be voided"
+        self._read_claims()
+        assert ring.lineage[-1].start_slot > self.witnessed, "a witnessed slot would be voided"
         self._effects.append(Persist(ring))
+        before = self._witness
         self._install(ring)
+        if before is not None and self._witness is not None:
+            self._witness.inherit(before)
         self._report(
             "entered",
             self._start_slot,
@@ -623,15 +627,15 @@ class Receiver:
     def _next_wake(self, now: int) -> int:
         wake = self._pleas.stuck_ns if self.state == "PROMISED" else self._pleas.ask_ns
         schedule, witness = self._schedule, self._witness
-        if self.active and schedule is not None and witness is not None:
-            own_ns = schedule.time_of(self._next_own)
-            if own_ns > now:
-                wake = min(wake, own_ns)
+        if schedule is None or witness is None:
+            return max(wake, now + 1)
+        if self.active and (own_ns := schedule.time_of(self._next_own)) > now:
+            wake = min(wake, own_ns)
+        if self._learns:
             if self.released < min(self.history.have, witness.witnessed):
                 wake = min(wake, self._release_ns(self.released + 1))
-            expect_ns = schedule.time_of(self._expect) + self.timing.late_ns
             if self._expect <= self.history.have + MAX_OPEN_SLOTS:
-                wake = min(wake, expect_ns)
+                wake = min(wake, schedule.time_of(self._expect) + self.timing.late_ns)
             if self._repairs.next_ns is not None:
                 wake = min(wake, self._repairs.next_ns)
         return max(wake, now + 1)

@@ -222,12 +222,16 @@ class ReformationServer:
         return not in_doubt(best, joins)
 
     def _eligible(self, best: Join, joins: list[Join]) -> list[MemberLife]:
-        """The joiners that the ring is made of: the configured set, and the one before while in doubt."""
+        """The joiners that the ring is made of, in the set's order: the configured ones, and while in doubt those of
+        the set before as well."""
         eligible: dict[int, MemberLife] = {}
         if in_doubt(best, joins) and best.before is not None:
             eligible = {life.member: life for life in best.before.members if life in self._joins}
         eligible |= {life.member: life for life in best.current.members if life in self._joins}
-        return sorted(eligible.values())
+        place = {
+            life: i for i, life in enumerate((*best.current.members, *(best.before.members if best.before else ())))
+        }
+        return sorted(eligible.values(), key=lambda life: place[life])
 
     def _lineage(self, best: Join, members: list[MemberLife], now: int) -> tuple[Era, ...]:
         """The best joiner's lineage, cut at the start slot, and the new generation behind it."""

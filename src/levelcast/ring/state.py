@@ -11,6 +11,13 @@ the state; the state gives the duties. Nothing else in the receiver decides whet
 | data, repair, request | keep, keep, serve                                                             |
 
 In SILENT the same, but invitations are not answered.
+
+Deviation from DESIGN rules 12 and 13, which silence a member from its promise until it enters the new ring: here it
+goes on *learning* (counting claims, releasing), and stops only *speaking* (tokens). A claim is a token that a member
+sent before its own promise, so whoever forms the next ring hears of that member's `have` in its JOIN, and a slot that
+a majority has claimed survives whether or not the one who counts has promised. With the stricter rule every slot that
+was due between the first INVITE and the new ring was released on time in one city and seconds later in another, as
+the invitation travelled.
 """
 
 from __future__ import annotations
@@ -25,24 +32,27 @@ State = Literal["NEW", "PROMISED", "ACTIVE", "OUTSIDE", "SILENT"]
 class Duties(NamedTuple):
     """What a receiver does in a state."""
 
-    takes_part: bool
-    """Sends tokens on schedule, counts witnesses, releases, asks for what it misses."""
-    answers_invitations: bool
+    sends: bool
+    """Sends tokens on schedule, and with them its claims; reports what it cannot get."""
+    learns: bool
+    """Asks for what it misses, counts what others claim, releases what is witnessed."""
+    answers: bool
+    """Answers invitations."""
     pleads: int | None
     """The reason for which it goes to the reformation servers when its time comes."""
 
 
 DUTIES: dict[State, Duties] = {
     # entered nothing, promised nothing
-    "NEW": Duties(False, True, FaultReason.OUTSIDE),
-    # promised > entered: sends and counts nothing until the RING comes (rules 12, 13)
-    "PROMISED": Duties(False, True, FaultReason.STUCK),
+    "NEW": Duties(False, False, True, FaultReason.OUTSIDE),
+    # promised > entered: it must not help the old ring any more, but may learn what that ring has witnessed
+    "PROMISED": Duties(False, True, True, FaultReason.STUCK),
     # promised = entered: in the ring
-    "ACTIVE": Duties(True, True, FaultReason.MEMBERSHIP),
+    "ACTIVE": Duties(True, True, True, FaultReason.MEMBERSHIP),
     # the same, but there is a later ring without it: what its own ring witnesses is still true
-    "OUTSIDE": Duties(True, True, FaultReason.OUTSIDE),
-    # the clock cannot be trusted: a token would be at a wrong time, and so would a release (rule 13)
-    "SILENT": Duties(False, False, None),
+    "OUTSIDE": Duties(True, True, True, FaultReason.OUTSIDE),
+    # the clock cannot be trusted: a token would be at a wrong time, and so would a release
+    "SILENT": Duties(False, False, False, None),
 }
 
 

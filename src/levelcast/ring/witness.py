@@ -40,9 +40,9 @@ class Witness:
         self._counted: dict[int, int] = {}
         self._latest: dict[int, int] = {}
         self._waiting: deque[Token] = deque()
-        self._counted_upto = 0
+        self._counted_upto = (0, 0)
         self._standing = standing
-        self._completing: dict[int, int] = {}
+        self._completing: dict[int, tuple[int, int]] = {}
         self.read_upto = max(read_upto, schedule.start_slot - 1)
         """Tokens of this generation are read up to this slot."""
         self.witnessed = witnessed
@@ -63,19 +63,29 @@ class Witness:
         while self.witnessed < have:
             if self._is_witnessed(self.witnessed + 1, records):
                 self.witnessed += 1
-                self._completing[self.witnessed] = max(self._counted_upto, self.witnessed)
+                self._completing[self.witnessed] = max(self._counted_upto, (self.witnessed, 0))
             elif self._waiting:
                 token = self._waiting.popleft()
-                self._counted_upto = token.slot
+                self._counted_upto = (token.slot, token.timestamp_ns)
                 if token.have > self._counted.get(token.site, -1):
                     self._counted[token.site] = token.have
             else:
                 break
         return self.witnessed
 
+    def inherit(self, before: Witness) -> None:
+        """Keep what an earlier generation has witnessed: its claims were true, and no ring can void them."""
+        if before.witnessed > self.witnessed:
+            self.witnessed = before.witnessed
+            self._completing.update(before._completing)
+
     def completing_slot(self, slot: int) -> int:
-        """The slot of the token that completed the witness of `slot`."""
-        return slot if self._witnesses == 1 else self._completing.get(slot, slot)
+        """The slot of the token that completed the witness of `slot`; the slot itself if it needed none."""
+        return self._completing[slot][0]
+
+    def completing_ns(self, slot: int) -> int:
+        """The timestamp of that token; 0 if the slot needed none."""
+        return self._completing.get(slot, (slot, 0))[1]
 
     def forget(self, slot: int) -> None:
         self._completing.pop(slot, None)

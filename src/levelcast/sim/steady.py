@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -45,7 +45,7 @@ class LinkNetwork(VirtualNetwork):
 
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
 
-    def copies(self, sender: int, receivers: list[int], datagram: bytes) -> list[Copy]:  # type: ignore[override]
+    def copies(self, sender: int, receivers: Sequence[int], datagram: bytes) -> list[Copy]:
         """The copies of a datagram that arrive, and when."""
         random = self.rng.random
         copies: list[Copy] = []
@@ -282,9 +282,8 @@ def steady_world(
         (FIRST_SERVER, FIRST_SERVER + 1),
         tuple(range(FIRST_SOURCE, FIRST_SOURCE + sources)),
     )
-    path = Path(
-        delay_ns=delay_ns + jitter_ns, loss_ratio=loss, clock_error_ns=MS // 2, process_ns=MS, reach_ns=delay_ns + jitter_ns
-    )
+    worst_ns = delay_ns + jitter_ns
+    path = Path(worst_ns, loss, clock_error_ns=MS // 2, process_ns=MS, reach_ns=worst_ns)
     delays = {(a, b): delay_ns for a in roles.nodes for b in roles.nodes if a != b}
     network = VirtualNetwork(rng, delays, {}, Weather(loss=loss, jitter_ns=jitter_ns))
     config = _config(path, roles, mode, slot_ns, witnesses, credit, {})
@@ -302,23 +301,26 @@ def steady_network(
     credit: int = 1024,
 ) -> SteadyWorld:
     """The ring of a network file with its links and its timing rules, but with this mode, slot and witness."""
-    site_of = {node.id: node.site for node in (*network.receivers, *network.reformation, *network.floors)}
+    site_of: dict[int, str] = {receiver.id: receiver.site for receiver in network.receivers}
+    site_of |= {server.id: server.site for server in network.reformation}
+    site_of |= {floor.id: floor.site for floor in network.floors}
     roles = Roles(
         tuple(receiver.id for receiver in network.receivers),
         tuple(server.id for server in network.reformation),
         tuple(floor.id for floor in network.floors),
     )
     links = {(a, b): network.link(site_of[a], site_of[b]) for a in roles.nodes for b in roles.nodes if a != b}
-    nearness = {
-        member: tuple(sorted((other for other in roles.members if other != member), key=lambda b: links[a, b].delay_ns))
-        for member in roles.members
-        for a in (member,)
-    }
+    nearness = {member: _nearest_first(member, roles.members, links) for member in roles.members}
     path = network.path()
     config = _config(path, roles, mode, slot_ns, witnesses, credit, nearness)
     rng = Random(seed)
     virtual = LinkNetwork(rng, {pair: link.delay_ns for pair, link in links.items()}, links=links)
     return SteadyWorld(config, roles, virtual, seed, gap_ns, path.clock_error_ns)
+
+
+def _nearest_first(member: int, members: tuple[int, ...], links: dict[tuple[int, int], Link]) -> tuple[int, ...]:
+    others = [other for other in members if other != member]
+    return tuple(sorted(others, key=lambda other: links[member, other].delay_ns))
 
 
 def _config(
@@ -331,7 +333,7 @@ def _config(
     nearness: dict[int, tuple[int, ...]],
 ) -> RingConfig:
     members = len(roles.members)
-    needed = {"majority": members // 2 + 1, "all": members}.get(witnesses, 1) if isinstance(witnesses, str) else witnesses
+    needed = members // 2 + 1 if witnesses == "majority" else members if witnesses == "all" else witnesses
     shape = Shape(mode, None if mode == "lockstep" else slot_ns, needed, members, len(roles.servers))
     return RingConfig(
         stripe=0,

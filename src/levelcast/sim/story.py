@@ -122,7 +122,7 @@ class Story:
             return
         start = ring.lineage[-1].start_slot
         members = [self._names[life.member] for life in ring.members]
-        void = f"; {self._highest - start + 1} slots from there on are void" if self._highest >= start else ""
+        void = f"; {self._highest - start + 1} slots are void" if self._highest >= start else ""
         self._say(
             f"{count_word(len(members))} join ({', '.join(members)}): generation {ring.generation >> 32} starts at "
             f"slot {start}{void}",
@@ -145,7 +145,7 @@ class Story:
         slot = release.frame.slot
         released = self._ledger.on_time.get(slot, {})
         if len(released) == len(self._deployment.receivers) and ("release",) not in self._said:
-            spread = show_ns(max(released.values()) - min(released.values()))
+            spread = f"{(max(released.values()) - min(released.values())) / 1e6:.2f} ms"
             trades = sum(packet.records for packet in release.frame.packets)
             self._say(
                 f"slot {slot} is the first to be released: {trades} trades, everywhere within {spread}",
@@ -201,7 +201,7 @@ class Story:
             self._next_chapter_ns += self._chapter_ns
             figures = self._ledger.of.values()
             self._say(
-                f"slot {self._highest}; {max(f.records for f in figures):,} trades released; so far "
+                f"slot {self._highest}: {max(f.records for f in figures):,} trades released; "
                 f"{self._world.network.lost:,} of {self._world.network.sent:,} packets lost, "
                 f"{sum(f.requests for f in figures):,} requests, "
                 f"{sum(f.repaired for f in figures):,} repairs",
