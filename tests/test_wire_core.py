@@ -69,9 +69,17 @@ def a_settled(draw: st.DrawFn) -> Settled:
 
 
 @st.composite
+def a_lineage(draw: st.DrawFn, least: int = 0) -> tuple[Era, ...]:
+    size = draw(st.integers(least, 4))
+    generations = sorted(draw(st.sets(u64, min_size=size, max_size=size)))
+    slots = sorted(draw(st.sets(u64, min_size=size, max_size=size)))
+    return tuple(Era(g, slot, draw(times_ns)) for g, slot in zip(generations, slots, strict=True))
+
+
+@st.composite
 def a_ring(draw: st.DrawFn) -> Ring:
-    generation = draw(u64)
-    lineage = (*draw(tuples_of(eras)), Era(generation, draw(u64), draw(times_ns)))
+    lineage = draw(a_lineage(1))
+    generation = lineage[-1].generation
     addresses = st.text(max_size=60)
     edges = draw(tuples_of(st.tuples(u16, addresses)))
     members = draw(tuples_of(lives, 1))
@@ -79,7 +87,6 @@ def a_ring(draw: st.DrawFn) -> Ring:
     return Ring(generation, draw(u16), draw(u16), draw(memberships), stands, members, lineage, edges)
 
 
-eras = st.builds(Era, u64, u64, times_ns)
 lives = st.builds(MemberLife, u16, u32)
 memberships = st.builds(Membership, u64, tuples_of(lives))
 tokens = st.builds(
@@ -96,7 +103,7 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     Join: st.builds(
         Join,
         *(u64, u16, u32, u64, u64, u64, times_ns),
-        *(tuples_of(eras), st.none() | memberships, memberships, st.booleans()),
+        *(a_lineage(), st.none() | memberships, memberships, st.booleans()),
     ),
     Promised: st.builds(Promised, u16, u64),
     Ring: a_ring(),
@@ -419,3 +426,10 @@ def test_the_layout_is_the_one_in_the_module_heads() -> None:
         0,
         1,
     ]
+
+
+@pytest.mark.parametrize("second", [Era(2, 6, 1), Era(3, 5, 1)])
+def test_a_lineage_that_does_not_rise_is_rejected(second: Era) -> None:
+    ring = RING._replace(generation=second.generation, lineage=(Era(2, 5, 1), second))
+    with pytest.raises(core.Malformed, match="lineage"):
+        core.encode(ring, 0)

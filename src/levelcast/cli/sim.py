@@ -53,6 +53,8 @@ def sim(
     if without is not None and without not in MUTATIONS:
         raise typer.BadParameter(f"there is no clause {without!r}; known: {', '.join(MUTATIONS)}")
     chosen = parse_seeds(seeds)
+    if trace and (as_json or mutations):
+        raise typer.BadParameter("--trace prints a history as text; leave out --json and --mutations")
     if trace:
         broken = _show_traces(scenario, chosen, without, last)
     elif mutations:
@@ -148,7 +150,8 @@ def _show_summary(summary: Summary, scenario: str, seeds: range, without: str | 
 
 def _show_broken(console: Console, scenario: str, outcome: Outcome, without: str | None) -> None:
     console.print(f"  seed {outcome.seed}: {outcome.broken}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"    {replay_command(scenario, outcome.seed, without)}", markup=False, highlight=False)
+    command = replay_command(scenario, outcome.seed, without)
+    console.print(f"    {command}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _show_traces(scenario: str, seeds: range, without: str | None, last: int) -> bool:
@@ -183,9 +186,10 @@ def _show_mutations(scenario: str, seeds: range, jobs: int, *, as_json: bool) ->
         typer.echo(json.dumps(report, indent=2))
         return
     table = Table(title=f"clauses taken out, seeds {seeds[0]}..{seeds[-1]}", title_justify="left")
-    for column in ("history", "rule", "without the clause", "found after", "what broke"):
+    for column in ("history", "rule", "clause", "how the rule reads without it", "found after", "what broke"):
         table.add_column(column)
     for mutation, after, broken in rows:
         found_after = f"{after:,} seeds" if after is not None else f"not in {len(seeds):,}"
-        table.add_row(mutation.history, mutation.rule, mutation.without, found_after, (broken or "").split(":")[0])
+        what = (broken or "").split(":")[0]
+        table.add_row(mutation.history, mutation.rule, mutation.name, mutation.without, found_after, what)
     console.print(table)

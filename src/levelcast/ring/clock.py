@@ -25,7 +25,9 @@ class ClockGuard:
         allowed_ns = (monotonic_ns - self._checked_ns) * MAX_SLEW_PPM // 1_000_000
         drift_ns = wall_ns - monotonic_ns - self._offset_ns
         self.trusted = abs(drift_ns) <= self._tolerance_ns + allowed_ns
-        if self.trusted and allowed_ns > 0:
+        if not self.trusted:
+            self._checked_ns = monotonic_ns  # a step is not forgiven with time
+        elif allowed_ns > 0:
             self._checked_ns = monotonic_ns
             self._offset_ns += max(-allowed_ns, min(allowed_ns, drift_ns))
         return self.trusted

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from levelcast.ring.order import Frame
+from levelcast.ring.order import Frame, Place
 from levelcast.wire.messages import Data, Message, Ring, Token
 
 GROUP = -1
@@ -68,9 +68,10 @@ class Release(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """The journal may drop tokens up to `slot` and the packets they ordered (rule 9)."""
+    """The journal may drop tokens up to `slot`, and each source's packets before its place (rule 9)."""
 
     slot: int
+    places: dict[int, Place]
 
 
 class ServeTape(NamedTuple):

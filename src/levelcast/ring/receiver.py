@@ -12,8 +12,8 @@ Deviations from MS:
 - In pipelined mode a site sends on time whatever it is missing (rule 4): MS §5.1 needs τ >= Δ_A.
 - A token's `have` includes its own slot when everything below is held: the token and its packets are in the
   journal before it is sent, so the claim is true, and lockstep needs one slot less to witness.
-- A site more than R late with its token does not send it: the others have reported it by then, and a burst of
-  stale slots would only delay the reformation.
+- A site that is more than R late with a token sends none until there is a new ring: the others have reported it by
+  then, and a burst of stale slots would only delay the reformation.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from levelcast.ring.repair import (
 )
 from levelcast.ring.schedule import Lineage, Schedule, generation_name, refusal
 from levelcast.ring.state import DUTIES, State, state_of
-from levelcast.ring.witness import Witness
+from levelcast.ring.witness import Witness, guarantees
 from levelcast.wire.core import MAX_MARKS
 from levelcast.wire.messages import (
     Data,
@@ -118,6 +118,7 @@ class Receiver:
         self._next_own = 0
         self._pleas = Pleas(self.timing, now)
         self._clock_trusted = True
+        self._diverged = False
         self._effects: list[Effect] = []
         self._restore(journal)
 
@@ -129,7 +130,7 @@ class Receiver:
 
     @property
     def state(self) -> State:
-        return state_of(self.promised, self.entered, self._pleas.outside, self._clock_trusted)
+        return state_of(self.promised, self.entered, self._pleas.outside, self._clock_trusted and not self._diverged)
 
     @property
     def active(self) -> bool:
@@ -370,7 +371,7 @@ class Receiver:
         self.history.settle(slot)
         self._held.forget(slot, self.history.base.places)
         self._effects.append(Persist(Checkpoint(slot, self.history.base.chain)))
-        self._effects.append(Forget(slot))
+        self._effects.append(Forget(slot, dict(self.history.base.places)))
 
     # -- repair (rule 5) ----------------------------------------------------------------------------------
 
@@ -539,8 +540,15 @@ class Receiver:
             self._report_fault(FaultReason.REFUSED, ring.lineage[-1].start_slot, ring.server, now)
             return
         self._read_claims()
-        assert ring.lineage[-1].start_slot > self.witnessed, "a witnessed slot would be voided"
-        self._effects.append(Persist(ring))
+        start_slot = ring.lineage[-1].start_slot
+        if not guarantees(self.config.witnesses, len(ring.membership.members)):
+            if start_slot <= self.released:
+                self._diverged = True
+                self._report("diverged", start_slot, "the ring has voided what this receiver released")
+                return
+        else:
+            assert start_slot > self.witnessed, "a witnessed slot would be voided"
+        self._journal_ring(ring)
         before = self._witness
         self._install(ring)
         if before is not None and self._witness is not None:
@@ -553,6 +561,10 @@ class Receiver:
         early, self._early = self._early, []
         for token in early:
             self._on_token(token, now)
+
+    def _journal_ring(self, ring: Ring) -> None:
+        """Journaled before anything is said in it (rule 12)."""
+        self._effects.append(Persist(ring))
 
     @property
     def _start_slot(self) -> int:

@@ -4,7 +4,8 @@
 |------------|----------------------------------------|----------------|
 | IDLE       | listens for faults, invitations, rings | a fault: WAITING |
 | WAITING    | backs off by rank: servers do not duel | time is up: INVITING; another's INVITE or RING: IDLE |
-| INVITING   | repeats INVITE(g), collects JOINs      | enough: ANNOUNCING; a higher promise: WAITING; nobody: IDLE |
+| INVITING   | repeats INVITE(g), collects JOINs      | enough: ANNOUNCING; a higher promise: WAITING; |
+|            |                                        | nobody, or another's higher INVITE or RING: IDLE |
 | ANNOUNCING | repeats RING(g)                        | said often enough: IDLE |
 
 - A generation number belongs to one server and one life of its disk, is journaled before the first INVITE and is
@@ -161,7 +162,7 @@ class ReformationServer:
         if now >= self._deadline_ns and self._try_to_form(now):
             return
         if now >= self._repeat_ns:
-            if self._repeats > 2 * self.timing.attempts:
+            if self._repeats >= 2 * self.timing.attempts:
                 self._become("IDLE")
                 self._report("gives-up", f"{len(self._joins)} joined, no majority")
                 return

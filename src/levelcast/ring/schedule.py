@@ -58,11 +58,11 @@ class Lineage:
     def extended(self, era: Era, released: int) -> tuple[Era, ...]:
         """This lineage cut at `era`'s start, with `era` behind it.
 
-        Generations that end at or below `released`, the lowest released slot among the new ring's members, are
+        Generations that end below `released`, the lowest released slot among the new ring's members, are
         left out: what is released needs no proof of validity any more.
         """
         kept = [old for old in self.eras if old.start_slot < era.start_slot]
-        while len(kept) >= 2 and kept[1].start_slot - 1 <= released:
+        while len(kept) >= 2 and kept[1].start_slot <= released:
             kept.pop(0)
         return (*kept, era)
 

@@ -3,7 +3,7 @@
 | a packet is  | since                                   | the source                                      |
 |--------------|-----------------------------------------|-------------------------------------------------|
 | sent         | it was journaled and multicast          | resends it every `resend_ns`                    |
-| acknowledged | a token named it in a run               | resends it only if no witness comes within Δ_A  |
+| acknowledged | a token named it in a run               | resends it if no witness comes within Δ_A + resend |
 | witnessed    | a token marked it (or a later one)      | forgets it                                      |
 
 - An acknowledgement alone can die with its site, and a later `have` may belong to another history: only a mark

@@ -51,14 +51,15 @@ DUTIES: dict[State, Duties] = {
     "ACTIVE": Duties(True, True, True, FaultReason.MEMBERSHIP),
     # the same, but there is a later ring without it: what its own ring witnesses is still true
     "OUTSIDE": Duties(True, True, True, FaultReason.OUTSIDE),
-    # the clock cannot be trusted: a token would be at a wrong time, and so would a release
+    # the clock cannot be trusted: a token would be at a wrong time, and so would a release; or the tape holds what
+    # the ring has voided, which only a witness below a majority allows
     "SILENT": Duties(False, False, False, None),
 }
 
 
-def state_of(promised: int, entered: int, outside: bool, clock_trusted: bool) -> State:
+def state_of(promised: int, entered: int, outside: bool, trusted: bool) -> State:
     """The state that follows from what is journaled and known."""
-    if not clock_trusted:
+    if not trusted:
         return "SILENT"
     if promised > entered:
         return "PROMISED"

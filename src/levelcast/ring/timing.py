@@ -48,7 +48,7 @@ class Timing:
     hold_ns: int
     """Δ_A: from the token's timestamp to the release."""
     join_ns: int
-    """T_join: how long a reformation server waits for the rest once a majority has joined."""
+    """T_join: how long after its first INVITE a reformation server waits for more than a majority."""
     lead_ns: int
     """How far ahead of now a new ring starts."""
     backoff_ns: int

@@ -5,7 +5,8 @@
 - The *completing token* of a slot is the first one, in slot order, with which the count is reached. Every receiver
   that holds the tokens finds the same one, so a release that has to be late is late to the same instant everywhere:
   completing token's timestamp + δ_N + k_r·τ_r.
-- w = 1 is the paper's ticker: the site of the slot is the witness, and the slot waits for nobody else.
+- w = 1 is the paper's ticker: the site of the slot is the witness, and the slot waits for nobody else. With any
+  number below a majority a reformation may void what a receiver has released (`guarantees`).
 
 Tokens are read in slot order without gaps. A receiver that skipped slots by catching up from a tape starts behind
 them: members repeat their `have` in every token.
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from levelcast.ring.order import Record
-from levelcast.ring.quorum import witnessed_by_majority
+from levelcast.ring.quorum import majority, witnessed_by_majority
 from levelcast.ring.schedule import Schedule
 from levelcast.wire.messages import MemberLife, Token
 
@@ -75,8 +76,9 @@ class Witness:
 
     def inherit(self, before: Witness) -> None:
         """Keep what an earlier generation has witnessed: its claims were true, and no ring can void them."""
-        if before.witnessed > self.witnessed:
-            self.witnessed = before.witnessed
+        witnessed = min(before.witnessed, self._schedule.start_slot - 1)
+        if witnessed > self.witnessed:
+            self.witnessed = witnessed
             self._completing.update(before._completing)
 
     def completing_slot(self, slot: int) -> int:
@@ -106,11 +108,14 @@ class Witness:
     def _is_witnessed(self, slot: int, records: Sequence[Record]) -> bool:
         if self._witnesses == 1:
             return True
-        if isinstance(self._witnesses, int) and self._witnesses > 1:
-            return sum(have >= slot for have in self._counted.values()) >= self._witnesses
+        if isinstance(self._witnesses, int):
+            if sum(have >= slot for have in self._counted.values()) < self._witnesses:
+                return False
+            if self._witnesses < majority(records[-1].membership):
+                return True  # weaker than a majority, by choice: a reformation may void what was released
         if not witnessed_by_majority(slot, records, self.witnessed, self._standing, self._has):
             return False
-        if self._witnesses == "majority":
+        if self._witnesses != "all":
             return True
         return all(self._counted.get(member, -1) >= slot for member in self._schedule.members)
 
@@ -121,3 +126,8 @@ class Witness:
 def claim_counts(token: Token, schedule: Schedule) -> bool:
     """A member's `have` counts only once it has caught up to t_g - 1 (rule 8)."""
     return token.have >= schedule.start_slot - 1
+
+
+def guarantees(witnesses: Witnesses, members: int) -> bool:
+    """Whether a witnessed slot survives every reformation: only if a majority of the configured set has it."""
+    return not isinstance(witnesses, int) or witnesses > members // 2

@@ -8,7 +8,7 @@
 | Source order  | at every release: (incarnation, number) of a source only rises |
 | Never early   | at every release: not before timestamp + Δ_A, by true time, but for the clock's error |
 | One token     | at every token: a site never sends two different tokens for one (generation, slot) |
-| Simultaneity  | at the end: releases of one slot that were on time lie within the clocks' error of each other |
+| Simultaneity  | at the end: who releases a slot at its scheduled instant, be it late, does so together |
 | No loss       | at the end: what was witnessed to its source is on the tape of every operable receiver |
 | Liveness      | at the end: everything that living sources submitted is on every operable tape within the bound |
 | Byte identity | at the end: every tape is a prefix of the longest one, by its hash chain |
@@ -48,7 +48,7 @@ class Checker:
         self._on_tape: dict[tuple[int, int], set[PacketId]] = {}
         self._last: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._tokens: dict[tuple[int, int], Token] = {}
-        self._on_time: dict[int, tuple[int, int]] = {}
+        self._together: dict[tuple[int, int], tuple[int, int]] = {}
         self.release_times: dict[int, list[int]] = {}
         self.releases = 0
         self.late_releases = 0
@@ -119,18 +119,21 @@ class Checker:
         instant = frame.timestamp_ns + self._world.config.timing.hold_ns
         if now < instant - self._clock_error_ns:
             raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} {instant - now} ns early")
+        if now < release.scheduled_ns - self._clock_error_ns:
+            raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} before its instant")
         self.release_times.setdefault(frame.slot, []).append(now)
-        if release.late:
-            self.late_releases += 1
-            return
-        low, high = self._on_time.get(frame.slot, (now, now))
-        self._on_time[frame.slot] = (min(low, now), max(high, now))
+        self.late_releases += release.late
+        if now > release.scheduled_ns + self._clock_error_ns + self._world.config.punctual_ns:
+            return  # it did not hold the slot, or was away, at its instant
+        instant_of = (frame.slot, release.scheduled_ns)
+        low, high = self._together.get(instant_of, (now, now))
+        self._together[instant_of] = (min(low, now), max(high, now))
 
     # -- at the end ---------------------------------------------------------------------------------------
 
     def check_end(self, receivers: Iterable[SimNode], slack_ns: int) -> None:
         """Simultaneity and byte identity."""
-        for slot, (low, high) in self._on_time.items():
+        for (slot, _), (low, high) in self._together.items():
             self.spread_ns = max(self.spread_ns, high - low)
             if high - low > 2 * self._clock_error_ns + slack_ns:
                 raise InvariantBroken("simultaneity", f"slot {slot} was released over {high - low} ns")

@@ -147,6 +147,10 @@ MUTATIONS: dict[str, Mutation] = {
             ((receiver.Receiver, "_journal_promise", _nothing),),
         ),
         Mutation(
+            "ring-not-journaled", "F3b", "12", "a RING is acted on before it is on disk",
+            ((receiver.Receiver, "_journal_ring", _nothing),),
+        ),
+        Mutation(
             "own-token-not-journaled", "F4", "2", "a token is sent before it is on disk",
             ((receiver.Receiver, "_journal_own_token", _nothing),),
         ),

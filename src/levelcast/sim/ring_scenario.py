@@ -105,7 +105,7 @@ class RingHistory:
         return RingConfig(
             stripe=0,
             timing=timing,
-            witnesses="all" if rng.random() < 0.1 else "majority",
+            witnesses=rng.choice(("majority",) * 16 + ("all", "all", members // 2 + 1, members)),
             membership=Membership(0, tuple(MemberLife(member, 1) for member in self._member_ids)),
             servers=tuple(self._server_ids),
             credit=rng.choice((4, 16, 64)),

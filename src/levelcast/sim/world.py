@@ -18,7 +18,6 @@ from typing import NamedTuple, Protocol, get_args
 from levelcast.ring.clock import ClockGuard
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import GROUP, SERVERS, Effect, Forget, Persist, Release, Report, Send, ServeTape
-from levelcast.ring.receiver import Receiver
 from levelcast.sim.disk import Disk
 from levelcast.sim.network import VirtualNetwork
 from levelcast.wire.core import decode_batch, encode
@@ -181,8 +180,7 @@ class SimNode:
         elif isinstance(effect, Release):
             self.disk.tape.append(effect.frame)
         elif isinstance(effect, Forget):
-            places = self.machine.history.base.places if isinstance(self.machine, Receiver) else {}
-            self.disk.journal.forget(effect.slot, places)
+            self.disk.journal.forget(effect.slot, effect.places)
         elif isinstance(effect, ServeTape):
             for message in self.disk.tape.serve(self.id, effect, self.world.config.credit):
                 self.world.send(self, effect.to, message)

@@ -224,9 +224,13 @@ def _check_runs(runs: tuple[Run, ...]) -> None:
 
 
 def _check_lineage(lineage: tuple[Era, ...]) -> None:
+    slot = generation = -1
     for era in lineage:
         if era.start_ns > MAX_TIME_NS:
             bad_field("time")
+        if era.start_slot <= slot or era.generation <= generation:
+            bad_field("a lineage that does not rise")
+        slot, generation = era.start_slot, era.generation
 
 
 def _check_no_generation(generation: int) -> None:
