@@ -201,7 +201,10 @@ class RingHistory:
         """The operator: one change at a time, each only when the one before is witnessed (rule 12)."""
         node = self.world.nodes[CONTROL_SOURCE]
         source = node.machine
-        if not self._wanted or not isinstance(source, Source):
+        if not self._wanted:
+            return
+        if not isinstance(source, Source):
+            self.world.after(20 * MS, self._operate)
             return
         wanted = self._wanted[0]
         if wanted.version == self._configured.version:
