@@ -26,8 +26,12 @@ LAYERS: tuple[frozenset[str], ...] = (
 """A part may import itself and the layers above it in this table, never its own layer's other parts."""
 
 ALSO_ALLOWED: dict[str, frozenset[str]] = {
-    # The network file gives a ring its timing, so it needs the value that the ring is made with.
-    "network": frozenset({"levelcast.ring.timing", "levelcast.ring.derive"}),
+    # The network file gives a ring its timing and its configuration, so it needs the values that a ring is made with.
+    "network": frozenset({"levelcast.ring.timing", "levelcast.ring.derive", "levelcast.ring.config"}),
+    # The disk keeps what the ring orders and journals, and answers from it; of the protocol itself it needs nothing.
+    "tape": frozenset(
+        {"levelcast.ring.catchup", "levelcast.ring.effects", "levelcast.ring.journal", "levelcast.ring.order"}
+    ),
 }
 
 ONLY_IN: dict[str, frozenset[str]] = {

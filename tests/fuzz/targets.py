@@ -139,6 +139,35 @@ def _membership() -> tuple[Check, list[bytes]]:
     return check, seeds
 
 
+def _mold() -> tuple[Check, list[bytes]]:
+    from levelcast import records
+    from levelcast.edge.retransmit import Retransmitter
+    from levelcast.edge.subscriber import Subscriber
+    from levelcast.wire import mold
+
+    session = mold.session_name("XNYS-1")
+    payload = records.trades(2).tobytes()
+    mixed = payload + records.quotes(1).tobytes() + records.statuses(1).tobytes()
+    seeds = [*mold.encode_payload(session, 1, payload), *mold.encode_payload(session, 3, mixed)]
+    bare = (mold.Heartbeat(session, 7), mold.EndOfSession(session, 7), mold.Request(session, 1, 6))
+    seeds += [mold.encode(message) for message in bare]
+
+    def check(datagram: bytes) -> None:
+        for decode in (mold.decode, mold.decode_request):
+            try:
+                message: mold.Downstream | mold.Request = decode(datagram)
+            except mold.Malformed:
+                continue
+            assert mold.encode(message) == datagram, "two encodings of one packet"
+        customer = Subscriber({session: 1})
+        customer.receive([datagram, seeds[0], datagram], 0)
+        customer.wake(10**12)
+        assert customer.position(session) is not None
+        Retransmitter().answer(datagram)
+
+    return check, seeds
+
+
 def _network() -> tuple[Check, list[bytes]]:
     network = importlib.import_module("levelcast.network")
     if not hasattr(network, "parse_network"):
@@ -166,6 +195,7 @@ TARGETS: dict[str, Target] = {
         Target("core", "a core datagram decodes to a message with that one encoding, or Malformed", _core),
         Target("records", "a payload is counted and stamped, or BadRecords", _records),
         Target("membership", "a payload is the one encoding of a set of primaries, or None", _membership),
+        Target("mold", "a MoldUDP64 packet decodes to a message with that one encoding, or Malformed", _mold),
         Target("network", "a network file is read, or NetworkError says why not", _network),
     )
 }

@@ -8,7 +8,8 @@
 | Source order  | at every release: (incarnation, number) of a source only rises |
 | Never early   | at every release: not before timestamp + Δ_A, by true time, but for the clock's error |
 | One token     | at every token: a site never sends two different tokens for one (generation, slot) |
-| Simultaneity  | at the end: who releases a slot at its scheduled instant, be it late, does so together |
+| Simultaneity  | at the end: releases of a slot on time lie within the clocks' error of each other; |
+|               | and within one ring a slot has one instant for all, be it late |
 | No loss       | at the end: what was witnessed to its source is on the tape of every operable receiver |
 | Liveness      | at the end: everything that living sources submitted is on every operable tape within the bound |
 | Byte identity | at the end: every tape is a prefix of the longest one, by its hash chain |
@@ -48,7 +49,8 @@ class Checker:
         self._on_tape: dict[tuple[int, int], set[PacketId]] = {}
         self._last: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._tokens: dict[tuple[int, int], Token] = {}
-        self._together: dict[tuple[int, int], tuple[int, int]] = {}
+        self._on_time: dict[int, tuple[int, int]] = {}
+        self._instants: dict[int, set[int]] = {}
         self.release_times: dict[int, list[int]] = {}
         self.releases = 0
         self.late_releases = 0
@@ -123,22 +125,34 @@ class Checker:
             raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} before its instant")
         self.release_times.setdefault(frame.slot, []).append(now)
         self.late_releases += release.late
-        if now > release.scheduled_ns + self._clock_error_ns + self._world.config.punctual_ns:
-            return  # it did not hold the slot, or was away, at its instant
-        instant_of = (frame.slot, release.scheduled_ns)
-        low, high = self._together.get(instant_of, (now, now))
-        self._together[instant_of] = (min(low, now), max(high, now))
+        if not release.late:
+            low, high = self._on_time.get(frame.slot, (now, now))
+            self._on_time[frame.slot] = (min(low, now), max(high, now))
+        if now <= release.scheduled_ns + self._clock_error_ns + self._world.config.punctual_ns:
+            # Released when it meant to, be it late: it held the slot and was not away.
+            self._instants.setdefault(frame.slot, set()).add(max(release.scheduled_ns, instant))
 
     # -- at the end ---------------------------------------------------------------------------------------
 
     def check_end(self, receivers: Iterable[SimNode], slack_ns: int) -> None:
         """Simultaneity and byte identity."""
-        for (slot, _), (low, high) in self._together.items():
+        for slot, (low, high) in self._on_time.items():
             self.spread_ns = max(self.spread_ns, high - low)
             if high - low > 2 * self._clock_error_ns + slack_ns:
                 raise InvariantBroken("simultaneity", f"slot {slot} was released over {high - low} ns")
+        if self._world.report_counts["forms"] <= 1:
+            self._check_instants()
         for node in receivers:
             self._check_identity(node)
+
+    def _check_instants(self) -> None:
+        """Within one ring a slot has one instant, be it late, for everybody who can keep it (rule 7).
+
+        After a reformation some have counted a slot's witnesses in the ring before, and others only in the next.
+        """
+        for slot, instants in self._instants.items():
+            if len(instants) > 1:
+                raise InvariantBroken("simultaneity", f"slot {slot} had the instants {sorted(instants)}")
 
     def _check_identity(self, node: SimNode) -> None:
         """The tape is exactly the frames of all slots up to where the receiver is, in slot order."""

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.network import Link, Links, Network
+from levelcast.network.ring_config import ring_config
 from levelcast.records import TRADE
-from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import Effect, Persist, Release, Report, Send
 from levelcast.ring.receiver import Receiver
 from levelcast.ring.reformation import ReformationServer
@@ -30,7 +30,7 @@ from levelcast.sim.disk import Disk
 from levelcast.sim.network import Copy, VirtualNetwork
 from levelcast.sim.workload import Feed, Trading, Verdict, judge
 from levelcast.sim.world import START_NS, SimNode, Watcher, World
-from levelcast.wire.messages import Data, MemberLife, Membership, Request, Token
+from levelcast.wire.messages import Data, Request, Token
 
 STEP_NS = 50_000_000
 WANDER_EVERY_NS, WANDER_NS = 200_000_000, 30_000
@@ -85,14 +85,7 @@ class Deployment:
             **{floor.id: floor.site for floor in floors},
         }
         self.city_of = {site.name: site.city or site.name for site in network.sites}
-        self.config = RingConfig(
-            stripe=self.stripe.index,
-            timing=network.timing(stripe),
-            witnesses=self.stripe.rules.witness,
-            membership=Membership(0, tuple(MemberLife(r.id, 1) for r in network.receivers)),
-            servers=tuple(server.id for server in network.reformation),
-            nearness={receiver.id: self._nearest(receiver.id) for receiver in network.receivers},
-        )
+        self.config = ring_config(network, stripe)
         rng = Random(f"levelcast deployment {seed}")
         self.world = World(self.config, seed, self._make_network(rng), rng)
         self.world.servers = self.config.servers
@@ -105,12 +98,6 @@ class Deployment:
     def _receiver_name(self, name: str, site: str) -> str:
         alone = sum(receiver.site == site for receiver in self.network.receivers) == 1
         return self.city_of[site] if alone else name
-
-    def _nearest(self, member: int) -> tuple[int, ...]:
-        here = self._site_of[member]
-        others = [receiver for receiver in self.network.receivers if receiver.id != member]
-        others.sort(key=lambda receiver: self.network.delay_ns(here, receiver.site))
-        return tuple(receiver.id for receiver in others)
 
     def _make_network(self, rng: Random) -> LinkNetwork:
         made = LinkNetwork(rng, {})

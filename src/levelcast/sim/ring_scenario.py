@@ -164,7 +164,7 @@ class RingHistory:
 
     def may_wipe(self, node: SimNode) -> bool:
         if node not in self.receivers:
-            return True
+            return node.id != CONTROL_SOURCE  # the operator's own journal says which change is under way
         if self._lost_lives or self._wanted or len(self._configured.members) < 3:
             return False
         others = [other for other in self._operable() if other is not node and self._knows_set_to_stand(other)]

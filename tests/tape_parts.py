@@ -1,0 +1,269 @@
+"""What the tape's tests build with: frames of real records, and a simulated history whose disks are files."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from levelcast.records import instruments, quotes, statuses, trades
+from levelcast.ring.config import RingConfig
+from levelcast.ring.effects import JournalEntry, ServeTape
+from levelcast.ring.journal import Journal
+from levelcast.ring.order import Frame, Record, Tip, make_frame
+from levelcast.ring.receiver import Receiver, first_tip
+from levelcast.ring.reformation import ReformationServer
+from levelcast.ring.source import Source
+from levelcast.sim.disk import Disk, Tape
+from levelcast.sim.ring_scenario import RingHistory
+from levelcast.sim.world import Machine, SimNode
+from levelcast.tape.segments import TapeReader
+from levelcast.tape.store import Store, serve
+from levelcast.wire.membership import encode_membership
+from levelcast.wire.messages import CONTROL_SOURCE, Data, MemberLife, Membership, Message
+
+T0 = 1_700_000_000_000_000_000
+SLOT_NS = 5_000_000
+FIRST = Tip(records=[Record(0, Membership(0, (MemberLife(1, 1), MemberLife(2, 1), MemberLife(3, 1))))])
+
+
+def trade_payload(rng: Random, count: int) -> bytes:
+    batch = trades(count)
+    batch["publisher_id"] = rng.randint(1, 13)
+    batch["instrument_id"] = [rng.randint(1, 5) for _ in range(count)]
+    batch["ts_event"] = T0 + np.arange(count, dtype=np.uint64)
+    batch["price"] = [rng.randint(1, 10**12) for _ in range(count)]
+    batch["size"] = [rng.randint(1, 10**6) for _ in range(count)]
+    batch["trade_id"] = [rng.getrandbits(64) for _ in range(count)]
+    batch["venue_sequence"] = [rng.getrandbits(32) for _ in range(count)]
+    return batch.tobytes()
+
+
+def mixed_payload(rng: Random) -> tuple[int, bytes]:
+    """Records of several types, one without its tail and one with a longer tail than ours."""
+    quote = quotes(1)
+    quote["bid_px_00"] = rng.randint(1, 10**12)
+    bare = bytearray(trades(1).tobytes()[:48])
+    bare[0] = 48 // 4
+    longer = bytearray(trades(1).tobytes() + b"later!!!")
+    longer[0] = 72 // 4
+    parts = [quote.tobytes(), bytes(bare), statuses(1).tobytes(), bytes(longer), instruments(1).tobytes()]
+    rng.shuffle(parts)
+    return len(parts), b"".join(parts)
+
+
+def make_frames(count: int, seed: int = 0, *, records: int = 6, first: Tip = FIRST) -> list[Frame]:
+    """Frames of trades of three sources, now and then mixed records, empty slots between, one change of the set."""
+    rng, tip = Random(seed), first.copy()
+    frames: list[Frame] = []
+    numbers: dict[int, int] = {}
+    for _ in range(count):
+        packets = []
+        for source in rng.sample((201, 202, 203), rng.randint(1, 3)):
+            for _ in range(rng.randint(1, 2)):
+                numbers[source] = number = numbers.get(source, 0) + 1
+                size, payload = rng.randint(1, records), b""
+                if rng.random() < 0.1:
+                    size, payload = mixed_payload(rng)
+                packets.append(Data(source, 1, number, size, payload or trade_payload(rng, size)))
+        if len(frames) == count // 2:
+            changed = Membership(1, (MemberLife(1, 1), MemberLife(2, 2), MemberLife(3, 1)))
+            packets.append(Data(CONTROL_SOURCE, 1, 1, 1, encode_membership(changed)))
+        slot = tip.slot + rng.choice((1, 1, 2, 5))
+        frame = make_frame(slot, T0 + slot * SLOT_NS, tip.next_sequence, tuple(packets), tip.chain)
+        tip.append(frame)
+        frames.append(frame)
+    return frames
+
+
+def tip_after(frames: Sequence[Frame], first: Tip = FIRST) -> Tip:
+    tip = first.copy()
+    for frame in frames:
+        tip.append(frame)
+    return tip
+
+
+def content_of(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+# -- a history whose disks are files ----------------------------------------------------------------------
+
+
+class TradeHistory(RingHistory):
+    """A ring history whose packets are trades, so that they can go to a tape. The disks are the simulator's."""
+
+    def _submit(self, node: SimNode) -> None:
+        source = node.machine
+        if isinstance(source, Source) and source.room and self.world.now >= node.paused_until_ns:
+            batch = trades(1)
+            batch["trade_id"] = self.rng.getrandbits(63)
+            batch["publisher_id"] = node.id
+            node.perform(source.submit(batch.tobytes(), 1, node.local_ns))
+
+
+class FileJournal(Journal):
+    """Stands where the simulator has an image; keeps nothing in memory."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.journal.life)
+        self._store = store
+
+    def apply(self, entry: JournalEntry) -> None:
+        self._store.persist(entry)
+        self._store.commit()
+
+    def forget(self, slot: int, ordered: object) -> None:
+        self._store.forget(slot, ordered)  # type: ignore[arg-type]
+
+
+class FileTape(Tape):
+    def __init__(self, config: RingConfig, store: Store) -> None:
+        super().__init__(config)
+        self._store = store
+        self.tip = store.tape.tip
+
+    def append(self, frame: Frame) -> None:
+        self._store.tape.append(frame)
+        self.tip = self._store.tape.tip
+
+    @property
+    def frames(self) -> list[Frame]:
+        return [found.frame() for found in TapeReader(self._store.tape.directory).frames()]
+
+    @frames.setter
+    def frames(self, frames: list[Frame]) -> None:
+        assert not frames
+
+    def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
+        return serve(TapeReader(self._store.tape.directory), member, request, credit)
+
+
+class FileDisk(Disk):
+    """A node's files. `reopen` is what a process does that starts; the kill before may have cut a write short."""
+
+    def __init__(self, config: RingConfig, life: int, directory: Path, rng: Random, segment_bytes: int) -> None:
+        self.config = config
+        self.directory = directory
+        self._rng = rng
+        self._segment_bytes = segment_bytes
+        Store.initialise(directory, life)
+        self.torn = 0
+        self._open()
+
+    def _open(self) -> Journal:
+        self.store = Store.open(self.directory, first_tip(self.config), records_per_segment=7)
+        self.store.journal.segment_bytes = self._segment_bytes
+        self.journal = FileJournal(self.store)
+        self.tape = FileTape(self.config, self.store)
+        return self.store.image
+
+    def reopen(self) -> Journal:
+        self.store.close()
+        self._tear()
+        return self._open()
+
+    def _tear(self) -> None:
+        """Leave the first bytes of a next write, as a kill in the middle of it does."""
+        for pattern, like in (("journal/*.journal", 28), ("tape/*.active", 8), ("tape/*.idx", 0)):
+            path = max(self.directory.glob(pattern))
+            if self._rng.random() < 0.5:
+                content = path.read_bytes()
+                rest = content[like:] if like else b"\x80\0\0\0" * 5
+                with path.open("ab") as file:
+                    file.write(rest[: self._rng.randint(0, min(len(rest), 11))])
+                self.torn += 1
+
+
+class FileHistory(TradeHistory):
+    """The same history on files under `directory`: every start of a node reads them again."""
+
+    def __init__(self, seed: int, directory: Path, segment_bytes: int = 2_000) -> None:
+        self._directory = directory
+        self._torn_rng = Random(seed)
+        self._segment_bytes = segment_bytes
+        self.file_disks: list[FileDisk] = []
+        super().__init__(seed)
+
+    def _add(self, *args: object) -> SimNode:
+        added = super()._add(*args)  # type: ignore[arg-type]
+        added.disk = self._new_disk(added.id)
+        return added
+
+    def _wipe(self, node: SimNode) -> None:
+        super()._wipe(node)
+        node.disk = self._new_disk(node.id)
+
+    def _new_disk(self, node: int) -> FileDisk:
+        life = self._lives[node]
+        directory = self._directory / f"{node}-{life}"
+        disk = FileDisk(self.config, life, directory, self._torn_rng, self._segment_bytes)
+        self.file_disks.append(disk)
+        return disk
+
+    def _start_receiver(self, node: SimNode) -> Machine:
+        assert isinstance(node.disk, FileDisk)
+        image = node.disk.reopen()
+        return Receiver(self.config, node.id, image, node.disk.tape.tip, node.local_ns)
+
+    def _start_server(self, node: SimNode) -> Machine:
+        assert isinstance(node.disk, FileDisk)
+        return ReformationServer(self.config, node.id, node.disk.reopen(), node.local_ns)
+
+    def _start_source(self, node: SimNode) -> Machine:
+        assert isinstance(node.disk, FileDisk)
+        return Source(self.config, node.id, self._incarnations[node.id], node.disk.reopen(), node.local_ns)
+
+    def close(self) -> None:
+        for disk in self.file_disks:
+            disk.store.close()
+
+
+# -- a process that dies, and a disk that is full ---------------------------------------------------------
+
+
+class Killed(BaseException):
+    """kill -9 at a system call."""
+
+
+class MortalOs:
+    """The module `os`, until the call `lives` that changes a file: that one is half done, and the process dead."""
+
+    CHANGES = frozenset({"open", "pwrite", "ftruncate", "rename", "unlink", "fdatasync", "fsync"})
+
+    def __init__(self, lives: int) -> None:
+        self.lives = lives
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in self.CHANGES:
+            return real
+
+        def call(*args: Any) -> Any:
+            self.calls.append(name)
+            if len(self.calls) > self.lives:
+                if name == "pwrite":
+                    fd, view, at = args
+                    os.pwrite(fd, view[: len(view) // 2], at)
+                raise Killed(name)
+            return real(*args)
+
+        return call
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """The kernel itself refuses what goes beyond `size`, after writing what fits: as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -1,0 +1,139 @@
+"""Each benchmark runs in its quick form and says what it measured, against what, and the ratio.
+
+No test looks at how fast anything was: the machines are shared.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import liveness, modes
+from benchmarks.__main__ import BENCHMARKS, main
+from benchmarks.plots import PlotMissing, canvas
+from benchmarks.report import Figure, Options, Result, Table, quantile
+from benchmarks.simulator import part_of
+from levelcast.sim.ring_scenario import Outcome
+from levelcast.sim.steady import MS, steady_world
+
+S = 1_000_000_000
+PLOTS = {"simulator": [], "modes": ["modes.svg"], "liveness": ["liveness.svg"]}
+
+
+@pytest.mark.parametrize("name", sorted(BENCHMARKS))
+def test_quick_run_prints_and_writes_figures_with_their_comparison(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "QUICK_HISTORIES", 30)
+    assert main([name, "--quick", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "python CPython" in printed or "python PyPy" in printed
+    assert "load average" in printed
+    assert " | ratio " in printed
+    assert "s of wall time and" in printed
+    written = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
+    assert written["quick"] is True
+    assert written["machine"]["cores"] >= 1
+    assert written["cpu_s"] > 0
+    for figure in written["figures"]:
+        assert figure["against"]
+        assert figure["unit"]
+        if figure["against_value"]:
+            assert figure["ratio"] == pytest.approx(figure["value"] / figure["against_value"])
+    for table in written["tables"]:
+        assert table["rows"]
+        assert all(len(row) == len(table["columns"]) for row in table["rows"])
+    assert [Path(plot).name for plot in written["plots"]] == PLOTS[name]
+    for plot in PLOTS[name]:
+        ElementTree.parse(tmp_path / plot)  # a quick run leaves docs/plots alone
+
+
+def test_unknown_benchmark_is_named_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["simulatr"])
+    assert "there is no benchmark simulatr: there are simulator, modes, liveness" in capsys.readouterr().err
+
+
+def test_no_release_is_late_without_faults(tmp_path: Path) -> None:
+    """Rule 6: with the derived hold time ordinary loss makes nothing late, in either mode."""
+    for mode in ("lockstep", "pipelined"):
+        case = modes.Case(mode, None if mode == "lockstep" else 50, "majority", 60)
+        measured = modes.measure((case, 7, 60 * S))
+        assert measured.late == 0
+        assert measured.reformations == 0
+        assert len(measured.latency_ns) == 5 * measured.packets > 0
+        assert max(measured.ready_ns) <= measured.hold_ns
+
+
+def test_without_matplotlib_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with (
+        pytest.raises(PlotMissing, match=r"matplotlib is not installed.*levelcast\[plot\]"),
+        canvas(tmp_path / "x.svg", 4, 3),
+    ):
+        pass
+    monkeypatch.setattr(liveness, "QUICK_HISTORIES", 4)
+    result = liveness.run(Options(quick=True, out=tmp_path))
+    assert result.plots == []
+    assert any("matplotlib is not installed" in note for note in result.notes)
+    assert len(result.figures) == 5
+
+
+def test_plots_are_the_same_bytes_for_the_same_figures(tmp_path: Path) -> None:
+    outcomes = [
+        Outcome(seed, liveness_ns=seed, bound_ns=100, mode="lockstep" if seed % 5 == 0 else "pipelined")
+        for seed in range(1, 60)
+    ]
+    first = liveness.plot(outcomes, tmp_path / "a.svg").read_bytes()
+    assert first == liveness.plot(outcomes, tmp_path / "b.svg").read_bytes()
+    assert len(first) < 60_000
+
+
+def test_broken_history_is_reported_with_its_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def histories(*_: object, **__: object) -> list[Outcome]:
+        return [
+            Outcome(1, liveness_ns=1, bound_ns=10, mode="pipelined"),
+            Outcome(2, broken="agreement: no", bound_ns=10, mode="pipelined"),
+        ]
+
+    monkeypatch.setattr(liveness, "run_seeds", histories)
+    result = liveness.run(Options(quick=True, out=tmp_path))
+    assert any("--seeds 2..2" in note and "agreement: no" in note for note in result.notes)
+    assert result.figures[-1].value == 1
+
+
+def test_the_steady_world_is_one_history_per_seed() -> None:
+    def latencies(seed: int) -> list[int]:
+        ring = steady_world(3, 0.05, seed=seed, gap_ns=20 * MS)
+        ring.form()
+        ring.load(S)
+        ring.drain()
+        assert ring.samples.late == 0
+        return list(ring.samples.latency_ns)
+
+    first = latencies(1)
+    assert len(first) > 100
+    assert first == latencies(1)
+    assert first != latencies(2)
+
+
+def test_a_table_lines_up_and_a_figure_shows_its_ratio() -> None:
+    table = str(Table("t", ("name", "n"), [("a", 12_345), ("long", 0.12345)]))
+    assert table.splitlines() == ["t", "  name       n", "  ----  ------", "  a     12,345", "  long   0.123"]
+    assert str(Figure("speed", 50, "per s", "limit", 200)).endswith("| ratio 0.25")
+    assert "took" in str(Result("empty"))
+    assert quantile([], 0.5) == 0
+    assert quantile([1, 2, 3, 4], 0.5) == 3
+    assert quantile([1, 2, 3, 4], 1.0) == 4
+
+
+def test_functions_are_counted_with_their_part() -> None:
+    assert part_of(("/x/levelcast/ring/receiver.py", 1, "step")) == "ring"
+    assert part_of(("/x/levelcast/wire/core.py", 1, "encode")) == "wire codec"
+    assert part_of(("/x/levelcast/sim/network.py", 1, "copies")) == "network model"
+    assert part_of(("~", 0, "<built-in method _heapq.heappop>")) == "heap"
+    assert part_of(("/usr/lib/python3.11/random.py", 1, "choice")) == "Python's library"
