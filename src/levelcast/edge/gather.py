@@ -1,0 +1,251 @@
+"""From one stripe's released frames to the packets of its sessions.
+
+1. A record goes to the session that the plan gives its instrument. One of no instrument (id 0: a venue's halt, a
+   system message) goes to every session, except the ring's own (floor `CONTROL_SOURCE`), which stay inside. One
+   whose instrument has no session is counted and goes nowhere.
+2. Within a session records keep the order of the sequence and are numbered from 1. A packet never holds records
+   of two frames: what a slot releases leaves at once.
+3. Watermarks stand on a grid of whole intervals, not on a timer: every session gets one for each grid point G,
+   in a packet of its own, after all frames with a timestamp up to G and before all later ones.
+4. So the packets of a session, byte for byte, are a function of the frames, the plan and the interval. Every
+   receiver sends the same ones, in whatever steps it learns what is complete; a customer may take any packet from
+   any of them, and a restarted edge counts on from its tape. Only heartbeats depend on a clock, and they have no
+   number.
+5. A session in which nothing was sent for an interval gets a heartbeat. While the ring moves, watermarks come more
+   often than that; heartbeats alone say that the edge lives and the ring stands still.
+
+A grid point is never left out, or the numbers behind it would differ. After the ring stood still for a minute the
+edge sends 600 watermarks a session at 100 ms, the 200 kB that it would have sent during that minute.
+
+    >>> plan = SessionPlan({7: session_name("XNYS-1")})
+    >>> gatherer = Gatherer(plan, start_ns=0)
+    >>> batch = records.trades(2)
+    >>> batch["instrument_id"] = 7
+    >>> [(p.sequence, p.records) for p in gatherer.release(50, 1, batch.tobytes(), now=60)]
+    [(1, 2)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast import records
+from levelcast.edge.watermark import Watermark, encode_watermark
+from levelcast.wire import mold
+from levelcast.wire.messages import CONTROL_SOURCE
+from levelcast.wire.mold import session_name
+
+__all__ = ["GatherConfig", "GatherState", "Gatherer", "Outgoing", "SessionPlan", "session_name"]
+
+NO_INSTRUMENT = 0
+_NO_SESSION = -1
+_MAX_SESSIONS = 2**15 - 1
+"""Indices of 16 bits: numpy sorts those by radix."""
+_DENSE_IDS = 1 << 20
+"""Up to this instrument id the plan is a table that is looked up directly; beyond, it is searched."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Outgoing(NamedTuple):
+    """A packet to multicast. `records` is 0 for a heartbeat and an end of session."""
+
+    session: bytes
+    sequence: int
+    records: int
+    datagram: bytes
+
+
+class SessionPlan:
+    """Which session each instrument is in."""
+
+    def __init__(self, session_of: Mapping[int, bytes]) -> None:
+        for session in set(session_of.values()):
+            assert session_name(session.decode("ascii").rstrip()) == session
+        assert len(set(session_of.values())) <= _MAX_SESSIONS
+        self.session_of = dict(session_of)
+        self.sessions: tuple[bytes, ...] = tuple(sorted(set(session_of.values())))
+        index = {session: number for number, session in enumerate(self.sessions)}
+        self._ids = np.array(sorted(session_of), np.uint32)
+        self._sessions = np.array([index[session_of[int(each)]] for each in self._ids], np.int16)
+        self._table: npt.NDArray[np.int16] | None = None
+        if len(self._ids) and int(self._ids[-1]) < _DENSE_IDS:
+            # One place more than the largest id, for every id that is larger.
+            self._table = np.full(int(self._ids[-1]) + 2, _NO_SESSION, np.int16)
+            self._table[self._ids] = self._sessions
+
+    def indices(self, instrument_ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.int16]:
+        """The index in `sessions` for each instrument, -1 where it has none."""
+        if self._table is not None:
+            return self._table.take(instrument_ids, mode="clip")
+        if not len(self._ids):
+            return np.full(len(instrument_ids), _NO_SESSION, np.int16)
+        places = np.searchsorted(self._ids, instrument_ids).clip(max=len(self._ids) - 1)
+        return np.where(self._ids[places] == instrument_ids, self._sessions[places], np.int16(_NO_SESSION))
+
+
+@dataclass(frozen=True, slots=True)
+class GatherConfig:
+    packet_bytes: int = mold.DEFAULT_PACKET_BYTES
+    """The largest UDP payload."""
+    heartbeat_ns: int = 1_000_000_000
+    watermark_ns: int = 100_000_000
+    """The grid of rule 3, the same at every receiver; 0 for no watermarks."""
+
+    def __post_init__(self) -> None:
+        if not mold.MIN_PACKET_BYTES <= self.packet_bytes <= 65_507:
+            raise ValueError(f"packets have {mold.MIN_PACKET_BYTES} to 65,507 bytes, not {self.packet_bytes}")
+        if self.heartbeat_ns <= 0 or self.watermark_ns < 0:
+            raise ValueError("a heartbeat interval is above 0, a watermark's not below")
+
+
+class GatherState(NamedTuple):
+    """What a restarted edge needs to count on."""
+
+    next_sequences: dict[bytes, int]
+    marked_ns: int
+    frame_ns: int
+    next_global: int
+
+
+class Gatherer:
+    """One stripe's edge. `start_ns` is when its plan begins: the first grid point lies after it."""
+
+    def __init__(
+        self,
+        plan: SessionPlan,
+        start_ns: int,
+        *,
+        stripe: int = 0,
+        config: GatherConfig | None = None,
+        resume: GatherState | None = None,
+        now: int = 0,
+    ) -> None:
+        self.config = config or GatherConfig()
+        self.unplanned = 0
+        """Records whose instrument has no session."""
+        self._stripe = stripe
+        self._plan = plan
+        self._state = resume or GatherState({}, start_ns, start_ns, 1)
+        _, self._marked_ns, self._frame_ns, self._next_global = self._state
+        self._next = [self._state.next_sequences.get(session, 1) for session in plan.sessions]
+        self._sent_ns: Numbers = np.full(len(plan.sessions), now, np.int64)
+        self._ended = False
+
+    @property
+    def state(self) -> GatherState:
+        numbers = dict(zip(self._plan.sessions, self._next, strict=True))
+        return GatherState(numbers, self._marked_ns, self._frame_ns, self._next_global)
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next heartbeat is due."""
+        if self._ended or not len(self._sent_ns):
+            return None
+        return int(self._sent_ns.min()) + self.config.heartbeat_ns
+
+    def release(self, timestamp_ns: int, first_sequence: int, payload: bytes, now: int) -> list[Outgoing]:
+        """The packets of a released frame, whose stamped records are `payload`, behind the watermarks before it."""
+        assert timestamp_ns > self._frame_ns, "frames come in the order of their slots"
+        assert timestamp_ns > self._marked_ns, "a frame below a watermark"
+        assert not self._ended
+        out = self._watermarks(timestamp_ns - 1, now)
+        offsets, sizes = mold.record_places(payload)
+        self._frame_ns, self._next_global = timestamp_ns, first_sequence + len(offsets)
+        positions, keys = self._assign(payload, offsets)
+        if not len(positions):
+            return out
+        order = keys.argsort(kind="stable")
+        positions, keys = positions[order], keys[order]
+        sizes = sizes[positions]
+        size = mold.uniform_size(payload)
+        if size:
+            blocks = mold.frame_uniform(payload, size, positions)
+        else:
+            blocks = mold.frame_mixed(payload, offsets[positions], sizes)
+        starts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
+        ends = np.concatenate(([0], np.cumsum(sizes + mold.LENGTH_SIZE)))
+        for first, last in pairwise(starts):
+            self._session(int(keys[first]), sizes[first:last], size, blocks.data, ends[first : last + 1], now, out)
+        return out
+
+    def advance(self, complete_ns: int, now: int) -> list[Outgoing]:
+        """Every frame with a timestamp up to `complete_ns` is released: the watermarks that follow from it."""
+        return [] if self._ended else self._watermarks(complete_ns, now)
+
+    def heartbeats(self, now: int) -> list[Outgoing]:
+        """Heartbeats of the sessions that have been silent for the interval."""
+        if self._ended:
+            return []
+        due = np.flatnonzero(self._sent_ns <= now - self.config.heartbeat_ns).tolist()
+        self._sent_ns[due] = now
+        return [self._bare(index, 0) for index in due]
+
+    def end(self) -> list[Outgoing]:
+        """The end of every session. It may be asked for again: nobody acknowledges it, so it is sent more than once."""
+        self._ended = True
+        return [self._bare(index, mold.END_OF_SESSION) for index in range(len(self._next))]
+
+    def _assign(self, payload: bytes, offsets: Numbers) -> tuple[Numbers, npt.NDArray[np.int16]]:
+        """Which records go out and to which session, each session's in order."""
+        words = np.frombuffer(payload, "<u4")
+        heads = offsets // records.WORD_BYTES
+        instruments = words[heads + 1]
+        keys = self._plan.indices(instruments)
+        positions = np.flatnonzero(keys != _NO_SESSION)
+        if len(positions) == len(keys):
+            return positions, keys
+        nobodys = np.flatnonzero(keys == _NO_SESSION)
+        unbound = instruments[nobodys] == NO_INSTRUMENT
+        self.unplanned += int(len(nobodys) - unbound.sum())
+        everybodys = nobodys[unbound & (words[heads[nobodys]] >> 16 != CONTROL_SOURCE)]
+        keys = keys[positions]
+        if len(everybodys):
+            sessions = len(self._plan.sessions)
+            positions = np.concatenate((positions, everybodys.repeat(sessions)))
+            keys = np.concatenate((keys, np.tile(np.arange(sessions, dtype=np.int16), len(everybodys))))
+            order = positions.argsort(kind="stable")
+            positions, keys = positions[order], keys[order]
+        return positions, keys
+
+    def _session(
+        self, index: int, sizes: Numbers, size: int, blocks: memoryview, ends: Numbers, now: int, out: list[Outgoing]
+    ) -> None:
+        """Packets of one session's blocks: block i of it ends at `ends[i + 1]`."""
+        session, sequence = self._plan.sessions[index], self._next[index]
+        cuts = mold.bounds(sizes, self.config.packet_bytes, size)
+        places = ends[cuts].tolist()
+        for (first, last), (start, end) in zip(pairwise(cuts), pairwise(places), strict=True):
+            datagram = mold.header(session, sequence + first, last - first) + blocks[start:end]
+            out.append(Outgoing(session, sequence + first, last - first, datagram))
+        self._next[index] = sequence + len(sizes)
+        self._sent_ns[index] = now
+
+    def _watermarks(self, upto_ns: int, now: int) -> list[Outgoing]:
+        out: list[Outgoing] = []
+        interval_ns = self.config.watermark_ns
+        if not interval_ns:
+            return out
+        grid_ns = (self._marked_ns // interval_ns + 1) * interval_ns
+        while grid_ns <= upto_ns:
+            record = encode_watermark(Watermark(grid_ns, self._next_global, self._stripe))
+            block = len(record).to_bytes(mold.LENGTH_SIZE, "big") + record
+            for index, session in enumerate(self._plan.sessions):
+                sequence = self._next[index]
+                out.append(Outgoing(session, sequence, 1, mold.header(session, sequence, 1) + block))
+                self._next[index] += 1
+            self._marked_ns = grid_ns
+            grid_ns += interval_ns
+        if out:
+            self._sent_ns[:] = now
+        return out
+
+    def _bare(self, index: int, count: int) -> Outgoing:
+        session, sequence = self._plan.sessions[index], self._next[index]
+        return Outgoing(session, sequence, 0, mold.header(session, sequence, count))

@@ -1,0 +1,338 @@
+"""The customer: packets as they come, from whichever edge; records in order, each once.
+
+What happens to a hole in a session, by grade:
+
+| grade       | a hole                                                           | then                            |
+|-------------|------------------------------------------------------------------|---------------------------------|
+| GUARANTEED  | asked for after `reorder_ns`, then every `retry_ns`              | nothing is delivered past it    |
+|             | after `attempts` requests: `Stuck`, once; asking goes on, slower | the caller may `skip` it        |
+| BEST_EFFORT | waited for `reorder_ns`, never asked for                         | `Lost`, and delivery goes on    |
+
+- A session is read from the sequence that the caller names (1: from its beginning; one past a snapshot: a late
+  joiner without a hole), or from the first packet seen.
+- Retransmissions may cut the sequence into other packets than were sent first. Overlaps are trimmed, and what
+  comes twice counts as duplicate.
+- A heartbeat ahead of what came says that something is missing. BEST_EFFORT waits for data before it gives anything
+  up: a heartbeat that lies must not make it deaf to what really comes.
+- Holes are ranges and waiting packets are bounded, so no packet, however far ahead, costs more than itself.
+- Records are checked as they come in. A batch has records of one size, or comes from a single mixed packet.
+
+The surface is that of every protocol class here: `receive` and `wake` take `now` and return effects in order, and
+`next_ns` is when to wake it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+
+from levelcast import records
+from levelcast.edge.delivery import (
+    Ask,
+    Complete,
+    Deliver,
+    Effect,
+    Ended,
+    Grade,
+    Lost,
+    Stuck,
+    SubscriberConfig,
+    SubscriberCounts,
+)
+from levelcast.edge.watermark import last_watermark
+from levelcast.wire import mold
+from levelcast.wire.mold import EndOfSession, Heartbeat, Packet
+
+__all__ = [
+    "Ask",
+    "Complete",
+    "Deliver",
+    "Effect",
+    "Ended",
+    "Grade",
+    "Lost",
+    "Stuck",
+    "Subscriber",
+    "SubscriberConfig",
+    "SubscriberCounts",
+]
+
+MAX_ASKS = 16
+"""Holes of one session that are asked for at a time, nearest first."""
+SLOWER = 10
+"""Once stuck, `retry_ns` is so many times longer."""
+MAX_LOST_KEPT = 256
+
+
+class _Inbox:
+    """One session."""
+
+    __slots__ = ("ask_ns", "attempts", "end", "end_ns", "ended", "lost", "next", "ready", "session", "top", "waiting")
+
+    def __init__(self, session: bytes, start: int | None) -> None:
+        self.session = session
+        self.next = start
+        self.top = start or 0
+        """One past the highest message that is known to exist."""
+        self.waiting: list[tuple[int, int, Packet]] = []
+        """(sequence, when it came, packet), in order, all beyond `next`."""
+        self.ready: list[Packet | Lost | Ended] = []
+        self.lost: deque[tuple[int, int]] = deque(maxlen=MAX_LOST_KEPT)
+        self.ask_ns: int | None = None
+        self.attempts = 0
+        self.end: int | None = None
+        self.end_ns = 0
+        self.ended = False
+
+    def missing(self) -> Iterator[tuple[int, int]]:
+        """The holes, nearest first, as (first, one past the last)."""
+        assert self.next is not None
+        at = self.next
+        for sequence, _, packet in self.waiting:
+            if sequence > at:
+                yield at, sequence
+            at = max(at, sequence + packet.records)
+        if self.top > at:
+            yield at, self.top
+
+
+class Subscriber:
+    """Reads `sessions` (name -> first sequence wanted, None for the first seen), or every session that it meets."""
+
+    def __init__(
+        self, sessions: Mapping[bytes, int | None] | None = None, config: SubscriberConfig | None = None
+    ) -> None:
+        self.config = config or SubscriberConfig()
+        self.counts = SubscriberCounts()
+        self._open = sessions is None
+        self._inboxes = {name: _Inbox(name, start) for name, start in (sessions or {}).items()}
+        self._timed: dict[bytes, _Inbox] = {}
+        """Sessions with something to wait for."""
+
+    @property
+    def next_ns(self) -> int | None:
+        """When `wake` should be called."""
+        return min((at for inbox in self._timed.values() if (at := self._deadline(inbox)) is not None), default=None)
+
+    def position(self, session: bytes) -> int | None:
+        """The session's next sequence; None before anything came."""
+        inbox = self._inboxes.get(session)
+        return inbox.next if inbox is not None else None
+
+    def receive(self, datagrams: Iterable[bytes | memoryview], now: int) -> list[Effect]:
+        """Downstream packets, multicast or unicast, in the order they came."""
+        counts = self.counts
+        touched: dict[bytes, _Inbox] = {}
+        for datagram in datagrams:
+            try:
+                message = mold.decode(datagram)
+            except mold.Malformed as malformed:
+                counts.malformed[malformed.reason] += 1
+                continue
+            inbox = self._inboxes.get(message.session) or self._new_inbox(message.session)
+            if inbox is None:
+                counts.foreign += 1
+                continue
+            before = inbox.next
+            if type(message) is Packet:
+                counts.packets += 1
+                self._packet(inbox, message, now)
+            else:
+                counts.heartbeats += 1
+                assert isinstance(message, Heartbeat | EndOfSession)
+                self._announced(inbox, message, now)
+            self._settle(inbox, inbox.next != before, now)
+            if inbox.ready:
+                touched[inbox.session] = inbox
+        effects: list[Effect] = []
+        for inbox in touched.values():
+            self._hand_over(inbox, effects)
+        return effects
+
+    def wake(self, now: int) -> list[Effect]:
+        """Ask again, or give up."""
+        effects: list[Effect] = []
+        for inbox in list(self._timed.values()):
+            at = self._deadline(inbox)
+            if at is None or at > now:
+                continue
+            if self.config.grade is Grade.GUARANTEED:
+                self._ask(inbox, now, effects)
+            else:
+                self._give_up(inbox, now)
+            self._hand_over(inbox, effects)
+        return effects
+
+    def skip(self, session: bytes, now: int) -> list[Effect]:
+        """Give up the nearest hole of a session, as the caller decides."""
+        effects: list[Effect] = []
+        inbox = self._inboxes[session]
+        if hole := next(inbox.missing(), None):
+            self._lose(inbox, hole[1])
+            self._settle(inbox, True, now)
+        self._hand_over(inbox, effects)
+        return effects
+
+    # -- what comes in ------------------------------------------------------------------------------------
+
+    def _new_inbox(self, session: bytes) -> _Inbox | None:
+        if not self._open or len(self._inboxes) >= self.config.max_sessions:
+            return None
+        inbox = self._inboxes[session] = _Inbox(session, None)
+        return inbox
+
+    def _announced(self, inbox: _Inbox, message: Heartbeat | EndOfSession, now: int) -> None:
+        if inbox.next is None:
+            inbox.next = message.sequence
+        inbox.top = max(inbox.top, message.sequence)
+        if type(message) is EndOfSession and inbox.end is None:
+            inbox.end, inbox.end_ns = message.sequence, now
+
+    def _packet(self, inbox: _Inbox, packet: Packet, now: int) -> None:
+        counts = self.counts
+        if inbox.next is None:
+            inbox.next = packet.sequence
+        end = packet.sequence + packet.records
+        if end <= inbox.next:
+            self._again(inbox, packet.sequence, end)
+            return
+        try:
+            if records.count_records(packet.payload) != packet.records:
+                raise records.BadRecords("more or fewer records than blocks", 0)
+        except records.BadRecords:
+            counts.malformed[mold.Reason.BAD_FIELD] += 1
+            return
+        inbox.top = max(inbox.top, end)
+        if packet.sequence > inbox.next:
+            self._keep_waiting(inbox, packet, now)
+        else:
+            self._take(inbox, packet)
+            self._drain(inbox)
+
+    def _keep_waiting(self, inbox: _Inbox, packet: Packet, now: int) -> None:
+        waiting = inbox.waiting
+        place = bisect_left(waiting, packet.sequence, key=lambda each: each[0])
+        if place < len(waiting) and waiting[place][0] == packet.sequence:
+            if waiting[place][2].records >= packet.records:
+                self.counts.duplicates += packet.records
+                return
+            self.counts.duplicates += waiting[place][2].records
+            waiting[place] = (packet.sequence, waiting[place][1], packet)
+            return
+        waiting.insert(place, (packet.sequence, now, packet))
+        if len(waiting) > self.config.max_waiting:
+            self.counts.overflow += 1
+            waiting.pop()
+
+    def _again(self, inbox: _Inbox, first: int, end: int) -> None:
+        late = sum(max(0, min(end, stop) - max(first, start)) for start, stop in inbox.lost)
+        self.counts.late += late
+        self.counts.duplicates += end - first - late
+
+    def _take(self, inbox: _Inbox, packet: Packet) -> None:
+        """A packet that holds the next message, and perhaps some before it."""
+        assert inbox.next is not None
+        known = inbox.next - packet.sequence
+        if known >= packet.records:
+            self._again(inbox, packet.sequence, packet.sequence + packet.records)
+            return
+        if known:
+            self._again(inbox, packet.sequence, inbox.next)
+            packet = mold.cut(packet, known)
+        inbox.ready.append(packet)
+        inbox.next += packet.records
+
+    def _drain(self, inbox: _Inbox) -> None:
+        assert inbox.next is not None
+        taken = 0
+        for sequence, _, packet in inbox.waiting:
+            if sequence > inbox.next:
+                break
+            self._take(inbox, packet)
+            taken += 1
+        del inbox.waiting[:taken]
+
+    # -- holes --------------------------------------------------------------------------------------------
+
+    def _settle(self, inbox: _Inbox, moved: bool, now: int) -> None:
+        """Set the clocks of a session after something happened to it."""
+        assert inbox.next is not None
+        if inbox.end is not None and inbox.next >= inbox.end and not inbox.ended:
+            inbox.ended = True
+            inbox.ready.append(Ended(inbox.session, inbox.end))
+        if inbox.next >= inbox.top:
+            inbox.ask_ns, inbox.attempts = None, 0
+            self._timed.pop(inbox.session, None)
+        elif inbox.ask_ns is None:
+            self.counts.gaps += 1
+            inbox.ask_ns = now + self.config.reorder_ns
+            self._timed[inbox.session] = inbox
+        elif moved:
+            # An answer has come in part: the rest is asked for when it stops coming.
+            inbox.attempts = 0
+            inbox.ask_ns = min(inbox.ask_ns, now + self.config.reorder_ns)
+
+    def _deadline(self, inbox: _Inbox) -> int | None:
+        if self.config.grade is Grade.GUARANTEED:
+            return inbox.ask_ns
+        if len(inbox.waiting) >= self.config.max_waiting:
+            return 0
+        if inbox.waiting:
+            return inbox.waiting[0][1] + self.config.reorder_ns
+        return inbox.end_ns + self.config.reorder_ns if inbox.end is not None and not inbox.ended else None
+
+    def _ask(self, inbox: _Inbox, now: int, effects: list[Effect]) -> None:
+        config = self.config
+        attempt = inbox.attempts
+        for number, (first, end) in enumerate(inbox.missing()):
+            if number == MAX_ASKS:
+                break
+            if number == 0 and attempt == config.attempts:
+                effects.append(Stuck(inbox.session, first, end - first))
+            request = mold.Request(inbox.session, first, min(end - first, mold.MAX_REQUEST))
+            effects.append(Ask(inbox.session, attempt, mold.encode(request)))
+            self.counts.requests += 1
+        inbox.attempts += 1
+        inbox.ask_ns = now + config.retry_ns * (1 if attempt < config.attempts else SLOWER)
+
+    def _give_up(self, inbox: _Inbox, now: int) -> None:
+        while (at := self._deadline(inbox)) is not None and at <= now:
+            self._lose(inbox, inbox.waiting[0][0] if inbox.waiting else inbox.end or 0)
+            self._settle(inbox, True, now)
+
+    def _lose(self, inbox: _Inbox, upto: int) -> None:
+        assert inbox.next is not None
+        assert upto > inbox.next
+        inbox.ready.append(Lost(inbox.session, inbox.next, upto - inbox.next))
+        inbox.lost.append((inbox.next, upto))
+        self.counts.lost += upto - inbox.next
+        inbox.next = upto
+        self._drain(inbox)
+
+    # -- what goes out ------------------------------------------------------------------------------------
+
+    def _hand_over(self, inbox: _Inbox, effects: list[Effect]) -> None:
+        """What is ready, neighbouring packets of one record size as one batch."""
+        run: list[Packet] = []
+        for item in inbox.ready:
+            if run and not (type(item) is Packet and item.size and item.size == run[0].size):
+                self._batch(run, effects)
+                run = []
+            if type(item) is Packet:
+                run.append(item)
+            else:
+                assert isinstance(item, Lost | Ended)
+                effects.append(item)
+        if run:
+            self._batch(run, effects)
+        inbox.ready.clear()
+
+    def _batch(self, run: list[Packet], effects: list[Effect]) -> None:
+        session, sequence, _, size, _ = run[0]
+        total = sum(packet.records for packet in run)
+        self.counts.records += total
+        payload = run[0].payload if len(run) == 1 else b"".join([packet.payload for packet in run])
+        effects.append(Deliver(session, sequence, total, size, payload))
+        if watermark := last_watermark(payload, size):
+            effects.append(Complete(session, watermark))

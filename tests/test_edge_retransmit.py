@@ -1,0 +1,119 @@
+"""The retransmit server gives back what was sent, bounded, and counts what it cannot give."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from levelcast.edge.gather import GatherConfig, Gatherer, Outgoing, SessionPlan
+from levelcast.edge.retransmit import RetransmitConfig, Retransmitter
+from levelcast.wire import mold
+from levelcast.wire.mold import Packet, Reason, Request
+from tests.edge_parts import ALPHA, BETA, KINDS, each_record, payloads, with_ids
+
+PLAN = SessionPlan(dict.fromkeys(range(1, 9), ALPHA))
+
+
+def sent_of(frames: list[bytes]) -> list[Outgoing]:
+    gatherer = Gatherer(PLAN, 0, config=GatherConfig(watermark_ns=0))
+    return [packet for slot, payload in enumerate(frames, 1) for packet in gatherer.release(slot, 1, payload, 0)]
+
+
+def small(count: int) -> list[Outgoing]:
+    """`count` packets of one trade each."""
+    return sent_of([with_ids([(KINDS[0], 1, 1)])] * count)
+
+
+def records_of(replies: list[Outgoing], first: int) -> list[bytes]:
+    """The records of an answer, after checking that it begins at `first` and has no hole."""
+    found: list[bytes] = []
+    for reply in replies:
+        packet = mold.decode(reply.datagram)
+        assert isinstance(packet, Packet)
+        assert packet[:3] == reply[:3]
+        assert packet.sequence == first + len(found)
+        assert len(reply.datagram) <= 1_400
+        found += each_record(packet.payload)
+    return found
+
+
+def ask(server: Retransmitter, sequence: int, count: int, session: bytes = ALPHA) -> list[Outgoing]:
+    return server.answer(mold.encode(Request(session, sequence, count)))
+
+
+@given(st.lists(payloads(30), min_size=1, max_size=5), st.data())
+def test_it_gives_back_exactly_what_is_wanted(frames: list[bytes], data: st.DataObject) -> None:
+    server = Retransmitter(RetransmitConfig(reply_packets=1_000))
+    sent = sent_of(frames)
+    server.keep(sent)
+    everything = records_of(sent, 1)
+    if not everything:
+        assert ask(server, 1, 1) == []
+        return
+    first = data.draw(st.integers(1, len(everything)))
+    count = data.draw(st.integers(1, len(everything) - first + 1))
+    assert records_of(ask(server, first, count), first) == everything[first - 1 : first - 1 + count]
+    assert server.counts.whole == 1
+    assert server.counts.messages == count
+
+
+def test_small_packets_come_back_as_full_ones() -> None:
+    server = Retransmitter()
+    server.keep(small(45))
+    assert [reply.records for reply in ask(server, 3, 43)] == [20, 20, 3]
+
+
+def test_an_answer_is_bounded() -> None:
+    server = Retransmitter(RetransmitConfig(reply_packets=2))
+    server.keep(small(100))
+    assert [reply.records for reply in ask(server, 1, 0xFFFF)] == [20, 20]
+    assert [reply.records for reply in ask(server, 41, 10)] == [10]
+    assert (server.counts.partly, server.counts.whole) == (1, 1)
+
+
+def test_what_has_left_the_store_is_gone() -> None:
+    server = Retransmitter(RetransmitConfig(store_bytes=20 * 86))  # a packet of one trade has 86 bytes
+    sent = small(5_000)
+    for packet in sent:
+        server.keep([packet])
+    assert server.held(ALPHA) == (4_981, 5_001)
+    assert records_of(ask(server, 4_975, 10), 4_981) == records_of(sent[4_980:4_984], 4_981)
+    assert ask(server, 4_970, 11) == []
+    assert ask(server, 5_001, 1) == []
+    counts = server.counts
+    assert (counts.whole, counts.partly, counts.gone, counts.ahead) == (0, 1, 1, 1)
+
+
+def test_requests_that_make_no_sense_are_counted() -> None:
+    server = Retransmitter()
+    server.keep(small(3))
+    assert ask(server, 1, 1, BETA) == []
+    assert server.answer(b"what?") == []
+    assert server.answer(bytes(20)) == []
+    assert server.counts.unknown == 1
+    assert server.counts.malformed == {Reason.TOO_SHORT: 1, Reason.BAD_FIELD: 1}
+
+
+@given(st.binary(max_size=40))
+def test_no_request_is_an_error(datagram: bytes) -> None:
+    server = Retransmitter()
+    server.keep(small(3))
+    server.answer(datagram)
+
+
+def test_heartbeats_are_not_kept_and_a_session_that_jumps_begins_anew() -> None:
+    server = Retransmitter()
+    sent = small(10)
+    server.keep([*sent[:3], Outgoing(ALPHA, 4, 0, mold.encode(mold.Heartbeat(ALPHA, 4)))])
+    assert server.held(ALPHA) == (1, 4)
+    server.keep(sent[6:])
+    assert server.held(ALPHA) == (7, 11)
+    server.forget(ALPHA)
+    assert server.held(ALPHA) is None
+
+
+@pytest.mark.parametrize("bad", [{"packet_bytes": 100}, {"store_bytes": 100}, {"reply_packets": 0}])
+def test_settings_that_cannot_work(bad: dict[str, int]) -> None:
+    with pytest.raises(ValueError):
+        RetransmitConfig(**bad)
