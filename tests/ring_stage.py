@@ -223,6 +223,10 @@ class Stage:
 
     # -- time ---------------------------------------------------------------------------------------------
 
+    def all_released_upto(self, slot: int) -> bool:
+        """Whether every primary has released this slot, empty or not."""
+        return all(self.receiver(node).released >= slot for node in (A, B, C))
+
     def run(self, ms: float) -> None:
         self.world.run(self.world.now + int(ms * MS))
 

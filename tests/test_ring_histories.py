@@ -10,10 +10,13 @@ would be ordered with a gap, so out of their order).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
+from unittest.mock import patch
 
 import pytest
 
+from levelcast.ring import receiver
 from levelcast.sim.check import InvariantBroken
 from levelcast.sim.mutations import MUTATIONS, Mutation
 from levelcast.wire.messages import Data, Invite, Join, Repair, Ring, Token
@@ -228,7 +231,7 @@ def history_f6b(stage: Stage) -> None:
     stage.end()
 
 
-@history("F7", breaks="agreement")
+@history("F7", breaks="claims kept")
 def history_f7(stage: Stage) -> None:
     """A and B witness a slot that C lacks; only B hears both claims. A new secondary, which has nothing, joins
     A's group. If A's JOIN carried the group's `have`, C's would be better, and their ring would void the
@@ -374,6 +377,25 @@ def history_f13(stage: Stage) -> None:
     stage.reform(S, {C, D, E})
     stage.expect(not stage.released(C, record))
     stage.send(X)
+    stage.end()
+
+
+@history("F15", breaks="claims kept")
+def history_f15(stage: Stage) -> None:
+    """Two rings order nothing for a while: their slots are released and leave no frame, so a restart begins before
+    them. If RING(3) left generation 1 out of its lineage because everybody had released its slots, a restarted A
+    would take its own tokens of them for void, and JOIN with less than it claimed in generation 3."""
+    with patch.object(receiver, "SETTLE_EVERY_SLOTS", 10_000):
+        stage.begin()
+        for _ in range(2):
+            start_slot = stage.reform(S, {A, B, C}).lineage[-1].start_slot
+            stage.until(partial(stage.all_released_upto, start_slot))
+        claimed = stage.have(A)
+        stage.expect(claimed > start_slot)
+        stage.kill(A)
+        stage.restart(A)
+        stage.reform(S, {A, B})
+        stage.expect(stage.have(A) >= claimed - 1)
     stage.end()
 
 

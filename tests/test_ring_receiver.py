@@ -19,6 +19,8 @@ from levelcast.ring.effects import (
     Send,
     ServeTape,
 )
+from levelcast.ring.journal import Journal
+from levelcast.ring.receiver import Receiver, first_tip
 from levelcast.wire.messages import (
     Data,
     Fault,
@@ -811,3 +813,14 @@ def test_with_a_witness_below_a_majority_a_ring_may_void_what_was_released_and_t
     effects = seat.step(Invite(12, SERVER), make_data(201, 2), at=START + HOLD + 60 * MS)
     assert sent(effects, Token) == []
     assert sent(effects, Join) == []
+
+
+def test_a_restarted_member_reads_its_journal_before_it_answers_an_invitation() -> None:
+    """Its claims are in the journal: a JOIN that said less would let the next ring void them (rule 8)."""
+    config, ring = make_config(), make_ring()
+    journal = Journal()
+    for entry in (Promise(ring.generation), ring, *(make_token(ring, slot) for slot in (1, 2, 3))):
+        journal.apply(entry)
+    receiver = Receiver(config, 1, journal, first_tip(config), START)
+    (join,) = sent(receiver.step((Invite(ring.generation + 1, SERVER),), START), Join)
+    assert (join.caught_up, join.have) == (ring.generation, 3)

@@ -282,11 +282,11 @@ def test_the_first_ring_is_formed_like_any_other_and_starts_at_slot_one() -> Non
     assert ring.membership_stands
 
 
-def test_generations_that_every_member_has_released_leave_the_lineage() -> None:
+def test_generations_that_no_member_needs_its_journal_for_leave_the_lineage() -> None:
     before = (Era(3, 1, START - 1_000 * MS), Era(6, 8, START - 500 * MS))
-    joins = [join(m, caught_up=6, have=12, lineage=before, released=8) for m in (1, 2, 3)]
+    joins = [join(m, caught_up=6, have=12, lineage=before, settled=8) for m in (1, 2, 3)]
     assert Office().form(*joins).lineage[:-1] == before[1:]
-    joins[0] = joins[0]._replace(released=7)
+    joins[0] = joins[0]._replace(settled=7)
     assert Office().form(*joins).lineage[:-1] == before
 
 

@@ -20,6 +20,7 @@ FOUND = [
     ),
     ("ring", 9, "a damaged datagram passed for a whole one: datagrams carry a seal"),
     ("ring", 2003, "a member of an older ring took over frames of a later one"),
+    ("ring", 1903, "a restarted member answered an INVITE before it had read its journal"),
     ("ring", 5452, "after two lost disks the second replacement was never witnessed, and nothing released"),
 ]
 """Scenario, seed, and what it once found."""

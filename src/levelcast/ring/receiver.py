@@ -207,6 +207,7 @@ class Receiver:
         self._skip_own_slots(max(own, default=0))
         for slot in self._held.tokens:
             self._repairs.open(slot, "PACKETS", 0)
+        self._advance()  # before an INVITE can ask: a JOIN says all that the journal holds (rule 8)
 
     # -- the ring: tokens in, order, tokens out -----------------------------------------------------------
 
@@ -512,13 +513,20 @@ class Receiver:
             self.life,
             self._caught_up_generation(),
             self._own_have(),
-            self.released,
+            self._settled_slot(),
             now,
             self._schedule.lineage.eras if self._schedule is not None else (),
             records[-2].membership if len(records) > 1 else None,
             records[-1].membership,
             records[-1].slot <= self.witnessed,
         )
+
+    def _settled_slot(self) -> int:
+        """What tape and checkpoint alone vouch for; a lineage must tell valid tokens from void ones above (rule 12).
+
+        Not the released slot: empty slots leave no frame, and a restart begins at the last frame or checkpoint.
+        """
+        return self.history.base.slot
 
     def _caught_up_generation(self) -> int:
         """A JOIN names a generation only once the member has caught up to its start (rule 12)."""

@@ -242,8 +242,8 @@ class ReformationServer:
         start_ns = median_low(clocks) + self.timing.lead_ns
         if before.eras:
             start_ns = max(start_ns, before.time_of(best.have) + self.timing.slot_ns)
-        released = min(self._joins[life][0].released for life in members)
-        return before.extended(Era(self._generation, start_slot, start_ns), released)
+        settled = min(self._joins[life][0].settled for life in members)
+        return before.extended(Era(self._generation, start_slot, start_ns), settled)
 
     # -- ANNOUNCING ---------------------------------------------------------------------------------------
 

@@ -55,14 +55,14 @@ class Lineage:
                 return era.generation
         return 0
 
-    def extended(self, era: Era, released: int) -> tuple[Era, ...]:
+    def extended(self, era: Era, settled: int) -> tuple[Era, ...]:
         """This lineage cut at `era`'s start, with `era` behind it.
 
-        Generations that end below `released`, the lowest released slot among the new ring's members, are
-        left out: what is released needs no proof of validity any more.
+        Generations that end below `settled`, the lowest slot up to which every member of the new ring needs no journal
+        (its tape and checkpoint vouch for it), are left out: nobody will have to tell their tokens from void ones.
         """
         kept = [old for old in self.eras if old.start_slot < era.start_slot]
-        while len(kept) >= 2 and kept[1].start_slot <= released:
+        while len(kept) >= 2 and kept[1].start_slot <= settled:
             kept.pop(0)
         return (*kept, era)
 

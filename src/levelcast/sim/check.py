@@ -7,6 +7,7 @@
 | No duplicate  | at every release: a packet is on a tape once |
 | Source order  | at every release: (incarnation, number) of a source only rises |
 | Never early   | at every release: not before timestamp + Δ_A, by true time, but for the clock's error |
+| Claims kept   | at every JOIN: (caught-up generation, have) is no lower than what was claimed in the ring entered |
 | One token     | at every token: a site never sends two different tokens for one (generation, slot) |
 | Simultaneity  | at the end: releases of a slot on time lie within the clocks' error of each other; |
 |               | and within one ring a slot has one instant for all, be it late |
@@ -19,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from levelcast.ring.effects import Effect, Release, Send
+from levelcast.ring.effects import Effect, Persist, Release, Send
 from levelcast.ring.order import GENESIS, Frame
 from levelcast.ring.receiver import Receiver
 from levelcast.sim.world import SimNode, World
-from levelcast.wire.messages import Data, Token
+from levelcast.wire.messages import Data, Join, Ring, Token
 
 PacketId = tuple[int, int, int]
 
@@ -49,6 +50,7 @@ class Checker:
         self._on_tape: dict[tuple[int, int], set[PacketId]] = {}
         self._last: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._tokens: dict[tuple[int, int], Token] = {}
+        self._claimed: dict[tuple[int, int], tuple[int, int]] = {}
         self._on_time: dict[int, tuple[int, int]] = {}
         self._instants: dict[int, set[int]] = {}
         self.release_times: dict[int, list[int]] = {}
@@ -65,10 +67,16 @@ class Checker:
             message = effect.message
             if type(message) is Token:
                 self._check_one_token(message)
+                self._note_claim(node, message)
+            elif type(message) is Join:
+                self._check_claims_kept(node, message)
             elif type(message) is Data:
                 self._note_submitted(node, message)
         elif isinstance(effect, Release):
             self._check_release(node, effect)
+        elif isinstance(effect, Persist) and isinstance(effect.entry, Ring):
+            # Its lineage may void what was claimed before, and nobody counts that any more.
+            self._claimed.pop((node.id, node.disk.journal.life), None)
 
     def _note_submitted(self, node: SimNode, packet: Data) -> None:
         key = packet[:3]
@@ -81,6 +89,21 @@ class Checker:
         known = self._tokens.setdefault((token.generation, token.slot), token)
         if known != token:
             raise InvariantBroken("one token", f"site {token.site} sent two tokens for slot {token.slot}")
+
+    def _note_claim(self, node: SimNode, token: Token) -> None:
+        """A token's `have` is a claim once its site has caught up in the token's generation (rule 8)."""
+        ring = node.disk.journal.ring
+        if ring is not None and ring.generation == token.generation and token.have >= ring.lineage[-1].start_slot - 1:
+            life = (node.id, node.disk.journal.life)
+            self._claimed[life] = max(self._claimed.get(life, (0, 0)), (token.generation, token.have))
+
+    def _check_claims_kept(self, node: SimNode, join: Join) -> None:
+        """Whoever forms the next ring must hear of everything that others may have counted on (rules 8, 12)."""
+        life = (node.id, join.life)
+        now = (join.caught_up, join.have)
+        if now < self._claimed.get(life, (0, 0)):
+            raise InvariantBroken("claims kept", f"{node.name} joins with {now} after claiming {self._claimed[life]}")
+        self._claimed[life] = now
 
     def _check_release(self, node: SimNode, release: Release) -> None:
         frame = release.frame

@@ -88,6 +88,10 @@ def _groups_have(self: receiver.Receiver) -> int:
     return min(self.have, min(self._secondaries.values(), default=self.have))
 
 
+def _released_slot(self: receiver.Receiver) -> int:
+    return self.released
+
+
 _source_on_token = source.Source._on_token
 
 
@@ -201,6 +205,10 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             "ring-hides-standing", "F13", "12", "a RING does not say that its set is known to be witnessed",
             ((reformation.ReformationServer, "_set_stands", _never),),
+        ),
+        Mutation(
+            "lineage-cut-at-release", "F15", "12", "a lineage goes back only to what its members have released",
+            ((receiver.Receiver, "_settled_slot", _released_slot),),
         ),
         Mutation(
             "frames-across-generations", "F14", "9", "frames are served to members of older generations too",

@@ -69,7 +69,7 @@ def describe(message: Message | tuple[object, ...]) -> str:
         case Join():
             return (
                 f"JOIN {generation_name(message.generation)} life {message.life} caught up "
-                f"{generation_name(message.caught_up)} have {message.have} released {message.released}"
+                f"{generation_name(message.caught_up)} have {message.have} settled {message.settled}"
                 f" set {message.current.version}{'' if message.current_witnessed else ' in doubt'}"
             )
         case Promised():

@@ -12,7 +12,7 @@ bytes.
     5  Settled   sender    after u64, upto u64, hash before, hash after, [slot u64, timestamp u64, [run]]
     6  Fault     reporter  life u32, promised u64, reason u8, slot u64, suspect u16
     7  Invite    server    nothing
-    8  Join      member    life u32, caught_up u64, have u64, released u64, clock u64, flags u8, [era],
+    8  Join      member    life u32, caught_up u64, have u64, settled u64, clock u64, flags u8, [era],
                            membership before if flag 1, membership current; flag 2: current is witnessed
     9  Promised  member    nothing
     10 Ring      server    helper u16, flags u8, membership, [member], [era], [node u16, text];
@@ -421,7 +421,7 @@ def _encode_join(message: Join, stripe: int) -> bytes:
     flags = (_BEFORE_PRESENT if before is not None else 0) | (_CURRENT_WITNESSED if message.current_witnessed else 0)
     body = b"".join(
         (
-            _JOIN.pack(message.life, message.caught_up, message.have, message.released, message.clock_ns, flags),
+            _JOIN.pack(message.life, message.caught_up, message.have, message.settled, message.clock_ns, flags),
             _ERAS.pack(message.lineage),
             _pack_membership(before) if before is not None else b"",
             _pack_membership(message.current),

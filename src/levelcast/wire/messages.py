@@ -164,7 +164,7 @@ class Join(NamedTuple):
     life: int
     caught_up: int
     have: int
-    released: int
+    settled: int
     clock_ns: int
     lineage: tuple[Era, ...]
     before: Membership | None

@@ -1,0 +1,43 @@
+"""`python -m benchmarks [name ...] [--quick] [--out DIR]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks import liveness, modes, simulator
+from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_facts, tell, write_json
+
+BENCHMARKS: dict[str, Callable[[Options], Result]] = {
+    "simulator": simulator.run,
+    "modes": modes.run,
+    "liveness": liveness.run,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the named benchmarks, or all of them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure, compare, write down.")
+    parser.add_argument("name", nargs="*", help=f"which ones: {', '.join(BENCHMARKS)}; all if none is named")
+    parser.add_argument("--quick", action="store_true", help="a few seconds only, to see that it works")
+    parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
+    chosen = parser.parse_args(arguments)
+    unknown = [name for name in chosen.name if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}")
+    options = Options(quick=chosen.quick, out=chosen.out)
+    for name in chosen.name or BENCHMARKS:
+        facts = machine_facts()
+        print(f"== {name} ==\n{show_facts(facts)}\n", flush=True)
+        with Stopwatch() as watch:
+            result = BENCHMARKS[name](options)
+        result.wall_s, result.cpu_s = watch.wall_s, watch.cpu_s
+        print(f"{result}\n", flush=True)
+        tell(f"written: {write_json(result, facts, options)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
