@@ -1,0 +1,139 @@
+"""The entries of a journal as bytes and back.
+
+    offset  type  field
+    0       2s    mark "LJ"
+    2       u8    kind
+    3       u8    flags: 1 is the first entry of a write
+    4       u32   length of the body
+    8       u32   CRC-32 (zlib's) of bytes 2 to 7 and of the body
+    12            body
+
+    kind               body
+    1  message         a Token, Data or Ring as the datagram that carries it, still sealed (rule 9)
+    2  Promise         generation u64
+    3  Checkpoint      slot u64, chain (the rest)
+    4  ServerCounter   generation u64
+    5  SourceMark      incarnation u64, number u64
+
+A write that was cut off leaves an incomplete last entry. Entries of a *later* write behind a bad one cannot come
+from that: then the file is damaged, and with it what the node has promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+from zlib import crc32
+
+from levelcast.ring.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
+from levelcast.wire.core import MAX_DATAGRAM, Malformed, decode, encode
+from levelcast.wire.messages import Data, Ring, Token
+
+MARK = b"LJ"
+HEAD = Struct("<2sBBII")
+FIRST_OF_WRITE = 1
+KIND_MESSAGE, KIND_PROMISE, KIND_CHECKPOINT, KIND_COUNTER, KIND_MARK = 1, 2, 3, 4, 5
+_SMALL = {
+    KIND_PROMISE: (Promise, Struct("<Q")),
+    KIND_COUNTER: (ServerCounter, Struct("<Q")),
+    KIND_MARK: (SourceMark, Struct("<QQ")),
+}
+_SLOT = Struct("<Q")
+_CHECKED = Struct("<BBI")
+_CRC = Struct("<I")
+MESSAGES = (Data, Token, Ring)
+
+
+class BadEntry(ValueError):
+    """Bytes that are no entry."""
+
+
+class Found(NamedTuple):
+    """An entry and the place of its bytes."""
+
+    at: int
+    size: int
+    entry: JournalEntry
+
+
+def body_of(entry: JournalEntry, stripe: int, datagram: bytes | None = None) -> tuple[int, bytes]:
+    """Kind and body. `datagram` is the message as it came over the network, if the caller still has it."""
+    if datagram is not None or isinstance(entry, MESSAGES):
+        assert isinstance(entry, MESSAGES)
+        return KIND_MESSAGE, datagram if datagram is not None else encode(entry, stripe)
+    if isinstance(entry, Checkpoint):
+        return KIND_CHECKPOINT, _SLOT.pack(entry.slot) + entry.chain
+    for kind, (cls, layout) in _SMALL.items():
+        if type(entry) is cls:
+            return kind, layout.pack(*entry)
+    raise TypeError(f"{type(entry).__name__} does not go to the journal")
+
+
+def head_of(kind: int, flags: int, body: bytes) -> bytes:
+    checked = _CHECKED.pack(kind, flags, len(body))
+    return MARK + checked + _CRC.pack(crc32(body, crc32(checked)))
+
+
+def read_entry(content: bytes, at: int, stripe: int) -> Found:
+    """The entry that starts at byte `at`; BadEntry if there is none, or not all of it."""
+    body = content[at + HEAD.size : _end_of(content, at)]
+    kind = content[at + 2]
+    size = HEAD.size + len(body)
+    try:
+        if kind == KIND_MESSAGE:
+            found, message = decode(body)
+            if not isinstance(message, MESSAGES) or found != stripe:
+                raise BadEntry("a message that does not belong here")
+            return Found(at, size, message)
+        if kind == KIND_CHECKPOINT:
+            return Found(at, size, Checkpoint(_SLOT.unpack_from(body)[0], body[_SLOT.size :]))
+        if kind in _SMALL:
+            cls, layout = _SMALL[kind]
+            return Found(at, size, cls(*layout.unpack(body)))
+    except (Malformed, struct_error) as error:
+        raise BadEntry(str(error)) from None
+    raise BadEntry(f"unknown kind {kind}")
+
+
+def _end_of(content: bytes, at: int) -> int:
+    """Where the entry at `at` ends, if its checksum is right."""
+    if at + HEAD.size > len(content):
+        raise BadEntry("incomplete entry")
+    mark, _, _, length, checksum = HEAD.unpack_from(content, at)
+    if mark != MARK or length > MAX_DATAGRAM:
+        raise BadEntry("not an entry")
+    end: int = at + HEAD.size + length
+    if end > len(content):
+        raise BadEntry("incomplete entry")
+    view = memoryview(content)
+    if crc32(view[at + HEAD.size : end], crc32(view[at + 2 : at + 8])) != checksum:
+        raise BadEntry("wrong checksum")
+    return end
+
+
+def read_entries(content: bytes, at: int, stripe: int) -> Iterator[Found]:
+    """Entries from byte `at` on, as far as they are good."""
+    while at < len(content):
+        try:
+            found = read_entry(content, at, stripe)
+        except BadEntry:
+            return
+        yield found
+        at += found.size
+
+
+def later_write_after(content: bytes, at: int) -> int | None:
+    """Where a whole entry that begins a later write lies behind the bad one at `at`."""
+    at = content.find(MARK, at + 1)
+    while at >= 0:
+        if at + HEAD.size <= len(content) and content[at + 3] & FIRST_OF_WRITE:
+            try:
+                _end_of(content, at)
+            except BadEntry:
+                pass
+            else:
+                return at
+        at = content.find(MARK, at + 1)
+    return None

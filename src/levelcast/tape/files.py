@@ -1,0 +1,136 @@
+"""Files that only grow: every byte that this package puts on disk goes through here.
+
+- `AppendFile.append` writes all of its bytes or none: after an error the file has its old end again.
+- A new file appears under its name with its first bytes in it, or not at all (`create`).
+- *Durability* is `process`, where what was written survives the death of the process because the kernel has it,
+  or `power`, where it is on the device before the call returns.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+Durability = Literal["process", "power"]
+
+NEW = ".new"
+"""The suffix of a file that is not finished: whoever finds one may remove it."""
+
+
+class TapeError(Exception):
+    """What is wrong with a journal, a tape or a release log, in one sentence for a person."""
+
+
+class AppendFile:
+    """One open file and its end. Writes go to the end as this object knows it, so a failed one leaves no trace."""
+
+    def __init__(self, path: Path, fd: int, size: int) -> None:
+        self.path = path
+        self.fd = fd
+        self.size = size
+
+    @classmethod
+    def create(cls, path: Path, content: bytes, durable: Durability = "process") -> AppendFile:
+        """A new file with `content`, whole or not there; it takes the place of one with the same name."""
+        unfinished = path.with_name(path.name + NEW)
+        fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        file = cls(unfinished, fd, 0)
+        try:
+            file.append(content)
+            if durable == "power":
+                file.sync()
+            os.rename(unfinished, path)
+        except (OSError, TapeError):
+            os.close(fd)
+            with suppress(OSError):
+                os.unlink(unfinished)
+            raise
+        file.path = path
+        if durable == "power":
+            sync_directory(path.parent)
+        return file
+
+    @classmethod
+    def open(cls, path: Path) -> AppendFile:
+        fd = os.open(path, os.O_RDWR)
+        return cls(path, fd, os.fstat(fd).st_size)
+
+    def append(self, content: bytes | bytearray | memoryview) -> None:
+        """Add `content` at the end, all of it or nothing."""
+        view, at = memoryview(content), self.size
+        try:
+            while view:
+                wrote = os.pwrite(self.fd, view, at)
+                view, at = view[wrote:], at + wrote
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self.fd, self.size)
+            raise TapeError(_why_not_written(self.path, error)) from error
+        self.size = at
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+        self.size = size
+
+    def read(self, size: int, at: int) -> bytes:
+        return os.pread(self.fd, size, at)
+
+    def sync(self) -> None:
+        """Wait until everything is on the device."""
+        try:
+            os.fdatasync(self.fd)
+        except OSError as error:
+            raise TapeError(f"{self.path}: the device did not take what was written ({error.strerror})") from error
+
+    def rename(self, path: Path) -> None:
+        os.rename(self.path, path)
+        self.path = path
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def _why_not_written(path: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{path}: the disk is full, and nothing of this write is in the file: free some space and go on"
+    return f"{path}: cannot write, and nothing of this write is in the file: {error.strerror}"
+
+
+def sync_directory(directory: Path) -> None:
+    """Wait until the names in `directory` are on the device."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def lock_directory(directory: Path, what: str) -> int:
+    """Keep other processes from writing there for as long as the returned descriptor is open."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise TapeError(f"{directory}: another process is writing this {what}") from None
+    return fd
+
+
+def check_version(where: object, version: int, known: int) -> None:
+    """A format newer than this program is not guessed at."""
+    if version > known:
+        raise TapeError(f"{where}: has version {version}, and this Levelcast reads up to {known}: use a newer one")
+
+
+def remove(path: Path) -> None:
+    os.unlink(path)
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Files whose creation did not end."""
+    for path in directory.glob("*" + NEW):
+        remove(path)

@@ -1,0 +1,154 @@
+"""Everything that one receiver keeps, in one directory, and the order in which its parts are written.
+
+    DIR/journal/    `levelcast.tape.journal`
+    DIR/tape/       `levelcast.tape.segments`
+    DIR/releases/   `levelcast.tape.releases`
+
+A driver carries out the effects of a step in order and calls, before the first `Send` behind a `Persist`, `commit`:
+
+| effect            | call |
+|-------------------|------|
+| Persist(entry)    | `persist(entry, datagram)`, where the datagram is the message as it came, if it did |
+| Send              | `commit()` first |
+| Release           | `release(...)`: the frame is on the tape when it returns |
+| Forget(slot)      | `forget(slot, receiver.history.base.places)` |
+| ServeTape         | `serve(...)` |
+
+A `Checkpoint` says that the tape holds everything up to it, so the tape is written before, and with
+`durable="power"` on the device before. Frames behind the checkpoint can be made again from the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+
+from levelcast.ring.catchup import from_tape
+from levelcast.ring.effects import Checkpoint, JournalEntry, Release, ServeTape
+from levelcast.ring.journal import Journal
+from levelcast.ring.order import Tip
+from levelcast.tape.files import Durability, TapeError
+from levelcast.tape.journal import JournalFile, initialise
+from levelcast.tape.releases import Released, ReleaseLog
+from levelcast.tape.segments import RECORDS_PER_SEGMENT, TapeReader, TapeWriter
+from levelcast.wire.messages import Message
+
+MAX_FRAMES_SERVED = 64
+"""In one answer; who is further behind asks again."""
+
+
+class Store:
+    """The open files of one receiver."""
+
+    def __init__(self, journal: JournalFile, image: Journal, tape: TapeWriter, releases: ReleaseLog) -> None:
+        self.journal = journal
+        self.image = image
+        """What the journal held when it was opened: the receiver starts from this and from `tape.tip`."""
+        self.tape = tape
+        self.releases = releases
+        self._reader: TapeReader | None = None
+        self._checkpoint_pending = False
+
+    @staticmethod
+    def initialise(directory: Path | str, life: int, stripe: int = 0, durable: Durability = "process") -> None:
+        """Make the empty journal of a first start, or of a new life after a lost disk."""
+        initialise(Path(directory) / "journal", life, stripe, durable)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path | str,
+        first: Tip,
+        *,
+        durable: Durability = "process",
+        records_per_segment: int = RECORDS_PER_SEGMENT,
+        accept_restart: bool = False,
+    ) -> Store:
+        """Open everything; a TapeError where the parts are damaged or do not belong together."""
+        directory = Path(directory)
+        journal, image = JournalFile.open(directory / "journal", durable=durable, accept_restart=accept_restart)
+        try:
+            tape = TapeWriter.open(
+                directory / "tape",
+                first,
+                stripe=journal.stripe,
+                records_per_segment=records_per_segment,
+                durable=durable,
+            )
+        except BaseException:
+            journal.close()
+            raise
+        store = cls(journal, image, tape, ReleaseLog(directory / "releases"))
+        if fault := checkpoint_fault(image, tape.tip):
+            store.close()
+            raise TapeError(f"{directory}: {fault}")
+        return store
+
+    def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
+        """Collect an entry for the next `commit`."""
+        self._checkpoint_pending |= type(entry) is Checkpoint
+        self.journal.append(entry, datagram)
+
+    def commit(self) -> None:
+        """Write what was collected."""
+        if self._checkpoint_pending and self.journal.durable == "power":
+            self.tape.sync()
+        self.journal.commit()
+        self._checkpoint_pending = False
+
+    def release(self, release: Release, generation: int, released_ns: int) -> None:
+        """Put a frame on the tape, and its release into the log."""
+        frame = release.frame
+        self.tape.append(frame)
+        records = sum(packet.records for packet in frame.packets)
+        self.releases.append(
+            [Released(frame.slot, generation, release.scheduled_ns, released_ns, records, release.late)]
+        )
+
+    def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
+        """Let go what the checkpoint, which is committed first, makes superfluous."""
+        self.commit()
+        self.journal.forget(slot, ordered)
+
+    def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
+        """What to send to a member that is behind (rule 9)."""
+        if self._reader is None:
+            self._reader = TapeReader(self.tape.directory)
+        else:
+            self._reader.refresh()
+        return serve(self._reader, member, request, credit)
+
+    def retain(self, now_ns: int, *, max_bytes: int | None = None, max_age_ns: int | None = None) -> None:
+        """Drop the oldest segments of the tape, and the release log's files that go with them."""
+        self.releases.retain(self.tape.retain(now_ns, max_bytes=max_bytes, max_age_ns=max_age_ns))
+
+    def close(self) -> None:
+        self.journal.close()
+        self.tape.close()
+        self.releases.close()
+
+
+def checkpoint_fault(image: Journal, tip: Tip) -> str | None:
+    """Why journal and tape do not belong together; None if they do."""
+    checkpoint = image.checkpoint
+    if checkpoint is None or checkpoint.slot <= tip.slot or checkpoint.chain == tip.chain:
+        return None
+    return (
+        f"the journal relies on a tape up to slot {checkpoint.slot}, and the tape ends at slot {tip.slot} with another "
+        "hash: put back the tape that belongs to the journal, or declare the disk lost"
+    )
+
+
+def serve(reader: TapeReader, member: int, request: ServeTape, credit: int) -> list[Message]:
+    """The answer from a tape; nothing if retention has taken what is asked for."""
+    after_slot, upto_slot = request.after_slot, request.upto_slot
+    if reader.before.slot > after_slot:
+        return []
+    found = list(islice(reader.frames(after_slot=after_slot), MAX_FRAMES_SERVED + 1))
+    wanted = [each for each in found if each.line.slot <= upto_slot]
+    if len(wanted) > MAX_FRAMES_SERVED:
+        wanted.pop()
+        upto_slot = wanted[-1].line.slot
+    frames = [each.frame() for each in wanted]
+    return from_tape(member, frames, after_slot, upto_slot, reader.chain_at(after_slot), credit)
