@@ -140,9 +140,7 @@ def test_a_pair_takes_what_it_does_not_say_from_the_defaults() -> None:
 def test_a_floor_far_outside_the_core_lengthens_only_its_own_resending() -> None:
     far = SMALL + '[[site]]\nname = "lima"\n[[floor]]\nname = "XLIM"\npublisher = 22\nsite = "lima"\n'
     far = edited('delay = "10ms"', 'delay = "200ms"', far)
-    far = edited(
-        "loss = 0.01", 'loss = 0.01\npairs = [{ between = ["osaka", "tokyo"], delay = "10ms" }]', far
-    )
+    far = edited("loss = 0.01", 'loss = 0.01\npairs = [{ between = ["osaka", "tokyo"], delay = "10ms" }]', far)
     near, with_far = parse_network(SMALL).timing(), parse_network(far).timing()
     assert with_far.late_ns == near.late_ns
     assert with_far.hold_ns == near.hold_ns
@@ -197,8 +195,7 @@ def test_warnings_say_what_is_allowed_and_unwise() -> None:
 def test_an_unknown_site_is_named_with_its_line_and_the_nearest_name() -> None:
     text = edited('id = 1\nsite = "tokyo"', 'id = 1\nsite = "tokio"')
     assert only_problem(text) == (
-        'network.toml:15: receiver "tokyo-1" stands at site "tokio", which no [[site]] names; '
-        'did you mean "tokyo"?'
+        'network.toml:15: receiver "tokyo-1" stands at site "tokio", which no [[site]] names; did you mean "tokyo"?'
     )
 
 
@@ -218,9 +215,7 @@ def test_lockstep_needs_a_slot_of_a_recovery_time() -> None:
 
 def test_a_stripe_that_contradicts_is_named_at_its_own_line() -> None:
     text = SMALL + '[stripes.fast]\n[stripes.sure]\nhold = "1ms"\n'
-    assert only_problem(text).startswith(
-        f'network.toml:{line_of("hold =", text)}: stripe "sure": hold (Δ_A) is 1 ms'
-    )
+    assert only_problem(text).startswith(f'network.toml:{line_of("hold =", text)}: stripe "sure": hold (Δ_A) is 1 ms')
 
 
 @pytest.mark.parametrize(
@@ -268,9 +263,7 @@ def test_missing_parts_are_named() -> None:
     without_servers = SMALL[: SMALL.index("[[reformation]]")]
     assert "without one no ring is ever formed" in only_problem(without_servers)
     assert "needs one, such as slot" in only_problem(edited('slot = "5ms"\n', ""))
-    assert "nothing to derive the timing from" in only_problem(
-        edited('[links]\ndelay = "10ms"\nloss = 0.01\n', "")
-    )
+    assert "nothing to derive the timing from" in only_problem(edited('[links]\ndelay = "10ms"\nloss = 0.01\n', ""))
 
 
 def test_a_missing_link_between_two_sites_that_speak_is_a_problem() -> None:

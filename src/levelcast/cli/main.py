@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from levelcast import __version__
-from levelcast.cli import demo, network, sim
+from levelcast.cli import demo, network, node, sim, tape
 from levelcast.network import NetworkError
 
 _EXAMPLES = """
@@ -37,6 +37,9 @@ app.command()(network.init)
 app.command()(network.timing)
 app.command()(demo.demo)
 app.command()(sim.sim)
+app.command()(node.node)
+app.command()(node.up)
+app.add_typer(tape.app, name="tape")
 
 
 def _print_version(wanted: bool) -> None:

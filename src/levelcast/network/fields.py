@@ -84,9 +84,7 @@ class Fields:
         if value is None:
             return ""
         if not isinstance(value, str) or len(value) > _TEXT_LIMIT:
-            self.problem(
-                key, f"has {key} = {show(value)}: it must be a text of up to {_TEXT_LIMIT} characters"
-            )
+            self.problem(key, f"has {key} = {show(value)}: it must be a text of up to {_TEXT_LIMIT} characters")
             return ""
         return value
 
@@ -223,19 +221,14 @@ class Fields:
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             self.report.add(self.at(key), f"{key} must be an array of tables: write each one as {label}")
             return []
-        return [
-            Fields(self.report, (*self.path, key, i), item, f"{label} {i + 1}")
-            for i, item in enumerate(value)
-        ]
+        return [Fields(self.report, (*self.path, key, i), item, f"{label} {i + 1}") for i, item in enumerate(value)]
 
     def subtables(self) -> list[tuple[str, Fields]]:
         """All tables under this one by their keys, for a table whose keys are names."""
         found = []
         for key, value in self._table.items():
             self._asked.add(key)
-            label = (
-                f"[{'.'.join(str(part) for part in self.path)}.{key if _NAME.fullmatch(key) else show(key)}]"
-            )
+            label = f"[{'.'.join(str(part) for part in self.path)}.{key if _NAME.fullmatch(key) else show(key)}]"
             if not _NAME.fullmatch(key):
                 self.report.add(self.at(key), f"{label}: a name has up to 64 letters, digits, dashes or dots")
             elif not isinstance(value, dict):

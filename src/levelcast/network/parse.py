@@ -172,9 +172,7 @@ def _read_sites(root: Fields) -> tuple[Site, ...]:
 
 def _read_node(fields: Fields, kind: str, site_names: set[str]) -> _Node:
     if kind == "floor":
-        name = fields.name(
-            pattern=_MARKET, expected='a market code of four capitals or digits, such as "XNYS"'
-        )
+        name = fields.name(pattern=_MARKET, expected='a market code of four capitals or digits, such as "XNYS"')
     else:
         name = fields.name()
     if name is not None:
@@ -237,9 +235,7 @@ def _check_publishers(nodes: list[_Node], floors: tuple[Floor, ...], report: Rep
     for node, floor in zip(nodes, floors, strict=True):
         first = first_of.setdefault(floor.publisher, node)
         if floor.publisher and first is not node:
-            node.fields.problem(
-                "publisher", f"has publisher {floor.publisher}; {first.fields.label} has it already"
-            )
+            node.fields.problem("publisher", f"has publisher {floor.publisher}; {first.fields.label} has it already")
 
 
 # Timing
@@ -254,9 +250,7 @@ def _read_timing(root: Fields) -> tuple[Rules, Fields | None]:
     return rules, fields
 
 
-def _read_stripes(
-    root: Fields, rules: Rules, report: Report
-) -> tuple[tuple[Stripe, ...], list[Fields | None]]:
+def _read_stripes(root: Fields, rules: Rules, report: Report) -> tuple[tuple[Stripe, ...], list[Fields | None]]:
     table = root.table("stripes", "[stripes]")
     named = table.subtables() if table is not None else []
     if not named:
@@ -352,9 +346,7 @@ def _check_timing(
         return
     derived = network.derived(stripe.name)
     if derived.timing.request_ns == 0:
-        problem(
-            "process", "request (τ_r) comes out as nothing: give [links] a delay or [timing] a process time"
-        )
+        problem("process", "request (τ_r) comes out as nothing: give [links] a delay or [timing] a process time")
     for field, message in contradictions(derived, network.shape(stripe.name)):
         problem(field, message)
 
@@ -429,9 +421,7 @@ def _check_links(network: Network, site_names: set[str], report: Report) -> None
     wanted |= {(min(a, b), max(a, b)) for a in floors for b in core}
     missing = [(a, b) for a, b in sorted(wanted) if network.links.between(a, b) is None]
     for a, b in missing:
-        report.add(
-            ("links",), f'there is no link between "{a}" and "{b}": add a pair to [links], or a default delay'
-        )
+        report.add(("links",), f'there is no link between "{a}" and "{b}": add a pair to [links], or a default delay')
 
 
 def _read_groups(root: Fields, stripes: int) -> tuple[Group, Edge]:

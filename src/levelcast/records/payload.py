@@ -99,9 +99,7 @@ def _stamp_dtype(kind: RecordType, size: int) -> np.dtype[np.void]:
     return np.dtype({"names": names, "formats": forms, "offsets": offsets, "itemsize": size})
 
 
-def _stamp_uniform(
-    view: memoryview, size: int, kind: RecordType, first_sequence: int, ts_recv_ns: int
-) -> None:
+def _stamp_uniform(view: memoryview, size: int, kind: RecordType, first_sequence: int, ts_recv_ns: int) -> None:
     records = np.frombuffer(view, _stamp_dtype(kind, size))
     if kind.sequence_offset is not None:
         numbers = np.arange(len(records), dtype=np.uint64) + np.uint64(first_sequence & 0xFFFFFFFF)

@@ -1,0 +1,263 @@
+"""`levelcast node` and `levelcast up`: one node of a network over real multicast, and all of them on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from levelcast.net.cluster import Cluster, Kill, Run
+from levelcast.net.node import UNINTERESTING, Node, Options
+from levelcast.net.sockets import NetError
+from levelcast.net.verdict import Verdict, judge
+from levelcast.network import load_network
+from levelcast.ring.effects import Report
+from levelcast.tape.files import TapeError
+
+_UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
+_DURATION = r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min)"
+_DOWN_S = 2.0
+"""How long a node that was killed stays down."""
+_PLAIN_LINE_EVERY_S = 2.0
+
+Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="Where each node has its directory.")]
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """What a person can mend is one sentence on stderr and exit code 2."""
+    try:
+        yield
+    except (NetError, TapeError) as error:
+        typer.echo(f"levelcast: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _duration_ns(text: str, option: str = "--for") -> int:
+    match = re.fullmatch(_DURATION, text.strip(), re.ASCII)
+    ns = int(float(match[1]) * _UNIT_NS[match[2]]) if match else 0
+    if ns <= 0:
+        raise typer.BadParameter(f'"{text}" is not a time such as 20s, 500ms or 2min', param_hint=option)
+    return ns
+
+
+# -- one node ---------------------------------------------------------------------------------------------
+
+
+def node(
+    network_file: Annotated[Path, typer.Option("--network", metavar="FILE", help="The network file.")],
+    name: Annotated[str, typer.Option(help="The node's name in that file.")],
+    data: Data,
+    rate: Annotated[float, typer.Option(min=0, help="Records a second that a floor makes up and publishes.")] = 0.0,
+    impair: Annotated[bool, typer.Option("--impair", help="Add the delay and loss of the file's links.")] = False,
+    publish: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="How long it runs; a floor stays until all is witnessed."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines: status, events, a last status.")] = False,
+    seed: Annotated[int, typer.Option(help="Of made-up trades, and of added loss.")] = 1,
+) -> None:
+    """Run one node of a network: a receiver, a reformation server or a floor.
+
+    It ends on SIGTERM or ^C; started again on the same directory, it goes on where it was.
+
+    Examples:
+
+    levelcast node --network network.toml --name tokyo-1 --data data
+
+    levelcast node --network network.toml --name XTKS --data data --rate 1000 --for 20s
+    """
+    network = load_network(network_file)
+    options = Options(rate, None if publish is None else _duration_ns(publish), impair, seed)
+
+    def say(words: dict[str, Any]) -> None:
+        if not as_json:
+            return
+        try:
+            print(json.dumps(words), flush=True)
+        except BrokenPipeError:  # who started this node has gone
+            running.stop()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def on_report(report: Report) -> None:
+        if report.kind in UNINTERESTING:
+            return
+        if as_json:
+            say({"event": report.kind, "slot": report.slot, "detail": report.detail})
+        else:
+            typer.echo(f"{report.kind} at slot {report.slot}: {report.detail}", err=True)
+
+    with _one_sentence():
+        running = Node(network, name, data, time.time_ns(), options, on_report)
+        if running.warning is not None:
+            typer.echo(f"levelcast: {running.warning}", err=True)
+        last = running.run(say)
+    if as_json:
+        say({**last, "final": True})
+    else:
+        typer.echo(", ".join(f"{key} {value}" for key, value in last.items()))
+
+
+# -- all of them ------------------------------------------------------------------------------------------
+
+
+def up(
+    network_file: Annotated[Path, typer.Argument(metavar="NETWORK", help="The network file.")],
+    data: Data,
+    publish: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="How long the floors trade.", show_default="until ^C")
+    ] = None,
+    rate: Annotated[float, typer.Option(min=0, help="Records a second, of all floors together.")] = 2000.0,
+    impair: Annotated[bool, typer.Option(help="Add the delay and loss of the file's links.")] = True,
+    kill: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME@TIME", help=f"kill -9 that node then, and start it again {_DOWN_S:g} s later."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end and nothing else.")] = False,
+    seed: Annotated[int, typer.Option(help="Of made-up trades, and of added loss.")] = 1,
+) -> None:
+    """Run a whole network on this machine, each node a process, over multicast on loopback; then compare the tapes.
+
+    Exit code 0 means that all tapes are identical and complete, 1 that they are not.
+
+    Examples:
+
+    levelcast up network.toml --data data --for 20s
+
+    levelcast up network.toml --data data --for 20s --rate 500 --kill tokyo-1@5s
+    """
+    network = load_network(network_file)
+    run_ns = None if publish is None else _duration_ns(publish)
+    cluster = Cluster(network, network_file, data, Options(rate, run_ns, impair, seed))
+    bound_s = sum(term.ns for term in network.liveness()) / 1e9 + 5.0
+    kills = [_kill(cluster, text) for text in kill or ()]
+    run = Run(cluster, None if run_ns is None else run_ns / 1e9, bound_s, kills)
+    console = Console(stderr=as_json, quiet=as_json)
+    with _one_sentence():
+        if len(network.stripes) > 1:
+            console.print(f"Only the first stripe, {network.stripes[0].name}, is run.", highlight=False)
+        _watch(console, run)
+        names = [receiver.name for receiver in network.receivers]
+        verdict = judge(data, names, run.problems)
+    if as_json:
+        typer.echo(json.dumps(_as_json(cluster, verdict), indent=2))
+    else:
+        _print_verdict(console, cluster, verdict)
+    raise typer.Exit(0 if verdict.identical else 1)
+
+
+def _kill(cluster: Cluster, text: str) -> Kill:
+    name, _, at = text.rpartition("@")
+    if name not in cluster.members:
+        known = ", ".join(cluster.members)
+        raise typer.BadParameter(f'"{text}" is not NAME@TIME with one of {known}', param_hint="--kill")
+    at_s = _duration_ns(at, "--kill") / 1e9
+    return Kill(name, at_s, at_s + _DOWN_S)
+
+
+def _watch(console: Console, run: Run) -> None:
+    """Run it, with a live table on a terminal and plain lines elsewhere."""
+    cluster, told_s = run.cluster, 0.0
+
+    def interrupt(*_: int | FrameType | None) -> None:
+        run.interrupted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever is in a hurry asks twice
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+    live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+    with live or nullcontext():
+        for _ in run.steps():
+            while cluster.events:
+                name, what = cluster.events.popleft()
+                console.print(f"{cluster.elapsed_s:6.1f} s  {name}: {what}", highlight=False, soft_wrap=True)
+            if live is not None:
+                live.update(_table(cluster, run.phase))
+            elif cluster.elapsed_s - told_s >= _PLAIN_LINE_EVERY_S:
+                told_s = cluster.elapsed_s
+                console.print(_line(cluster, run.phase), highlight=False, soft_wrap=True)
+
+
+def _table(cluster: Cluster, phase: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=f"{cluster.elapsed_s:.0f} s, {phase}", title_justify="left")
+    table.add_column("receiver")
+    for title in ("state", "ring", "slot", "released", "late", "requests"):
+        table.add_column(title, justify="right")
+    for member in cluster.of_role("receiver"):
+        said = member.status if member.running else {"state": "down"}
+        values = [said.get(key, "") for key in ("state", "generation", "released_slot", "tape_records")]
+        values += [said.get("late", ""), said.get("requests", "")]
+        table.add_row(member.place.name, *(f"{v:,}" if isinstance(v, int) else str(v) for v in values))
+    return table
+
+
+def _line(cluster: Cluster, phase: str) -> str:
+    released = (
+        f"{member.place.name} {member.status.get('tape_records', 0):,}"
+        if member.running
+        else f"{member.place.name} down"
+        for member in cluster.of_role("receiver")
+    )
+    return f"{cluster.elapsed_s:6.1f} s  {phase}; released: {', '.join(released)}"
+
+
+def _ms(quantiles: tuple[int, int, int]) -> str:
+    return " / ".join(f"{ns / 1e6:.2f}" for ns in quantiles)
+
+
+def _print_verdict(console: Console, cluster: Cluster, verdict: Verdict) -> None:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("receiver")
+    for title in ("released", "late", "behind its instant, ms\np50 / p99 / max", "requests", "killed"):
+        table.add_column(title, justify="right")
+    for each in verdict.receivers:
+        member = cluster.members[each.name]
+        requests = str(member.status.get("requests", "?"))
+        table.add_row(
+            each.name, f"{each.records:,}", f"{each.late:,}", _ms(each.behind_ns), requests, str(member.kills)
+        )
+    console.print(table, highlight=False)
+    published = sum(member.status.get("published", 0) for member in cluster.of_role("floor"))
+    for line in (
+        "late: more than 1 ms after timestamp + Δ_A; a node that was away has all that it missed late.",
+        f"Published since the floors' last start: {published:,} records.",
+        f"Spread of a slot over all receivers: {_ms(verdict.spread_ns)} ms (p50 / p99 / max).",
+    ):
+        console.print(line, style="dim", highlight=False, soft_wrap=True)
+    if verdict.identical:
+        first = verdict.receivers[0]
+        console.print(
+            f"The tapes are identical: {first.records:,} records in {first.frames:,} frames, chain {first.chain}",
+            style="bold green",
+            highlight=False,
+            soft_wrap=True,
+        )
+        return
+    console.print("The tapes are NOT as they should be:", style="bold red")
+    for problem in verdict.problems:
+        console.print(f"- {problem}", style="red", highlight=False, markup=False, soft_wrap=True)
+
+
+def _as_json(cluster: Cluster, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "identical": verdict.identical,
+        "problems": verdict.problems,
+        "spread_ns": verdict.spread_ns,
+        "receivers": [asdict(each) for each in verdict.receivers],
+        "nodes": {name: member.status for name, member in cluster.members.items()},
+    }

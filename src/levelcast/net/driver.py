@@ -1,0 +1,293 @@
+"""The loop that runs one protocol class over sockets, on a disk and by the clock.
+
+A turn: sleep until something comes or is due, drain (bounded), decode, one step of the machine, and its effects in
+order. What the machine persists is collected and written before the first send behind it, and at the end of the turn;
+a release is on the tape before anything after it happens. Malformed datagrams are counted by reason and go no further.
+
+Deviation from `shared/notes/hot-path.md`: the sleep is a plain `select`, without a spin and without real-time
+priority, and there is one system call per datagram.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from levelcast.net.impair import Impairment, sender_of
+from levelcast.net.keeper import Keeper
+from levelcast.net.sockets import Address, Arrival
+from levelcast.ring.clock import ClockGuard
+from levelcast.ring.effects import Effect, Forget, Persist, Release, Report, Send, ServeTape
+from levelcast.wire.core import decode, encode
+from levelcast.wire.messages import Data, Message, Repair, Request, Ring, Token
+from levelcast.wire.parts import Malformed, Reason
+
+LONGEST_SLEEP_NS = 50_000_000
+CLOCK_TOLERANCE_NS = 5_000_000
+"""A wall clock that moves this much against the monotonic one has been stepped."""
+READ_TOGETHER_NS = 200_000
+"""Two clocks that were read further apart than this say nothing about each other."""
+
+BAD_RECORDS = "bad records"
+"""The reason for which a sound datagram is not delivered: its records could not go to a tape."""
+
+
+class Machine(Protocol):
+    """What every protocol class offers to its driver."""
+
+    wake_ns: int | None
+
+    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]: ...
+
+
+class Work(Protocol):
+    """What a node does of its own accord, as a floor that trades."""
+
+    wake_ns: int | None
+
+    def step(self, now: int) -> list[Effect]: ...
+
+
+class Sockets(Protocol):
+    """What the loop needs of `levelcast.net.sockets.CoreSockets`."""
+
+    def wait(self, timeout_s: float) -> bool: ...
+
+    def drain(self) -> list[Arrival]: ...
+
+    def learn(self, node: int, address: Address) -> None: ...
+
+    def send(self, to: int, datagram: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Clock(Protocol):
+    def wall_ns(self) -> int: ...
+
+    def both_ns(self) -> tuple[int, int]:
+        """The wall clock and the monotonic one at the same instant."""
+        ...
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+    def both_ns(self) -> tuple[int, int]:
+        wall = before = after = 0
+        for _ in range(4):  # a process that is preempted between two clocks must not distrust them
+            before, wall, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+            if after - before <= READ_TOGETHER_NS:
+                break
+        return wall, (before + after) // 2
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a node has done since it was started."""
+
+    received: int = 0
+    malformed: Counter[str] = field(default_factory=Counter)
+    """Datagrams that were not delivered, by reason."""
+    namesakes: int = 0
+    """Datagrams of another process that takes itself for this node."""
+    requests: int = 0
+    frames: int = 0
+    records: int = 0
+    late: int = 0
+    max_behind_ns: int = 0
+    """The longest that a release came after its instant."""
+    reports: Counter[str] = field(default_factory=Counter)
+
+
+class Driver:
+    """One node at work."""
+
+    def __init__(
+        self,
+        node: int,
+        stripe: int,
+        machine: Machine,
+        sockets: Sockets,
+        keeper: Keeper,
+        *,
+        credit: int = 64,
+        punctual_ns: int = 1_000_000,
+        packet_fault: Callable[[Data], str | None] | None = None,
+        impairment: Impairment | None = None,
+        work: Work | None = None,
+        on_report: Callable[[Report], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.node = node
+        self.stripe = stripe
+        self.machine = machine
+        self.sockets = sockets
+        self.keeper = keeper
+        self.counters = Counters()
+        self.impairment = impairment
+        self.work = work
+        self._credit = credit
+        self._punctual_ns = punctual_ns
+        self._packet_fault = packet_fault
+        self._on_report = on_report
+        self._clock: Clock = clock or SystemClock()
+        self._guard = ClockGuard(*self._clock.both_ns(), CLOCK_TOLERANCE_NS)
+        self._listens: frozenset[type] | None = getattr(machine, "LISTENS", None)
+        self._known: dict[int, Address] = {}
+        self._bytes_of: dict[int, tuple[Message, bytes]] = {}
+        self._uncommitted = False
+
+    @property
+    def clock_trusted(self) -> bool:
+        return self._guard.trusted
+
+    def run(self, stop: Callable[[], bool], on_turn: Callable[[int], None] | None = None) -> None:
+        """Turn until `stop` says so; `on_turn` gets the wall clock after each turn."""
+        while not stop():
+            now = self.turn()
+            if on_turn is not None:
+                on_turn(now)
+
+    def close(self) -> None:
+        """Write what is left, and let go of disk and sockets."""
+        try:
+            self.keeper.close()
+        finally:
+            self.sockets.close()
+
+    def turn(self) -> int:
+        """Sleep, receive, step, act. Returns the wall clock of the step."""
+        came = self.sockets.wait(self._sleep_ns(self._clock.wall_ns()) / 1e9)
+        arrivals = self.sockets.drain() if came else []
+        now, monotonic = self._clock.both_ns()
+        self.counters.received += len(arrivals)
+        if self.impairment is not None:
+            self.impairment.hold(arrivals, now)
+            arrivals = self.impairment.due(now)
+        batch = self._decode(arrivals)
+        self._perform(self.machine.step(batch, now, clock_trusted=self._guard.check(now, monotonic)))
+        if self.work is not None:
+            self._perform(self.work.step(now))
+        self._bytes_of.clear()
+        return now
+
+    def _sleep_ns(self, now: int) -> int:
+        deadlines = [
+            self.machine.wake_ns,
+            self.work.wake_ns if self.work is not None else None,
+            self.impairment.next_ns if self.impairment is not None else None,
+        ]
+        first = min((at for at in deadlines if at is not None), default=now + LONGEST_SLEEP_NS)
+        return max(0, min(first - now, LONGEST_SLEEP_NS))
+
+    # -- in -----------------------------------------------------------------------------------------------
+
+    def _decode(self, arrivals: Iterable[Arrival]) -> list[Message]:
+        """The messages for this machine. Only a datagram that decodes tells where its sender is."""
+        batch: list[Message] = []
+        for datagram, source in arrivals:
+            try:
+                stripe, message = decode(datagram)
+            except Malformed as malformed:
+                self.counters.malformed[malformed.reason.value] += 1
+                continue
+            sender = sender_of(datagram)
+            if stripe != self.stripe:
+                self.counters.malformed[Reason.WRONG_STRIPE.value] += 1
+            elif sender == self.node:
+                self.counters.namesakes += 1
+            else:
+                if sender is not None and self._known.get(sender) != source:
+                    self._known[sender] = source
+                    self.sockets.learn(sender, source)
+                if self._listens is None or type(message) in self._listens:
+                    self._take(message, datagram, batch)
+        return batch
+
+    def _take(self, message: Message, datagram: bytes, batch: list[Message]) -> None:
+        """Put a message into the batch, unless it carries what could never go to a tape.
+
+        Once such a packet were acknowledged, every receiver would have to release it and none could.
+        """
+        if type(message) is Data and self._is_bad(message):
+            return
+        if type(message) is Repair:
+            items = tuple(item for item in message.items if not (type(item) is Data and self._is_bad(item)))
+            if len(items) < len(message.items):
+                batch.append(Repair(message.sender, items))
+                return
+        batch.append(message)
+        self._bytes_of[id(message)] = (message, datagram)
+
+    def _is_bad(self, packet: Data) -> bool:
+        if self._packet_fault is None or self._packet_fault(packet) is None:
+            return False
+        self.counters.malformed[BAD_RECORDS] += 1
+        return True
+
+    # -- out ----------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        """Carry out effects in order."""
+        for effect in effects:
+            kind = type(effect)
+            if kind is Persist:
+                assert isinstance(effect, Persist)
+                self._persist(effect)
+            elif kind is Send:
+                assert isinstance(effect, Send)
+                self._send(effect.to, effect.message)
+            elif isinstance(effect, Release):
+                self._release(effect)
+            elif isinstance(effect, Forget):
+                self.keeper.forget(effect.slot, effect.places)
+            elif isinstance(effect, ServeTape):
+                for message in self.keeper.serve(self.node, effect, self._credit):
+                    self._send(effect.to, message)
+            elif isinstance(effect, Report):
+                self.counters.reports[effect.kind] += 1
+                if self._on_report is not None:
+                    self._on_report(effect)
+        self._commit()
+
+    def _persist(self, effect: Persist) -> None:
+        entry = effect.entry
+        self.keeper.persist(entry, self._datagram(entry) if isinstance(entry, Data | Token | Ring) else None)
+        self._uncommitted = True
+
+    def _commit(self) -> None:
+        if self._uncommitted:
+            self.keeper.commit()
+            self._uncommitted = False
+
+    def _send(self, to: int, message: Message) -> None:
+        self._commit()
+        self.counters.requests += type(message) is Request
+        self.sockets.send(to, self._datagram(message))
+
+    def _datagram(self, message: Message) -> bytes:
+        """A message as bytes, made once: as it came, or as it is journaled and then sent."""
+        known = self._bytes_of.get(id(message))
+        if known is not None and known[0] is message:
+            return known[1]
+        datagram = encode(message, self.stripe)
+        self._bytes_of[id(message)] = (message, datagram)
+        return datagram
+
+    def _release(self, release: Release) -> None:
+        """The machine said whether the release was late by the clock of its step; here it is made, maybe later."""
+        now, counters = self._clock.wall_ns(), self.counters
+        if now - release.scheduled_ns > self._punctual_ns:
+            release = release._replace(late=True)
+        self.keeper.release(release, getattr(self.machine, "entered", 0), now)
+        counters.frames += 1
+        counters.records += sum(packet.records for packet in release.frame.packets)
+        counters.late += release.late
+        counters.max_behind_ns = max(counters.max_behind_ns, now - release.scheduled_ns)

@@ -1,0 +1,232 @@
+"""One node of a network file as a running process: what it is, its disk, its machine, and what it says of itself.
+
+    DATA/NAME/journal/    of every node
+    DATA/NAME/tape/       of a receiver
+    DATA/NAME/releases/   of a receiver
+
+A directory in which no file has ever been is a first start: it gets an empty journal, life 1 (rule 12). In any other
+a journal that is missing or damaged is an error: a node that has forgotten what it promised must not go on as itself.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+from zlib import crc32
+
+from levelcast.net.driver import Driver, Machine
+from levelcast.net.floor import SyntheticFloor
+from levelcast.net.impair import Impairment
+from levelcast.net.keeper import JournalKeeper, Keeper
+from levelcast.net.sockets import CoreSockets, NetError
+from levelcast.network import Floor, Link, Network
+from levelcast.network.ring_config import ring_config
+from levelcast.ring.config import RingConfig
+from levelcast.ring.effects import Report
+from levelcast.ring.receiver import Receiver, first_tip
+from levelcast.ring.reformation import ReformationServer
+from levelcast.ring.schedule import generation_name
+from levelcast.ring.source import Source
+from levelcast.tape.files import NEW
+from levelcast.tape.journal import JournalFile, initialise
+from levelcast.tape.stamps import packet_fault
+from levelcast.tape.store import Store
+
+Role = Literal["receiver", "reformation", "floor"]
+STATUS_EVERY_NS = 250_000_000
+UNINTERESTING = frozenset({"witnessed", "rejected"})
+"""Reports that come with every slot, or with every packet while a node catches up: they are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Who a node is, by the network file."""
+
+    name: str
+    id: int
+    role: Role
+    site: str
+    stripe: str
+    floor: Floor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a node is to run."""
+
+    rate: float = 0.0
+    """Records a second that a floor publishes; 0 for none."""
+    run_ns: int | None = None
+    """A floor publishes that long, and ends when all of it is witnessed; other nodes end then."""
+    impair: bool = False
+    seed: int = 1
+
+
+def places(network: Network, stripe: int | str = 0) -> list[Place]:
+    """Every node of a stripe: receivers, reformation servers, floors."""
+    name = network.stripe(stripe).name
+    return [
+        *(Place(each.name, each.id, "receiver", each.site, name) for each in network.receivers),
+        *(Place(each.name, each.id, "reformation", each.site, name) for each in network.reformation),
+        *(Place(each.name, each.id, "floor", each.site, name, each) for each in network.floors if each.stripe == name),
+    ]
+
+
+def place_of(network: Network, name: str) -> Place:
+    """The node of that name; of a receiver or server, its part in the first stripe."""
+    for stripe in network.stripes:
+        for place in places(network, stripe.name):
+            if place.name == name:
+                return place
+    known = ", ".join(place.name for stripe in network.stripes for place in places(network, stripe.name))
+    raise NetError(f'no node of the network is called "{name}"; there are {known}')
+
+
+def is_first_start(directory: Path) -> bool:
+    """Whether no file has ever been in `directory`; one that was not finished does not count."""
+    return not any(path.is_file() and path.suffix != NEW for path in directory.rglob("*"))
+
+
+def links_to(network: Network, here: Place) -> dict[int, Link | None]:
+    """The links over which a node hears the others."""
+    links: dict[int, Link | None] = {}
+    for other in places(network, here.stripe):
+        try:
+            links[other.id] = network.link(here.site, other.site)
+        except KeyError:  # two floors need no link between them
+            links[other.id] = None
+    return links
+
+
+def build(config: RingConfig, place: Place, directory: Path, now: int) -> tuple[Machine, Keeper]:
+    """The protocol class of a node, on what its disk holds."""
+    if is_first_start(directory):
+        initialise(directory / "journal", 1, config.stripe)
+    if place.role == "receiver":
+        store = Store.open(directory, first_tip(config))
+        return Receiver(config, place.id, store.image, store.tape.tip, now), store
+    journal, image = JournalFile.open(directory / "journal")
+    if place.role == "reformation":
+        return ReformationServer(config, place.id, image, now), JournalKeeper(journal)
+    return Source(config, place.id, image.life, image, now), JournalKeeper(journal)
+
+
+class Node:
+    """A node, ready to run."""
+
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        data: Path,
+        now: int,
+        options: Options | None = None,
+        on_report: Callable[[Report], None] | None = None,
+    ) -> None:
+        options = options or Options()
+        self.place = place = place_of(network, name)
+        config = ring_config(network, place.stripe)
+        group = network.core_group(place.stripe)
+        sockets = CoreSockets(group.address, group.port)
+        try:
+            machine, keeper = build(config, place, data / name, now)
+        except BaseException:
+            sockets.close()
+            raise
+        self.warning = sockets.warning
+        self._sockets = sockets
+        self._until_ns = None if options.run_ns is None else now + options.run_ns
+        self._stopping = False
+        self._status_ns = now
+        self._floor: SyntheticFloor | None = None
+        if place.floor is not None and options.rate > 0:
+            assert isinstance(machine, Source)
+            self._floor = SyntheticFloor(place.floor, machine, options.rate, now, self._until_ns, options.seed)
+        seed = crc32(f"{options.seed} {name}".encode())
+        self.driver = Driver(
+            place.id,
+            config.stripe,
+            machine,
+            sockets,
+            keeper,
+            credit=config.credit,
+            punctual_ns=config.punctual_ns,
+            packet_fault=packet_fault if place.role == "receiver" else None,
+            impairment=Impairment(links_to(network, place), seed) if options.impair else None,
+            work=self._floor,
+            on_report=on_report,
+        )
+
+    def stop(self, *_: int | FrameType | None) -> None:
+        """End after this turn: the handler of SIGTERM and SIGINT."""
+        self._stopping = True
+
+    def run(self, on_status: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Run until told to stop, or until the time is over; the last status."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.stop)
+
+        def on_turn(now: int) -> None:
+            if now >= self._status_ns:
+                self._status_ns = now + STATUS_EVERY_NS
+                on_status(self.status())
+            self._stopping |= self._is_over(now)
+
+        try:
+            self.driver.run(lambda: self._stopping, on_turn)
+            return self.status()
+        finally:
+            self.driver.close()
+
+    def _is_over(self, now: int) -> bool:
+        if self._until_ns is None or now < self._until_ns:
+            return False
+        return self._floor is None or not (self._floor.waiting or self._floor.source.unwitnessed)
+
+    def status(self) -> dict[str, Any]:
+        """What people and `levelcast up` want to know of this node."""
+        driver, counters, counts = self.driver, self.driver.counters, self._sockets.counts
+        status: dict[str, Any] = {
+            "name": self.place.name,
+            "role": self.place.role,
+            "clock_trusted": driver.clock_trusted,
+            "datagrams_in": counters.received,
+            "datagrams_out": counts.sent,
+            "unknown_peer": counts.unknown_peer,
+            "send_refused": counts.refused,
+            "malformed": dict(counters.malformed),
+            "namesakes": counters.namesakes,
+            "reports": dict(counters.reports),
+            "lost_on_purpose": driver.impairment.lost if driver.impairment is not None else 0,
+        }
+        machine = driver.machine
+        if isinstance(machine, Receiver) and isinstance(driver.keeper, Store):
+            status |= {
+                "state": machine.state,
+                "generation": generation_name(machine.entered),
+                "members": list(machine.ring_members),
+                "have": machine.have,
+                "released_slot": machine.released,
+                "complete_upto_ns": machine.complete_upto_ns(),
+                "tape_records": driver.keeper.tape.tip.next_sequence - 1,
+                "records": counters.records,
+                "frames": counters.frames,
+                "late": counters.late,
+                "max_behind_ns": counters.max_behind_ns,
+                "requests": counters.requests,
+                "rings_entered": counters.reports["entered"],
+            }
+        elif isinstance(machine, ReformationServer):
+            status |= {"phase": machine.phase, "rings_formed": machine.rings_formed}
+        elif isinstance(machine, Source):
+            status |= {
+                "packets_witnessed": machine.witnessed,
+                "packets_unwitnessed": machine.unwitnessed,
+                "published": self._floor.published if self._floor is not None else 0,
+                "waiting": self._floor.waiting if self._floor is not None else 0,
+            }
+        return status

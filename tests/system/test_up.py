@@ -1,0 +1,199 @@
+"""A whole network as real processes over loopback multicast: the tapes are identical, whoever is killed.
+
+Nothing here depends on how fast the machine is: only what is on the tapes counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+import numpy as np
+import pytest
+
+from levelcast.market.synthetic import MOST_RECORDS
+from levelcast.net.cluster import Cluster, Kill, Run
+from levelcast.net.node import Options
+from levelcast.net.verdict import judge
+from levelcast.network import Network, load_network
+from levelcast.tape.compare import tape_directory
+from levelcast.tape.segments import TapeReader
+
+RECEIVERS = ("a-1", "b-1", "c-1")
+FLOORS = {"XNYS": 1, "XLON": 2}
+
+NETWORK = """
+[network]
+name = "three rooms"
+
+[[site]]
+name = "a"
+[[site]]
+name = "b"
+[[site]]
+name = "c"
+
+[links]
+delay = "500us"
+jitter = "500us"
+loss = 0.01
+
+[timing]
+slot = "10ms"
+process = "10ms"
+clock_error = "1ms"
+
+[[receiver]]
+name = "a-1"
+id = 101
+site = "a"
+[[receiver]]
+name = "b-1"
+id = 102
+site = "b"
+[[receiver]]
+name = "c-1"
+id = 103
+site = "c"
+
+[[reformation]]
+name = "reform-a"
+id = 201
+site = "a"
+[[reformation]]
+name = "reform-b"
+id = 202
+site = "b"
+
+[[floor]]
+name = "XNYS"
+publisher = 1
+site = "a"
+[[floor]]
+name = "XLON"
+publisher = 2
+site = "b"
+
+[core]
+address = "{address}"
+port = {port}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A network file with a group and a port that no other test has."""
+    chance = SystemRandom()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    path = tmp_path / "network.toml"
+    address = f"239.192.{chance.randint(1, 254)}.{chance.randint(1, 254)}"
+    path.write_text(NETWORK.format(address=address, port=port), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def network(file: Path) -> Network:
+    return load_network(file)
+
+
+def trades_of(directory: Path) -> Iterator[np.ndarray]:
+    for frame in TapeReader(tape_directory(directory)).frames():
+        for batch in frame.batches():
+            yield batch.records
+
+
+def perform(file: Path, network: Network, data: Path, kills: list[Kill]) -> Cluster:
+    """Five seconds at 1,000 records a second; then everything ends in order."""
+    cluster = Cluster(network, file, data, Options(rate=1000, run_ns=5_000_000_000, impair=True))
+    run = Run(cluster, 5.0, 15.0, kills)
+    for _ in run.steps():
+        pass
+    verdict = judge(data, RECEIVERS, run.problems)
+    assert verdict.problems == []
+    assert len({each.chain for each in verdict.receivers}) == 1
+    assert not any(member.running for member in cluster.members.values())
+    return cluster
+
+
+def check_trades(cluster: Cluster, data: Path) -> None:
+    """Everything that a floor published and saw witnessed is on every tape, once and in its order."""
+    said = {name: cluster.members[name].status for name in FLOORS}
+    assert all(status["final"] and status["packets_unwitnessed"] == 0 for status in said.values())
+    for name in RECEIVERS:
+        records = np.concatenate(list(trades_of(data / name)))
+        assert np.array_equal(records["sequence"], np.arange(1, len(records) + 1))
+        for floor, publisher in FLOORS.items():
+            ids = records["trade_id"][records["publisher_id"] == publisher]
+            assert said[floor]["published"] > MOST_RECORDS
+            assert np.array_equal(ids, np.arange(1, said[floor]["published"] + 1))
+
+
+def test_with_loss_all_tapes_are_identical_and_complete(file: Path, network: Network, tmp_path: Path) -> None:
+    cluster = perform(file, network, tmp_path / "data", [])
+    check_trades(cluster, tmp_path / "data")
+    assert all(cluster.members[name].status["lost_on_purpose"] > 0 for name in RECEIVERS)
+
+
+def test_a_receiver_that_is_killed_goes_on_where_it_was(file: Path, network: Network, tmp_path: Path) -> None:
+    at_s = 2.5 + SystemRandom().random()
+    cluster = perform(file, network, tmp_path / "data", [Kill("b-1", at_s, at_s + 0.7)])
+    assert cluster.members["b-1"].kills == 1
+    check_trades(cluster, tmp_path / "data")
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "levelcast", "node", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_node_ends_cleanly_on_sigterm_and_says_what_it_did(file: Path, tmp_path: Path) -> None:
+    node = start("--network", file, "--name", "a-1", "--data", tmp_path, "--json")
+    assert node.stdout is not None
+    first: dict[str, Any] = json.loads(node.stdout.readline())
+    os.kill(node.pid, signal.SIGTERM)
+    output, complaints = node.communicate(timeout=20)
+    assert (node.returncode, complaints) == (0, "")
+    last = json.loads(output.splitlines()[-1])
+    assert last["final"] is True
+    assert last["state"] == "NEW"
+    assert {"name": "a-1", "role": "receiver"}.items() <= last.items()
+    assert first
+
+
+def test_a_node_whose_listener_has_gone_ends_by_itself(file: Path, tmp_path: Path) -> None:
+    node = start("--network", file, "--name", "reform-a", "--data", tmp_path, "--json")
+    assert node.stdout is not None
+    assert node.stderr is not None
+    node.stdout.readline()
+    node.stdout.close()
+    deadline = time.monotonic() + 20
+    while node.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    complaints = node.stderr.read()
+    node.stderr.close()
+    assert (node.returncode, complaints) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("nobody", 'no node of the network is called "nobody"'), ("a-1", "there is no journal")],
+)
+def test_what_a_person_can_mend_is_one_sentence(name: str, says: str, file: Path, tmp_path: Path) -> None:
+    used = tmp_path / "a-1" / "tape" / "something"
+    used.parent.mkdir(parents=True)
+    used.write_bytes(b"this directory was used, and its journal is gone")
+    node = start("--network", file, "--name", name, "--data", tmp_path)
+    output, complaints = node.communicate(timeout=20)
+    assert (node.returncode, output, complaints.count("\n")) == (2, "", 1)
+    assert says in complaints

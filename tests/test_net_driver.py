@@ -1,0 +1,256 @@
+"""The driver's loop, with sockets, disk and clock that only write down what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from levelcast.net.driver import LONGEST_SLEEP_NS, Driver
+from levelcast.net.impair import Impairment
+from levelcast.net.sockets import Address, Arrival
+from levelcast.network import Link
+from levelcast.records import trades
+from levelcast.ring.effects import (
+    GROUP,
+    Effect,
+    Forget,
+    JournalEntry,
+    Persist,
+    Promise,
+    Release,
+    Report,
+    Send,
+    ServeTape,
+)
+from levelcast.ring.order import GENESIS, Frame
+from levelcast.tape.stamps import packet_fault
+from levelcast.wire.core import encode
+from levelcast.wire.messages import Data, Invite, Message, Promised, Repair, Request, Token
+
+MS = 1_000_000
+NOW = 1_700_000_000_000_000_000
+ME, PEER = 101, 102
+FROM_PEER: Address = ("127.0.0.1", 4102)
+TOKEN = Token(1, 5, NOW, PEER, 4, 64, (), ())
+PACKET = Data(1, 1, 1, 1, b"x" * 64)
+
+
+class Script:
+    """A machine that returns what it is told to, and remembers what it was given."""
+
+    def __init__(self, *effects: Effect) -> None:
+        self.wake_ns: int | None = None
+        self.effects = list(effects)
+        self.batches: list[list[Message]] = []
+        self.trusted: list[bool] = []
+
+    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
+        self.batches.append(list(batch))
+        self.trusted.append(clock_trusted)
+        effects, self.effects = self.effects, []
+        return effects
+
+
+class Stage:
+    """Sockets, disk and clock in one, with one diary."""
+
+    def __init__(self) -> None:
+        self.diary: list[tuple[object, ...]] = []
+        self.inbox: list[Arrival] = []
+        self.now = NOW
+        self.monotonic = 0
+        self.slept_s = 0.0
+
+    def wait(self, timeout_s: float) -> bool:
+        self.slept_s = timeout_s
+        return bool(self.inbox)
+
+    def drain(self) -> list[Arrival]:
+        inbox, self.inbox = self.inbox, []
+        return inbox
+
+    def learn(self, node: int, address: Address) -> None:
+        self.diary.append(("learn", node, address))
+
+    def send(self, to: int, datagram: bytes) -> None:
+        self.diary.append(("send", to, datagram))
+
+    def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
+        self.diary.append(("persist", entry, datagram))
+
+    def commit(self) -> None:
+        self.diary.append(("commit",))
+
+    def release(self, release: Release, generation: int, released_ns: int) -> None:
+        self.diary.append(("release", release.frame.slot, release.late))
+
+    def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
+        self.diary.append(("forget", slot))
+
+    def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
+        return [Promised(member, request.after_slot)]
+
+    def close(self) -> None:
+        self.diary.append(("close",))
+
+    def wall_ns(self) -> int:
+        return self.now
+
+    def both_ns(self) -> tuple[int, int]:
+        return self.now, self.monotonic
+
+    def words(self) -> list[object]:
+        return [line[0] for line in self.diary]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def driver(stage: Stage, machine: Script, impairment: Impairment | None = None) -> Driver:
+    return Driver(ME, 0, machine, stage, stage, clock=stage, impairment=impairment)
+
+
+def release(slot: int, scheduled_ns: int) -> Release:
+    return Release(Frame(slot, NOW, 1, (PACKET,), GENESIS, GENESIS), scheduled_ns, False)
+
+
+def test_what_is_persisted_is_written_before_the_first_send_behind_it(stage: Stage) -> None:
+    machine = Script(Persist(Promise(7)), Persist(TOKEN), Send(GROUP, TOKEN), Send(PEER, TOKEN), Persist(PACKET))
+    driver(stage, machine).turn()
+    assert stage.words() == ["persist", "persist", "commit", "send", "send", "persist", "commit"]
+
+
+def test_a_turn_without_anything_new_writes_nothing(stage: Stage) -> None:
+    driver(stage, Script(Send(GROUP, TOKEN))).turn()
+    assert stage.words() == ["send"]
+
+
+def test_a_message_is_journaled_as_it_came_and_encoded_once(stage: Stage) -> None:
+    datagram = encode(TOKEN, 0)
+    machine = Script()
+    running = driver(stage, machine)
+    stage.inbox = [Arrival(datagram, FROM_PEER)]
+
+    def step(batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
+        (token,) = batch
+        assert isinstance(token, Token)
+        return [Persist(token), Send(GROUP, token)]
+
+    machine.step = step  # type: ignore[method-assign]
+    running.turn()
+    assert stage.diary[1:] == [("persist", TOKEN, datagram), ("commit",), ("send", GROUP, datagram)]
+    assert stage.diary[1][2] is stage.diary[3][2]
+
+
+def test_effects_are_carried_out_in_order_and_counted(stage: Stage) -> None:
+    reports: list[Report] = []
+    machine = Script(
+        release(3, NOW),
+        Persist(Promise(1)),
+        Forget(3, {}),
+        ServeTape(PEER, 2, 3),
+        Send(PEER, Request(ME, 1, 3, (4,), ())),
+        Report("fault", 4, "why"),
+        release(4, NOW - 5 * MS),
+    )
+    running = Driver(ME, 0, machine, stage, stage, clock=stage, on_report=reports.append)
+    running.turn()
+    assert stage.words() == ["release", "persist", "forget", "commit", "send", "send", "release"]
+    assert stage.diary[-1] == ("release", 4, True)
+    assert reports == [Report("fault", 4, "why")]
+    counters = running.counters
+    assert (counters.frames, counters.records, counters.late, counters.requests) == (2, 2, 1, 1)
+    assert counters.max_behind_ns == 5 * MS
+
+
+def test_malformed_datagrams_are_counted_by_reason_and_never_delivered(stage: Stage) -> None:
+    good = encode(TOKEN, 0)
+    machine = Script()
+    running = driver(stage, machine)
+    broken = good[:-1] + bytes([good[-1] ^ 1])
+    stage.inbox = [Arrival(each, FROM_PEER) for each in (b"", b"?" * 40, broken, broken, encode(TOKEN, 3), good)]
+    running.turn()
+    assert machine.batches == [[TOKEN]]
+    assert running.counters.malformed == {"too short": 1, "bad magic": 1, "broken seal": 2, "wrong stripe": 1}
+    assert running.counters.received == 6
+
+
+def test_records_that_no_tape_can_hold_stop_at_the_door_also_within_a_repair(stage: Stage) -> None:
+    good = Data(1, 1, 1, 2, trades(2).tobytes())
+    stamped = trades(2)
+    stamped["sequence"] = 1
+    bad = [PACKET, good._replace(records=3), good._replace(payload=stamped.tobytes())]
+    machine = Script()
+    running = Driver(ME, 0, machine, stage, stage, clock=stage, packet_fault=packet_fault)
+    messages: list[Message] = [*bad, good, Repair(PEER, (bad[0], TOKEN, good))]
+    stage.inbox = [Arrival(encode(message, 0), FROM_PEER) for message in messages]
+    running.turn()
+    assert machine.batches == [[good, Repair(PEER, (TOKEN, good))]]
+    assert running.counters.malformed == {"bad records": 4}
+
+
+def test_addresses_are_learnt_from_sound_datagrams_only_and_again_after_a_restart(stage: Stage) -> None:
+    running = driver(stage, Script())
+    moved = ("127.0.0.1", 4999)
+    for datagram, source in (
+        (encode(TOKEN, 0)[:-1], moved),
+        (encode(TOKEN, 0), FROM_PEER),
+        (encode(TOKEN, 0), FROM_PEER),
+        (encode(Invite(2, PEER), 0), moved),
+    ):
+        stage.inbox = [Arrival(datagram, source)]
+        running.turn()
+    assert stage.diary == [("learn", PEER, FROM_PEER), ("learn", PEER, moved)]
+
+
+def test_a_process_with_the_same_name_is_noticed_and_not_believed(stage: Stage) -> None:
+    machine = Script()
+    running = driver(stage, machine)
+    stage.inbox = [Arrival(encode(TOKEN._replace(site=ME), 0), FROM_PEER)]
+    running.turn()
+    assert machine.batches == [[]]
+    assert running.counters.namesakes == 1
+    assert stage.diary == []
+
+
+def test_it_sleeps_until_the_first_of_all_deadlines(stage: Stage) -> None:
+    machine = Script()
+    impairment = Impairment({PEER: Link(2 * MS)}, seed=1)
+    running = driver(stage, machine, impairment)
+    running.turn()
+    assert stage.slept_s == LONGEST_SLEEP_NS / 1e9
+    machine.wake_ns = NOW + 7 * MS
+    stage.inbox = [Arrival(encode(TOKEN, 0), FROM_PEER)]
+    running.turn()
+    assert stage.slept_s == pytest.approx(0.007)
+    assert machine.batches[-1] == []
+    running.turn()
+    assert stage.slept_s == pytest.approx(0.002)
+    stage.now += 2 * MS
+    running.turn()
+    assert machine.batches[-1] == [TOKEN]
+    stage.now += 20 * MS
+    running.turn()
+    assert stage.slept_s == 0
+
+
+def test_a_clock_that_was_stepped_is_not_trusted(stage: Stage) -> None:
+    machine = Script()
+    running = driver(stage, machine)
+    stage.now, stage.monotonic = NOW + MS, MS
+    running.turn()
+    stage.now, stage.monotonic = NOW + 1000 * MS, 2 * MS
+    running.turn()
+    assert machine.trusted == [True, False]
+
+
+def test_it_stops_between_two_turns_and_closes_disk_and_sockets(stage: Stage) -> None:
+    running = driver(stage, Script())
+    turns: list[int] = []
+    running.run(lambda: len(turns) == 3, turns.append)
+    running.close()
+    assert turns == [NOW] * 3
+    assert stage.words() == ["close", "close"]

@@ -1,0 +1,126 @@
+"""From a network file to a node's protocol class on its disk; and the floor that makes up its trades."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from levelcast.market.synthetic import MOST_RECORDS
+from levelcast.net.floor import SyntheticFloor
+from levelcast.net.node import build, is_first_start, links_to, place_of, places
+from levelcast.net.sockets import NetError
+from levelcast.network import five_cities, parse_network
+from levelcast.network.ring_config import ring_config
+from levelcast.records import TRADE
+from levelcast.ring.effects import Send
+from levelcast.ring.journal import Journal
+from levelcast.ring.receiver import Receiver
+from levelcast.ring.reformation import ReformationServer
+from levelcast.ring.source import Source
+from levelcast.tape.files import TapeError
+from levelcast.wire.messages import Data, Mark, Token
+
+NOW = 1_700_000_000_000_000_000
+SECOND = 1_000_000_000
+NETWORK = parse_network(five_cities())
+CONFIG = ring_config(NETWORK)
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "parts"),
+    [
+        ("tokyo-1", Receiver, {"journal", "tape", "releases"}),
+        ("reform-london", ReformationServer, {"journal"}),
+        ("XLON", Source, {"journal"}),
+    ],
+)
+def test_every_role_starts_on_an_empty_directory_and_again_on_its_own(
+    name: str, machine: type, parts: set[str], tmp_path: Path
+) -> None:
+    place = place_of(NETWORK, name)
+    directory = tmp_path / name
+    for _ in range(2):
+        made, keeper = build(CONFIG, place, directory, NOW)
+        keeper.close()
+        assert type(made) is machine
+        assert {path.name for path in directory.iterdir()} == parts
+        assert not is_first_start(directory)
+
+
+def test_a_directory_that_was_used_gets_no_second_first_life(tmp_path: Path) -> None:
+    place = place_of(NETWORK, "tokyo-1")
+    _, keeper = build(CONFIG, place, tmp_path, NOW)
+    keeper.close()
+    for path in (tmp_path / "journal").iterdir():
+        path.unlink()
+    with pytest.raises(TapeError, match="its disk is lost"):
+        build(CONFIG, place, tmp_path, NOW)
+
+
+def test_a_first_start_that_was_cut_short_is_still_one(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "0000000000000001.journal.new").write_bytes(b"LV")
+    assert is_first_start(tmp_path)
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(NetError, match=r'"osaka-1"; there are new-york-1, .*XASX'):
+        place_of(NETWORK, "osaka-1")
+
+
+def test_links_are_those_of_the_sites() -> None:
+    links = links_to(NETWORK, place_of(NETWORK, "tokyo-1"))
+    assert set(links) == {place.id for place in places(NETWORK)}
+    assert links[105] == NETWORK.link("tokyo", "sydney")
+
+
+def floor_at(rate: float, until_ns: int | None = None, journal: Journal | None = None) -> SyntheticFloor:
+    source = Source(CONFIG, 1, 1, journal or Journal(), NOW)
+    return SyntheticFloor(NETWORK.floors[0], source, rate, NOW, until_ns, seed=1)
+
+
+def packets_of(floor: SyntheticFloor, now: int) -> list[Data]:
+    sent = [effect.message for effect in floor.step(now) if isinstance(effect, Send)]
+    return [message for message in sent if isinstance(message, Data)]
+
+
+def witness(floor: SyntheticFloor, number: int) -> None:
+    floor.source.step([Token(1, 1, NOW, 101, 0, 64, (), (Mark(1, 1, number),))], NOW)
+
+
+def test_a_floor_keeps_its_rate_and_stops_in_time() -> None:
+    floor = floor_at(1000, until_ns=NOW + SECOND)
+    packets: list[Data] = []
+    for ms in range(0, 2000, 5):
+        packets += packets_of(floor, NOW + ms * 1_000_000)
+        witness(floor, len(packets))
+    assert 900 < floor.published < 1100
+    assert max(packet.records for packet in packets) <= MOST_RECORDS
+    ids = np.concatenate([np.frombuffer(packet.payload, TRADE)["trade_id"] for packet in packets])
+    assert np.array_equal(ids, np.arange(1, floor.published + 1))
+    assert floor.wake_ns is None
+
+
+def test_without_credit_a_floor_waits_and_makes_no_more_trades() -> None:
+    floor = floor_at(100_000)
+    sent = len(packets_of(floor, NOW))
+    for second in range(1, 5):
+        sent += len(packets_of(floor, NOW + second * SECOND))
+    assert sent == CONFIG.credit
+    waiting = floor.waiting
+    assert waiting > 0
+    witness(floor, CONFIG.credit)
+    assert len(packets_of(floor, NOW + 5 * SECOND)) == CONFIG.credit
+    assert floor.waiting < waiting
+
+
+def test_a_floor_that_starts_again_uses_no_trade_id_twice() -> None:
+    journal = Journal()
+    for number in (1, 2, 3):
+        journal.apply(Data(1, 1, number, MOST_RECORDS, b"x" * MOST_RECORDS))
+    floor = floor_at(1000, journal=journal)
+    (first, *_) = packets_of(floor, NOW)
+    assert first.number == 4
+    assert np.frombuffer(first.payload, TRADE)["trade_id"][0] == 3 * MOST_RECORDS + 1

@@ -1,0 +1,82 @@
+"""The sockets of a node, on this machine's loopback."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from levelcast.net.sockets import Arrival, CoreSockets, NetError
+from levelcast.ring.effects import GROUP, SERVERS
+
+ADDRESS = "239.192.74.77"
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that nobody has at the moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        found: int = probe.getsockname()[1]
+        return found
+
+
+@pytest.fixture
+def pair(port: int) -> Iterator[tuple[CoreSockets, CoreSockets]]:
+    one, other = CoreSockets(ADDRESS, port), CoreSockets(ADDRESS, port)
+    yield one, other
+    one.close()
+    other.close()
+
+
+def receive(sockets: CoreSockets) -> list[Arrival]:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if sockets.wait(0.1) and (arrivals := sockets.drain()):
+            return arrivals
+    return []
+
+
+def test_the_group_hears_everything_but_not_its_own_voice(pair: tuple[CoreSockets, CoreSockets]) -> None:
+    one, other = pair
+    one.send(GROUP, b"to all")
+    one.send(SERVERS, b"to servers")
+    heard = receive(other)
+    while len(heard) < 2:
+        heard += receive(other)
+    assert heard == [Arrival(b"to all", one.address), Arrival(b"to servers", one.address)]
+    one.wait(0.2)
+    assert one.drain() == []
+    assert one.counts.sent == 2
+
+
+def test_a_node_is_reached_once_it_has_spoken(pair: tuple[CoreSockets, CoreSockets]) -> None:
+    one, other = pair
+    one.send(7, b"too early")
+    assert (one.counts.sent, one.counts.unknown_peer) == (0, 1)
+    one.learn(7, other.address)
+    one.send(7, b"now")
+    assert receive(other) == [Arrival(b"now", one.address)]
+
+
+def test_a_port_in_use_is_one_sentence(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
+        holder.bind(("", port))
+        with pytest.raises(NetError, match="another program has the port to itself"):
+            CoreSockets(ADDRESS, port)
+
+
+def test_an_interface_without_multicast_is_one_sentence(port: int) -> None:
+    with pytest.raises(NetError, match=r"cannot listen on 192\.0\.2\.1"):
+        CoreSockets(ADDRESS, port, interface="192.0.2.1")
+
+
+def test_too_small_a_buffer_is_a_warning_that_says_what_to_raise(port: int) -> None:
+    sockets = CoreSockets(ADDRESS, port, receive_buffer=1 << 30)
+    try:
+        assert sockets.warning is not None
+        assert "sysctl -w net.core.rmem_max=1073741824" in sockets.warning
+    finally:
+        sockets.close()
