@@ -126,9 +126,7 @@ def faults(module: str, source: str) -> list[str]:
         found += [
             f"{module}:{node.lineno}: {part} is sans I/O and may not call {node.func.id}"
             for node in ast.walk(tree)
-            if isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in NOT_SANS_IO_CALLS
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NOT_SANS_IO_CALLS
         ]
     return found
 

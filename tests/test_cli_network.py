@@ -84,9 +84,7 @@ def test_init_says_what_is_wrong_with_its_path(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "init", "none/network.toml") == 2
-    assert capsys.readouterr().err == (
-        "levelcast: none/network.toml: there is no such directory to write it in\n"
-    )
+    assert capsys.readouterr().err == ("levelcast: none/network.toml: there is no such directory to write it in\n")
     assert run(monkeypatch, "init", ".", "--force") == 2
     assert "it is a directory" in capsys.readouterr().err
 
@@ -108,11 +106,7 @@ def test_timing_as_json_has_the_numbers_the_rules_and_the_bound(here: Path) -> N
 
 
 def test_timing_prints_warnings_and_one_stripe_when_asked(here: Path) -> None:
-    text = (
-        five_cities()
-        .replace("# [stripes.main]", "[stripes.main]")
-        .replace("# [stripes.slow]", "[stripes.slow]")
-    )
+    text = five_cities().replace("# [stripes.main]", "[stripes.main]").replace("# [stripes.slow]", "[stripes.slow]")
     text = text.replace('# slot = "200ms"', 'slot = "200ms"').replace('# witness = "all"', "witness = 1")
     Path("network.toml").write_text(text, encoding="utf-8")
     both = runner.invoke(main.app, ["timing"])

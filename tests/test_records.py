@@ -308,11 +308,7 @@ def test_decimal_there_and_back_is_exact(decimal: Decimal) -> None:
     assert records.price_to_decimal(records.price_from_decimal(decimal)) == decimal
 
 
-@given(
-    st.decimals()
-    | st.text()
-    | st.from_regex(r"-?[0-9]{1,12}(\.[0-9]{0,12})?(E-?[0-9]{1,9})?", fullmatch=True)
-)
+@given(st.decimals() | st.text() | st.from_regex(r"-?[0-9]{1,12}(\.[0-9]{0,12})?(E-?[0-9]{1,9})?", fullmatch=True))
 @example("1E999999999")
 @example("1E-999999999")
 @example("0E-999999999")
@@ -436,9 +432,7 @@ def test_the_fast_stamp_and_the_walk_give_the_same_bytes(payload: bytes, sequenc
 
 
 @given(mixed_payloads | uniform_payloads(), sequences, times_ns)
-def test_a_stamp_numbers_every_record_and_changes_nothing_else(
-    payload: bytes, sequence: int, ts_ns: int
-) -> None:
+def test_a_stamp_numbers_every_record_and_changes_nothing_else(payload: bytes, sequence: int, ts_ns: int) -> None:
     stamped = records.stamp(payload, sequence, ts_ns)
     for batch in records.split(stamped):
         if batch.kind.sequence_offset is not None:

@@ -819,8 +819,10 @@ def test_a_restarted_member_reads_its_journal_before_it_answers_an_invitation() 
     """Its claims are in the journal: a JOIN that said less would let the next ring void them (rule 8)."""
     config, ring = make_config(), make_ring()
     journal = Journal()
-    for entry in (Promise(ring.generation), ring, *(make_token(ring, slot) for slot in (1, 2, 3))):
-        journal.apply(entry)
+    journal.apply(Promise(ring.generation))
+    journal.apply(ring)
+    for slot in (1, 2, 3):
+        journal.apply(make_token(ring, slot))
     receiver = Receiver(config, 1, journal, first_tip(config), START)
     (join,) = sent(receiver.step((Invite(ring.generation + 1, SERVER),), START), Join)
     assert (join.caught_up, join.have) == (ring.generation, 3)

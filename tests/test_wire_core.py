@@ -251,9 +251,7 @@ def test_random_bytes_are_rejected(junk: bytes) -> None:
 
 @settings(max_examples=300)
 @given(st.integers(0, 11), u16, u64, st.binary(max_size=200))
-def test_random_bodies_are_rejected_or_have_one_encoding(
-    kind: int, sender: int, generation: int, body: bytes
-) -> None:
+def test_random_bodies_are_rejected_or_have_one_encoding(kind: int, sender: int, generation: int, body: bytes) -> None:
     size = HEADER_SIZE + len(body) + SEAL_SIZE
     header = struct.pack("<2sBBHHQIBBH", b"LC", 1, kind, 1, sender, generation, size, 1, SEAL_SIZE, 0)
     decodes_canonically_or_is_rejected(sealed(header + body))
