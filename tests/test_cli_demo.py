@@ -37,7 +37,7 @@ def test_without_simulated_one_sentence_says_what_to_do() -> None:
     code, output = run()
     assert code == 2
     assert output.count("\n") == 1
-    assert "not built yet" in output
+    assert "--simulated" in output
     assert "levelcast demo --simulated" in output
 
 

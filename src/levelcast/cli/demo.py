@@ -67,8 +67,8 @@ def demo(
     """
     if not simulated:
         typer.echo(
-            "levelcast: the network over real sockets is not built yet; to see it in virtual time: "
-            "levelcast demo --simulated",
+            "levelcast: the demo runs in virtual time only for now: levelcast demo --simulated. "
+            "For real processes on this machine: levelcast up network.toml --data DIR",
             err=True,
         )
         raise typer.Exit(2)
