@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from levelcast.network import Floor, Network, five_cities, parse_network
+from levelcast.network.model import Link
 from levelcast.records import TRADE, count_records, dbn_metadata
 from levelcast.sim.check import InvariantBroken
-from levelcast.sim.deployment import Deployment, LinkNetwork, Rehearsal, quantile, with_loss
+from levelcast.sim.deployment import Deployment, Rehearsal, quantile, with_loss
+from levelcast.sim.network import LinkNetwork
 from levelcast.sim.workload import MOST_RECORDS, Trading, judge, tape_bytes, tape_fault
 from levelcast.sim.world import START_NS
 
@@ -43,10 +45,10 @@ def test_every_link_has_the_delay_jitter_and_loss_of_its_sites() -> None:
     links = deployment.world.network
     assert isinstance(links, LinkNetwork)
     new_york, london, sydney, xlon = 101, 102, 105, 2
-    assert links.delay_ns[new_york, london] == links.delay_ns[london, new_york] == 35_600_000
-    assert links.jitter_ns[new_york, sydney] == 10_000_000
-    assert links.loss[xlon, sydney] == 0.01
-    assert (links.delay_ns[xlon, london], links.loss[xlon, london]) == (100_000, 0.0)
+    assert links.links[new_york, london] == links.links[london, new_york] == Link(35_600_000, 6_000_000, 0.01)
+    assert links.links[new_york, sydney].jitter_ns == 10_000_000
+    assert links.links[xlon, sydney].loss_ratio == 0.01
+    assert links.links[xlon, london] == Link(100_000)
     delays = {copy.delay_ns for _ in range(500) for copy in links.copies(new_york, [sydney], b"")}
     assert 116_400_000 <= min(delays) < max(delays) <= 126_400_000
     assert 0 < links.lost < 25

@@ -27,7 +27,7 @@ from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.source import Source
 from levelcast.sim.check import Checker, InvariantBroken
 from levelcast.sim.disk import Disk
-from levelcast.sim.network import Copy, VirtualNetwork
+from levelcast.sim.network import LinkNetwork
 from levelcast.sim.workload import Feed, Trading, Verdict, judge
 from levelcast.sim.world import START_NS, SimNode, Watcher, World
 from levelcast.wire.messages import Data, Request, Token
@@ -37,26 +37,6 @@ WANDER_EVERY_NS, WANDER_NS = 200_000_000, 30_000
 """So often a clock changes by up to so much: well within what a kernel slews."""
 SLACK_NS = 1_000_000
 """How far on-time releases of a slot may lie apart beyond the clocks' error: what counts as punctual."""
-
-
-@dataclass(slots=True)
-class LinkNetwork(VirtualNetwork):
-    """A virtual network in which every pair of nodes has its own jitter and loss."""
-
-    jitter_ns: dict[tuple[int, int], int] = field(default_factory=dict)
-    loss: dict[tuple[int, int], float] = field(default_factory=dict)
-
-    def copies(self, sender: int, receivers: Sequence[int], datagram: bytes) -> list[Copy]:
-        random = self.rng.random
-        copies: list[Copy] = []
-        for to in receivers:
-            link = sender, to
-            self.sent += 1
-            if not self.passes(sender, to) or random() < self.loss[link]:
-                self.lost += 1
-            else:
-                copies.append(Copy(to, self.delay_ns[link] + int(self.jitter_ns[link] * random()), None))
-        return copies
 
 
 def with_loss(network: Network, loss_ratio: float) -> Network:
@@ -108,9 +88,7 @@ class Deployment:
                 except KeyError:  # two floors need no link between them
                     made.cut.add((a, b))
                     link = Link(0)
-                made.delay_ns[a, b] = link.delay_ns
-                made.jitter_ns[a, b] = link.jitter_ns
-                made.loss[a, b] = link.loss_ratio
+                made.links[a, b] = link
         return made
 
     def _add(self, node: int, name: str) -> SimNode:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
+from levelcast.network.model import Link
+
 
 @dataclass(slots=True)
 class Weather:
@@ -94,3 +96,23 @@ class VirtualNetwork:
         if weather.truncate and rng.random() < weather.truncate:
             return datagram[: rng.randrange(len(datagram))]
         return None
+
+
+@dataclass(slots=True)
+class LinkNetwork(VirtualNetwork):
+    """A network in which each pair of nodes has its own delay, jitter and loss, and there is no other weather."""
+
+    links: dict[tuple[int, int], Link] = field(default_factory=dict)
+
+    def copies(self, sender: int, receivers: Sequence[int], datagram: bytes) -> list[Copy]:
+        """The copies of a datagram that arrive, and when."""
+        random = self.rng.random
+        copies: list[Copy] = []
+        for to in receivers:
+            link = self.links[sender, to]
+            self.sent += 1
+            if not self.passes(sender, to) or random() < link.loss_ratio:
+                self.lost += 1
+            else:
+                copies.append(Copy(to, link.delay_ns + int(link.jitter_ns * random()), None))
+        return copies

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 from levelcast.network import Link, Network
@@ -28,7 +28,7 @@ from levelcast.ring.timing import Mode, Timing, liveness_bound_ns
 from levelcast.ring.witness import Witnesses
 from levelcast.sim.check import Checker
 from levelcast.sim.disk import Disk
-from levelcast.sim.network import Copy, VirtualNetwork, Weather
+from levelcast.sim.network import LinkNetwork, VirtualNetwork, Weather
 from levelcast.sim.world import START_NS, Machine, SimNode, World
 from levelcast.wire.messages import Data, MemberLife, Membership, Request
 
@@ -37,26 +37,6 @@ FIRST_SERVER = 101
 FIRST_SOURCE = 201
 _PAYLOAD = struct.Struct("<HQ54x")
 """As long as one trade record: 64 bytes."""
-
-
-@dataclass(slots=True)
-class LinkNetwork(VirtualNetwork):
-    """A network in which each pair of nodes has its own delay, jitter and loss, and no other weather."""
-
-    links: dict[tuple[int, int], Link] = field(default_factory=dict)
-
-    def copies(self, sender: int, receivers: Sequence[int], datagram: bytes) -> list[Copy]:
-        """The copies of a datagram that arrive, and when."""
-        random = self.rng.random
-        copies: list[Copy] = []
-        self.sent += len(receivers)
-        for to in receivers:
-            link = self.links[sender, to]
-            if link.loss_ratio and random() < link.loss_ratio:
-                self.lost += 1
-            else:
-                copies.append(Copy(to, link.delay_ns + int(link.jitter_ns * random()), None))
-        return copies
 
 
 class Samples:
@@ -314,7 +294,7 @@ def steady_network(
     path = network.path()
     config = _config(path, roles, mode, slot_ns, witnesses, credit, nearness)
     rng = Random(seed)
-    virtual = LinkNetwork(rng, {pair: link.delay_ns for pair, link in links.items()}, links=links)
+    virtual = LinkNetwork(rng, {}, links=links)
     return SteadyWorld(config, roles, virtual, seed, gap_ns, path.clock_error_ns)
 
 
