@@ -620,7 +620,7 @@ def test_one_that_asks_from_an_older_generation_is_told_of_the_ring() -> None:
 
 def test_a_new_member_asks_to_be_let_in_and_then_now_and_again() -> None:
     seat = Seat(make_config(), 1, START)
-    asked = Send(SERVERS, Fault(1, 1, 0, 0, FaultReason.OUTSIDE, 0, 0))
+    asked = Send(GROUP, Fault(1, 1, 0, 0, FaultReason.OUTSIDE, 0, 0))
     assert asked in seat.step(at=START)
     assert sent(seat.step(at=START + PIPELINED.ask_ns - 1), Fault) == []
     assert seat.receiver.wake_ns == START + PIPELINED.ask_ns
@@ -826,3 +826,14 @@ def test_a_restarted_member_reads_its_journal_before_it_answers_an_invitation() 
     receiver = Receiver(config, 1, journal, first_tip(config), START)
     (join,) = sent(receiver.step((Invite(ring.generation + 1, SERVER),), START), Join)
     assert (join.caught_up, join.have) == (ring.generation, 3)
+
+
+@pytest.mark.parametrize(
+    ("life", "vouched"), [(1, True), (2, False)], ids=["the configured life", "a life that nobody configured"]
+)
+def test_a_member_vouches_for_a_configured_life_that_pleads_outside_its_ring(life: int, vouched: bool) -> None:
+    """A server that was away knows an old set and would refuse it."""
+    seat = seat_in_ring(make_config(4), ring=make_ring(5, (1, 2, 3), configured=membership(1, 2, 3, 4)))
+    effects = seat.step(Fault(4, life, 0, 0, FaultReason.OUTSIDE, 0, 0), at=START)
+    pleas = [fault for fault in sent(effects, Fault) if fault.reason == FaultReason.MEMBERSHIP]
+    assert [(fault.reporter, fault.suspect) for fault in pleas] == ([(1, 4)] if vouched else [])

@@ -416,3 +416,21 @@ def test_the_ring_names_the_edge_addresses_of_its_members_only() -> None:
         office.server.config, edges=((1, "10.0.0.1:1"), (2, "10.0.0.2:1"), (3, "10.0.0.3:1"))
     )
     assert office.form(join(1), join(3)).edges == ((1, "10.0.0.1:1"), (3, "10.0.0.3:1"))
+
+
+def test_a_life_that_a_member_vouches_for_is_let_in_and_refused_more_often_if_it_does_not_join() -> None:
+    office, ring, now = settled_office(1, 2)
+    vouches = fault(1, FaultReason.MEMBERSHIP, generation=ring.generation, promised=ring.generation)._replace(suspect=9)
+    office.step(vouches, at=now)
+    assert office.phase == "INVITING"
+    generation = office.server.counter
+    office.step(*[join(member)._replace(generation=generation) for member in (1, 2)], at=now)
+    for _ in range(2 * PIPELINED.attempts):
+        now += TAU_R
+        office.step(at=now)
+    assert office.phase == "IDLE"
+    vouches = vouches._replace(generation=generation, promised=generation)
+    office.step(vouches, at=now)
+    assert office.phase == "IDLE", "9 was named and did not join: the next plea for it is refused once"
+    office.step(vouches, at=now)
+    assert office.phase == "INVITING"

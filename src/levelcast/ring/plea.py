@@ -6,6 +6,7 @@
 | STUCK                          | promised, and no RING came                    | T_join + lead + 2δ_N + τ_r |
 | OUTSIDE                        | there is no ring, or one without this member  | ask         |
 | MEMBERSHIP                     | the ring is not the configured set            | ask         |
+| MEMBERSHIP, for another        | a configured life, not in the ring, pleads    | τ_r         |
 | REFUSED                        | a RING with an impossible start time          | τ_r         |
 """
 

@@ -84,7 +84,7 @@ def first_tip(config: RingConfig) -> Tip:
 class Receiver:
     """One primary receiver, sans I/O."""
 
-    LISTENS: ClassVar[frozenset[type]] = frozenset({Token, Data, Request, Repair, Settled, Invite, Ring})
+    LISTENS: ClassVar[frozenset[type]] = frozenset({Token, Data, Request, Repair, Settled, Fault, Invite, Ring})
     """The messages it has a use for; a driver need not bring it others."""
 
     def __init__(self, config: RingConfig, member: int, journal: Journal, tape: Tip, now: int) -> None:
@@ -619,8 +619,21 @@ class Receiver:
         if not self._pleas.may_report(now):
             return
         fault = Fault(self.member, self.life, self.entered, self.promised, reason, slot, suspect)
-        self._effects.append(Send(SERVERS, fault))
+        # Who asks to be let in is heard by the members too: one of them may have to vouch for it.
+        asks = reason in (FaultReason.OUTSIDE, FaultReason.STUCK)
+        self._effects.append(Send(GROUP if asks else SERVERS, fault))
         self._report("fault", slot, f"{FaultReason.NAMES[reason]}, suspect {suspect}")
+
+    def _on_fault(self, fault: Fault, now: int) -> None:
+        """Vouch for a life that is configured and not in the ring: a server that was away may not know it."""
+        life = MemberLife(fault.reporter, fault.life)
+        if (
+            self.active
+            and self._ring is not None
+            and life in self.history.tip.records[-1].membership.members
+            and life not in self._ring.members
+        ):
+            self._report_fault(FaultReason.MEMBERSHIP, self.history.have, fault.reporter, now)
 
     def _ask_servers(self, now: int) -> None:
         """Report what no missing token shows: a promise without its ring, no ring at all, a changed set."""
@@ -677,6 +690,7 @@ _HANDLERS: dict[type, str] = {
     Request: "_on_request",
     Repair: "_on_repair",
     Settled: "_on_settled",
+    Fault: "_on_fault",
     Invite: "_on_invite",
     Ring: "_on_ring",
 }

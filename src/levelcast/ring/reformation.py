@@ -110,24 +110,28 @@ class ReformationServer:
             if fault.promised <= ring.generation and MemberLife(fault.reporter, fault.life) in ring.members:
                 self._effects.append(Send(fault.reporter, ring))  # it missed the announcement
                 return
-            if fault.promised <= ring.generation and not self._readmits(fault, now):
+            if fault.promised <= ring.generation and not self._readmits(fault):
                 return
-        elif fault.reason in (FaultReason.OUTSIDE, FaultReason.MEMBERSHIP) and not self._readmits(fault, now):
+        elif fault.reason in (FaultReason.OUTSIDE, FaultReason.MEMBERSHIP) and not self._readmits(fault):
             return
         if self.phase == "IDLE" and now >= self._quiet_until_ns:
-            self._asked_by = fault.reporter
+            self._asked_by = _on_behalf_of(fault)
             self._wait(now, self.rank * self.timing.backoff_ns)
             self._report("fault-heard", f"{FaultReason.NAMES.get(fault.reason, '?')} from {fault.reporter}")
 
-    def _readmits(self, fault: Fault, now: int) -> bool:
-        """Whether a member outside may cause a reformation: rarely, if it keeps asking and does not join."""
+    def _readmits(self, fault: Fault) -> bool:
+        """Whether a member outside may cause a reformation: rarely, if it keeps asking and does not join.
+
+        A life that this server does not know to be configured is refused, or every spare would keep the ring in
+        reformation. If it is configured all the same, a member of the ring vouches for it (MEMBERSHIP).
+        """
         if fault.reason != FaultReason.MEMBERSHIP and MemberLife(fault.reporter, fault.life) not in self._configured:
             return False
         if self.phase != "IDLE":
             return False
-        left, level = self._patience.get(fault.reporter, (0, 0))
+        left, level = self._patience.get(_on_behalf_of(fault), (0, 0))
         if left > 0:
-            self._patience[fault.reporter] = (left - 1, level)
+            self._patience[_on_behalf_of(fault)] = (left - 1, level)
             return False
         return True
 
@@ -295,6 +299,11 @@ class ReformationServer:
         if self.phase == "INVITING" and self._deadline_ns > now:
             return min(self._repeat_ns, self._deadline_ns)
         return self._repeat_ns
+
+
+def _on_behalf_of(fault: Fault) -> int:
+    """Who wants to be let in: a member that vouches for another names it."""
+    return fault.suspect if fault.reason == FaultReason.MEMBERSHIP and fault.suspect else fault.reporter
 
 
 _HANDLERS: dict[type, str] = {
