@@ -9,7 +9,6 @@ import pytest
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import (
     GROUP,
-    SERVERS,
     Checkpoint,
     Effect,
     Forget,
