@@ -22,6 +22,7 @@ from random import Random
 from levelcast.ring.config import RingConfig
 from levelcast.ring.derive import Given, Path, Shape, derive
 from levelcast.ring.effects import GROUP, SERVERS, Effect, Send
+from levelcast.ring.machine import Machine
 from levelcast.ring.receiver import Receiver
 from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.schedule import Schedule
@@ -31,7 +32,7 @@ from levelcast.sim.check import Checker, InvariantBroken, PacketId
 from levelcast.sim.disk import Disk
 from levelcast.sim.narrate import narrate
 from levelcast.sim.network import VirtualNetwork
-from levelcast.sim.world import Machine, SimNode, World
+from levelcast.sim.world import SimNode, World
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import (
     CONTROL_SOURCE,

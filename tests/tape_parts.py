@@ -16,13 +16,14 @@ from levelcast.records import instruments, quotes, statuses, trades
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import JournalEntry, ServeTape
 from levelcast.ring.journal import Journal
+from levelcast.ring.machine import Machine
 from levelcast.ring.order import Frame, Record, Tip, make_frame
 from levelcast.ring.receiver import Receiver, first_tip
 from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.source import Source
 from levelcast.sim.disk import Disk, Tape
 from levelcast.sim.ring_scenario import RingHistory
-from levelcast.sim.world import Machine, SimNode
+from levelcast.sim.world import SimNode
 from levelcast.tape.segments import TapeReader
 from levelcast.tape.store import Store, serve
 from levelcast.wire.membership import encode_membership

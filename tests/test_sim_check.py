@@ -7,11 +7,12 @@ from random import Random
 import pytest
 
 from levelcast.ring.effects import GROUP, Release, Send
+from levelcast.ring.machine import Machine
 from levelcast.ring.order import GENESIS, Frame, make_frame
 from levelcast.sim.check import Checker, InvariantBroken
 from levelcast.sim.disk import Disk
 from levelcast.sim.network import VirtualNetwork
-from levelcast.sim.world import START_NS, Machine, SimNode, World
+from levelcast.sim.world import START_NS, SimNode, World
 from levelcast.wire.messages import Data
 from tests.ring_parts import MS, PIPELINED, make_config, make_data, make_ring, make_token
 

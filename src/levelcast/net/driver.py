@@ -21,6 +21,7 @@ from levelcast.net.keeper import Keeper
 from levelcast.net.sockets import Address, Arrival
 from levelcast.ring.clock import ClockGuard
 from levelcast.ring.effects import Effect, Forget, Persist, Release, Report, Send, ServeTape
+from levelcast.ring.machine import Machine
 from levelcast.wire.core import decode, encode
 from levelcast.wire.messages import Data, Message, Repair, Request, Ring, Token
 from levelcast.wire.parts import Malformed, Reason
@@ -33,14 +34,6 @@ READ_TOGETHER_NS = 200_000
 
 BAD_RECORDS = "bad records"
 """The reason for which a sound datagram is not delivered: its records could not go to a tape."""
-
-
-class Machine(Protocol):
-    """What every protocol class offers to its driver."""
-
-    wake_ns: int | None
-
-    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]: ...
 
 
 class Work(Protocol):

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Literal
 from zlib import crc32
 
-from levelcast.net.driver import Driver, Machine
+from levelcast.net.driver import Driver
 from levelcast.net.floor import SyntheticFloor
 from levelcast.net.impair import Impairment
 from levelcast.net.keeper import JournalKeeper, Keeper
@@ -27,6 +27,7 @@ from levelcast.network import Floor, Link, Network
 from levelcast.network.ring_config import ring_config
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import Report
+from levelcast.ring.machine import Machine
 from levelcast.ring.receiver import Receiver, first_tip
 from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.schedule import generation_name

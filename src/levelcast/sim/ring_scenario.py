@@ -14,6 +14,7 @@ from random import Random
 
 from levelcast.ring.config import RingConfig
 from levelcast.ring.derive import Given, Path, Shape, derive
+from levelcast.ring.machine import Machine
 from levelcast.ring.receiver import Receiver
 from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.source import Source
@@ -22,7 +23,7 @@ from levelcast.sim.adversary import MS, Adversary
 from levelcast.sim.check import Checker, InvariantBroken, PacketId
 from levelcast.sim.disk import Disk
 from levelcast.sim.network import VirtualNetwork, Weather
-from levelcast.sim.world import START_NS, Machine, SimNode, World
+from levelcast.sim.world import START_NS, SimNode, World
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership
 

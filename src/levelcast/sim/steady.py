@@ -21,6 +21,7 @@ from levelcast.network import Link, Network
 from levelcast.ring.config import RingConfig
 from levelcast.ring.derive import Path, Shape, derive
 from levelcast.ring.effects import Effect, Release, Report, Send
+from levelcast.ring.machine import Machine
 from levelcast.ring.receiver import Receiver
 from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.source import Source
@@ -29,7 +30,7 @@ from levelcast.ring.witness import Witnesses
 from levelcast.sim.check import Checker
 from levelcast.sim.disk import Disk
 from levelcast.sim.network import LinkNetwork, VirtualNetwork, Weather
-from levelcast.sim.world import START_NS, Machine, SimNode, World
+from levelcast.sim.world import START_NS, SimNode, World
 from levelcast.wire.messages import Data, MemberLife, Membership, Request
 
 MS = 1_000_000

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple, Protocol, get_args
 
 from levelcast.ring.clock import ClockGuard
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import GROUP, SERVERS, Effect, Forget, Persist, Release, Report, Send, ServeTape
+from levelcast.ring.machine import Machine
 from levelcast.sim.disk import Disk
 from levelcast.sim.network import VirtualNetwork
 from levelcast.wire.core import decode_batch, encode
@@ -32,14 +33,6 @@ MAX_EVENTS = 400_000
 
 
 EVERYTHING: frozenset[type] = frozenset(get_args(Message))
-
-
-class Machine(Protocol):
-    """What every protocol class offers to its driver."""
-
-    wake_ns: int | None
-
-    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]: ...
 
 
 class Watcher(Protocol):
