@@ -363,18 +363,21 @@ def history_f12b(stage: Stage) -> None:
 
 @history("F13", breaks="no loss")
 def history_f13(stage: Stage) -> None:
-    """The set changes from {A, B, C} to {C, D, E}; majorities of both witness the record, and A and B are
-    taken away before anybody has released it. If RING(3), of C, D and E, did not say that the set stands,
+    """The set changes from {A, B, C} to {C, D, E}; majorities of both witness the record, which only C learns, and A
+    and B are taken away before anybody has released it. If RING(3), of C, D and E, did not say that the set stands,
     they would wait for ever for a majority of the old set to witness the record again, and never release
     what its source believes safe."""
     stage.begin()
     stage.start(D, E)
     record = stage.change_membership(C, D, E)
-    stage.until_ordered(C, record)
+    slot = stage.until_ordered(C, record)
     stage.reform(S, {A, B, C, D, E})
+    stage.until(lambda: min(stage.have(D), stage.have(E)) >= slot)
+    deaf = stage.lose(Token, Repair, to={D, E})
     stage.until_witnessed(C, record)
     stage.take_away(A, B)
     stage.reform(S, {C, D, E})
+    deaf.lift()
     stage.expect(not stage.released(C, record))
     stage.send(X)
     stage.end()

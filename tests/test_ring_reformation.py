@@ -434,3 +434,18 @@ def test_a_life_that_a_member_vouches_for_is_let_in_and_refused_more_often_if_it
     assert office.phase == "IDLE", "9 was named and did not join: the next plea for it is refused once"
     office.step(vouches, at=now)
     assert office.phase == "INVITING"
+
+
+def test_a_joiner_with_an_outdated_set_does_not_end_the_waiting() -> None:
+    """Its set is complete without 4; the best joiner's is not, and 4 is on its way."""
+    office = Office()
+    office.step(fault(), at=START)
+    generation = office.server.counter
+    newer = membership(1, 2, 4, version=1)
+    for member, current in ((1, newer), (2, newer), (3, membership(1, 2, 3))):
+        have = 9 if current is newer else 3
+        asked = join(member, have=have, current=current, before=None)
+        office.step(asked._replace(generation=generation), at=START)
+    assert office.phase == "INVITING"
+    office.step(join(4, have=0, current=membership(1, 2, 3))._replace(generation=generation), at=START)
+    assert office.phase == "ANNOUNCING"

@@ -21,6 +21,9 @@ FOUND = [
     ("ring", 9, "a damaged datagram passed for a whole one: datagrams carry a seal"),
     ("ring", 2003, "a member of an older ring took over frames of a later one"),
     ("ring", 1903, "a restarted member answered an INVITE before it had read its journal"),
+    ("ring", 1000791, "a server that was away refused a replaced member for ever: members vouch for it"),
+    ("ring", 2003981, "a ring was formed as soon as everybody of an outdated set had joined, again and again"),
+    ("ring", 2011950, "the same, with a member that was always left out"),
     ("ring", 5452, "after two lost disks the second replacement was never witnessed, and nothing released"),
 ]
 """Scenario, seed, and what it once found."""

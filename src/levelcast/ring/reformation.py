@@ -22,7 +22,7 @@ Deviation from MS §4.3: redundant servers may compete here at any time; promise
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median_low
 from typing import ClassVar, Literal
 
@@ -178,8 +178,17 @@ class ReformationServer:
         if self.phase != "INVITING" or join.generation != self._generation:
             return
         self._joins[MemberLife(join.member, join.life)] = (join, now)
-        if set(join.current.members) <= self._joins.keys():
+        if self._everybody_joined():
             self._try_to_form(now)
+
+    def _everybody_joined(self) -> bool:
+        """Whether nobody is left to wait for: by the set that the best joiner knows, not by one that is outdated."""
+        joins = [join for join, _ in self._joins.values()]
+        best = best_of(joins)
+        awaited = set(best.current.members)
+        if best.before is not None and in_doubt(best, joins):
+            awaited |= set(best.before.members)
+        return awaited <= self._joins.keys()
 
     def _on_promised(self, promised: Promised, now: int) -> None:
         self._highest = max(self._highest, promised.generation)
@@ -201,7 +210,7 @@ class ReformationServer:
         joins = [join for join, _ in self._joins.values()]
         if not joins:
             return False
-        best = max(joins, key=lambda join: (join.caught_up, join.have, -join.member))
+        best = best_of(joins)
         if not may_form(best, joins):
             return False
         members = self._eligible(best, joins)
@@ -299,6 +308,11 @@ class ReformationServer:
         if self.phase == "INVITING" and self._deadline_ns > now:
             return min(self._repeat_ns, self._deadline_ns)
         return self._repeat_ns
+
+
+def best_of(joins: Sequence[Join]) -> Join:
+    """The joiner with the longest valid history: the highest (caught-up generation, have) (rule 12)."""
+    return max(joins, key=lambda join: (join.caught_up, join.have, -join.member))
 
 
 def _on_behalf_of(fault: Fault) -> int:
