@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pytest
 
@@ -61,10 +61,15 @@ class Stage:
         self.now = NOW
         self.monotonic = 0
         self.slept_s = 0.0
+        self.oversleeps_ns = 0
+        self.ticks_ns = 0
+        """What each look at the clock takes."""
+        self.readable: set[int] = set()
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float, others: Sequence[int] = ()) -> tuple[bool, list[int]]:
         self.slept_s = timeout_s
-        return bool(self.inbox)
+        self.now += self.oversleeps_ns
+        return bool(self.inbox), [each for each in others if each in self.readable]
 
     def drain(self) -> list[Arrival]:
         inbox, self.inbox = self.inbox, []
@@ -82,7 +87,10 @@ class Stage:
     def commit(self) -> None:
         self.diary.append(("commit",))
 
-    def release(self, release: Release, generation: int, released_ns: int) -> None:
+    def content(self, frame: Frame) -> bytearray:
+        return bytearray(b"stamped")
+
+    def release(self, release: Release, content: bytearray, generation: int, released_ns: int) -> None:
         self.diary.append(("release", release.frame.slot, release.late))
 
     def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
@@ -95,6 +103,7 @@ class Stage:
         self.diary.append(("close",))
 
     def wall_ns(self) -> int:
+        self.now += self.ticks_ns
         return self.now
 
     def both_ns(self) -> tuple[int, int]:
@@ -254,3 +263,52 @@ def test_it_stops_between_two_turns_and_closes_disk_and_sockets(stage: Stage) ->
     running.close()
     assert turns == [NOW] * 3
     assert stage.words() == ["close", "close"]
+
+
+class Page:
+    """A service that writes down when it is called."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.filenos: Sequence[int] = (7, 8)
+        self.wake_ns: int | None = NOW + 3 * MS
+
+    def step(self, ready: Collection[int], now: int) -> None:
+        self.stage.diary.append(("service", tuple(ready)))
+
+    def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
+        self.stage.diary.append(("edge", release.frame.slot, bytes(content)))
+
+    def close(self) -> None:
+        self.stage.diary.append(("service closed",))
+
+
+def test_a_service_hears_of_a_release_before_the_tape_and_is_stepped_with_what_can_be_read(stage: Stage) -> None:
+    stage.readable = {8}
+    Driver(ME, 0, Script(release(5, NOW)), stage, stage, clock=stage, services=[Page(stage)]).turn()
+    assert stage.diary == [("edge", 5, b"stamped"), ("release", 5, False), ("service", (8,))]
+    assert stage.slept_s == pytest.approx(0.003)
+
+
+def test_services_are_closed_with_disk_and_sockets(stage: Stage) -> None:
+    Driver(ME, 0, Script(), stage, stage, clock=stage, services=[Page(stage)]).close()
+    assert stage.words() == ["service closed", "close", "close"]
+
+
+def test_the_sleep_ends_early_and_the_rest_is_spun(stage: Stage) -> None:
+    machine = Script()
+    machine.wake_ns = due = NOW + 2 * MS
+    running = Driver(ME, 0, machine, stage, stage, clock=stage, spin_ns=MS // 10)
+    stage.oversleeps_ns, stage.ticks_ns = 2 * MS - MS // 20, 1_000
+    now = running.turn()
+    assert stage.slept_s < (due - NOW - MS // 10) / 1e9
+    assert 0 <= now - due <= 2_000
+
+
+@pytest.mark.parametrize("oversleeps_ns", [2 * MS + 1, MS])
+def test_nothing_is_spun_for_what_is_overdue_or_still_far(stage: Stage, oversleeps_ns: int) -> None:
+    machine = Script()
+    machine.wake_ns = NOW + 2 * MS
+    running = Driver(ME, 0, machine, stage, stage, clock=stage, spin_ns=MS // 10)
+    stage.oversleeps_ns = oversleeps_ns
+    assert running.turn() == NOW + oversleeps_ns

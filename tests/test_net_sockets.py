@@ -34,7 +34,7 @@ def pair(port: int) -> Iterator[tuple[CoreSockets, CoreSockets]]:
 def receive(sockets: CoreSockets) -> list[Arrival]:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        if sockets.wait(0.1) and (arrivals := sockets.drain()):
+        if sockets.wait(0.1)[0] and (arrivals := sockets.drain()):
             return arrivals
     return []
 
@@ -50,6 +50,18 @@ def test_the_group_hears_everything_but_not_its_own_voice(pair: tuple[CoreSocket
     one.wait(0.2)
     assert one.drain() == []
     assert one.counts.sent == 2
+
+
+def test_waiting_wakes_up_for_other_descriptors_too(pair: tuple[CoreSockets, CoreSockets]) -> None:
+    one, other = pair
+    quiet, loud = socket.socketpair()
+    with quiet, loud:
+        loud.send(b"x")
+        assert one.wait(5.0, [quiet.fileno()]) == (False, [quiet.fileno()])
+        other.send(GROUP, b"to all")
+        while not one.wait(0.1, [quiet.fileno()])[0]:
+            pass
+        assert one.wait(5.0, [loud.fileno()]) == (True, [])
 
 
 def test_a_node_is_reached_once_it_has_spoken(pair: tuple[CoreSockets, CoreSockets]) -> None:

@@ -55,7 +55,8 @@ def store(tmp_path: Path) -> Store:
 
 def test_a_release_goes_to_the_tape_and_to_the_log(store: Store, tmp_path: Path) -> None:
     for frame in FRAMES[:5]:
-        store.release(Release(frame, frame.timestamp_ns + 7, late=frame is FRAMES[3]), 9, frame.timestamp_ns + 8)
+        release = Release(frame, frame.timestamp_ns + 7, late=frame is FRAMES[3])
+        store.release(release, store.content(frame), 9, frame.timestamp_ns + 8)
     store.close()
     assert TapeReader(tmp_path / "tape").tip() == tip_after(FRAMES[:5])
     log = read_releases(tmp_path / "releases")

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich import box
@@ -23,7 +23,8 @@ from rich.table import Table
 
 from levelcast.net.cluster import Cluster, Kill, Run
 from levelcast.net.node import UNINTERESTING, Node, Options
-from levelcast.net.sockets import NetError
+from levelcast.net.punctual import Realtime
+from levelcast.net.sockets import LOOPBACK, NetError
 from levelcast.net.verdict import Verdict, judge
 from levelcast.network import load_network
 from levelcast.ring.effects import Report
@@ -71,6 +72,12 @@ def node(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines: status, events, a last status.")] = False,
     seed: Annotated[int, typer.Option(help="Of made-up trades, and of added loss.")] = 1,
+    interface: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address of the interface on which the core group is.")
+    ] = LOOPBACK,
+    realtime: Annotated[
+        str, typer.Option(metavar="auto|on|off", help="Real-time priority for a receiver, so that it is punctual.")
+    ] = "auto",
 ) -> None:
     """Run one node of a network: a receiver, a reformation server or a floor.
 
@@ -83,7 +90,10 @@ def node(
     levelcast node --network network.toml --name XTKS --data data --rate 1000 --for 20s
     """
     network = load_network(network_file)
-    options = Options(rate, None if publish is None else _duration_ns(publish), impair, seed)
+    if realtime not in ("auto", "on", "off"):
+        raise typer.BadParameter(f'"{realtime}" is none of auto, on and off', param_hint="--realtime")
+    run_ns = None if publish is None else _duration_ns(publish)
+    options = Options(rate, run_ns, impair, seed, interface, cast(Realtime, realtime))
 
     def say(words: dict[str, Any]) -> None:
         if not as_json:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from levelcast.ring.effects import JournalEntry, Release, ServeTape
+from levelcast.ring.order import Frame
 from levelcast.tape.journal import JournalFile
 from levelcast.wire.messages import Message
 
@@ -17,7 +18,9 @@ class Keeper(Protocol):
 
     def commit(self) -> None: ...
 
-    def release(self, release: Release, generation: int, released_ns: int) -> None: ...
+    def content(self, frame: Frame) -> bytearray: ...
+
+    def release(self, release: Release, content: bytearray, generation: int, released_ns: int) -> None: ...
 
     def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None: ...
 
@@ -38,7 +41,10 @@ class JournalKeeper:
     def commit(self) -> None:
         self.journal.commit()
 
-    def release(self, release: Release, generation: int, released_ns: int) -> None:
+    def content(self, frame: Frame) -> bytearray:
+        raise AssertionError("only a receiver releases")
+
+    def release(self, release: Release, content: bytearray, generation: int, released_ns: int) -> None:
         raise AssertionError("only a receiver releases")
 
     def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:

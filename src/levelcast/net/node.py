@@ -18,11 +18,18 @@ from types import FrameType
 from typing import Any, Literal
 from zlib import crc32
 
-from levelcast.net.driver import Driver
+from levelcast.net.driver import Driver, Service
 from levelcast.net.floor import SyntheticFloor
 from levelcast.net.impair import Impairment
 from levelcast.net.keeper import JournalKeeper, Keeper
-from levelcast.net.sockets import CoreSockets, NetError
+from levelcast.net.punctual import (
+    SPIN_NS,
+    Realtime,
+    calm_garbage_collection,
+    sharpen_timers,
+    take_realtime_priority,
+)
+from levelcast.net.sockets import LOOPBACK, CoreSockets, NetError
 from levelcast.network import Floor, Link, Network
 from levelcast.network.ring_config import ring_config
 from levelcast.ring.config import RingConfig
@@ -65,6 +72,10 @@ class Options:
     """A floor publishes that long, and ends when all of it is witnessed; other nodes end then."""
     impair: bool = False
     seed: int = 1
+    interface: str = LOOPBACK
+    """The address of the interface on which the core group is."""
+    realtime: Realtime = "auto"
+    """Real-time priority: "auto" takes it where a receiver may have it, "on" is refused where it may not."""
 
 
 def places(network: Network, stripe: int | str = 0) -> list[Place]:
@@ -132,7 +143,7 @@ class Node:
         self.place = place = place_of(network, name)
         config = ring_config(network, place.stripe)
         group = network.core_group(place.stripe)
-        sockets = CoreSockets(group.address, group.port)
+        sockets = CoreSockets(group.address, group.port, options.interface)
         try:
             machine, keeper = build(config, place, data / name, now)
         except BaseException:
@@ -148,6 +159,7 @@ class Node:
             assert isinstance(machine, Source)
             self._floor = SyntheticFloor(place.floor, machine, options.rate, now, self._until_ns, options.seed)
         seed = crc32(f"{options.seed} {name}".encode())
+        services: list[Service] = []
         self.driver = Driver(
             place.id,
             config.stripe,
@@ -159,8 +171,26 @@ class Node:
             packet_fault=packet_fault if place.role == "receiver" else None,
             impairment=Impairment(links_to(network, place), seed) if options.impair else None,
             work=self._floor,
+            services=services,
+            spin_ns=SPIN_NS if self._become_punctual(options.realtime) else 0,
             on_report=on_report,
         )
+
+    def _become_punctual(self, realtime: Realtime) -> bool:
+        """Whether this node has real-time priority. A floor or a reformation server has no instants to meet."""
+        calm_garbage_collection()
+        if self.place.role != "receiver":
+            return False
+        sharpen_timers()
+        if realtime == "off":
+            return False
+        granted = take_realtime_priority()
+        if realtime == "on" and not granted:
+            raise NetError(
+                "this user may not have real-time priority: give the program CAP_SYS_NICE, or raise the limit "
+                "`rtprio` of the user, or leave --realtime at auto"
+            )
+        return granted
 
     def stop(self, *_: int | FrameType | None) -> None:
         """End after this turn: the handler of SIGTERM and SIGINT."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import select
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -74,6 +75,7 @@ class CoreSockets:
             own.close()
             raise
         self._sockets = (own, listener)
+        self._filenos = (own.fileno(), listener.fileno())
         self.address: Address = own.getsockname()
         smallest = min(_ask_for_buffer(each, receive_buffer) for each in self._sockets)
         if smallest < receive_buffer:
@@ -84,9 +86,13 @@ class CoreSockets:
 
     # -- receiving ----------------------------------------------------------------------------------------
 
-    def wait(self, timeout_s: float) -> bool:
-        """Sleep until something has come; False if nothing has within the time."""
-        return bool(select.select(self._sockets, (), (), timeout_s)[0])
+    def wait(self, timeout_s: float, others: Sequence[int] = ()) -> tuple[bool, list[int]]:
+        """Sleep until something has come, here or to `others`: whether here, and to which of the others."""
+        ready = select.select((*self._filenos, *others), (), (), timeout_s)[0]
+        if not others:
+            return bool(ready), []
+        elsewhere = [fileno for fileno in ready if fileno not in self._filenos]
+        return len(ready) > len(elsewhere), elsewhere
 
     def drain(self) -> list[Arrival]:
         """What has come, at most `MAX_DRAIN` from each socket, without this node's own copies."""

@@ -132,21 +132,25 @@ class TapeWriter:
 
     # -- writing ------------------------------------------------------------------------------------------
 
-    def append(self, frame: Frame) -> None:
-        """Add one frame."""
-        self.extend((frame,))
+    def append(self, frame: Frame, content: bytearray | None = None) -> None:
+        """Add one frame; `content` are its stamped records, if somebody has made them already."""
+        self._extend([(frame, content)])
 
     def extend(self, frames: Iterable[Frame]) -> None:
         """Add frames with one write to each file. After an error `tip` says how far the tape goes: whole frames."""
+        self._extend((frame, None) for frame in frames)
+
+    def _extend(self, frames: Iterable[tuple[Frame, bytearray | None]]) -> None:
         if self._data is None:
             self._begin()
         tip = self.tip.copy()
         data: list[bytearray] = []
         lines: list[bytes] = []
         end = self._data_end()
-        for frame in frames:
+        for frame, content in frames:
             _check_follows(frame, tip)
-            content = frame_bytes(frame)
+            if content is None:
+                content = frame_bytes(frame)
             lines.append(pack_frame(frame, end, len(content)))
             data.append(content)
             end += len(content)

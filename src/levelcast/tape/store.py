@@ -10,7 +10,7 @@ A driver carries out the effects of a step in order and calls, before the first 
 |-------------------|------|
 | Persist(entry)    | `persist(entry, datagram)`, where the datagram is the message as it came, if it did |
 | Send              | `commit()` first |
-| Release           | `release(...)`: the frame is on the tape when it returns |
+| Release           | `content(...)`, then `release(...)`: the frame is on the tape when it returns |
 | Forget(slot)      | `forget(slot, receiver.history.base.places)` |
 | ServeTape         | `serve(...)` |
 
@@ -27,11 +27,12 @@ from pathlib import Path
 from levelcast.ring.catchup import from_tape
 from levelcast.ring.effects import Checkpoint, JournalEntry, Release, ServeTape
 from levelcast.ring.journal import Journal
-from levelcast.ring.order import Tip
+from levelcast.ring.order import Frame, Tip
 from levelcast.tape.files import Durability, TapeError
 from levelcast.tape.journal import JournalFile, initialise
 from levelcast.tape.releases import Released, ReleaseLog
 from levelcast.tape.segments import RECORDS_PER_SEGMENT, TapeReader, TapeWriter
+from levelcast.tape.stamps import frame_bytes
 from levelcast.wire.messages import Message
 
 MAX_FRAMES_SERVED = 64
@@ -97,10 +98,14 @@ class Store:
         self.journal.commit()
         self._checkpoint_pending = False
 
-    def release(self, release: Release, generation: int, released_ns: int) -> None:
-        """Put a frame on the tape, and its release into the log."""
+    def content(self, frame: Frame) -> bytearray:
+        """The stamped records of a frame, for whoever is to have them before the tape."""
+        return frame_bytes(frame)
+
+    def release(self, release: Release, content: bytearray, generation: int, released_ns: int) -> None:
+        """Put a frame on the tape, whose `content` this is, and its release into the log."""
         frame = release.frame
-        self.tape.append(frame)
+        self.tape.append(frame, content)
         records = sum(packet.records for packet in frame.packets)
         self.releases.append(
             [Released(frame.slot, generation, release.scheduled_ns, released_ns, records, release.late)]
