@@ -11,7 +11,7 @@ BIN         := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 READY       := $(VENV)/.ready
 FUZZ_READY  := $(VENV)/.ready-fuzz
-INPUTS      := pyproject.toml constraints.txt
+INPUTS      := pyproject.toml constraints.txt src/levelcast/kernel/_native.c
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -46,7 +46,7 @@ fuzz: $(FUZZ_READY) ## fuzz the decoders for FUZZ_SECONDS seconds in all
 	FUZZ_SECONDS=$(FUZZ_SECONDS) timeout $$(( $(FUZZ_SECONDS) + 60 )) $(BIN)/python tests/fuzz/run_atheris.py
 
 clean: ## remove the virtual environment and everything generated
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist src/levelcast.egg-info src/levelcast/kernel/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed first, from the same pins, so that nothing unpinned is fetched to build.
@@ -56,7 +56,7 @@ $(READY): $(INPUTS)
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Levelcast needs Python 3.11 or newer, and '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1): name a newer one with make PYTHON=..." >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
-	$(PIP_INSTALL) hatchling editables
+	$(PIP_INSTALL) setuptools
 	$(PIP_INSTALL) --no-build-isolation --editable '.[test]'
 	@touch $@
 

@@ -141,7 +141,7 @@ def test_a_message_is_journaled_as_it_came_and_encoded_once(stage: Stage) -> Non
     datagram = encode(TOKEN, 0)
     machine = Script()
     running = driver(stage, machine)
-    stage.inbox = [Arrival(datagram, FROM_PEER)]
+    stage.inbox = [(datagram, FROM_PEER)]
 
     def step(batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
         (token,) = batch
@@ -180,7 +180,7 @@ def test_malformed_datagrams_are_counted_by_reason_and_never_delivered(stage: St
     machine = Script()
     running = driver(stage, machine)
     broken = good[:-1] + bytes([good[-1] ^ 1])
-    stage.inbox = [Arrival(each, FROM_PEER) for each in (b"", b"?" * 40, broken, broken, encode(TOKEN, 3), good)]
+    stage.inbox = [(each, FROM_PEER) for each in (b"", b"?" * 40, broken, broken, encode(TOKEN, 3), good)]
     running.turn()
     assert machine.batches == [[TOKEN]]
     assert running.counters.malformed == {"too short": 1, "bad magic": 1, "broken seal": 2, "wrong stripe": 1}
@@ -195,7 +195,7 @@ def test_records_that_no_tape_can_hold_stop_at_the_door_also_within_a_repair(sta
     machine = Script()
     running = Driver(ME, 0, machine, stage, stage, clock=stage, packet_fault=packet_fault)
     messages: list[Message] = [*bad, good, Repair(PEER, (bad[0], TOKEN, good))]
-    stage.inbox = [Arrival(encode(message, 0), FROM_PEER) for message in messages]
+    stage.inbox = [(encode(message, 0), FROM_PEER) for message in messages]
     running.turn()
     assert machine.batches == [[good, Repair(PEER, (TOKEN, good))]]
     assert running.counters.malformed == {"bad records": 4}
@@ -210,7 +210,7 @@ def test_addresses_are_learnt_from_sound_datagrams_only_and_again_after_a_restar
         (encode(TOKEN, 0), FROM_PEER),
         (encode(Invite(2, PEER), 0), moved),
     ):
-        stage.inbox = [Arrival(datagram, source)]
+        stage.inbox = [(datagram, source)]
         running.turn()
     assert stage.diary == [("learn", PEER, FROM_PEER), ("learn", PEER, moved)]
 
@@ -218,7 +218,7 @@ def test_addresses_are_learnt_from_sound_datagrams_only_and_again_after_a_restar
 def test_a_process_with_the_same_name_is_noticed_and_not_believed(stage: Stage) -> None:
     machine = Script()
     running = driver(stage, machine)
-    stage.inbox = [Arrival(encode(TOKEN._replace(site=ME), 0), FROM_PEER)]
+    stage.inbox = [(encode(TOKEN._replace(site=ME), 0), FROM_PEER)]
     running.turn()
     assert machine.batches == [[]]
     assert running.counters.namesakes == 1
@@ -232,7 +232,7 @@ def test_it_sleeps_until_the_first_of_all_deadlines(stage: Stage) -> None:
     running.turn()
     assert stage.slept_s == LONGEST_SLEEP_NS / 1e9
     machine.wake_ns = NOW + 7 * MS
-    stage.inbox = [Arrival(encode(TOKEN, 0), FROM_PEER)]
+    stage.inbox = [(encode(TOKEN, 0), FROM_PEER)]
     running.turn()
     assert stage.slept_s == pytest.approx(0.007)
     assert machine.batches[-1] == []

@@ -13,11 +13,11 @@ THERE = ("127.0.0.1", 4000)
 
 
 def arrival(sender: int, generation: int = 1) -> Arrival:
-    return Arrival(encode(Invite(generation, sender), 0), THERE)
+    return (encode(Invite(generation, sender), 0), THERE)
 
 
 def test_the_sender_is_read_from_the_header() -> None:
-    assert sender_of(arrival(201).datagram) == 201
+    assert sender_of(arrival(201)[0]) == 201
     assert sender_of(b"LC") is None
 
 
@@ -63,7 +63,7 @@ def test_loss_is_as_large_as_the_link_says_and_the_seed_repeats_it() -> None:
 
 def test_where_there_is_no_link_nothing_comes_and_strangers_are_left_to_the_decoder() -> None:
     impairment = Impairment({1: None}, seed=1)
-    stranger, noise = arrival(9), Arrival(b"?", THERE)
+    stranger, noise = arrival(9), (b"?", THERE)
     impairment.hold([arrival(1), stranger, noise], now=5)
     assert impairment.due(5) == [stranger, noise]
     assert impairment.lost == 1

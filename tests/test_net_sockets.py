@@ -46,7 +46,7 @@ def test_the_group_hears_everything_but_not_its_own_voice(pair: tuple[CoreSocket
     heard = receive(other)
     while len(heard) < 2:
         heard += receive(other)
-    assert heard == [Arrival(b"to all", one.address), Arrival(b"to servers", one.address)]
+    assert heard == [(b"to all", one.address), (b"to servers", one.address)]
     one.wait(0.2)
     assert one.drain() == []
     assert one.counts.sent == 2
@@ -70,7 +70,7 @@ def test_a_node_is_reached_once_it_has_spoken(pair: tuple[CoreSockets, CoreSocke
     assert (one.counts.sent, one.counts.unknown_peer) == (0, 1)
     one.learn(7, other.address)
     one.send(7, b"now")
-    assert receive(other) == [Arrival(b"now", one.address)]
+    assert receive(other) == [(b"now", one.address)]
 
 
 def test_a_port_in_use_is_one_sentence(port: int) -> None:

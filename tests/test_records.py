@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 
 import levelcast.records as records
 from levelcast.records import RECORD_TYPES, UNDEF_PRICE, BadRecords, RecordType
-from levelcast.records.payload import _stamp_each
 
 dbn: Any = databento_dbn  # its stubs declare enum members as the plain values that they are not
 
@@ -420,15 +419,6 @@ def test_what_is_counted_a_dbn_reader_reads(payload: bytes) -> None:
     counted = outcome(lambda: records.count_records(payload))
     if isinstance(counted, int):
         assert len(read_by_dbn(payload)) == counted
-
-
-@given(uniform_payloads(), sequences, times_ns)
-@example(records.trades(3).tobytes(), 2**32 - 2, 5)
-def test_the_fast_stamp_and_the_walk_give_the_same_bytes(payload: bytes, sequence: int, ts_ns: int) -> None:
-    walked = bytearray(payload)
-    count = _stamp_each(memoryview(walked), sequence, ts_ns)
-    assert records.stamp(payload, sequence, ts_ns) == walked
-    assert records.stamp_into(memoryview(bytearray(payload)), sequence, ts_ns) == count
 
 
 @given(mixed_payloads | uniform_payloads(), sequences, times_ns)

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from levelcast.kernel import open_data
 from levelcast.net.impair import Impairment, sender_of
 from levelcast.net.keeper import Keeper
 from levelcast.net.sockets import Address, Arrival
@@ -239,9 +240,18 @@ class Driver:
     # -- in -----------------------------------------------------------------------------------------------
 
     def _decode(self, arrivals: Iterable[Arrival]) -> list[Message]:
-        """The messages for this machine. Only a datagram that decodes tells where its sender is."""
+        """The messages for this machine. Only a datagram that decodes tells where its sender is.
+
+        The ordinary case, a sound packet of a known source, is opened and checked at once by the kernel.
+        """
         batch: list[Message] = []
+        checks = self._packet_fault is not None
         for datagram, source in arrivals:
+            packet = open_data(datagram, self.stripe, Data) if checks else None
+            if packet is not None and self._known.get(packet.source) == source and packet.source != self.node:
+                batch.append(packet)
+                self._bytes_of[id(packet)] = (packet, datagram)
+                continue
             try:
                 stripe, message = decode(datagram)
             except Malformed as malformed:

@@ -19,8 +19,8 @@ import select
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from levelcast import kernel
 from levelcast.ring.effects import GROUP, SERVERS
 
 LOOPBACK = "127.0.0.1"
@@ -37,11 +37,8 @@ class NetError(Exception):
     """What keeps a node off the network, in one sentence for a person."""
 
 
-class Arrival(NamedTuple):
-    """A datagram and where it came from."""
-
-    datagram: bytes
-    source: Address
+Arrival = tuple[bytes, Address]
+"""A datagram and where it came from."""
 
 
 @dataclass(slots=True)
@@ -97,15 +94,8 @@ class CoreSockets:
     def drain(self) -> list[Arrival]:
         """What has come, at most `MAX_DRAIN` from each socket, without this node's own copies."""
         arrivals: list[Arrival] = []
-        for each in self._sockets:
-            receive = each.recvfrom
-            try:
-                for _ in range(MAX_DRAIN):
-                    datagram, source = receive(_LARGEST, socket.MSG_DONTWAIT)
-                    if source != self.address:
-                        arrivals.append(Arrival(datagram, source))
-            except BlockingIOError:
-                continue
+        for fileno in self._filenos:
+            arrivals += kernel.drain(fileno, MAX_DRAIN, *self.address)
         return arrivals
 
     def learn(self, node: int, address: Address) -> None:

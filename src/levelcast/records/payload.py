@@ -1,22 +1,32 @@
 """Payloads as bytes: check and count their records, stamp them, split them into arrays.
 
-Most payloads are of one type and size, and for those each function works on all records at once; the walk
-from record to record is for mixed ones and for telling what is wrong with a bad one.
+`levelcast.kernel` walks from record to record; the walk here is for telling what is wrong with a bad one. Arrays are of
+one type and size, as most payloads are.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
+from levelcast import kernel
 from levelcast.records.codes import UNDEF_TIMESTAMP, WORD_BYTES
 from levelcast.records.layout import BY_RTYPE, RecordArray, RecordType
 
 __all__ = ["BadRecords", "Batch", "Payload", "count_records", "split", "stamp", "stamp_into"]
+
+kernel.teach(
+    (
+        kind.rtype,
+        kind.base_size,
+        -1 if kind.sequence_offset is None else kind.sequence_offset,
+        -1 if kind.ts_recv_offset is None else kind.ts_recv_offset,
+    )
+    for kind in BY_RTYPE.values()
+)
 
 Payload = bytes | bytearray | memoryview
 """A buffer of plain bytes (a memoryview has format "B")."""
@@ -66,10 +76,8 @@ def _uniform(view: memoryview) -> tuple[int, int, RecordType] | None:
 
 def count_records(payload: Payload) -> int:
     """How many records `payload` has; BadRecords unless it is allowed records to its last byte."""
-    view = memoryview(payload)
-    if uniform := _uniform(view):
-        return uniform[0]
-    return sum(1 for _ in _walk(view))
+    count = kernel.count(payload)
+    return count if count >= 0 else _blame(payload)
 
 
 def stamp(payload: Payload, first_sequence: int, ts_recv_ns: int) -> bytes:
@@ -82,40 +90,15 @@ def stamp(payload: Payload, first_sequence: int, ts_recv_ns: int) -> bytes:
 def stamp_into(buffer: bytearray | memoryview, first_sequence: int, ts_recv_ns: int) -> int:
     """`stamp` in place; returns the count. On BadRecords the buffer is untouched."""
     assert 0 <= ts_recv_ns <= UNDEF_TIMESTAMP
-    view = memoryview(buffer)
-    if uniform := _uniform(view):
-        count, size, kind = uniform
-        _stamp_uniform(view, size, kind, first_sequence, ts_recv_ns)
-        return count
-    return _stamp_each(view, first_sequence, ts_recv_ns)
+    count = kernel.stamp(buffer, first_sequence, ts_recv_ns)
+    return count if count >= 0 else _blame(buffer)
 
 
-@lru_cache(maxsize=1024)
-def _stamp_dtype(kind: RecordType, size: int) -> np.dtype[np.void]:
-    """The stamped fields alone, at their places in records of `size` bytes."""
-    places = [("sequence", "<u4", kind.sequence_offset), ("ts_recv", "<u8", kind.ts_recv_offset)]
-    present = [(name, form, offset) for name, form, offset in places if offset is not None]
-    names, forms, offsets = zip(*present, strict=True) if present else ((), (), ())
-    return np.dtype({"names": names, "formats": forms, "offsets": offsets, "itemsize": size})
-
-
-def _stamp_uniform(view: memoryview, size: int, kind: RecordType, first_sequence: int, ts_recv_ns: int) -> None:
-    records = np.frombuffer(view, _stamp_dtype(kind, size))
-    if kind.sequence_offset is not None:
-        numbers = np.arange(len(records), dtype=np.uint64) + np.uint64(first_sequence & 0xFFFFFFFF)
-        records["sequence"] = numbers.astype(np.uint32)  # wraps: the low 32 bits
-    if kind.ts_recv_offset is not None:
-        records["ts_recv"] = ts_recv_ns
-
-
-def _stamp_each(view: memoryview, first_sequence: int, ts_recv_ns: int) -> int:
-    places = list(_walk(view))  # all of it first, so that a bad record leaves the buffer as it was
-    for number, (offset, _, kind) in enumerate(places, first_sequence):
-        if kind.sequence_offset is not None:
-            struct.pack_into("<I", view, offset + kind.sequence_offset, number & 0xFFFFFFFF)
-        if kind.ts_recv_offset is not None:
-            struct.pack_into("<Q", view, offset + kind.ts_recv_offset, ts_recv_ns)
-    return len(places)
+def _blame(payload: Payload) -> NoReturn:
+    """Raises BadRecords for the first record that is not allowed."""
+    for _ in _walk(memoryview(payload)):
+        pass
+    raise AssertionError("the kernel refused a payload without a fault")
 
 
 class Batch(NamedTuple):

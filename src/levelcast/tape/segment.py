@@ -68,7 +68,7 @@ class TapeFrame:
         if sum(packet.size for packet in packets) != len(content):
             raise TapeError(f"{self}: its packets do not add up to its bytes")
         try:
-            unstamp_into(content, [packet.size for packet in packets])
+            unstamp_into(content)
         except BadRecords as error:
             raise TapeError(f"{self}: {error}") from None
         payloads, at, taken = bytes(content), 0, []

@@ -17,8 +17,8 @@ Here a message is one DBN record, whose first byte is its own length in 4-byte w
 without the lengths between them are a payload as the ring carries it and `levelcast.records` reads it; a block
 whose length is not its record's is malformed. Which records there may be is for `levelcast.records` to say.
 
-Work is per packet where all its records have one size, as most do: the lengths are put in and taken out for all
-blocks at once. The walk from block to block is for mixed packets and for telling what is wrong with a bad one.
+`levelcast.kernel` opens packets whose records all have one size, as most do. The walk from block to block here is for
+mixed packets and for telling what is wrong with a bad one.
 
 A packet of data has exactly one encoding, as core datagrams have. Deviation from the specification: it lets a
 server send messages of length 0 and bytes after the last block; nobody who speaks for Levelcast does, so they are
@@ -34,6 +34,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from levelcast import kernel
 from levelcast.wire.parts import MAX_DATAGRAM, Malformed, Reason, bad_field, new_tuple
 
 __all__ = [
@@ -166,6 +167,9 @@ def decode(datagram: Buffer) -> Downstream:
     """What a downstream packet says; raises `Malformed`, and nothing else, whatever the bytes are."""
     if type(datagram) is not bytes:
         datagram = bytes(datagram)
+    packet = kernel.open_mold(datagram, Packet)
+    if packet is not None:
+        return packet
     session, sequence, count = _open(datagram)
     if count == 0 or count == END_OF_SESSION:
         if len(datagram) != HEADER_SIZE:
@@ -175,19 +179,6 @@ def decode(datagram: Buffer) -> Downstream:
         bad_field("sequence")
     if len(datagram) < HEADER_SIZE + LENGTH_SIZE + _WORD:
         raise Malformed(Reason.TRUNCATED_BODY)
-    size = datagram[HEADER_SIZE] << 8 | datagram[HEADER_SIZE + 1]
-    stride = size + LENGTH_SIZE
-    if size and len(datagram) == HEADER_SIZE + count * stride:
-        # Three strided slices say whether every block has this length and every record too.
-        words = datagram[HEADER_SIZE + LENGTH_SIZE :: stride]
-        if (
-            words == bytes((size // _WORD & 0xFF,)) * count
-            and words[0] * _WORD == size
-            and datagram[HEADER_SIZE::stride] == datagram[HEADER_SIZE : HEADER_SIZE + 1] * count
-            and datagram[HEADER_SIZE + 1 :: stride] == datagram[HEADER_SIZE + 1 : HEADER_SIZE + 2] * count
-        ):
-            blocks = np.frombuffer(datagram, np.uint8, offset=HEADER_SIZE).reshape(count, stride)
-            return new_tuple(Packet, (session, sequence, count, size, blocks[:, LENGTH_SIZE:].tobytes()))
     payload = b"".join(_walk_blocks(datagram, count))
     return new_tuple(Packet, (session, sequence, count, uniform_size(payload), payload))
 

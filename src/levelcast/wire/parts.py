@@ -27,7 +27,8 @@ from __future__ import annotations
 import enum
 from struct import Struct
 from typing import Any, Generic, NoReturn, TypeVar
-from zlib import crc32
+
+from levelcast.kernel import crc32
 
 __all__ = [
     "COUNT",

@@ -1,0 +1,178 @@
+"""The compiled module against its twin in Python: the same answers to everything, sound and broken."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from levelcast import kernel, records
+from levelcast.kernel import twin
+from levelcast.tape.stamps import packet_fault
+from levelcast.wire import mold
+from levelcast.wire.core import Malformed, decode, encode
+from levelcast.wire.messages import Data
+from tests.conftest import lacking
+
+
+@pytest.fixture(scope="module")
+def native() -> ModuleType:
+    try:
+        from levelcast.kernel import _native  # type: ignore[attr-defined]
+    except ImportError:
+        lacking("the compiled module: a C compiler at installation")
+    found: ModuleType = _native
+    return found
+
+
+MAKERS = (records.trades, records.quotes, records.orders, records.instruments, records.mappings, records.statuses)
+
+
+@st.composite
+def payloads(draw: st.DrawFn) -> bytes:
+    """Records of all types, mixed or not."""
+    runs = draw(st.lists(st.tuples(st.sampled_from(MAKERS), st.integers(1, 5)), max_size=4))
+    return b"".join(make(count).tobytes() for make, count in runs)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
+    """Bytes as they should be, or with a few of them changed, or cut off."""
+    content = bytearray(draw(whole))
+    for _ in range(draw(st.integers(0, 3))):
+        if content:
+            content[draw(st.integers(0, len(content) - 1))] = draw(st.integers(0, 255))
+    return bytes(content[: draw(st.integers(0, len(content)))] if draw(st.booleans()) else content)
+
+
+class Numbers(NamedTuple):
+    session: bytes
+    sequence: int
+    records: int
+    size: int
+    payload: bytes
+
+
+@given(content=st.binary(max_size=400), value=st.integers(0, 2**32 - 1))
+def test_the_checksum_is_zlibs(native: ModuleType, content: bytes, value: int) -> None:
+    assert native.crc32(content, value) == twin.crc32(content, value)
+    assert native.crc32(memoryview(content)) == twin.crc32(content)
+
+
+def test_the_checksum_of_every_length_up_to_a_kilobyte(native: ModuleType) -> None:
+    content = os.urandom(1024)
+    assert all(native.crc32(content[:size]) == twin.crc32(content[:size]) for size in range(1025))
+
+
+@given(damaged(payloads()))
+def test_records_are_counted_alike(native: ModuleType, payload: bytes) -> None:
+    assert native.count(payload) == twin.count(payload)
+    assert native.count_fresh(payload) == twin.count_fresh(payload)
+
+
+@given(damaged(payloads()), st.integers(1, 2**64 - 1000), st.integers(0, 2**64 - 1))
+def test_records_are_stamped_alike_and_the_stamp_comes_off(
+    native: ModuleType, payload: bytes, sequence: int, ts_ns: int
+) -> None:
+    ours, theirs = bytearray(payload), bytearray(payload)
+    assert native.stamp(ours, sequence, ts_ns) == twin.stamp(theirs, sequence, ts_ns)
+    assert ours == theirs
+    assert native.unstamp(ours) == twin.unstamp(theirs)
+    assert ours == theirs
+    if native.count_fresh(payload) >= 0:
+        assert ours == payload
+
+
+@given(st.lists(damaged(payloads()), max_size=4), st.integers(-1, 1), st.integers(1, 2**40))
+def test_frames_are_assembled_alike(native: ModuleType, contents: list[bytes], off: int, sequence: int) -> None:
+    counts = [max(0, kernel.count(content)) for content in contents]
+    packets = tuple(Data(1, 1, i + 1, counts[i], content) for i, content in enumerate(contents))
+    if packets:
+        packets = (*packets[:-1], packets[-1]._replace(records=counts[-1] + off))
+    assert native.assemble(packets, sequence, 7) == twin.assemble(packets, sequence, 7)
+
+
+@given(damaged(payloads().filter(bool).map(lambda each: encode(Data(3, 9, 4, kernel.count(each), each), 2))))
+def test_a_data_datagram_is_opened_as_the_codec_does_it(native: ModuleType, datagram: bytes) -> None:
+    ours = native.open_data(datagram, 2, Data)
+    assert ours == twin.open_data(datagram, 2, Data)
+    try:
+        stripe, message = decode(datagram)
+    except Malformed:
+        assert ours is None
+        return
+    sound = isinstance(message, Data) and stripe == 2 and message.payload and packet_fault(message) is None
+    assert ours == (message if sound else None)
+    assert type(ours) in (Data, type(None))
+    assert native.open_data(datagram, 1, Data) is None
+
+
+@given(
+    damaged(
+        st.tuples(payloads().filter(bool), st.integers(1, 2**63)).map(
+            lambda each: mold.encode_payload(mold.session_name("A b"), each[1], each[0], 1400)[0]
+        )
+    )
+)
+def test_a_mold_packet_is_opened_alike(native: ModuleType, datagram: bytes) -> None:
+    ours = native.open_mold(datagram, Numbers)
+    assert ours == twin.open_mold(datagram, Numbers)
+    if ours is not None:
+        assert mold.decode(datagram) == ours
+
+
+@given(damaged(payloads()))
+def test_blocks_are_made_alike(native: ModuleType, payload: bytes) -> None:
+    assert native.blocks(payload) == twin.blocks(payload)
+
+
+@pytest.mark.parametrize("name", ["open_data", "open_mold", "assemble", "stamp", "crc32", "drain", "teach"])
+def test_nonsense_is_an_exception_and_no_crash(native: ModuleType, name: str) -> None:
+    function: Any = getattr(native, name)
+    for arguments in ((), (None,), (1, 2, 3), ("x", 0, int), ((1,), 2, 3)):
+        with pytest.raises((TypeError, ValueError)):
+            function(*arguments)
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_a_socket_is_drained_without_ones_own_and_trains_are_cut_up(native: ModuleType, pure: bool) -> None:
+    drain = twin.drain if pure else native.drain
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer,
+    ):
+        receiver.bind(("127.0.0.1", 0))
+        peer.bind(("127.0.0.1", 0))
+        here, there = receiver.getsockname(), peer.getsockname()
+        receiver.sendto(b"own", here)
+        for content in (b"one", b"", b"three"):
+            peer.sendto(content, here)
+        assert drain(receiver.fileno(), 2, *here) == [(b"one", there)]
+        assert drain(receiver.fileno(), 99, *here) == [(b"", there), (b"three", there)]
+        assert drain(receiver.fileno(), 99, *here) == []
+        try:
+            receiver.setsockopt(socket.IPPROTO_UDP, 104, 1)
+            peer.setsockopt(socket.IPPROTO_UDP, 103, 4)
+        except OSError:
+            pytest.skip("this kernel has no segmentation offload")
+        peer.sendto(b"aaaabbbbcc", here)
+        assert drain(receiver.fileno(), 99, *here) == [(b"aaaa", there), (b"bbbb", there), (b"cc", there)]
+
+
+def test_the_twin_can_be_chosen() -> None:
+    program = "from levelcast import kernel; print(kernel.COMPILED)"
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "LEVELCAST_PURE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "False\n"
