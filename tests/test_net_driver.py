@@ -78,8 +78,8 @@ class Stage:
     def learn(self, node: int, address: Address) -> None:
         self.diary.append(("learn", node, address))
 
-    def send(self, to: int, datagram: bytes) -> None:
-        self.diary.append(("send", to, datagram))
+    def send(self, to: int, datagrams: Sequence[bytes]) -> None:
+        self.diary += [("send", to, datagram) for datagram in datagrams]
 
     def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
         self.diary.append(("persist", entry, datagram))
@@ -129,7 +129,7 @@ def release(slot: int, scheduled_ns: int) -> Release:
 def test_what_is_persisted_is_written_before_the_first_send_behind_it(stage: Stage) -> None:
     machine = Script(Persist(Promise(7)), Persist(TOKEN), Send(GROUP, TOKEN), Send(PEER, TOKEN), Persist(PACKET))
     driver(stage, machine).turn()
-    assert stage.words() == ["persist", "persist", "commit", "send", "send", "persist", "commit"]
+    assert stage.words() == ["persist", "persist", "commit", "send", "persist", "commit", "send"]
 
 
 def test_a_turn_without_anything_new_writes_nothing(stage: Stage) -> None:
@@ -167,7 +167,7 @@ def test_effects_are_carried_out_in_order_and_counted(stage: Stage) -> None:
     )
     running = Driver(ME, 0, machine, stage, stage, clock=stage, on_report=reports.append)
     running.turn()
-    assert stage.words() == ["release", "persist", "forget", "commit", "send", "send", "release"]
+    assert stage.words() == ["release", "persist", "commit", "forget", "send", "send", "release"]
     assert stage.diary[-1] == ("release", 4, True)
     assert reports == [Report("fault", 4, "why")]
     counters = running.counters

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from levelcast.net.sockets import Arrival, CoreSockets, NetError
+from levelcast.net.sockets import Arrival, CoreSockets, NetError, trains
 from levelcast.ring.effects import GROUP, SERVERS
 
 ADDRESS = "239.192.74.77"
@@ -41,8 +41,8 @@ def receive(sockets: CoreSockets) -> list[Arrival]:
 
 def test_the_group_hears_everything_but_not_its_own_voice(pair: tuple[CoreSockets, CoreSockets]) -> None:
     one, other = pair
-    one.send(GROUP, b"to all")
-    one.send(SERVERS, b"to servers")
+    one.send(GROUP, [b"to all"])
+    one.send(SERVERS, [b"to servers"])
     heard = receive(other)
     while len(heard) < 2:
         heard += receive(other)
@@ -58,7 +58,7 @@ def test_waiting_wakes_up_for_other_descriptors_too(pair: tuple[CoreSockets, Cor
     with quiet, loud:
         loud.send(b"x")
         assert one.wait(5.0, [quiet.fileno()]) == (False, [quiet.fileno()])
-        other.send(GROUP, b"to all")
+        other.send(GROUP, [b"to all"])
         while not one.wait(0.1, [quiet.fileno()])[0]:
             pass
         assert one.wait(5.0, [loud.fileno()]) == (True, [])
@@ -66,10 +66,10 @@ def test_waiting_wakes_up_for_other_descriptors_too(pair: tuple[CoreSockets, Cor
 
 def test_a_node_is_reached_once_it_has_spoken(pair: tuple[CoreSockets, CoreSockets]) -> None:
     one, other = pair
-    one.send(7, b"too early")
+    one.send(7, [b"too early"])
     assert (one.counts.sent, one.counts.unknown_peer) == (0, 1)
     one.learn(7, other.address)
-    one.send(7, b"now")
+    one.send(7, [b"now"])
     assert receive(other) == [(b"now", one.address)]
 
 
@@ -92,3 +92,32 @@ def test_too_small_a_buffer_is_a_warning_that_says_what_to_raise(port: int) -> N
         assert "sysctl -w net.core.rmem_max=1073741824" in sockets.warning
     finally:
         sockets.close()
+
+
+def test_neighbours_of_one_size_are_a_train_and_the_last_may_be_shorter() -> None:
+    sizes = [3, 3, 2, 3, 5, 5, 5, 1, 1]
+    assert list(trains([b"x" * size for size in sizes])) == [(0, 3), (3, 4), (4, 8), (8, 9)]
+    assert list(trains([])) == []
+
+
+def test_a_train_is_no_longer_than_the_kernel_takes() -> None:
+    assert list(trains([b"x"] * 130)) == [(0, 64), (64, 128), (128, 130)]
+    assert list(trains([bytes(30_000)] * 5)) == [(0, 2), (2, 4), (4, 5)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_many_datagrams_arrive_in_order_with_and_without_trains(
+    pair: tuple[CoreSockets, CoreSockets], together: bool
+) -> None:
+    one, other = pair
+    if together and not one.trains:
+        pytest.skip("this kernel has no segmentation offload")
+    one.trains = together
+    sent = [bytes([number]) * (1000 if number % 40 else 200) for number in range(100)]
+    one.send(GROUP, sent)
+    heard = receive(other)
+    while len(heard) < len(sent):
+        heard += receive(other)
+    assert heard == [(datagram, one.address) for datagram in sent]
+    assert one.counts.sent == len(sent)
+    assert bool(one.counts.trains) is together

@@ -430,8 +430,10 @@ static PyObject *blocks_py(PyObject *self, PyObject *payload)
 enum { BATCH = 32, LARGEST = 65536 };
 static uint8_t *inbox; /* BATCH buffers of LARGEST bytes: one thread drains at a time, under the interpreter's lock */
 
+/* How many were appended; -1 on an error. */
 static int append_segments(PyObject *list, const uint8_t *p, size_t n, size_t segment, PyObject *source)
 {
+    int appended = 0;
     if (segment == 0)
         segment = n ? n : 1;
     do {
@@ -446,8 +448,9 @@ static int append_segments(PyObject *list, const uint8_t *p, size_t n, size_t se
         Py_DECREF(pair);
         p += size;
         n -= size;
+        appended++;
     } while (n);
-    return 0;
+    return appended;
 }
 
 static size_t segment_of(struct msghdr *message)
@@ -476,6 +479,7 @@ static PyObject *drain_py(PyObject *self, PyObject *args)
         return PyErr_NoMemory();
     PyObject *list = PyList_New(0), *source = NULL;
     struct sockaddr_in known = {0};
+    static int trains; /* they come one at a time, so that a drain stays bounded */
     if (list == NULL)
         return NULL;
     while (limit > 0) {
@@ -483,7 +487,7 @@ static PyObject *drain_py(PyObject *self, PyObject *args)
         struct iovec vectors[BATCH];
         struct sockaddr_in from[BATCH];
         union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control[BATCH];
-        int wanted = limit < BATCH ? limit : BATCH;
+        int wanted = trains ? 1 : limit < BATCH ? limit : BATCH;
         for (int i = 0; i < wanted; i++) {
             vectors[i] = (struct iovec){inbox + (size_t)i * LARGEST, LARGEST};
             messages[i].msg_hdr = (struct msghdr){.msg_name = &from[i],
@@ -503,8 +507,10 @@ static PyObject *drain_py(PyObject *self, PyObject *args)
             goto failed;
         }
         for (int i = 0; i < got; i++) {
-            if (from[i].sin_addr.s_addr == own.s_addr && ntohs(from[i].sin_port) == own_port)
+            if (from[i].sin_addr.s_addr == own.s_addr && ntohs(from[i].sin_port) == own_port) {
+                limit--;
                 continue;
+            }
             if (source == NULL || from[i].sin_addr.s_addr != known.sin_addr.s_addr || from[i].sin_port != known.sin_port) {
                 char text[INET_ADDRSTRLEN];
                 inet_ntop(AF_INET, &from[i].sin_addr, text, sizeof text);
@@ -513,10 +519,13 @@ static PyObject *drain_py(PyObject *self, PyObject *args)
                     goto failed;
                 known = from[i];
             }
-            if (append_segments(list, vectors[i].iov_base, messages[i].msg_len, segment_of(&messages[i].msg_hdr), source) < 0)
+            size_t segment = segment_of(&messages[i].msg_hdr);
+            int appended = append_segments(list, vectors[i].iov_base, messages[i].msg_len, segment, source);
+            if (appended < 0)
                 goto failed;
+            limit -= appended;
+            trains = appended > 1;
         }
-        limit -= got;
         if (got < wanted)
             break;
     }

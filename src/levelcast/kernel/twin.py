@@ -186,19 +186,25 @@ _UDP_GRO = 104
 
 
 def drain(fileno: int, limit: int, own_host: str, own_port: int, /) -> list[tuple[bytes, Source]]:
-    """At most `limit` waiting datagrams (or trains of them, cut up) with where they came from, without one's own."""
+    """Waiting datagrams with where they came from, without one's own; trains of them are cut up.
+
+    It stops at `limit`, of which the last train may go beyond.
+    """
     found: list[tuple[bytes, Source]] = []
     with socket.socket(fileno=fileno) as receiver:
         try:
-            for _ in range(limit):
+            while limit > 0:
                 content, ancillary, _, source = receiver.recvmsg(65_536, socket.CMSG_SPACE(4), socket.MSG_DONTWAIT)
+                limit -= 1
                 if source == (own_host, own_port):
                     continue
                 segment = len(content) or 1
                 for level, name, value in ancillary:
                     if (level, name) == (socket.IPPROTO_UDP, _UDP_GRO):
                         segment = int.from_bytes(value[:4], "little")
-                found += [(content[at : at + segment], source) for at in range(0, len(content) or 1, segment)]
+                cut = [(content[at : at + segment], source) for at in range(0, len(content) or 1, segment)]
+                limit -= len(cut) - 1
+                found += cut
         except (BlockingIOError, ConnectionRefusedError):
             pass
         finally:

@@ -1,8 +1,8 @@
 """The loop that runs one protocol class over sockets, on a disk and by the clock.
 
 A turn: sleep until something comes or is due, drain (bounded), decode, one step of the machine, and its effects in
-order. What the machine persists is collected and written before the first send behind it, and at the end of the turn.
-Malformed datagrams are counted by reason and go no further.
+order. What the machine persists and sends is collected: all that was persisted is written, then what was sent leaves,
+neighbours together. Malformed datagrams are counted by reason and go no further.
 
 - The machine's next instant is met by a sleep that ends `spin_ns` early and a spin over the rest: the kernel wakes a
   process some 50 to 100 µs late. There is no spin for what is overdue, nor for anything but the machine.
@@ -84,7 +84,7 @@ class Sockets(Protocol):
 
     def learn(self, node: int, address: Address) -> None: ...
 
-    def send(self, to: int, datagram: bytes) -> None: ...
+    def send(self, to: int, datagrams: Sequence[bytes]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -171,6 +171,8 @@ class Driver:
         self._known: dict[int, Address] = {}
         self._bytes_of: dict[int, tuple[Message, bytes]] = {}
         self._uncommitted = False
+        self._outbox: list[bytes] = []
+        self._outbox_to = 0
 
     @property
     def clock_trusted(self) -> bool:
@@ -303,33 +305,45 @@ class Driver:
             elif kind is Send:
                 assert isinstance(effect, Send)
                 self._send(effect.to, effect.message)
-            elif isinstance(effect, Release):
-                self._release(effect)
-            elif isinstance(effect, Forget):
-                self.keeper.forget(effect.slot, effect.places)
-            elif isinstance(effect, ServeTape):
-                for message in self.keeper.serve(self.node, effect, self._credit):
-                    self._send(effect.to, message)
             elif isinstance(effect, Report):
                 self.counters.reports[effect.kind] += 1
                 if self._on_report is not None:
                     self._on_report(effect)
-        self._commit()
+            else:
+                self._flush()
+                self._do(effect)
+        self._flush()
+
+    def _do(self, effect: Effect) -> None:
+        """What is neither collected nor merely told."""
+        if isinstance(effect, Release):
+            self._release(effect)
+        elif isinstance(effect, Forget):
+            self.keeper.forget(effect.slot, effect.places)
+        elif isinstance(effect, ServeTape):
+            for message in self.keeper.serve(self.node, effect, self._credit):
+                self._send(effect.to, message)
 
     def _persist(self, effect: Persist) -> None:
         entry = effect.entry
         self.keeper.persist(entry, self._datagram(entry) if isinstance(entry, Data | Token | Ring) else None)
         self._uncommitted = True
 
-    def _commit(self) -> None:
+    def _send(self, to: int, message: Message) -> None:
+        if self._outbox and self._outbox_to != to:
+            self._flush()
+        self._outbox_to = to
+        self._outbox.append(self._datagram(message))
+        self.counters.requests += type(message) is Request
+
+    def _flush(self) -> None:
+        """Write what was persisted, then send what was to be sent: nothing leaves that relies on an unwritten entry."""
         if self._uncommitted:
             self.keeper.commit()
             self._uncommitted = False
-
-    def _send(self, to: int, message: Message) -> None:
-        self._commit()
-        self.counters.requests += type(message) is Request
-        self.sockets.send(to, self._datagram(message))
+        if self._outbox:
+            self.sockets.send(self._outbox_to, self._outbox)
+            self._outbox = []
 
     def _datagram(self, message: Message) -> bytes:
         """A message as bytes, made once: as it came, or as it is journaled and then sent."""

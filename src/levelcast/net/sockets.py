@@ -10,6 +10,9 @@
   again.
 - The reformation servers listen to the group, so what is for all of them goes there.
 - A send that the kernel has no room for is a lost datagram, like one that the network loses.
+- Neighbouring datagrams of one size to one address leave as a train (UDP_SEGMENT): one system call, one way through
+  the kernel, and still datagrams of that size on the wire. A receiver that asks for it (UDP_GRO) gets the train whole.
+  Where the kernel has neither, each goes alone.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from __future__ import annotations
 import errno
 import select
 import socket
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from levelcast import kernel
@@ -26,9 +30,11 @@ from levelcast.ring.effects import GROUP, SERVERS
 LOOPBACK = "127.0.0.1"
 RECEIVE_BUFFER = 4 << 20
 """What a receiver that is stopped for a moment finds again: 4 MiB, the most that Linux gives to everybody."""
-MAX_DRAIN = 256
-_LARGEST = 65_535
-_OWN = 0
+MAX_DRAIN = 128
+_UDP_SEGMENT, _UDP_GRO = 103, 104
+_TRAIN_CARS = 64
+_TRAIN_BYTES = 65_000
+_NO_TRAINS = frozenset({errno.EINVAL, errno.EIO, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EMSGSIZE})
 
 Address = tuple[str, int]
 
@@ -50,6 +56,8 @@ class SendCounts:
     """For a node that has not spoken yet."""
     refused: int = 0
     """The kernel had no room."""
+    trains: int = 0
+    """Sends of more than one datagram at once."""
 
 
 class CoreSockets:
@@ -72,7 +80,9 @@ class CoreSockets:
             own.close()
             raise
         self._sockets = (own, listener)
+        self._own = own
         self._filenos = (own.fileno(), listener.fileno())
+        self.trains = all(_takes_trains(each) for each in self._sockets)
         self.address: Address = own.getsockname()
         smallest = min(_ask_for_buffer(each, receive_buffer) for each in self._sockets)
         if smallest < receive_buffer:
@@ -104,24 +114,66 @@ class CoreSockets:
 
     # -- sending ------------------------------------------------------------------------------------------
 
-    def send(self, to: int, datagram: bytes) -> None:
-        """Send to a node, to `GROUP` or to `SERVERS`."""
+    def send(self, to: int, datagrams: Sequence[bytes]) -> None:
+        """Send datagrams in order to a node, to `GROUP` or to `SERVERS`."""
         address = self.group if to in (GROUP, SERVERS) else self.peers.get(to)
         if address is None:
-            self.counts.unknown_peer += 1
+            self.counts.unknown_peer += len(datagrams)
             return
+        if len(datagrams) == 1 or not self.trains:
+            for datagram in datagrams:
+                self._send_one(address, datagram)
+            return
+        for first, last in trains(datagrams):
+            if last - first == 1 or not self._send_train(address, datagrams[first:last]):
+                for datagram in datagrams[first:last]:
+                    self._send_one(address, datagram)
+
+    def _send_one(self, address: Address, datagram: bytes) -> None:
         try:
-            self._sockets[_OWN].sendto(datagram, address)
+            self._own.sendto(datagram, address)
         except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED):
-                raise NetError(_why_not_sent(address, error)) from error
-            self.counts.refused += 1
+            self._refused(address, error, 1)
         else:
             self.counts.sent += 1
+
+    def _send_train(self, address: Address, cars: Sequence[bytes]) -> bool:
+        """False where the kernel cannot, and each has to go alone."""
+        size = struct.pack("=H", len(cars[0]))
+        try:
+            self._own.sendmsg(cars, [(socket.IPPROTO_UDP, _UDP_SEGMENT, size)], 0, address)
+        except OSError as error:
+            if error.errno in _NO_TRAINS:
+                self.trains = False
+                return False
+            self._refused(address, error, len(cars))
+        else:
+            self.counts.sent += len(cars)
+            self.counts.trains += 1
+        return True
+
+    def _refused(self, address: Address, error: OSError, datagrams: int) -> None:
+        if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED):
+            raise NetError(_why_not_sent(address, error)) from error
+        self.counts.refused += datagrams
 
     def close(self) -> None:
         for each in self._sockets:
             each.close()
+
+
+def trains(datagrams: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """First and end of each train: datagrams of one size, of which the last may be shorter."""
+    first = total = 0
+    for place, datagram in enumerate(datagrams):
+        size = len(datagrams[first])
+        full = place - first == _TRAIN_CARS or total + len(datagram) > _TRAIN_BYTES
+        if place > first and (full or len(datagram) > size or len(datagrams[place - 1]) < size):
+            yield first, place
+            first, total = place, 0
+        total += len(datagram)
+    if datagrams:
+        yield first, len(datagrams)
 
 
 def _udp() -> socket.socket:
@@ -167,6 +219,14 @@ def _ask_for_buffer(each: socket.socket, wanted: int) -> int:
     """Ask for a receive buffer, and say what it is: Linux doubles what it is asked for, for its own bookkeeping."""
     each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
     return each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+
+
+def _takes_trains(each: socket.socket) -> bool:
+    try:
+        each.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
+    except OSError:
+        return False
+    return True
 
 
 def _why_not_sent(address: Address, error: OSError) -> str:
