@@ -128,12 +128,32 @@ def test_a_mold_packet_is_opened_alike(native: ModuleType, datagram: bytes) -> N
         assert mold.decode(datagram) == ours
 
 
-@given(damaged(payloads()))
-def test_blocks_are_made_alike(native: ModuleType, payload: bytes) -> None:
-    assert native.blocks(payload) == twin.blocks(payload)
+class Sent(NamedTuple):
+    session: bytes
+    sequence: int
+    records: int
+    datagram: bytes
 
 
-@pytest.mark.parametrize("name", ["open_data", "open_mold", "assemble", "stamp", "crc32", "drain", "teach"])
+@given(damaged(payloads()), st.booleans(), st.sampled_from([1042, 1400, 9000]))
+def test_mold_packets_are_cut_alike_and_as_the_codec_does_it(
+    native: ModuleType, payload: bytes, bound: bool, packet_bytes: int
+) -> None:
+    content = bytearray(payload)
+    if bound and kernel.count(content) > 0:
+        for place, _ in zip(*mold.record_places(content), strict=True):
+            content[place + 4] = 7
+    session = mold.session_name("A b")
+    ours = native.mold_packets(content, session, 5, packet_bytes, Sent)
+    assert ours == twin.mold_packets(content, session, 5, packet_bytes, Sent)
+    if ours is not None:
+        assert [each.datagram for each in ours] == mold.encode_payload(session, 5, content, packet_bytes)
+        assert all(mold.decode(each.datagram)[:3] == each[:3] for each in ours)
+
+
+@pytest.mark.parametrize(
+    "name", ["open_data", "open_mold", "assemble", "stamp", "crc32", "drain", "teach", "mold_packets"]
+)
 def test_nonsense_is_an_exception_and_no_crash(native: ModuleType, name: str) -> None:
     function: Any = getattr(native, name)
     for arguments in ((), (None,), (1, 2, 3), ("x", 0, int), ((1,), 2, 3)):

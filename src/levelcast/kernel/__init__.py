@@ -16,11 +16,11 @@ from levelcast.kernel import twin
 __all__ = [
     "COMPILED",
     "assemble",
-    "blocks",
     "count",
     "count_fresh",
     "crc32",
     "drain",
+    "mold_packets",
     "open_data",
     "open_mold",
     "stamp",
@@ -37,11 +37,11 @@ COMPILED = _chosen is not twin
 """Whether the compiled module is at work."""
 
 assemble = _chosen.assemble
-blocks = _chosen.blocks
 count = _chosen.count
 count_fresh = _chosen.count_fresh
 crc32 = _chosen.crc32
 drain = _chosen.drain
+mold_packets = _chosen.mold_packets
 open_data = _chosen.open_data
 open_mold = _chosen.open_mold
 stamp = _chosen.stamp

@@ -390,36 +390,87 @@ static PyObject *open_mold_py(PyObject *self, PyObject *const *args, Py_ssize_t 
     return packet;
 }
 
-/* The blocks of all records, in order: a length and the record, again and again. */
-static PyObject *blocks_py(PyObject *self, PyObject *payload)
+/* One packet: a header, then `count` records from `p` on, each behind its length. Returns a `type` of session, sequence,
+ * count and datagram. */
+static PyObject *mold_packet(PyTypeObject *type, PyObject *session, uint64_t sequence, size_t count, const uint8_t *p,
+                             size_t bytes)
+{
+    PyObject *datagram = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(MOLD_HEADER + bytes + 2 * count));
+    PyObject *packet = datagram == NULL ? NULL : type->tp_alloc(type, 4);
+    if (packet == NULL) {
+        Py_XDECREF(datagram);
+        return NULL;
+    }
+    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(datagram);
+    uint64_t big = __builtin_bswap64(sequence);
+    memcpy(to, PyBytes_AS_STRING(session), MOLD_SESSION);
+    memcpy(to + 10, &big, 8);
+    to[18] = (uint8_t)(count >> 8);
+    to[19] = (uint8_t)count;
+    to += MOLD_HEADER;
+    for (const uint8_t *end = p + bytes; p < end;) {
+        size_t size = (size_t)p[0] * 4;
+        to[0] = (uint8_t)(size >> 8);
+        to[1] = (uint8_t)size;
+        memcpy(to + 2, p, size);
+        p += size;
+        to += size + 2;
+    }
+    PyTuple_SET_ITEM(packet, 0, Py_NewRef(session));
+    PyTuple_SET_ITEM(packet, 1, PyLong_FromUnsignedLongLong(sequence));
+    PyTuple_SET_ITEM(packet, 2, PyLong_FromSize_t(count));
+    PyTuple_SET_ITEM(packet, 3, datagram);
+    if (PyTuple_GET_ITEM(packet, 1) == NULL || PyTuple_GET_ITEM(packet, 2) == NULL)
+        Py_CLEAR(packet);
+    return packet;
+}
+
+static PyObject *mold_packets_py(PyObject *self, PyObject *args)
 {
     Py_buffer data;
-    if (PyObject_GetBuffer(payload, &data, PyBUF_SIMPLE) < 0)
+    PyObject *session, *list;
+    PyTypeObject *type;
+    unsigned long long sequence;
+    Py_ssize_t room;
+    if (!PyArg_ParseTuple(args, "y*SKnO!", &data, &session, &sequence, &room, &PyType_Type, &type))
         return NULL;
-    const uint8_t *p = data.buf, *end = p + data.len;
-    Py_ssize_t count = 0;
-    for (; p < end; count++) {
-        size_t size = (size_t)p[0] * 4;
-        if (size == 0 || size > (size_t)(end - p)) {
-            PyBuffer_Release(&data);
-            Py_RETURN_NONE;
+    room -= MOLD_HEADER;
+    if (PyBytes_GET_SIZE(session) != MOLD_SESSION || room < 2 + 1020 || room > MAX_DATAGRAM - MOLD_HEADER) {
+        PyBuffer_Release(&data);
+        PyErr_SetString(PyExc_ValueError, "a session has 10 bytes, and a packet room for the largest record");
+        return NULL;
+    }
+    if ((list = PyList_New(0)) == NULL)
+        goto done;
+    const uint8_t *first = data.buf, *p = first, *end = p + data.len;
+    size_t count = 0;
+    for (;;) {
+        size_t size = p < end ? (size_t)p[0] * 4 : 0;
+        if (p < end && (size < 8 || size > (size_t)(end - p) || u32_at(p + 4) == 0)) {
+            Py_SETREF(list, Py_NewRef(Py_None));
+            goto done;
         }
+        size_t with = (size_t)(p - first) + 2 * count + size + 2;
+        if (count && (p == end || with > (size_t)room || count == MOLD_MAX_COUNT)) {
+            PyObject *packet = mold_packet(type, session, sequence, count, first, (size_t)(p - first));
+            if (packet == NULL || PyList_Append(list, packet) < 0) {
+                Py_XDECREF(packet);
+                Py_CLEAR(list);
+                goto done;
+            }
+            Py_DECREF(packet);
+            sequence += count;
+            first = p;
+            count = 0;
+        }
+        if (p == end)
+            break;
         p += size;
+        count++;
     }
-    PyObject *framed = PyByteArray_FromStringAndSize(NULL, data.len + 2 * count);
-    if (framed != NULL) {
-        uint8_t *to = (uint8_t *)PyByteArray_AS_STRING(framed);
-        for (p = data.buf; p < end;) {
-            size_t size = (size_t)p[0] * 4;
-            to[0] = (uint8_t)(size >> 8);
-            to[1] = (uint8_t)size;
-            memcpy(to + 2, p, size);
-            p += size;
-            to += size + 2;
-        }
-    }
+done:
     PyBuffer_Release(&data);
-    return framed;
+    return list;
 }
 
 /* ---- sockets --------------------------------------------------------------------------------------------------- */
@@ -547,7 +598,7 @@ static PyMethodDef methods[] = {
     {"assemble", assemble_py, METH_VARARGS, NULL},
     {"open_data", (PyCFunction)(void (*)(void))open_data_py, METH_FASTCALL, NULL},
     {"open_mold", (PyCFunction)(void (*)(void))open_mold_py, METH_FASTCALL, NULL},
-    {"blocks", blocks_py, METH_O, NULL},
+    {"mold_packets", mold_packets_py, METH_VARARGS, NULL},
     {"drain", drain_py, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

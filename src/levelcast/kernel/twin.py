@@ -164,19 +164,35 @@ def open_mold(datagram: bytes, kind: type[_T], /) -> _T | None:
     return tuple.__new__(kind, (session, sequence, number, size, b"".join(block[2:] for block in blocks)))
 
 
-def blocks(payload: Buffer, /) -> bytearray | None:
-    """The MoldUDP64 blocks of all records: before each, its length. None unless records fill `payload`."""
-    view = memoryview(payload)
-    framed = bytearray()
-    at, end = 0, len(view)
+def mold_packets(
+    content: Buffer, session: bytes, sequence: int, packet_bytes: int, kind: type[_T], /
+) -> list[_T] | None:
+    """Packets of at most `packet_bytes` with all records in order, as `kind`s of (session, sequence, count, datagram).
+
+    None unless records fill `content` and every one is of an instrument (has an id above 0).
+    """
+    if len(session) != 10 or not 20 + 2 + 1020 <= packet_bytes <= _LARGEST_DATAGRAM:
+        raise ValueError("a session has 10 bytes, and a packet room for the largest record")
+    view = memoryview(content)
+    packets: list[tuple[int, list[bytes]]] = []
+    at, end, room = 0, len(view), 0
     while at < end:
         size = view[at] * _WORD
-        if size == 0 or at + size > end:
+        if size < 8 or at + size > end or not any(view[at + 4 : at + 8]):
             return None
-        framed += size.to_bytes(2, "big")
-        framed += view[at : at + size]
+        if not packets or room < size + 2 or len(packets[-1][1]) == 0xFFFE:
+            sequence += len(packets[-1][1]) if packets else 0
+            packets.append((sequence, []))
+            room = packet_bytes - 20
+        packets[-1][1].append(size.to_bytes(2, "big") + view[at : at + size])
+        room -= size + 2
         at += size
-    return framed
+    return [
+        tuple.__new__(
+            kind, (session, first, len(blocks), struct.pack(">10sQH", session, first, len(blocks)) + b"".join(blocks))
+        )
+        for first, blocks in packets
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------

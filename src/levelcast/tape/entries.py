@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
-from zlib import crc32
 
+from levelcast.kernel import crc32
 from levelcast.ring.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
 from levelcast.wire.core import MAX_DATAGRAM, Malformed, decode, encode
 from levelcast.wire.messages import Data, Ring, Token
