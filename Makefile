@@ -11,6 +11,7 @@ BIN         := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 READY       := $(VENV)/.ready
 FUZZ_READY  := $(VENV)/.ready-fuzz
+BENCH_READY := $(VENV)/.ready-bench
 INPUTS      := pyproject.toml constraints.txt src/levelcast/kernel/_native.c
 
 .DEFAULT_GOAL := help
@@ -28,7 +29,7 @@ run: $(READY) ## run the demo on a simulated network
 test: $(READY) ## run the tests (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
 	$(BIN)/python -m pytest -q -n $(JOBS) $(PYTEST_ARGS)
 
-bench: $(READY) ## run the benchmarks and print each figure beside its limit
+bench: $(BENCH_READY) ## run the benchmarks and print each figure beside its limit
 	$(BIN)/python -m benchmarks
 
 lint: $(READY) ## check style and formatting
@@ -58,6 +59,10 @@ $(READY): $(INPUTS)
 	"$(PYTHON)" -m venv $(VENV)
 	$(PIP_INSTALL) setuptools
 	$(PIP_INSTALL) --no-build-isolation --editable '.[test]'
+	@touch $@
+
+$(BENCH_READY): $(READY)
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[bench]'
 	@touch $@
 
 $(FUZZ_READY): $(READY)
