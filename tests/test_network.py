@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from levelcast.network import (
+    Carriage,
     NetworkError,
     Problem,
     Receiver,
@@ -287,6 +288,76 @@ def test_edge_groups_do_not_share_an_address_with_each_other_or_the_core() -> No
     assert "has the address and port of the core" in only_problem(core)
 
 
+def test_a_receiver_sends_to_the_groups_of_its_region_and_to_those_of_none() -> None:
+    network = parse_network(five_cities().replace('port = 31003\nregion = "asia-pacific"', "port = 31003"))
+    names = {each.name: [group.name for group in network.edge_groups_of(each.name)] for each in network.receivers}
+    assert names == {
+        "new-york-1": ["americas", "asia-pacific"],
+        "london-1": ["europe", "asia-pacific"],
+        "frankfurt-1": ["europe", "asia-pacific"],
+        "tokyo-1": ["asia-pacific"],
+        "sydney-1": ["asia-pacific"],
+    }
+    assert [group.name for group in network.groups_of_region("europe")] == ["europe", "asia-pacific"]
+    with pytest.raises(KeyError):
+        network.edge_groups_of("osaka-1")
+
+
+def test_a_group_for_a_region_without_receivers_is_told_by_its_line() -> None:
+    text = five_cities().replace('port = 31002\nregion = "europe"', 'port = 31002\nregion = "Europe"')
+    line = line_of('region = "Europe"', text)
+    says = f'network.toml:{line}: edge group "europe" is for region "Europe", where no receiver stands; did you mean'
+    assert only_problem(text).startswith(says)
+    # A receiver whose site is wrong may stand anywhere: its region is not counted against a group.
+    lost = edited('id = 101\nsite = "new-york"', 'id = 101\nsite = "new-yorc"', five_cities())
+    assert "edge group" not in only_problem(lost)
+
+
+def test_nodes_tell_their_status_at_ports_in_the_order_of_the_file() -> None:
+    network = parse_network(SMALL + '[status]\nport = 32000\naddress = "127.0.0.2"\n')
+    addresses = [network.status_address(name) for name in ("tokyo-1", "osaka-1", "osaka-2", "reform", "XTKS")]
+    assert addresses == [("127.0.0.2", 32000 + each) for each in range(5)]
+    assert parse_network(SMALL).status_address("tokyo-1") is None
+    assert parse_network(five_cities()).status_address("XASX") == ("127.0.0.1", 32011)
+    with pytest.raises(ValueError):
+        network.status_address("nobody")
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ("[status]", "[status] has no port: give the first node one, such as 32000"),
+        ("[status]\nport = 65532", "[status] has port = 65532: it must be a whole number from 1 to 65531"),
+        ('[status]\nport = 1\naddress = "239.1.1.1"', "it must be an IPv4 address of this machine"),
+        ('[status]\nport = 1\naddress = "localhost"', "it must be an IPv4 address of this machine"),
+        ("[tape]\nkeep_bytes = 10", "it must be a size with a unit (kB, MB, GB, TB, MiB ...)"),
+        ('[tape]\nkeep_bytes = "10"', "it must be a size with a unit"),
+        ('[tape]\nkeep_bytes = "0GB"', "it must be a size with a unit"),
+        ('[tape]\nkeep_age = "10ms"', "it must be an age with a unit (s, min, h, d)"),
+        ('[tape]\ndurable = "yes"', 'it must be "process" or "power"'),
+        ('[tape]\nkeep_ages = "7d"', 'unknown key "keep_ages" in [tape]; did you mean "keep_age"?'),
+    ],
+)
+def test_a_wrong_status_or_tape_is_told_by_its_line(table: str, says: str) -> None:
+    problem = only_problem(f"{SMALL}{table}\n")
+    assert says in problem
+    assert int(problem.split(":")[1]) > SMALL.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("size", "age", "keep_bytes", "keep_ns"),
+    [
+        ("10GB", "7d", 10 * 10**9, 7 * 86_400 * 10**9),
+        ("1.5 MiB", "1.5h", 3 << 19, 5_400 * 10**9),
+        ("500kB", "30min", 500_000, 1_800 * 10**9),
+    ],
+)
+def test_the_tape_is_kept_up_to_a_size_and_an_age(size: str, age: str, keep_bytes: int, keep_ns: int) -> None:
+    table = f'[tape]\nkeep_bytes = "{size}"\nkeep_age = "{age}"\ndurable = "power"\n'
+    assert parse_network(SMALL + table).tape == model.Keeping(keep_bytes, keep_ns, "power")
+    assert parse_network(SMALL).tape == model.Keeping(None, None, "process")
+
+
 def test_all_problems_are_listed_in_the_order_of_their_lines() -> None:
     text = edited('slot = "5ms"', 'slot = "5ms"\nhold = "1ms"\nwitnes = 1')
     text = edited('id = 1\nsite = "tokyo"', 'id = 70000\nsite = "tokio"', text)
@@ -528,3 +599,15 @@ def test_the_examples_in_the_docstrings_run(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_how_packets_travel_can_be_set_and_is_checked() -> None:
+    text = five_cities().replace("[core]", "[core]\npacket = 9000\ntrains = false\ncredit = 512")
+    text = text.replace("[edge]", "[edge]\npacket = 8900\ntrains = true")
+    network = parse_network(text)
+    assert (network.carriage.packet_bytes, network.carriage.trains, network.carriage.credit) == (9000, False, 512)
+    assert (network.edge.packet_bytes, network.edge.trains) == (8900, True)
+    assert parse_network(five_cities()).carriage == Carriage()
+    with pytest.raises(NetworkError) as raised:
+        parse_network(five_cities().replace("[core]", '[core]\npacket = 100\ntrains = "yes"\ncredit = 0'))
+    assert len(raised.value.problems) == 3

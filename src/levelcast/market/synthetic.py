@@ -14,7 +14,8 @@ from random import Random
 
 import numpy as np
 
-from levelcast.network import Floor
+from levelcast.network import Directory, Floor
+from levelcast.network.directory import symbols_of
 from levelcast.records import RecordArray, price_from_decimal, trades
 
 MOST_RECORDS = 20
@@ -52,14 +53,13 @@ class Symbol:
 class Trades:
     """The trades of one floor, burst by burst; `made` of them were made before, by the same floor."""
 
-    def __init__(self, floor: Floor, seed: int, made: int = 0) -> None:
+    def __init__(self, floor: Floor, seed: int, made: int = 0, directory: Directory | None = None) -> None:
         self.floor = floor
         self._rng = Random(f"levelcast trades {seed} {floor.name}")
-        names = floor.symbols or (floor.name,)
-        first_id = 1000 * floor.publisher + 1
-        self.symbols = [Symbol(name, first_id + i, self._rng) for i, name in enumerate(names)]
+        ids = directory.ids_of(floor) if directory is not None else _ids_of_its_own(floor)
+        self.symbols = [Symbol(name, instrument_id, self._rng) for name, instrument_id in ids.items()]
         # The n-th symbol trades 1/n as often as the first, as volumes on real floors roughly do.
-        self._weights = [1.0 / (i + 1) for i in range(len(names))]
+        self._weights = [1.0 / (i + 1) for i in range(len(ids))]
         self._last_ns = 0
         self.made = made
         """How many trades there have been so far; trade ids count from 1."""
@@ -90,3 +90,8 @@ class Trades:
         self._last_ns = at_ns
         self.made += count
         return batch
+
+
+def _ids_of_its_own(floor: Floor) -> dict[str, int]:
+    """Ids for where there is no network, and so no directory: no other floor has them."""
+    return {symbol: 1000 * floor.publisher + i for i, symbol in enumerate(symbols_of(floor), 1)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from levelcast.market.synthetic import MOST_RECORDS, Trades
-from levelcast.network import Floor
+from levelcast.network import Directory, Floor
 from levelcast.records import RecordArray, trades
 from levelcast.ring.effects import Effect
 from levelcast.ring.source import Source
@@ -16,18 +16,42 @@ MOST_ARREARS_NS = 1_000_000_000
 """A floor that had no credit for longer does not make up for it all."""
 
 
-class SyntheticFloor:
-    """Trades `rate` records a second until `until_ns`; without credit (rule 10) it stops trading and waits."""
+DEFINITIONS_PER_PACKET = 2
+"""As many as fit an Ethernet frame."""
 
-    def __init__(self, floor: Floor, source: Source, rate: float, now: int, until_ns: int | None, seed: int) -> None:
+
+def definition_packets(directory: Directory, floor: Floor, now: int) -> list[tuple[bytes, int]]:
+    """The payloads, with their counts, that define a floor's symbols before its first trade."""
+    batch = directory.definitions(floor, now)
+    parts = [batch[i : i + DEFINITIONS_PER_PACKET] for i in range(0, len(batch), DEFINITIONS_PER_PACKET)]
+    return [(part.tobytes(), len(part)) for part in parts]
+
+
+class SyntheticFloor:
+    """Trades `rate` records a second until `until_ns`; without credit (rule 10) it stops trading and waits.
+
+    With a directory its symbols are defined before its first trade.
+    """
+
+    def __init__(
+        self,
+        floor: Floor,
+        source: Source,
+        rate: float,
+        now: int,
+        until_ns: int | None,
+        seed: int,
+        directory: Directory | None = None,
+    ) -> None:
         self.source = source
         self.until_ns = until_ns
         self.published = 0
-        """Records that were submitted since the start."""
+        """Trades that were submitted since the start."""
         self.wake_ns: int | None = now
         # A packet has up to MOST_RECORDS trades, so these ids are free, whatever the process before this one has sent.
         first = (source.witnessed + source.unwitnessed) * MOST_RECORDS
-        self._trades = Trades(floor, seed + first, first)
+        self._trades = Trades(floor, seed + first, first, directory)
+        self._definitions = definition_packets(directory, floor, now) if directory is not None else []
         self._gap_ns = 1e9 / rate
         self._due_ns = float(now)
         self._waiting: RecordArray = trades(0)
@@ -58,7 +82,10 @@ class SyntheticFloor:
 
     def _submit(self, now: int) -> list[Effect]:
         effects: list[Effect] = []
-        while len(self._waiting) and self.source.room:
+        while self._definitions and len(self._waiting) and self.source.room:
+            payload, records = self._definitions.pop(0)
+            effects += self.source.submit(payload, records, now)
+        while len(self._waiting) and not self._definitions and self.source.room:
             batch, self._waiting = self._waiting[:MOST_RECORDS], self._waiting[MOST_RECORDS:]
             self.published += len(batch)
             effects += self.source.submit(batch.tobytes(), len(batch), now)

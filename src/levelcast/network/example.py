@@ -24,32 +24,32 @@ _FIVE_CITIES = """\
 name = "five cities"
 
 # ---------------------------------------------------------------------------------------------------------
-# Where nodes can stand. City and region are for people and for reports.
+# Where nodes can stand. The city is for people and for reports; by its region a receiver knows its edge groups.
 
 [[site]]
 name = "new-york"
 city = "New York"
-region = "America"
+region = "americas"
 
 [[site]]
 name = "london"
 city = "London"
-region = "Europe"
+region = "europe"
 
 [[site]]
 name = "frankfurt"
 city = "Frankfurt"
-region = "Europe"
+region = "europe"
 
 [[site]]
 name = "tokyo"
 city = "Tokyo"
-region = "Asia"
+region = "asia-pacific"
 
 [[site]]
 name = "sydney"
 city = "Sydney"
-region = "Oceania"
+region = "asia-pacific"
 
 # ---------------------------------------------------------------------------------------------------------
 # What packets between the sites meet. delay is one way; jitter is how much longer a packet may take before it
@@ -175,7 +175,7 @@ symbols = ["BHP", "CBA", "CSL"]
 
 # ---------------------------------------------------------------------------------------------------------
 # Multicast groups: the core's own (each stripe after the first takes the next port), and the edge's, by which
-# customers receive what was released.
+# customers receive what was released. A receiver sends to the groups of its site's region, and to those of none.
 
 [core]
 address = "239.192.74.1"
@@ -188,14 +188,33 @@ watermark = "100ms"  # how often each group says up to when it is complete
 name = "americas"
 address = "239.192.75.1"
 port = 31001
+region = "americas"
 
 [[edge.group]]
 name = "europe"
 address = "239.192.75.2"
 port = 31002
+region = "europe"
 
 [[edge.group]]
 name = "asia-pacific"
 address = "239.192.75.3"
 port = 31003
+region = "asia-pacific"
+
+# ---------------------------------------------------------------------------------------------------------
+# Where each node tells what it does: http://127.0.0.1:32000/status for the first node of this file (receivers,
+# then reformation servers, then floors), the next port for the next one. `levelcast status network.toml` asks
+# them all. It says nothing secret, and it is not protected: keep the address a local one.
+
+[status]
+port = 32000
+address = "127.0.0.1"
+
+# What nodes keep on disk. Without limits a receiver keeps its whole tape; with one it removes the oldest
+# segments while it runs. durable is what a write survives: "process" its death, "power" the machine's too.
+# [tape]
+# keep_bytes = "10GB"
+# keep_age = "7d"
+# durable = "process"
 """

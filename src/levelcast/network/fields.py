@@ -21,6 +21,8 @@ LONGEST_NS = 3_600_000_000_000
 _TEXT_LIMIT = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _DURATION = re.compile(r"(-?)([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ns|us|µs|μs|ms|s|min)", re.ASCII)
+_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|min|h|d)", re.ASCII)
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)", re.ASCII)
 _UNIT_NS = {
     "ns": 1,
     "us": 1_000,
@@ -29,6 +31,12 @@ _UNIT_NS = {
     "ms": 1_000_000,
     "s": 1_000_000_000,
     "min": 60_000_000_000,
+    "h": 3_600_000_000_000,
+    "d": 86_400_000_000_000,
+}
+_UNIT_BYTES = {
+    **{"kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
+    **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
 }
 
 
@@ -135,6 +143,16 @@ class Fields:
         self.problem(key, f"has {key} = {show(value)}: it must be {listed}{hint}")
         return default
 
+    def flag(self, key: str, default: bool) -> bool:
+        """true or false."""
+        value = self._ask(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            self.problem(key, f"has {key} = {show(value)}: it must be true or false")
+            return default
+        return value
+
     def whole(self, key: str, low: int, high: int) -> int | None:
         """A whole number from low to high, both included."""
         value = self._ask(key)
@@ -183,6 +201,38 @@ class Fields:
             return ns
         return None
 
+    def age(self, key: str) -> int | None:
+        """A long time in nanoseconds, from a text such as "7d"."""
+        return self._amount(key, _AGE, _UNIT_NS, 'an age with a unit (s, min, h, d), such as "7d"')
+
+    def size(self, key: str) -> int | None:
+        """A number of bytes, from a text such as "10GB"."""
+        return self._amount(key, _SIZE, _UNIT_BYTES, 'a size with a unit (kB, MB, GB, TB, MiB ...), such as "10GB"')
+
+    def _amount(self, key: str, pattern: re.Pattern[str], units: dict[str, int], expected: str) -> int | None:
+        value = self._ask(key)
+        if value is None:
+            return None
+        match = pattern.fullmatch(value.strip()) if isinstance(value, str) else None
+        amount = int(Decimal(match[1]) * units[match[2]]) if match is not None else 0
+        if amount:
+            return amount
+        self.problem(key, f"has {key} = {show(value)}: it must be {expected}")
+        return None
+
+    def address(self, key: str) -> str | None:
+        """An IPv4 address of one machine."""
+        value = self._ask(key)
+        if value is None:
+            return None
+        try:
+            if isinstance(value, str) and not ipaddress.IPv4Address(value).is_multicast:
+                return value
+        except ValueError:
+            pass
+        self.problem(key, f'has {key} = {show(value)}: it must be an IPv4 address of this machine, such as "127.0.0.1"')
+        return None
+
     def multicast(self, key: str) -> str | None:
         """An IPv4 multicast address."""
         value = self._ask(key)
@@ -222,6 +272,10 @@ class Fields:
             self.report.add(self.at(key), f"{key} must be an array of tables: write each one as {label}")
             return []
         return [Fields(self.report, (*self.path, key, i), item, f"{label} {i + 1}") for i, item in enumerate(value)]
+
+    def names_of_keys(self) -> tuple[str, ...]:
+        """All keys, for a table whose keys are names."""
+        return tuple(self._table)
 
     def subtables(self) -> list[tuple[str, Fields]]:
         """All tables under this one by their keys, for a table whose keys are names."""

@@ -7,7 +7,7 @@ opens a socket or reads a clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, combinations_with_replacement
 from typing import Literal
 
@@ -15,6 +15,7 @@ from levelcast.ring.derive import Derived, Explained, Given, Path, Shape, derive
 from levelcast.ring.timing import BoundTerm, Mode, Timing, attempts_for, liveness_terms
 
 Witness = Literal["majority", "all"] | int
+Durable = Literal["process", "power"]
 
 LOCAL_DELAY_NS = 100_000
 """Between two nodes of one site, where the file gives no pair for it: two hosts and a switch."""
@@ -134,6 +135,20 @@ class Group:
     name: str
     address: str
     port: int
+    region: str | None = None
+    """Of an edge group: whose receivers send to it; None for those of every region."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carriage:
+    """How packets travel in the core."""
+
+    packet_bytes: int = 1_400
+    """The largest datagram in which a floor sends records."""
+    trains: bool = True
+    """Neighbouring datagrams leave together, where the kernel can (segmentation offload)."""
+    credit: int = 64
+    """W: how many packets a floor may have unwitnessed (rule 10)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +157,33 @@ class Edge:
 
     groups: tuple[Group, ...] = ()
     watermark_ns: int = 100_000_000
+    ttl: int = 1
+    """How many networks a packet may cross, the first included."""
+    packet_bytes: int = 1_400
+    trains: bool = False
+    """Off: a plain listener on the same machine and a capture must see plain packets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where nodes tell their status over HTTP: the first node at `port`, each further one at the next."""
+
+    port: int
+    address: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What nodes keep on disk: how much of the tape, and what their writes survive."""
+
+    keep_bytes: int | None = None
+    """A receiver's tape may be that long; None: there is no limit."""
+    keep_age_ns: int | None = None
+    """A receiver's tape goes back that far; None: to its beginning."""
+    durable: Durable = "process"
+    """A write survives the death of the process, or a loss of power too."""
+    segment_records: int = 1_000_000
+    """A segment of the tape ends where the sequence passes a multiple of this: the same at every receiver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +205,23 @@ class Network:
     links: Links | None
     core: Group
     edge: Edge
+    status: Status | None = None
+    tape: Keeping = Keeping()
+    carriage: Carriage = Carriage()
+    instruments: dict[str, int] = field(default_factory=dict)
+    """The ids that the file gives to symbols; `levelcast.network.directory` has those of all."""
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Every node: receivers, reformation servers, floors, each in the file's order."""
+        nodes: tuple[Receiver | ReformationServer | Floor, ...] = (*self.receivers, *self.reformation, *self.floors)
+        return tuple(node.name for node in nodes)
+
+    def status_address(self, name: str) -> tuple[str, int] | None:
+        """Where a node tells its status; None if the file has no [status]. Raises ValueError for an unknown name."""
+        if self.status is None:
+            return None
+        return self.status.address, self.status.port + self.node_names.index(name)
 
     def stripe(self, stripe: int | str = 0) -> Stripe:
         """A stripe by its name or index. Raises KeyError if there is none."""
@@ -175,6 +234,19 @@ class Network:
         """The multicast group of a stripe's ring: the core's address, one port per stripe."""
         found = self.stripe(stripe)
         return Group(found.name, self.core.address, self.core.port + found.index)
+
+    def region_of(self, receiver: str) -> str:
+        """The region of a receiver's site. Raises KeyError for an unknown receiver."""
+        sites = {site.name: site.region for site in self.sites}
+        return {each.name: sites[each.site] for each in self.receivers}[receiver]
+
+    def edge_groups_of(self, receiver: str) -> tuple[Group, ...]:
+        """The groups to which a receiver sends what it releases."""
+        return self.groups_of_region(self.region_of(receiver))
+
+    def groups_of_region(self, region: str) -> tuple[Group, ...]:
+        """The groups that customers of a region may join: the region's own, and those of no region."""
+        return tuple(group for group in self.edge.groups if group.region in (None, region))
 
     def link(self, site_a: str, site_b: str) -> Link:
         """What packets between two sites meet; nothing at all where the file does not speak of links."""

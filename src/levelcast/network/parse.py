@@ -15,12 +15,16 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from levelcast.network.directory import LARGEST_ID, symbols_of
 from levelcast.network.fields import Fields, Problem, Report, did_you_mean, is_int, show
 from levelcast.network.locate import KeyPath, Lines
 from levelcast.network.model import (
+    Carriage,
+    Durable,
     Edge,
     Floor,
     Group,
+    Keeping,
     Link,
     Links,
     Network,
@@ -28,6 +32,7 @@ from levelcast.network.model import (
     ReformationServer,
     Rules,
     Site,
+    Status,
     Stripe,
     Witness,
 )
@@ -39,6 +44,9 @@ DEFAULT_CORE = Group("core", "239.192.74.1", 30001)
 _MARKET = re.compile(r"[A-Z0-9]{4}", re.ASCII)
 _SYNTAX_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 _ID_LIMIT = 65535
+_LEAST_PACKET, _MOST_PACKET = 1_200, 65_000
+"""The largest record (1,020 bytes) and all headers fit the one; the other is the largest datagram, with some room."""
+_MOST_CREDIT = 65_536
 
 
 class NetworkError(Exception):
@@ -128,12 +136,29 @@ def _read_network(root: Fields, report: Report) -> Network:
         report.add((), "there is no [[reformation]] server: without one no ring is ever formed")
 
     links, links_at = _read_links(root, site_names)
-    core, edge = _read_groups(root, len(stripes))
+    core, carriage, edge = _read_groups(root, len(stripes), _receiver_regions(receivers, sites))
+    status = _read_status(root, len(nodes))
+    tape = _read_tape(root)
+    instruments = _read_instruments(root, floors)
     root.finish()
     for node in nodes:
         node.fields.finish()
 
-    network = Network(title, sites, receivers, servers, floors, stripes, links, core, edge)
+    network = Network(
+        title,
+        sites,
+        receivers,
+        servers,
+        floors,
+        stripes,
+        links,
+        core,
+        edge,
+        status=status,
+        tape=tape,
+        carriage=carriage,
+        instruments=instruments,
+    )
     _check_links(network, site_names, report)
     if receivers and servers:
         for stripe, fields in zip(stripes, stripe_fields, strict=True):
@@ -424,8 +449,16 @@ def _check_links(network: Network, site_names: set[str], report: Report) -> None
         report.add(("links",), f'there is no link between "{a}" and "{b}": add a pair to [links], or a default delay')
 
 
-def _read_groups(root: Fields, stripes: int) -> tuple[Group, Edge]:
-    core = DEFAULT_CORE
+def _receiver_regions(receivers: tuple[Receiver, ...], sites: tuple[Site, ...]) -> set[str] | None:
+    """The regions in which receivers stand; None while that is not known of each of them."""
+    region_of = {site.name: site.region for site in sites}
+    if any(receiver.site not in region_of for receiver in receivers):
+        return None
+    return {region_of[receiver.site] for receiver in receivers}
+
+
+def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[Group, Carriage, Edge]:
+    core, carriage = DEFAULT_CORE, Carriage()
     core_fields = root.table("core", "[core]")
     if core_fields is not None:
         core = Group(
@@ -433,15 +466,20 @@ def _read_groups(root: Fields, stripes: int) -> tuple[Group, Edge]:
             core_fields.multicast("address") or core.address,
             core_fields.whole("port", 1, _ID_LIMIT + 1 - stripes) or core.port,
         )
+        carriage = Carriage(
+            core_fields.whole("packet", _LEAST_PACKET, _MOST_PACKET) or carriage.packet_bytes,
+            core_fields.flag("trains", carriage.trains),
+            core_fields.whole("credit", 1, _MOST_CREDIT) or carriage.credit,
+        )
         core_fields.finish()
     edge_fields = root.table("edge", "[edge]")
     if edge_fields is None:
-        return core, Edge()
+        return core, carriage, Edge()
     taken = {(core.address, core.port + index): "the core" for index in range(stripes)}
     names: set[str] = set()
     groups = []
     for fields in edge_fields.tables("group", "[[edge.group]]"):
-        group = _read_group(fields)
+        group = _read_group(fields, regions)
         if group is not None:
             if (group.address, group.port) in taken:
                 fields.problem("port", f"has the address and port of {taken[group.address, group.port]}")
@@ -452,11 +490,21 @@ def _read_groups(root: Fields, stripes: int) -> tuple[Group, Edge]:
             groups.append(group)
         fields.finish()
     watermark_ns = edge_fields.duration("watermark")
+    ttl = edge_fields.whole("ttl", 1, 255)
+    packet_bytes = edge_fields.whole("packet", _LEAST_PACKET, _MOST_PACKET)
+    trains = edge_fields.flag("trains", Edge().trains)
     edge_fields.finish()
-    return core, Edge(tuple(groups), watermark_ns or Edge().watermark_ns)
+    edge = Edge(
+        tuple(groups),
+        watermark_ns or Edge().watermark_ns,
+        ttl or Edge().ttl,
+        packet_bytes or Edge().packet_bytes,
+        trains,
+    )
+    return core, carriage, edge
 
 
-def _read_group(fields: Fields) -> Group | None:
+def _read_group(fields: Fields, regions: set[str] | None) -> Group | None:
     name = fields.name()
     if name is not None:
         fields.label = f'edge group "{name}"'
@@ -464,6 +512,56 @@ def _read_group(fields: Fields) -> Group | None:
         if key not in fields:
             fields.problem(key, f"has no {key}")
     address, port = fields.multicast("address"), fields.whole("port", 1, _ID_LIMIT)
+    region = fields.text("region") or None
+    if region is not None and regions is not None and region not in regions:
+        hint = did_you_mean(region, regions)
+        fields.problem("region", f"is for region {show(region)}, where no receiver stands{hint}")
     if name is None or address is None or port is None:
         return None
-    return Group(name, address, port)
+    return Group(name, address, port, region)
+
+
+# What a node tells, and what it keeps
+
+
+def _read_status(root: Fields, nodes: int) -> Status | None:
+    """TCP ports, one a node from the first on: they share nothing with the UDP ports of core and edge."""
+    fields = root.table("status", "[status]")
+    if fields is None:
+        return None
+    if "port" not in fields:
+        fields.problem("port", "has no port: give the first node one, such as 32000, and the others take the next ones")
+    port = fields.whole("port", 1, _ID_LIMIT + 1 - max(1, nodes))
+    address = fields.address("address")
+    fields.finish()
+    return Status(port or 0, address or "127.0.0.1")
+
+
+def _read_tape(root: Fields) -> Keeping:
+    fields = root.table("tape", "[tape]")
+    if fields is None:
+        return Keeping()
+    durable = cast(Durable, fields.choice("durable", ("process", "power"), Keeping().durable))
+    segment = fields.whole("segment", 1_000, 1_000_000_000) or Keeping().segment_records
+    keeping = Keeping(fields.size("keep_bytes"), fields.age("keep_age"), durable, segment)
+    fields.finish()
+    return keeping
+
+
+# Instruments
+
+
+def _read_instruments(root: Fields, floors: tuple[Floor, ...]) -> dict[str, int]:
+    """Symbols with ids of their own; `levelcast.network.directory` gives the others theirs."""
+    fields = root.table("instruments", "[instruments]")
+    if fields is None:
+        return {}
+    traded = {symbol for floor in floors for symbol in symbols_of(floor)}
+    by_id: dict[int, str] = {}
+    for symbol in fields.names_of_keys():
+        number = fields.whole(symbol, 1, LARGEST_ID)
+        if symbol not in traded:
+            fields.problem(symbol, f"gives {show(symbol)} an id, and no floor trades it{did_you_mean(symbol, traded)}")
+        elif number is not None and by_id.setdefault(number, symbol) != symbol:
+            fields.problem(symbol, f"gives {show(symbol)} the id {number}; {show(by_id[number])} has it already")
+    return {symbol: number for number, symbol in by_id.items()}

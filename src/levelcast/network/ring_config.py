@@ -16,6 +16,7 @@ def ring_config(network: Network, stripe: int | str = 0) -> RingConfig:
         witnesses=found.rules.witness,
         membership=Membership(0, tuple(MemberLife(receiver.id, 1) for receiver in network.receivers)),
         servers=tuple(server.id for server in network.reformation),
+        credit=network.carriage.credit,
         nearness={receiver.id: _nearest(network, receiver.id) for receiver in network.receivers},
     )
 

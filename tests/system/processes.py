@@ -1,0 +1,118 @@
+"""Nodes as processes of their own, for tests that do to them what happens to machines."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+from levelcast.net.ask import ask_all
+from levelcast.network import load_network
+from tests.system.test_up import NETWORK
+
+LIMIT_S = 60.0
+STATUS_PORTS = 7
+"""One for each node of `NETWORK`."""
+
+
+def levelcast(*arguments: object, timeout_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    command = [sys.executable, "-m", "levelcast", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+def write_network(path: Path, more: str = "") -> Path:
+    """A network file with a group, a port and status ports that no other test has."""
+    chance = SystemRandom()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        core = probe.getsockname()[1]
+    address = f"239.192.{chance.randint(1, 254)}.{chance.randint(1, 254)}"
+    text = NETWORK.format(address=address, port=core)
+    path.write_text(f"{text}\n[status]\nport = {_free_ports(chance)}\n{more}", encoding="utf-8")
+    return path
+
+
+def _free_ports(chance: SystemRandom) -> int:
+    while True:
+        first = chance.randrange(20_000, 30_000)
+        try:
+            for port in range(first, first + STATUS_PORTS):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+
+
+class Nodes:
+    """Running nodes of one network file; `logs` has what each says on stderr."""
+
+    def __init__(self, file: Path, logs: Path) -> None:
+        self.file = file
+        self.logs = logs
+        self.running: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, name: str, data: Path, *options: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "levelcast", "node", "--network", str(self.file), "--name", name]
+        with self.log(name).open("a", encoding="utf-8") as log:
+            self.running[name] = subprocess.Popen(
+                [*command, "--data", str(data), *map(str, options)], stdout=subprocess.DEVNULL, stderr=log, text=True
+            )
+        return self.running[name]
+
+    def log(self, name: str) -> Path:
+        return self.logs / f"{name}.err"
+
+    def end(self, name: str, number: int = signal.SIGTERM) -> int:
+        process = self.running.pop(name)
+        process.send_signal(number)
+        return process.wait(LIMIT_S)
+
+    def status(self) -> dict[str, Any]:
+        """What each node that answers says."""
+        return {answer.name: answer.status for answer in ask_all(load_network(self.file), (), 5.0) if answer.ok}
+
+    def _ends(self) -> dict[str, tuple[int | None, str]]:
+        """Of each process its exit code and what it said last."""
+        words = {name: self.log(name).read_text().splitlines()[-1:] for name in self.running}
+        return {name: (process.poll(), " ".join(words[name])) for name, process in self.running.items()}
+
+    def wait_for(self, condition: Callable[[dict[str, Any]], bool], limit_s: float = LIMIT_S) -> dict[str, Any]:
+        """The first answers of the nodes that meet a condition."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            nodes = self.status()
+            try:
+                if condition(nodes):
+                    return nodes
+            except KeyError:
+                pass  # a node does not answer yet
+            assert time.monotonic() < deadline, f"never: {nodes}, {self._ends()}"
+            time.sleep(0.2)
+
+
+@contextmanager
+def nodes_of(file: Path, logs: Path) -> Iterator[Nodes]:
+    """Nodes that are all ended at the end."""
+    nodes = Nodes(file, logs)
+    try:
+        yield nodes
+    finally:
+        for process in nodes.running.values():
+            process.kill()
+            process.wait()
+
+
+def in_ring(nodes: dict[str, Any], *names: str) -> bool:
+    """Whether these receivers, and no others, are active in one ring."""
+    members = {nodes[name]["id"] for name in names}
+    same = len({nodes[name]["generation"] for name in names}) == 1
+    return same and all(nodes[name]["state"] == "ACTIVE" and set(nodes[name]["members"]) == members for name in names)
