@@ -17,7 +17,7 @@ from levelcast.edge import gather
 from levelcast.edge.gather import GatherConfig, Gatherer, Outgoing, SessionPlan
 from levelcast.edge.watermark import Watermark, decode_watermark, encode_watermark, last_watermark
 from levelcast.wire import mold
-from levelcast.wire.mold import EndOfSession, Heartbeat, Packet
+from levelcast.wire.mold import EndOfSession, Heartbeat, Packet, session_name
 from tests.edge_parts import ALPHA, BETA, GAMMA, KINDS, each_record, payloads, some_trades, with_ids
 
 PLAN = SessionPlan({1: ALPHA, 2: ALPHA, 3: BETA, 4: BETA, 5: GAMMA, 6: ALPHA})  # 7 and 8 have none
@@ -84,6 +84,15 @@ def test_records_of_no_session_are_counted() -> None:
         GAMMA: [1],
     }
     assert gatherer.unplanned == 1
+
+
+@given(st.lists(payloads(), min_size=1, max_size=3), st.sampled_from([{}, {1: ALPHA}, {1: ALPHA, 2**31: BETA}]))
+def test_with_a_default_session_no_record_is_lost(frames: list[bytes], session_of: dict[int, bytes]) -> None:
+    everything = SessionPlan({**dict.fromkeys(range(1, 10), GAMMA), **session_of})
+    one, other = Gatherer(SessionPlan(session_of, GAMMA), 0), Gatherer(everything, 0)
+    for slot, payload in enumerate(frames, 1):
+        assert one.release(slot, 1, payload, 0) == other.release(slot, 1, payload, 0)
+    assert one.unplanned == 0
 
 
 def test_a_plan_without_instruments_sends_nothing() -> None:
@@ -229,3 +238,19 @@ def test_the_examples_in_the_modules_hold(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert found.attempted
     assert not found.failed
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 7]), st.booleans()), min_size=1, max_size=60), st.integers(1, 3))
+def test_one_session_for_everything_is_cut_as_any_plan_is(rows: list[tuple[int, bool]], frames: int) -> None:
+    payload = b""
+    for instrument, is_trade in rows:
+        record = (records.trades if is_trade else records.statuses)(1)
+        record["instrument_id"], record["publisher_id"] = instrument, 3
+        payload += record.tobytes()
+    name = session_name("ALL")
+    whole = Gatherer(SessionPlan({}, name), start_ns=0)
+    named = Gatherer(SessionPlan({1: name}, name), start_ns=0)
+    for number in range(frames):
+        arguments = (5_000_000 * (number + 1), 1 + number * len(rows), payload, 0)
+        assert whole.release(*arguments) == named.release(*arguments)
+    assert whole.state == named.state

@@ -2,7 +2,7 @@
 
 1. A record goes to the session that the plan gives its instrument. One of no instrument (id 0: a venue's halt, a
    system message) goes to every session, except the ring's own (floor `CONTROL_SOURCE`), which stay inside. One
-   whose instrument has no session is counted and goes nowhere.
+   whose instrument has no session goes to the plan's default session; without one it is counted and goes nowhere.
 2. Within a session records keep the order of the sequence and are numbered from 1. A packet never holds records
    of two frames: what a slot releases leaves at once.
 3. Watermarks stand on a grid of whole intervals, not on a timer: every session gets one for each grid point G,
@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from levelcast import records
+from levelcast import kernel, records
 from levelcast.edge.watermark import Watermark, encode_watermark
 from levelcast.wire import mold
 from levelcast.wire.messages import CONTROL_SOURCE
@@ -63,21 +63,28 @@ class Outgoing(NamedTuple):
 
 
 class SessionPlan:
-    """Which session each instrument is in."""
+    """Which session each instrument is in; `default` is for those that the plan does not name."""
 
-    def __init__(self, session_of: Mapping[int, bytes]) -> None:
-        for session in set(session_of.values()):
+    def __init__(self, session_of: Mapping[int, bytes], default: bytes | None = None) -> None:
+        sessions = set(session_of.values()) | ({default} if default is not None else set())
+        for session in sessions:
             assert session_name(session.decode("ascii").rstrip()) == session
-        assert len(set(session_of.values())) <= _MAX_SESSIONS
+        assert len(sessions) <= _MAX_SESSIONS
         self.session_of = dict(session_of)
-        self.sessions: tuple[bytes, ...] = tuple(sorted(set(session_of.values())))
+        self.default = default
+        self.sessions: tuple[bytes, ...] = tuple(sorted(sessions))
+        self.takes_everything = not session_of and default is not None
+        """Whether there is one session, with every instrument in it."""
         index = {session: number for number, session in enumerate(self.sessions)}
-        self._ids = np.array(sorted(session_of), np.uint32)
-        self._sessions = np.array([index[session_of[int(each)]] for each in self._ids], np.int16)
+        self._default = _NO_SESSION if default is None else index[default]
+        planned = {NO_INSTRUMENT: _NO_SESSION} if default is not None else {}
+        planned |= {instrument: index[session] for instrument, session in session_of.items()}
+        self._ids = np.array(sorted(planned), np.uint32)
+        self._sessions = np.array([planned[int(each)] for each in self._ids], np.int16)
         self._table: npt.NDArray[np.int16] | None = None
         if len(self._ids) and int(self._ids[-1]) < _DENSE_IDS:
             # One place more than the largest id, for every id that is larger.
-            self._table = np.full(int(self._ids[-1]) + 2, _NO_SESSION, np.int16)
+            self._table = np.full(int(self._ids[-1]) + 2, self._default, np.int16)
             self._table[self._ids] = self._sessions
 
     def indices(self, instrument_ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.int16]:
@@ -87,7 +94,7 @@ class SessionPlan:
         if not len(self._ids):
             return np.full(len(instrument_ids), _NO_SESSION, np.int16)
         places = np.searchsorted(self._ids, instrument_ids).clip(max=len(self._ids) - 1)
-        return np.where(self._ids[places] == instrument_ids, self._sessions[places], np.int16(_NO_SESSION))
+        return np.where(self._ids[places] == instrument_ids, self._sessions[places], np.int16(self._default))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,7 @@ class Gatherer:
         _, self._marked_ns, self._frame_ns, self._next_global = self._state
         self._next = [self._state.next_sequences.get(session, 1) for session in plan.sessions]
         self._sent_ns: Numbers = np.full(len(plan.sessions), now, np.int64)
+        self._look_ns = now + self.config.heartbeat_ns
         self._ended = False
 
     @property
@@ -145,17 +153,17 @@ class Gatherer:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next heartbeat is due."""
-        if self._ended or not len(self._sent_ns):
-            return None
-        return int(self._sent_ns.min()) + self.config.heartbeat_ns
+        """When to ask for heartbeats: not after the next one is due, and not often before."""
+        return None if self._ended or not len(self._sent_ns) else self._look_ns
 
-    def release(self, timestamp_ns: int, first_sequence: int, payload: bytes, now: int) -> list[Outgoing]:
+    def release(self, timestamp_ns: int, first_sequence: int, payload: mold.Buffer, now: int) -> list[Outgoing]:
         """The packets of a released frame, whose stamped records are `payload`, behind the watermarks before it."""
         assert timestamp_ns > self._frame_ns, "frames come in the order of their slots"
         assert timestamp_ns > self._marked_ns, "a frame below a watermark"
         assert not self._ended
         out = self._watermarks(timestamp_ns - 1, now)
+        if self._plan.takes_everything and self._release_whole(timestamp_ns, first_sequence, payload, now, out):
+            return out
         offsets, sizes = mold.record_places(payload)
         self._frame_ns, self._next_global = timestamp_ns, first_sequence + len(offsets)
         positions, keys = self._assign(payload, offsets)
@@ -175,6 +183,21 @@ class Gatherer:
             self._session(int(keys[first]), sizes[first:last], size, blocks.data, ends[first : last + 1], now, out)
         return out
 
+    def _release_whole(
+        self, timestamp_ns: int, first_sequence: int, payload: mold.Buffer, now: int, out: list[Outgoing]
+    ) -> bool:
+        """One session takes every record: False where one of them has no instrument and must be looked at."""
+        session, sequence = self._plan.sessions[0], self._next[0]
+        packets = kernel.mold_packets(payload, session, sequence, self.config.packet_bytes, Outgoing)
+        if not packets:
+            return False
+        _, last, count, _ = packets[-1]
+        self._next[0] = last + count
+        self._frame_ns, self._next_global = timestamp_ns, first_sequence + last + count - sequence
+        self._sent_ns[0] = now
+        out += packets
+        return True
+
     def advance(self, complete_ns: int, now: int) -> list[Outgoing]:
         """Every frame with a timestamp up to `complete_ns` is released: the watermarks that follow from it."""
         return [] if self._ended else self._watermarks(complete_ns, now)
@@ -185,6 +208,8 @@ class Gatherer:
             return []
         due = np.flatnonzero(self._sent_ns <= now - self.config.heartbeat_ns).tolist()
         self._sent_ns[due] = now
+        if len(self._sent_ns):
+            self._look_ns = int(self._sent_ns.min()) + self.config.heartbeat_ns
         return [self._bare(index, 0) for index in due]
 
     def end(self) -> list[Outgoing]:
@@ -192,7 +217,7 @@ class Gatherer:
         self._ended = True
         return [self._bare(index, mold.END_OF_SESSION) for index in range(len(self._next))]
 
-    def _assign(self, payload: bytes, offsets: Numbers) -> tuple[Numbers, npt.NDArray[np.int16]]:
+    def _assign(self, payload: mold.Buffer, offsets: Numbers) -> tuple[Numbers, npt.NDArray[np.int16]]:
         """Which records go out and to which session, each session's in order."""
         words = np.frombuffer(payload, "<u4")
         heads = offsets // records.WORD_BYTES

@@ -29,7 +29,7 @@ from levelcast.wire import mold
 CODE_END_OF_INTERVAL = 4
 
 _RECORD = struct.Struct("<BBHIQ303sBQHH")
-_TEXT = "levelcast complete to "
+WATERMARK_TEXT = b"levelcast complete to "
 _TEXT_AT = 16
 WATERMARK_BYTES = _RECORD.size
 assert SYSTEM.itemsize + 12 == WATERMARK_BYTES
@@ -44,7 +44,7 @@ class Watermark(NamedTuple):
 
 def encode_watermark(watermark: Watermark) -> bytes:
     complete_ns, next_sequence, stripe = watermark
-    text = f"{_TEXT}{complete_ns}".encode()
+    text = WATERMARK_TEXT + str(complete_ns).encode()
     words = WATERMARK_BYTES // WORD_BYTES
     assert 0 <= complete_ns < UNDEF_TIMESTAMP
     return _RECORD.pack(words, RTYPE_SYSTEM, 0, 0, complete_ns, text, CODE_END_OF_INTERVAL, next_sequence, stripe, 0)
@@ -52,7 +52,7 @@ def encode_watermark(watermark: Watermark) -> bytes:
 
 def decode_watermark(record: bytes) -> Watermark | None:
     """The watermark in a payload of this one record; None for any other bytes."""
-    if len(record) != WATERMARK_BYTES or record[1] != RTYPE_SYSTEM or not record.startswith(_TEXT.encode(), _TEXT_AT):
+    if len(record) != WATERMARK_BYTES or record[1] != RTYPE_SYSTEM or not record.startswith(WATERMARK_TEXT, _TEXT_AT):
         return None
     _, _, _, _, complete_ns, _, _, next_sequence, stripe, _ = _RECORD.unpack(record)
     if complete_ns == UNDEF_TIMESTAMP:
@@ -63,7 +63,7 @@ def decode_watermark(record: bytes) -> Watermark | None:
 
 def last_watermark(payload: bytes, size: int) -> Watermark | None:
     """The last watermark among the records of `payload`, which all have `size`, or 0 when they differ."""
-    if size not in (0, WATERMARK_BYTES) or payload.rfind(_TEXT.encode()) < 0:
+    if size not in (0, WATERMARK_BYTES) or payload.rfind(WATERMARK_TEXT) < 0:
         return None
     offsets, sizes = mold.record_places(payload)
     for offset in reversed(offsets[sizes == WATERMARK_BYTES].tolist()):

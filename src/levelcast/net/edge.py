@@ -1,0 +1,397 @@
+"""The edge of a receiver over sockets: what is released goes to the region's groups, and customers are answered.
+
+| socket | bound to                   | sends                                | receives                     |
+|--------|----------------------------|--------------------------------------|------------------------------|
+| UDP    | a port of its own          | packets to the groups, answers       | requests for what was missed |
+| TCP    | the same number, for TCP   | a snapshot to whoever connects       | nothing                      |
+
+- The retransmit server of a packet, and the place to get a snapshot, is where the packet came from. So there is nothing
+  to configure, and an edge that was restarted is found again by its first packet.
+- A released frame is sent first and kept afterwards. Nothing blocks: what the kernel has no room for is a lost packet,
+  and is asked for; a customer that does not read its snapshot is dropped.
+- A receiver that stops is not the end of a session. `end_sessions` is, at the end of a day.
+- The state is saved every so many frames and at the end, and the one before it is kept. A start goes back to that one
+  and replays the tape: this fills the store of the retransmit server too, so that customers can ask for what was sent
+  before the restart.
+
+    DATA/NAME/edge/state          `levelcast.edge.feed`
+    DATA/NAME/edge/state.before
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from levelcast.edge.feed import Feed, FeedState, decode_state
+from levelcast.edge.gather import GatherConfig, Outgoing, SessionPlan, session_name
+from levelcast.edge.retransmit import RetransmitConfig
+from levelcast.net.sockets import Address, NetError, SendCounts, Sender
+from levelcast.network import Network, Stripe
+from levelcast.ring.effects import Release
+from levelcast.tape.files import AppendFile, TapeError
+from levelcast.tape.segments import TapeReader
+from levelcast.wire.mold import SESSION_SIZE
+from levelcast.wire.parts import Malformed
+
+STATE = Path("edge") / "state"
+SEND_BUFFER = 4 << 20
+MAX_REQUESTS = 32
+"""Requests that are answered in one turn; the others wait in the kernel."""
+MAX_CLIENTS = 32
+"""Customers that may be reading a snapshot at one time."""
+SNAPSHOT_AGE_NS = 200_000_000
+"""One snapshot serves everybody who asks within this time: the difference comes by retransmission."""
+CLIENT_CHUNK = 256 << 10
+CLIENT_POLL_NS = 1_000_000
+CLIENT_SILENCE_NS = 5_000_000_000
+"""A customer that takes nothing for so long is dropped, and so is one that is not done in `CLIENT_LIMIT_NS`."""
+CLIENT_LIMIT_NS = 60_000_000_000
+SAVE_FRAMES = 1_000
+SAVE_RECORDS = 250_000
+"""The state is saved after so many frames or records, whichever comes first."""
+END_TIMES = 3
+END_EVERY_NS = 100_000_000
+_PORT_ATTEMPTS = 32
+
+
+def stripe_session(stripe: Stripe) -> bytes:
+    """The session of a stripe: its name, or where that is too long its beginning and the stripe's index."""
+    name = stripe.name
+    if len(name) > SESSION_SIZE:
+        mark = f"~{stripe.index}"  # no name has a tilde of its own
+        name = name[: SESSION_SIZE - len(mark)] + mark
+    return session_name(name)
+
+
+def everything_in_one(stripe: Stripe) -> SessionPlan:
+    """The plan where no other is made: one session holds all that a stripe releases."""
+    return SessionPlan({}, stripe_session(stripe))
+
+
+# -- from disk --------------------------------------------------------------------------------------------
+
+
+def restore(
+    tape: TapeReader,
+    path: Path,
+    plan: SessionPlan,
+    config: GatherConfig | None = None,
+    retransmit: RetransmitConfig | None = None,
+) -> Feed:
+    """The feed at the end of a tape: from a state at `path`, if it fits the tape, and the frames behind it."""
+    feed = Feed(plan, tape.stripe, config, retransmit)
+    for state in (_read_state(_before(path)), _read_state(path)):
+        if state is not None and feed.fits(state) and _is_on(tape, state):
+            feed = Feed(plan, tape.stripe, config, retransmit, state)
+            break
+    else:
+        if tape.before.next_sequence > 1:
+            raise TapeError(
+                f"{path}: is not there or does not fit the tape, and the beginning of the tape is gone, so packets "
+                "cannot be numbered as others number them: copy this file from another receiver"
+            )
+    for frame in tape.frames(after_slot=feed.slot):
+        content = frame.data()
+        feed.book(feed.release(frame.line, content, 0), content)
+    return feed
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(f"{path.name}.before")
+
+
+def _read_state(path: Path) -> FeedState | None:
+    try:
+        return decode_state(path.read_bytes())
+    except (FileNotFoundError, Malformed):
+        return None
+
+
+def _is_on(tape: TapeReader, state: FeedState) -> bool:
+    return tape.before.slot <= state.slot <= tape.tip().slot and tape.chain_at(state.slot) == state.chain
+
+
+# -- sockets ----------------------------------------------------------------------------------------------
+
+
+def _open_sockets(interface: str, ttl: int) -> tuple[socket.socket, socket.socket]:
+    """A UDP and a TCP socket with the same port number."""
+    for _ in range(_PORT_ATTEMPTS):
+        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            udp.bind((interface, 0))
+            tcp.bind(udp.getsockname())
+            udp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
+            udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+            udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
+            tcp.listen(MAX_CLIENTS)
+            udp.setblocking(False)
+            tcp.setblocking(False)
+        except OSError as error:
+            udp.close()
+            tcp.close()
+            if error.errno == errno.EADDRINUSE:
+                continue
+            raise NetError(f"the edge cannot have a socket on {interface}: {error.strerror}") from error
+        return udp, tcp
+    raise NetError(f"the edge found no port on {interface} that is free for both UDP and TCP: end some programs")
+
+
+@dataclass(slots=True)
+class _Client:
+    """A customer that reads a snapshot."""
+
+    socket: socket.socket
+    rest: memoryview
+    until_ns: int
+    silent_ns: int
+
+
+@dataclass(slots=True)
+class EdgeCounts:
+    """What the edge has done since it was started."""
+
+    packets: int = 0
+    """Sent to groups; one that went to two groups counts twice."""
+    bytes: int = 0
+    """Of what was handed to the kernel."""
+    unsent: Counter[str] = field(default_factory=Counter)
+    """Packets that the kernel did not take, by reason."""
+    snapshots: int = 0
+    clients_dropped: int = 0
+    states_unsaved: int = 0
+
+
+class EdgeService:
+    """The edge of one receiver, as a `Service` of the driver."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        groups: Sequence[Address],
+        interface: str,
+        complete_upto_ns: Callable[[], int],
+        state_path: Path,
+        now: int,
+        *,
+        ttl: int = 1,
+        trains: bool = False,
+    ) -> None:
+        self.feed = feed
+        self.counts = EdgeCounts()
+        self._groups = tuple(groups)
+        self._complete_upto_ns = complete_upto_ns
+        self._state_path = state_path
+        self._saved_at = (0, 0)
+        self._clients: list[_Client] = []
+        self._poll_ns: int | None = None
+        self._snapshot = (0, b"")
+        self._ends = (0, 0)
+        self._udp, self._tcp = _open_sockets(interface, ttl)
+        self._sender = Sender(self._udp, SendCounts(), trains)
+        self.filenos: Sequence[int] = (self._udp.fileno(), self._tcp.fileno())
+        self.address: Address = self._udp.getsockname()
+        try:
+            self._announce(now)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        network: Network,
+        receiver: str,
+        stripe: str,
+        directory: Path,
+        interface: str,
+        complete_upto_ns: Callable[[], int],
+        now: int,
+    ) -> EdgeService:
+        """The edge of a receiver whose tape is in `directory`; the tape is mended before."""
+        path = directory / STATE
+        path.parent.mkdir(exist_ok=True)
+        plan = everything_in_one(network.stripe(stripe))
+        edge = network.edge
+        config = GatherConfig(packet_bytes=edge.packet_bytes, watermark_ns=edge.watermark_ns)
+        retransmit = RetransmitConfig(packet_bytes=edge.packet_bytes)
+        feed = restore(TapeReader(directory / "tape"), path, plan, config, retransmit)
+        groups = [(group.address, group.port) for group in network.edge_groups_of(receiver)]
+        return cls(feed, groups, interface, complete_upto_ns, path, now, ttl=edge.ttl, trains=edge.trains)
+
+    # -- as a service of the driver -----------------------------------------------------------------------
+
+    @property
+    def wake_ns(self) -> int | None:
+        """When a heartbeat, a slow customer or an end of session is due."""
+        times = (self.feed.next_ns, self._poll_ns, self._ends[1] if self._ends[0] else None)
+        return min((time for time in times if time is not None), default=None)
+
+    def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
+        """Send a frame's packets, then keep them."""
+        feed = self.feed
+        if feed.ended:
+            return
+        packets = feed.release(release.frame, content, now)
+        self._send(packets)
+        feed.book(packets, content)
+
+    def step(self, ready: Collection[int], now: int) -> None:
+        """Watermarks, heartbeats, answers, snapshots, ends; then the state, when it is time."""
+        feed = self.feed
+        marks = feed.advance(self._complete_upto_ns(), now)
+        if marks:
+            self._send(marks)
+            feed.book(marks)
+        next_ns = feed.next_ns
+        if next_ns is not None and next_ns <= now:
+            self._send(feed.heartbeats(now))
+        if self._ends[0] and self._ends[1] <= now:
+            self._ends = (self._ends[0] - 1, now + END_EVERY_NS)
+            self._send(feed.end())
+        if self.filenos[0] in ready:
+            self._answer()
+        if self.filenos[1] in ready:
+            self._accept(now)
+        if self._clients:
+            self._serve(now)
+        frames, records = self._saved_at
+        if feed.frames - frames >= SAVE_FRAMES or feed.records - records >= SAVE_RECORDS:
+            self._save(rotate=True)
+
+    def end_sessions(self) -> None:
+        """The day is over: every session ends, which is said several times. What is released later stays inside."""
+        self._ends = (END_TIMES, 0)
+
+    def close(self) -> None:
+        """Let go of the sockets and save the state. With the tape it is all that the next start needs."""
+        if self.feed.frames > self._saved_at[0]:
+            self._save(rotate=False)
+        for client in self._clients:
+            client.socket.close()
+        self._clients.clear()
+        self._udp.close()
+        self._tcp.close()
+
+    def status(self) -> dict[str, Any]:
+        """What people want to know of the edge, for `--json` too."""
+        counts, asked = self.counts, self.feed.retransmitter.counts
+        refused = {"gone": asked.gone, "ahead": asked.ahead, "unknown session": asked.unknown}
+        refused |= {reason.value: number for reason, number in asked.malformed.items()}
+        return {
+            "address": f"{self.address[0]}:{self.address[1]}",
+            "sessions": {name.decode().rstrip(): number for name, number in self.feed.next_sequences.items()},
+            "packets": counts.packets,
+            "bytes": counts.bytes,
+            "unsent": dict(counts.unsent),
+            "requests": asked.whole + asked.partly + sum(refused.values()),
+            "retransmitted": asked.packets,
+            "refused": {reason: number for reason, number in refused.items() if number},
+            "snapshots": counts.snapshots,
+            "clients_dropped": counts.clients_dropped,
+            "states_unsaved": counts.states_unsaved,
+            "unplanned": self.feed.unplanned,
+        }
+
+    # -- packets ------------------------------------------------------------------------------------------
+
+    def _announce(self, now: int) -> None:
+        """Say at once that the edge is there, and find out now whether the groups can be reached."""
+        for packet in self.feed.heartbeats(now):
+            for group in self._groups:
+                try:
+                    self._udp.sendto(packet.datagram, group)
+                except OSError as error:
+                    raise NetError(
+                        f"the edge cannot send to {group[0]} port {group[1]} ({error.strerror}): "
+                        "ip route add 224.0.0.0/4 dev INTERFACE gives multicast a route"
+                    ) from error
+
+    def _send(self, packets: Sequence[Outgoing]) -> None:
+        """To all groups. A packet that is not taken is lost, and customers ask for it."""
+        counts = self.counts
+        datagrams = [packet.datagram for packet in packets]
+        for group in self._groups:
+            for error, number in self._sender.send(group, datagrams):
+                counts.unsent[error.strerror or str(error)] += number
+                counts.packets -= number
+        counts.packets += len(packets) * len(self._groups)
+        counts.bytes += sum(map(len, datagrams)) * len(self._groups)
+
+    def _answer(self) -> None:
+        """Requests, each with an answer to the socket that asked."""
+        answer = self.feed.retransmitter.answer
+        for _ in range(MAX_REQUESTS):
+            try:
+                request, source = self._udp.recvfrom(64)
+            except BlockingIOError:
+                return
+            except OSError as error:  # the network's word on an answer that did not arrive
+                self.counts.unsent[error.strerror or str(error)] += 1
+                continue
+            for reply in answer(request):
+                try:
+                    self._udp.sendto(reply.datagram, source)
+                except OSError as error:
+                    self.counts.unsent[error.strerror or str(error)] += 1
+
+    # -- snapshots ----------------------------------------------------------------------------------------
+
+    def _accept(self, now: int) -> None:
+        for _ in range(MAX_CLIENTS):
+            try:
+                client, _ = self._tcp.accept()
+            except OSError:
+                return
+            if len(self._clients) >= MAX_CLIENTS:
+                client.close()
+                self.counts.clients_dropped += 1
+                continue
+            client.setblocking(False)
+            made_ns, content = self._snapshot
+            if not content or now - made_ns > SNAPSHOT_AGE_NS:
+                content = self.feed.snapshot()
+                self._snapshot = (now, content)
+            limits = (now + CLIENT_LIMIT_NS, now + CLIENT_SILENCE_NS)
+            self._clients.append(_Client(client, memoryview(content), *limits))
+
+    def _serve(self, now: int) -> None:
+        """Give every customer as much as it takes now."""
+        for client in list(self._clients):
+            try:
+                sent = client.socket.send(client.rest[:CLIENT_CHUNK])
+                client.rest = client.rest[sent:]
+                client.silent_ns = now + CLIENT_SILENCE_NS
+            except BlockingIOError:
+                pass
+            except OSError:  # it has gone
+                client.until_ns = 0
+            done = not client.rest
+            if done or now >= min(client.until_ns, client.silent_ns):
+                self._clients.remove(client)
+                client.socket.close()
+                self.counts.snapshots += done
+                self.counts.clients_dropped += not done
+        self._poll_ns = now + CLIENT_POLL_NS if self._clients else None
+
+    # -- the state ----------------------------------------------------------------------------------------
+
+    def _save(self, *, rotate: bool) -> None:
+        """Save the state; `rotate` keeps the one that was saved before it."""
+        self._saved_at = (self.feed.frames, self.feed.records)
+        try:
+            if rotate:
+                with suppress(FileNotFoundError):
+                    self._state_path.rename(_before(self._state_path))
+            AppendFile.create(self._state_path, self.feed.state()).close()
+        except (OSError, TapeError):  # the tape has everything: only the next start takes longer
+            self.counts.states_unsaved += 1

@@ -1,0 +1,560 @@
+"""The customer over real multicast: `levelcast.Subscriber`.
+
+    async with levelcast.Subscriber("network.toml", region="europe", start="snapshot") as tape:
+        async for batch in tape:
+            ...
+
+- One socket for each group of the region, and one of its own, from which it asks and to which the answers come. What is
+  missing is asked of the addresses from which the session's packets came, the one heard last first, then the others.
+- Several receivers send the same numbered bytes to one group: what comes first counts, the rest are duplicates.
+- A snapshot is read over TCP from an address from which packets came; what comes meanwhile waits.
+- Everything runs in the caller's event loop, without threads. A caller that does not keep up stops the reading when
+  `MAX_QUEUED` batches wait: what the kernel then drops is asked for later.
+
+The protocol is `levelcast.edge.subscriber`; here are the sockets, the clock and the arrays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from os import PathLike
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast import kernel, records
+from levelcast.edge import subscriber as core
+from levelcast.edge.delivery import Ask, Complete, Deliver, Effect, Ended, Grade, Lost, Stuck, SubscriberCounts
+from levelcast.edge.watermark import WATERMARK_TEXT, Watermark
+from levelcast.net.sockets import LOOPBACK, RECEIVE_BUFFER, Address, NetError
+from levelcast.network import Directory, Group, Network, load_network
+from levelcast.network.fields import did_you_mean
+from levelcast.records import RecordArray, RecordType
+from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, session_name
+from levelcast.wire.parts import Malformed
+from levelcast.wire.snapshot import HEADER_SIZE as SNAPSHOT_HEADER
+from levelcast.wire.snapshot import Snapshot, decode_snapshot, snapshot_size
+
+__all__ = ["Batch", "Grade", "Lost", "Start", "Stuck", "Subscriber"]
+
+Start = Literal["now", "snapshot"] | Mapping[str, int]
+Event = Lost | Stuck | Ended
+
+MAX_DRAIN = 256
+"""Datagrams taken from a socket before the event loop may do something else."""
+MAX_QUEUED = 4_096
+MAX_EARLY = 16_384
+"""Datagrams kept while the snapshot is read."""
+MAX_ADDRESSES = 64
+FRESH_NS = 3_000_000_000
+"""An edge that was heard within this time is asked before the others: each sends at least every second."""
+SNAPSHOT_LIMIT_S = 30.0
+SNAPSHOT_AGAIN_S = 0.2
+_TRADE = next(kind for kind in records.RECORD_TYPES if kind.rtype == records.RTYPE_TRADE)
+_WRAP = 1 << 32
+
+
+class Batch(NamedTuple):
+    """The next records of a session, all of one type."""
+
+    session: str
+    sequence: int
+    """Of the first record, in its session."""
+    kind: RecordType
+    records: RecordArray
+    """An array with the type's fields; mostly a view of the packet, so it cannot be written to."""
+    global_sequence: int | None
+    """Of the first record, on the tape; None where the type has no such field, or not all 64 bits are known yet."""
+    watermark: Watermark | None
+    """One that came before these records: the session is complete up to its time (rule 15)."""
+
+    @property
+    def global_sequences(self) -> npt.NDArray[np.uint64] | None:
+        """Of every record, where the first one's is known."""
+        if self.global_sequence is None:
+            return None
+        low = self.records["sequence"]
+        whole: npt.NDArray[np.uint64] = (low - low[0]).astype(np.uint64) + np.uint64(self.global_sequence)
+        return whole
+
+
+class _Stream:
+    """What is known of one session beside its packets."""
+
+    def __init__(self, session: bytes) -> None:
+        self.name = session.decode("ascii", "replace").rstrip()
+        self.watermark: Watermark | None = None
+        self.near: int | None = None
+        """A global sequence, all 64 bits of it, from which the next ones are not far."""
+        self.servers: dict[Address, int] = {}
+        """Where packets came from, and when the last one did."""
+        self.ended = False
+
+    def whole(self, low: int) -> int | None:
+        """A global sequence from its low 32 bits."""
+        if self.near is None:
+            return None
+        ahead = (low - self.near) % _WRAP
+        return self.near + (ahead if ahead < _WRAP // 2 else ahead - _WRAP)
+
+    def hear(self, source: Address, now: int) -> None:
+        self.servers[source] = now
+        if len(self.servers) > MAX_ADDRESSES:
+            del self.servers[min(self.servers, key=self.servers.__getitem__)]
+
+    def server(self, attempt: int, now: int) -> Address | None:
+        """Whom to ask: the one heard last, then the others in turn, as long as they are heard."""
+        recent = sorted(self.servers, key=self.servers.__getitem__, reverse=True)
+        fresh = [each for each in recent if now - self.servers[each] < FRESH_NS] or recent
+        return fresh[attempt % len(fresh)] if fresh else None
+
+
+class Subscriber:
+    """A region's feed as an asynchronous iterator of batches.
+
+    | argument    | says |
+    |-------------|------|
+    | `network`   | the network, or the path of its file |
+    | `region`    | whose groups are joined; may be left out where there is only one |
+    | `sessions`  | names of the sessions that are wanted; all, if left out |
+    | `grade`     | `Grade.GUARANTEED` (or "guaranteed") asks for what is missing; "best effort" gives it up |
+    | `start`     | "now": from the first packet that is heard; "snapshot": behind a snapshot, without a hole; or the sequence from which each session is wanted |
+    | `symbols`   | symbols or instrument ids that are wanted, and records of no instrument; all, if left out |
+    | `watermarks`| whether a batch without records is given for each watermark, so that time passes in silence too |
+    | `on_event`  | is called with `Lost`, `Stuck` and `Ended` as they happen |
+    | `interface` | the address of the interface that has the groups |
+
+    It ends when every session that was heard has ended.
+    """  # fmt: skip # noqa: E501 - a table
+
+    def __init__(
+        self,
+        network: Network | str | PathLike[str],
+        region: str | None = None,
+        sessions: Iterable[str] | None = None,
+        grade: Grade | str = Grade.GUARANTEED,
+        start: Start = "now",
+        symbols: Iterable[str | int] | None = None,
+        *,
+        watermarks: bool = False,
+        on_event: Callable[[Event], None] | None = None,
+        interface: str = LOOPBACK,
+        config: core.SubscriberConfig | None = None,
+    ) -> None:
+        self.network = network if isinstance(network, Network) else load_network(network)
+        self.groups = _groups(self.network, region)
+        self.directory = Directory(self.network)
+        self.symbols = {number: symbol for symbol, number in self.directory.symbols.items()}
+        """Instrument ids and their symbols, from the network file and from definitions as they come."""
+        self.snapshot: Snapshot | None = None
+        self._config = config or core.SubscriberConfig(grade=Grade(grade))
+        self._wanted = None if sessions is None else [_session(name) for name in sessions]
+        self._start = _checked_start(start)
+        self._symbols = None if symbols is None else list(symbols)
+        self._ids: npt.NDArray[np.uint32] | None = None
+        self._watermarks = watermarks
+        self._on_event = on_event
+        self._interface = interface
+        self._core: core.Subscriber | None = None
+        self._early: deque[bytes] = deque(maxlen=MAX_EARLY)
+        self._streams: dict[bytes, _Stream] = {}
+        self._queue: deque[Batch] = deque()
+        self._error: Exception | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._sockets: list[socket.socket] = []
+        self._reading = False
+        self._closed = False
+
+    @property
+    def counts(self) -> SubscriberCounts:
+        """What has come, and how: packets, gaps, requests, lost messages."""
+        return self._core.counts if self._core is not None else SubscriberCounts()
+
+    @property
+    def watermarks(self) -> dict[str, Watermark]:
+        """The last watermark of each session."""
+        return {each.name: each.watermark for each in self._streams.values() if each.watermark is not None}
+
+    @property
+    def heard(self) -> bool:
+        """Whether anything has come yet."""
+        return bool(self._streams)
+
+    @property
+    def last(self) -> list[Batch]:
+        """The records of the snapshot, as far as they are wanted: by type, each in the order of the tape."""
+        if self.snapshot is None or not self.snapshot.records:
+            return []
+        found = []
+        for kind, _, rows in records.split(self.snapshot.records):
+            chosen = self._choose(kind, rows)
+            rows = rows if chosen is None else rows[chosen]
+            place = None
+            if kind.sequence_offset is not None and len(rows):
+                behind = np.uint32(self.snapshot.next_global % _WRAP) - rows["sequence"]
+                rows = rows[(-behind.astype(np.int64)).argsort(kind="stable")]
+                place = self.snapshot.next_global - int(behind.max())
+            if len(rows):
+                found.append(Batch("", 0, kind, rows, place, None))
+        return found
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """The next sequence of each session: with them as `start`, another subscriber goes on from here."""
+        found = {each.name: self._core.position(name) for name, each in self._streams.items()} if self._core else {}
+        return {name: following for name, following in found.items() if following is not None}
+
+    def skip(self, session: str) -> None:
+        """Give up what a session is stuck at."""
+        if self._core is not None:
+            self._perform(self._core.skip(_session(session), time.monotonic_ns()))
+
+    # -- the caller's side --------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Subscriber:
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._sockets = [_udp(self._interface)]
+            self._sockets += [_join(group, self._interface) for group in self.groups]
+            self._read()
+            unknown = self._unknown_symbols()
+            if self._start == "snapshot" or unknown:
+                self.snapshot = await self._fetch_snapshot()
+                self._note_definitions(self.snapshot.records)
+            self._choose_symbols()
+            self._begin()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def __aiter__(self) -> Subscriber:
+        return self
+
+    async def __anext__(self) -> Batch:
+        while not self._queue:
+            if self._error is not None:
+                raise self._error
+            if self._closed or self._is_over():
+                raise StopAsyncIteration
+            await self._wait()
+        if not self._reading and len(self._queue) < MAX_QUEUED // 2:
+            self._read()
+        return self._queue.popleft()
+
+    def _is_over(self) -> bool:
+        assert self._core is not None
+        followed = [each for name, each in self._streams.items() if self._core.position(name) is not None]
+        return bool(followed) and all(stream.ended for stream in followed)
+
+    async def _wait(self) -> None:
+        self._news = self._loop.create_future()
+        try:
+            await self._news
+        finally:
+            self._news = None
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    # -- beginning and end --------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Start the protocol where it is to start, with what has come so far."""
+        sessions: dict[bytes, int | None] | None = None
+        if self._wanted is not None:
+            sessions = dict.fromkeys(self._wanted)
+        if isinstance(self._start, Mapping):
+            sessions = (sessions or {}) | {_session(name): first for name, first in self._start.items()}
+        elif self.snapshot is not None and self._start == "snapshot":
+            places = dict(self.snapshot.sessions)
+            sessions = {name: places.get(name) for name in (places if sessions is None else sessions)}
+        self._core = core.Subscriber(sessions, self._config)
+        if self.snapshot is not None:
+            for name, _ in self.snapshot.sessions:
+                self._stream(name).near = self.snapshot.next_global
+        early, self._early = list(self._early), deque()
+        self._receive(early, time.monotonic_ns())
+
+    def _close(self) -> None:
+        self._closed = True
+        self._pause()
+        if self._timer is not None:
+            self._timer.cancel()
+        for each in self._sockets:
+            each.close()
+        self._sockets = []
+        self._wake()
+
+    def _read(self) -> None:
+        for each in self._sockets:
+            self._loop.add_reader(each.fileno(), self._readable, each)
+        self._reading = True
+
+    def _pause(self) -> None:
+        if self._reading:
+            for each in self._sockets:
+                self._loop.remove_reader(each.fileno())
+        self._reading = False
+
+    # -- symbols ------------------------------------------------------------------------------------------
+
+    def _unknown_symbols(self) -> list[str]:
+        known = set(self.symbols.values())
+        return [each for each in self._symbols or () if isinstance(each, str) and each not in known]
+
+    def _choose_symbols(self) -> None:
+        if self._symbols is None:
+            return
+        if unknown := self._unknown_symbols():
+            hint = did_you_mean(unknown[0], self.symbols.values())
+            raise NetError(f'no instrument of this network has the symbol "{unknown[0]}"{hint}')
+        wanted = set(self._symbols)
+        ids = {0} | {number for number, symbol in self.symbols.items() if symbol in wanted}
+        self._ids = np.array(sorted(ids | {each for each in wanted if isinstance(each, int)}), np.uint32)
+
+    def _note_definitions(self, payload: bytes) -> None:
+        for batch in records.split(payload) if payload else ():
+            if batch.kind.rtype == records.RTYPE_INSTRUMENT:
+                self._define(batch.records)
+
+    def _define(self, definitions: RecordArray) -> None:
+        numbers, symbols = definitions["instrument_id"].tolist(), definitions["raw_symbol"].tolist()
+        self.symbols |= {n: symbol.decode("ascii", "replace") for n, symbol in zip(numbers, symbols, strict=True)}
+
+    # -- the snapshot -------------------------------------------------------------------------------------
+
+    async def _fetch_snapshot(self) -> Snapshot:
+        """From whoever is heard, the next one where one does not answer."""
+        attempt = 0
+        while True:
+            while not self._streams:
+                await self._wait()
+            streams = list(self._streams.values())
+            server = streams[attempt % len(streams)].server(attempt // len(streams), time.monotonic_ns())
+            attempt += 1
+            if server is not None:
+                with suppress(OSError, EOFError, Malformed, records.BadRecords, asyncio.TimeoutError):
+                    return await asyncio.wait_for(_read_snapshot(server), SNAPSHOT_LIMIT_S)
+            await asyncio.sleep(SNAPSHOT_AGAIN_S)
+
+    # -- datagrams ----------------------------------------------------------------------------------------
+
+    def _readable(self, each: socket.socket) -> None:
+        try:
+            now = time.monotonic_ns()
+            arrived = kernel.drain(each.fileno(), MAX_DRAIN, *self._sockets[0].getsockname())
+            datagrams = [datagram for datagram, _ in arrived]
+            if each is not self._sockets[0]:
+                for datagram, source in arrived:
+                    self._hear(datagram, source, now)
+            self._receive(datagrams, now)
+        except Exception as error:  # a callback has nobody to raise it to; the iterator does it
+            self._fail(error)
+
+    def _hear(self, datagram: bytes, source: Address, now: int) -> None:
+        """Note where a session's packets come from; more sessions than there can be are not believed."""
+        stream = self._streams.get(datagram[:SESSION_SIZE])
+        if stream is None and len(datagram) >= HEADER_SIZE and len(self._streams) < self._config.max_sessions:
+            stream = self._stream(datagram[:SESSION_SIZE])
+        if stream is not None:
+            stream.hear(source, now)
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._pause()
+        self._wake()
+
+    def _stream(self, session: bytes) -> _Stream:
+        stream = self._streams.get(session)
+        if stream is None:
+            stream = self._streams[session] = _Stream(session)
+        return stream
+
+    def _receive(self, datagrams: list[bytes], now: int) -> None:
+        if self._core is None:
+            self._early.extend(datagrams)
+            self._wake()
+            return
+        self._perform(self._core.receive(datagrams, now))
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        try:
+            assert self._core is not None
+            self._perform(self._core.wake(time.monotonic_ns()))
+        except Exception as error:
+            self._fail(error)
+
+    def _arm(self) -> None:
+        """Be woken when the protocol wants to be, or earlier."""
+        assert self._core is not None
+        next_ns = self._core.next_ns
+        if next_ns is None or self._closed:
+            return
+        at = self._loop.time() + max(0, next_ns - time.monotonic_ns()) / 1e9
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._on_timer)
+
+    # -- effects ------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                self._deliver(effect)
+            elif isinstance(effect, Complete):
+                self._complete(effect)
+            elif isinstance(effect, Ask):
+                self._ask(effect)
+            else:
+                if isinstance(effect, Ended):
+                    self._stream(effect.session).ended = True
+                if self._on_event is not None:
+                    self._on_event(effect)
+        if len(self._queue) >= MAX_QUEUED:
+            self._pause()
+        self._arm()
+        self._wake()
+
+    def _ask(self, ask: Ask) -> None:
+        server = self._stream(ask.session).server(ask.attempt, time.monotonic_ns())
+        if server is not None:
+            with suppress(OSError):  # a request that is lost is sent again
+                self._sockets[0].sendto(ask.datagram, server)
+
+    def _complete(self, effect: Complete) -> None:
+        stream = self._stream(effect.session)
+        stream.watermark = effect.watermark
+        stream.near = effect.watermark.next_sequence
+        if self._watermarks:
+            assert self._core is not None
+            following = self._core.position(effect.session) or 1
+            self._queue.append(Batch(stream.name, following, _TRADE, records.trades(0), None, stream.watermark))
+
+    def _deliver(self, deliver: Deliver) -> None:
+        stream = self._stream(deliver.session)
+        for run in records.split(deliver.payload):
+            chosen = self._choose(run.kind, run.records)
+            found = run.records
+            first = 0
+            if chosen is not None:
+                if not chosen.any():
+                    continue
+                found, first = found[chosen], int(chosen.argmax())
+            if run.kind.rtype == records.RTYPE_INSTRUMENT:
+                self._define(found)
+            place = None
+            if run.kind.sequence_offset is not None:
+                place = stream.whole(int(found["sequence"][0]))
+                if place is not None:
+                    stream.near = stream.whole(int(found["sequence"][-1]))
+            sequence = deliver.sequence + run.first + first
+            self._queue.append(Batch(stream.name, sequence, run.kind, found, place, stream.watermark))
+
+    def _choose(self, kind: RecordType, found: RecordArray) -> npt.NDArray[np.bool_] | None:
+        """Which records are for the caller; None: all. Watermarks are not: `Batch.watermark` has them."""
+        if kind.rtype == records.RTYPE_SYSTEM:
+            chosen: npt.NDArray[np.bool_] = ~np.char.startswith(found["msg"], WATERMARK_TEXT)
+            return chosen
+        return None if self._ids is None else np.isin(found["instrument_id"], self._ids)
+
+
+# -- what a subscriber is made from -----------------------------------------------------------------------
+
+
+def _groups(network: Network, region: str | None) -> tuple[Group, ...]:
+    """The groups to join; a NetError that names the regions where there are none."""
+    if not network.edge.groups:
+        raise NetError("the network has no edge group, so there is nothing to listen to: add an [[edge.group]]")
+    regions = sorted({group.region for group in network.edge.groups if group.region is not None})
+    everywhere = any(group.region is None for group in network.edge.groups)
+    known = sorted({*regions, *({site.region for site in network.sites if site.region} if everywhere else ())})
+    if region is None:
+        if len(regions) > 1:
+            raise NetError(f"name a region; there are {', '.join(known)}")
+        return network.edge.groups
+    if region not in known:
+        raise NetError(f'the network has no edge group for region "{region}"; there are {", ".join(known)}')
+    return network.groups_of_region(region)
+
+
+def _session(name: str) -> bytes:
+    try:
+        return session_name(name)
+    except ValueError as error:
+        raise NetError(str(error)) from None
+
+
+def _checked_start(start: Any) -> Start:
+    if start in ("now", "snapshot"):
+        return "now" if start == "now" else "snapshot"
+    if not isinstance(start, Mapping) or not all(isinstance(each, int) and each >= 1 for each in start.values()):
+        raise NetError('start is "now", "snapshot", or a sequence of 1 or more for each session\'s name')
+    return start
+
+
+def _udp(interface: str) -> socket.socket:
+    """The socket from which to ask."""
+    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        own.setblocking(False)
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        own.bind((interface, 0))
+    except OSError as error:
+        own.close()
+        raise NetError(f"cannot have a socket on {interface}: {error.strerror}") from error
+    return own
+
+
+def _join(group: Group, interface: str) -> socket.socket:
+    """A socket that hears a group, as other customers on this machine do beside it."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        listener.bind((group.address, group.port))
+        membership = socket.inet_aton(group.address) + socket.inet_aton(interface)
+        listener.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+    except OSError as error:
+        listener.close()
+        where = f"edge group {group.name}, {group.address} port {group.port}"
+        if error.errno == errno.EADDRINUSE:
+            why = "another program has the port to itself: end it, or give the group another port in the network file"
+        elif error.errno in (errno.ENODEV, errno.EADDRNOTAVAIL, errno.ENETUNREACH):
+            why = f"{interface} is no interface here that takes multicast: ip route add 224.0.0.0/4 dev INTERFACE"
+        else:
+            why = error.strerror or str(error)
+        raise NetError(f"cannot listen to {where}: {why}") from error
+    return listener
+
+
+async def _read_snapshot(server: Address) -> Snapshot:
+    reader, writer = await asyncio.open_connection(*server)
+    try:
+        head = await reader.readexactly(SNAPSHOT_HEADER)
+        rest = await reader.readexactly(snapshot_size(head) - len(head))
+    finally:
+        writer.close()
+    snapshot = decode_snapshot(head + rest)
+    if snapshot.records:
+        records.count_records(snapshot.records)
+    return snapshot
