@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from levelcast.market.synthetic import MOST_RECORDS
+from levelcast.net.disk import initialise_disk
+from levelcast.net.driver import SystemClock
 from levelcast.net.floor import SyntheticFloor
-from levelcast.net.node import build, is_first_start, links_to, place_of, places
+from levelcast.net.node import Node, Options, build, links_to, place_of, places
 from levelcast.net.sockets import NetError
 from levelcast.network import five_cities, parse_network
 from levelcast.network.ring_config import ring_config
 from levelcast.records import TRADE
-from levelcast.ring.effects import Send
+from levelcast.ring.effects import Report, Send
 from levelcast.ring.journal import Journal
 from levelcast.ring.receiver import Receiver
 from levelcast.ring.reformation import ReformationServer
@@ -36,33 +39,59 @@ CONFIG = ring_config(NETWORK)
         ("XLON", Source, {"journal"}),
     ],
 )
-def test_every_role_starts_on_an_empty_directory_and_again_on_its_own(
+def test_every_role_starts_on_an_empty_journal_and_again_on_its_own(
     name: str, machine: type, parts: set[str], tmp_path: Path
 ) -> None:
     place = place_of(NETWORK, name)
     directory = tmp_path / name
+    initialise_disk(tmp_path, name)
     for _ in range(2):
         made, keeper = build(CONFIG, place, directory, NOW)
         keeper.close()
         assert type(made) is machine
         assert {path.name for path in directory.iterdir()} == parts
-        assert not is_first_start(directory)
 
 
-def test_a_directory_that_was_used_gets_no_second_first_life(tmp_path: Path) -> None:
-    place = place_of(NETWORK, "tokyo-1")
-    _, keeper = build(CONFIG, place, tmp_path, NOW)
-    keeper.close()
-    for path in (tmp_path / "journal").iterdir():
-        path.unlink()
-    with pytest.raises(TapeError, match="its disk is lost"):
-        build(CONFIG, place, tmp_path, NOW)
+def test_no_node_makes_a_journal_by_itself(tmp_path: Path) -> None:
+    with pytest.raises(TapeError, match="there is no journal"):
+        build(CONFIG, place_of(NETWORK, "tokyo-1"), tmp_path, NOW)
 
 
-def test_a_first_start_that_was_cut_short_is_still_one(tmp_path: Path) -> None:
-    (tmp_path / "journal").mkdir()
-    (tmp_path / "journal" / "0000000000000001.journal.new").write_bytes(b"LV")
-    assert is_first_start(tmp_path)
+class SetClock(SystemClock):
+    """The machine's clocks, of which somebody sets one."""
+
+    set_ns = 0
+
+    def wall_ns(self) -> int:
+        return super().wall_ns() + self.set_ns
+
+    def both_ns(self) -> tuple[int, int]:
+        wall, monotonic = super().both_ns()
+        return wall + self.set_ns, monotonic
+
+
+def test_a_clock_that_is_set_silences_a_receiver_and_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("levelcast.net.driver.SystemClock", SetClock)
+    monkeypatch.setattr("levelcast.net.node.calm_garbage_collection", lambda: None)
+    initialise_disk(tmp_path, "tokyo-1")
+    reports: list[Report] = []
+    options = Options(realtime="off", status_port=0)
+    node = Node(NETWORK, "tokyo-1", tmp_path, time.time_ns(), options, reports.append)
+    told = []
+    try:
+        for set_ns in (0, 3_000_000_000, 3_000_000_000, 0):
+            monkeypatch.setattr(SetClock, "set_ns", set_ns)
+            node.driver.turn()
+            node._watch_clock()
+            status = node.status()
+            told.append((status["clock_trusted"], status["state"]))
+        assert told == [(True, "NEW"), (False, "SILENT"), (False, "SILENT"), (True, "NEW")]
+        assert [each.kind for each in reports if each.kind.startswith("clock")] == ["clock-wrong", "clock-back"]
+        assert node.status()["reports"]["clock-wrong"] == 1
+    finally:
+        node.driver.close()
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:

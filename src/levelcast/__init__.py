@@ -1,6 +1,27 @@
 """Levelcast: every subscriber sees the same market data, in the same order, at the same instant.
 
-The protocol packages do no I/O: a driver, such as the simulator in `levelcast.sim`, runs them.
+The protocol packages do no I/O: a driver, such as the simulator in `levelcast.sim`, runs them. What a program
+of a customer needs is here, `levelcast.Subscriber` (docs/edge.md), and what one of a trading floor needs,
+`levelcast.Publisher` (docs/operations.md). Each is loaded when it is used.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from levelcast.net.publisher import Publisher
+    from levelcast.net.subscriber import Subscriber
+
+__all__ = ["Publisher", "Subscriber", "__version__"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    if name == "Publisher":
+        from levelcast.net.publisher import Publisher
+
+        return Publisher
+    if name != "Subscriber":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from levelcast.net.subscriber import Subscriber
+
+    return Subscriber

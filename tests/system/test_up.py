@@ -107,10 +107,11 @@ def network(file: Path) -> Network:
     return load_network(file)
 
 
-def trades_of(directory: Path) -> Iterator[np.ndarray]:
+def batches_of(directory: Path, kind: str) -> Iterator[np.ndarray]:
     for frame in TapeReader(tape_directory(directory)).frames():
         for batch in frame.batches():
-            yield batch.records
+            if batch.kind.name == kind:
+                yield batch.records
 
 
 def perform(file: Path, network: Network, data: Path, kills: list[Kill]) -> Cluster:
@@ -131,8 +132,12 @@ def check_trades(cluster: Cluster, data: Path) -> None:
     said = {name: cluster.members[name].status for name in FLOORS}
     assert all(status["final"] and status["packets_unwitnessed"] == 0 for status in said.values())
     for name in RECEIVERS:
-        records = np.concatenate(list(trades_of(data / name)))
-        assert np.array_equal(records["sequence"], np.arange(1, len(records) + 1))
+        records = np.concatenate(list(batches_of(data / name, "trade")))
+        definitions = np.concatenate(list(batches_of(data / name, "instrument")))
+        assert sorted(definitions["raw_symbol"]) == sorted(floor.encode() for floor in FLOORS)
+        assert set(records["instrument_id"]) == set(definitions["instrument_id"])
+        assert np.all(np.diff(records["sequence"].astype(np.int64)) >= 1)
+        assert records["sequence"][-1] == len(records) + len(definitions)  # nothing else is there
         for floor, publisher in FLOORS.items():
             ids = records["trade_id"][records["publisher_id"] == publisher]
             assert said[floor]["published"] > MOST_RECORDS
@@ -158,7 +163,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 
 
 def test_a_node_ends_cleanly_on_sigterm_and_says_what_it_did(file: Path, tmp_path: Path) -> None:
-    node = start("--network", file, "--name", "a-1", "--data", tmp_path, "--json")
+    node = start("--network", file, "--name", "a-1", "--data", tmp_path, "--init", "--json")
     assert node.stdout is not None
     first: dict[str, Any] = json.loads(node.stdout.readline())
     os.kill(node.pid, signal.SIGTERM)
@@ -172,7 +177,7 @@ def test_a_node_ends_cleanly_on_sigterm_and_says_what_it_did(file: Path, tmp_pat
 
 
 def test_a_node_whose_listener_has_gone_ends_by_itself(file: Path, tmp_path: Path) -> None:
-    node = start("--network", file, "--name", "reform-a", "--data", tmp_path, "--json")
+    node = start("--network", file, "--name", "reform-a", "--data", tmp_path, "--init", "--json")
     assert node.stdout is not None
     assert node.stderr is not None
     node.stdout.readline()
@@ -187,7 +192,7 @@ def test_a_node_whose_listener_has_gone_ends_by_itself(file: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("nobody", 'no node of the network is called "nobody"'), ("a-1", "there is no journal")],
+    [("nobody", 'no node of the network is called "nobody"'), ("a-1", "there are files but no journal")],
 )
 def test_what_a_person_can_mend_is_one_sentence(name: str, says: str, file: Path, tmp_path: Path) -> None:
     used = tmp_path / "a-1" / "tape" / "something"

@@ -10,11 +10,13 @@ from typing import Annotated
 import typer
 
 from levelcast import __version__
-from levelcast.cli import demo, network, node, sim, tape
+from levelcast.cli import demo, disk, network, node, publish, sim, status, tape, watch
 from levelcast.network import NetworkError
 
 _EXAMPLES = """
 **Examples**
+
+levelcast demo — five cities on this machine, one of them killed, and their tapes compared
 
 levelcast init — write a commented network.toml to start from
 
@@ -39,7 +41,11 @@ app.command()(demo.demo)
 app.command()(sim.sim)
 app.command()(node.node)
 app.command()(node.up)
+app.command()(publish.publish)
+app.command()(status.status)
+app.command()(watch.watch)
 app.add_typer(tape.app, name="tape")
+app.add_typer(disk.app, name="disk")
 
 
 def _print_version(wanted: bool) -> None:

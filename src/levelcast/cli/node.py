@@ -22,7 +22,8 @@ from rich.live import Live
 from rich.table import Table
 
 from levelcast.net.cluster import Cluster, Kill, Run
-from levelcast.net.node import UNINTERESTING, Node, Options
+from levelcast.net.disk import initialise_disk
+from levelcast.net.node import UNINTERESTING, Node, Options, place_of
 from levelcast.net.punctual import Realtime
 from levelcast.net.sockets import LOOPBACK, NetError
 from levelcast.net.verdict import Verdict, judge
@@ -32,7 +33,7 @@ from levelcast.tape.files import TapeError
 
 _UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
 _DURATION = r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min)"
-_DOWN_S = 2.0
+DOWN_S = 2.0
 """How long a node that was killed stays down."""
 _PLAIN_LINE_EVERY_S = 2.0
 
@@ -40,7 +41,7 @@ Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="Where each no
 
 
 @contextmanager
-def _one_sentence() -> Iterator[None]:
+def one_sentence() -> Iterator[None]:
     """What a person can mend is one sentence on stderr and exit code 2."""
     try:
         yield
@@ -49,7 +50,7 @@ def _one_sentence() -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
-def _duration_ns(text: str, option: str = "--for") -> int:
+def duration_ns(text: str, option: str = "--for") -> int:
     match = re.fullmatch(_DURATION, text.strip(), re.ASCII)
     ns = int(float(match[1]) * _UNIT_NS[match[2]]) if match else 0
     if ns <= 0:
@@ -78,6 +79,13 @@ def node(
     realtime: Annotated[
         str, typer.Option(metavar="auto|on|off", help="Real-time priority for a receiver, so that it is punctual.")
     ] = "auto",
+    status_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Tell the status on this port, 0: not at all.", show_default="by the file"),
+    ] = None,
+    initialise: Annotated[
+        bool, typer.Option("--init", help="This node has never run: make its journal (levelcast disk init).")
+    ] = False,
 ) -> None:
     """Run one node of a network: a receiver, a reformation server or a floor.
 
@@ -92,8 +100,8 @@ def node(
     network = load_network(network_file)
     if realtime not in ("auto", "on", "off"):
         raise typer.BadParameter(f'"{realtime}" is none of auto, on and off', param_hint="--realtime")
-    run_ns = None if publish is None else _duration_ns(publish)
-    options = Options(rate, run_ns, impair, seed, interface, cast(Realtime, realtime))
+    run_ns = None if publish is None else duration_ns(publish)
+    options = Options(rate, run_ns, impair, seed, interface, cast(Realtime, realtime), status_port)
 
     def say(words: dict[str, Any]) -> None:
         if not as_json:
@@ -112,7 +120,10 @@ def node(
         else:
             typer.echo(f"{report.kind} at slot {report.slot}: {report.detail}", err=True)
 
-    with _one_sentence():
+    with one_sentence():
+        if initialise:
+            place = place_of(network, name)
+            initialise_disk(data, name, network.stripe(place.stripe).index, network.tape.durable)
         running = Node(network, name, data, time.time_ns(), options, on_report)
         if running.warning is not None:
             typer.echo(f"levelcast: {running.warning}", err=True)
@@ -134,9 +145,12 @@ def up(
     ] = None,
     rate: Annotated[float, typer.Option(min=0, help="Records a second, of all floors together.")] = 2000.0,
     impair: Annotated[bool, typer.Option(help="Add the delay and loss of the file's links.")] = True,
+    floors: Annotated[
+        bool, typer.Option(help="Start the floors too; without them, levelcast publish is the floors.")
+    ] = True,
     kill: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME@TIME", help=f"kill -9 that node then, and start it again {_DOWN_S:g} s later."),
+        typer.Option(metavar="NAME@TIME", help=f"kill -9 that node then, and start it again {DOWN_S:g} s later."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end and nothing else.")] = False,
     seed: Annotated[int, typer.Option(help="Of made-up trades, and of added loss.")] = 1,
@@ -152,13 +166,13 @@ def up(
     levelcast up network.toml --data data --for 20s --rate 500 --kill tokyo-1@5s
     """
     network = load_network(network_file)
-    run_ns = None if publish is None else _duration_ns(publish)
-    cluster = Cluster(network, network_file, data, Options(rate, run_ns, impair, seed))
+    run_ns = None if publish is None else duration_ns(publish)
+    cluster = Cluster(network, network_file, data, Options(rate, run_ns, impair, seed), floors=floors)
     bound_s = sum(term.ns for term in network.liveness()) / 1e9 + 5.0
     kills = [_kill(cluster, text) for text in kill or ()]
     run = Run(cluster, None if run_ns is None else run_ns / 1e9, bound_s, kills)
     console = Console(stderr=as_json, quiet=as_json)
-    with _one_sentence():
+    with one_sentence():
         if len(network.stripes) > 1:
             console.print(f"Only the first stripe, {network.stripes[0].name}, is run.", highlight=False)
         _watch(console, run)
@@ -176,8 +190,8 @@ def _kill(cluster: Cluster, text: str) -> Kill:
     if name not in cluster.members:
         known = ", ".join(cluster.members)
         raise typer.BadParameter(f'"{text}" is not NAME@TIME with one of {known}', param_hint="--kill")
-    at_s = _duration_ns(at, "--kill") / 1e9
-    return Kill(name, at_s, at_s + _DOWN_S)
+    at_s = duration_ns(at, "--kill") / 1e9
+    return Kill(name, at_s, at_s + DOWN_S)
 
 
 def _watch(console: Console, run: Run) -> None:

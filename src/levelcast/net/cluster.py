@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from levelcast.net.disk import initialise_disk
 from levelcast.net.node import Options, Place, places
 from levelcast.net.sockets import NetError
 from levelcast.network import Network
@@ -25,6 +26,9 @@ from levelcast.network import Network
 STOP_LIMIT_S = 10.0
 STEP_S = 0.1
 _EVENTS_KEPT = 1000
+
+Launcher = Callable[[Place], tuple[list[str], list[str]]]
+"""What a node's command is put behind (`ip netns exec NAME`), and the options that it gets besides."""
 
 
 @dataclass(slots=True)
@@ -44,16 +48,29 @@ class Member:
 
 
 class Cluster:
-    """The nodes of a network's first stripe. `options` are those of every node; the rate is that of all floors."""
+    """The nodes of a network's first stripe. `options` are those of every node; the rate is that of all floors.
 
-    def __init__(self, network: Network, file: Path, data: Path, options: Options) -> None:
+    Without `floors` others are the floors, as `levelcast publish` is: two processes must not be one floor.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        file: Path,
+        data: Path,
+        options: Options,
+        launcher: Launcher | None = None,
+        *,
+        floors: bool = True,
+    ) -> None:
         self.network = network
         self.data = data
         self.events: deque[tuple[str, str]] = deque(maxlen=_EVENTS_KEPT)
         """Who reported what, not yet looked at."""
-        self.members = {place.name: Member(place) for place in places(network)}
+        self.members = {place.name: Member(place) for place in places(network) if floors or place.role != "floor"}
         self._file = file
         self._options = options
+        self._launcher: Launcher = launcher or (lambda _: ([], []))
         self._began = time.monotonic()
 
     def of_role(self, role: str) -> list[Member]:
@@ -65,20 +82,29 @@ class Cluster:
 
     # -- starting and ending ------------------------------------------------------------------------------
 
-    def start_all(self) -> None:
+    def start_all(self, *roles: str) -> None:
+        """Start every node (of some roles), and the clock; who has never run here gets a journal first (rule 12)."""
         self.data.mkdir(parents=True, exist_ok=True)
-        self._began = time.monotonic()
-        for name in self.members:
+        names = [name for name, member in self.members.items() if not roles or member.place.role in roles]
+        for name in names:
+            initialise_disk(self.data, name, durable=self.network.tape.durable)
+        self.reset_clock()
+        for name in names:
             self.start(name)
+
+    def reset_clock(self) -> None:
+        """Kills and the time that floors trade count from now on."""
+        self._began = time.monotonic()
 
     def start(self, name: str) -> None:
         """Start a node on whatever its directory holds."""
         member = self.members[name]
         assert not member.running
         member.status = {}
+        before, besides = self._launcher(member.place)
         with (self.data / f"{name}.log").open("a", encoding="utf-8") as log:
             member.process = subprocess.Popen(
-                [sys.executable, "-m", "levelcast", "node", *self._arguments(member.place)],
+                [*before, sys.executable, "-m", "levelcast", "node", *self._arguments(member.place), *besides],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

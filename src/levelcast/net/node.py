@@ -3,22 +3,26 @@
     DATA/NAME/journal/    of every node
     DATA/NAME/tape/       of a receiver
     DATA/NAME/releases/   of a receiver
+    DATA/NAME/edge/       of a receiver that has edge groups
 
-A directory in which no file has ever been is a first start: it gets an empty journal, life 1 (rule 12). In any other
-a journal that is missing or damaged is an error: a node that has forgotten what it promised must not go on as itself.
+A journal that is missing or damaged is an error: a node that has forgotten what it promised must not go on as itself
+(rule 12). Who makes the first one, and a new one for a lost disk, is `levelcast.net.disk`.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 from zlib import crc32
 
+from levelcast.net.disk import require_journal
 from levelcast.net.driver import Driver, Service
+from levelcast.net.edge import EdgeService
 from levelcast.net.floor import SyntheticFloor
 from levelcast.net.impair import Impairment
 from levelcast.net.keeper import JournalKeeper, Keeper
@@ -26,11 +30,14 @@ from levelcast.net.punctual import (
     SPIN_NS,
     Realtime,
     calm_garbage_collection,
+    keep_freed_memory,
     sharpen_timers,
     take_realtime_priority,
 )
+from levelcast.net.retention import Retention
 from levelcast.net.sockets import LOOPBACK, CoreSockets, NetError
-from levelcast.network import Floor, Link, Network
+from levelcast.net.status import StatusService
+from levelcast.network import Directory, Floor, Keeping, Link, Network
 from levelcast.network.ring_config import ring_config
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import Report
@@ -39,8 +46,8 @@ from levelcast.ring.receiver import Receiver, first_tip
 from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.schedule import generation_name
 from levelcast.ring.source import Source
-from levelcast.tape.files import NEW
-from levelcast.tape.journal import JournalFile, initialise
+from levelcast.tape.files import Durability, TapeError
+from levelcast.tape.journal import JournalFile
 from levelcast.tape.stamps import packet_fault
 from levelcast.tape.store import Store
 
@@ -48,6 +55,8 @@ Role = Literal["receiver", "reformation", "floor"]
 STATUS_EVERY_NS = 250_000_000
 UNINTERESTING = frozenset({"witnessed", "rejected"})
 """Reports that come with every slot, or with every packet while a node catches up: they are only counted."""
+CLOCK_WRONG = "the wall clock was set: a receiver is silent until it is back where it was, or the node is started again"
+CLOCK_BACK = "the wall clock is back where it was"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,8 @@ class Options:
     """The address of the interface on which the core group is."""
     realtime: Realtime = "auto"
     """Real-time priority: "auto" takes it where a receiver may have it, "on" is refused where it may not."""
+    status_port: int | None = None
+    """Where the node tells its status; 0: nowhere, None: where the network file says."""
 
 
 def places(network: Network, stripe: int | str = 0) -> list[Place]:
@@ -98,11 +109,6 @@ def place_of(network: Network, name: str) -> Place:
     raise NetError(f'no node of the network is called "{name}"; there are {known}')
 
 
-def is_first_start(directory: Path) -> bool:
-    """Whether no file has ever been in `directory`; one that was not finished does not count."""
-    return not any(path.is_file() and path.suffix != NEW for path in directory.rglob("*"))
-
-
 def links_to(network: Network, here: Place) -> dict[int, Link | None]:
     """The links over which a node hears the others."""
     links: dict[int, Link | None] = {}
@@ -114,17 +120,45 @@ def links_to(network: Network, here: Place) -> dict[int, Link | None]:
     return links
 
 
-def build(config: RingConfig, place: Place, directory: Path, now: int) -> tuple[Machine, Keeper]:
+def build(
+    config: RingConfig, place: Place, directory: Path, now: int, keeping: Keeping | None = None
+) -> tuple[Machine, Keeper]:
     """The protocol class of a node, on what its disk holds."""
-    if is_first_start(directory):
-        initialise(directory / "journal", 1, config.stripe)
+    keeping = keeping or Keeping()
+    durable: Durability = keeping.durable
     if place.role == "receiver":
-        store = Store.open(directory, first_tip(config))
+        records = keeping.segment_records
+        store = Store.open(directory, first_tip(config), durable=durable, records_per_segment=records)
         return Receiver(config, place.id, store.image, store.tape.tip, now), store
-    journal, image = JournalFile.open(directory / "journal")
+    journal, image = JournalFile.open(directory / "journal", durable=durable)
     if place.role == "reformation":
         return ReformationServer(config, place.id, image, now), JournalKeeper(journal)
     return Source(config, place.id, image.life, image, now), JournalKeeper(journal)
+
+
+def ring_of(machine: Receiver) -> dict[str, Any] | None:
+    """The ring's schedule (rule 1), by which anybody can tell whose slot it is; None before the first ring."""
+    schedule = machine._schedule
+    if schedule is None:
+        return None
+    return {
+        "start_slot": schedule.start_slot,
+        "start_ns": schedule.time_of(schedule.start_slot),
+        "slot_ns": machine.timing.slot_ns,
+        "members": list(schedule.members),
+    }
+
+
+@contextmanager
+def usable(interface: str) -> Iterator[None]:
+    """What the kernel has against an interface, as one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise NetError(
+            f"the interface with the address {interface} cannot be used for multicast ({error.strerror}): look whether "
+            "it is up (ip link), and whether it has a route (ip route add 224.0.0.0/4 dev INTERFACE)"
+        ) from error
 
 
 class Node:
@@ -143,12 +177,18 @@ class Node:
         self.place = place = place_of(network, name)
         config = ring_config(network, place.stripe)
         group = network.core_group(place.stripe)
-        sockets = CoreSockets(group.address, group.port, options.interface)
+        require_journal(data, name)
+        with usable(options.interface):
+            sockets = CoreSockets(group.address, group.port, options.interface)
+        sockets.trains = sockets.trains and network.carriage.trains
         try:
-            machine, keeper = build(config, place, data / name, now)
+            machine, keeper = build(config, place, data / name, now, network.tape)
         except BaseException:
             sockets.close()
             raise
+        self._on_report = on_report
+        self._clock_trusted = True
+        self._page: StatusService | None = None
         self.warning = sockets.warning
         self._sockets = sockets
         self._until_ns = None if options.run_ns is None else now + options.run_ns
@@ -157,9 +197,29 @@ class Node:
         self._floor: SyntheticFloor | None = None
         if place.floor is not None and options.rate > 0:
             assert isinstance(machine, Source)
-            self._floor = SyntheticFloor(place.floor, machine, options.rate, now, self._until_ns, options.seed)
+            self._floor = SyntheticFloor(
+                place.floor, machine, options.rate, now, self._until_ns, options.seed, Directory(network)
+            )
         seed = crc32(f"{options.seed} {name}".encode())
         services: list[Service] = []
+        self.edge: EdgeService | None = None
+        if isinstance(machine, Receiver) and network.edge_groups_of(name):
+            try:
+                self.edge = EdgeService.open(
+                    network, name, place.stripe, data / name, options.interface, machine.complete_upto_ns, now
+                )
+            except BaseException:
+                keeper.close()
+                sockets.close()
+                raise
+            services.append(self.edge)
+        with ExitStack() as undo:
+            undo.callback(sockets.close)
+            undo.callback(keeper.close)
+            for each in services:
+                undo.callback(each.close)
+            services += self._services(network, options, machine, keeper, now)
+            undo.pop_all()
         self.driver = Driver(
             place.id,
             config.stripe,
@@ -173,12 +233,45 @@ class Node:
             work=self._floor,
             services=services,
             spin_ns=SPIN_NS if self._become_punctual(options.realtime) else 0,
-            on_report=on_report,
+            on_report=self._report,
         )
+
+    def _services(
+        self, network: Network, options: Options, machine: Machine, keeper: Keeper, now: int
+    ) -> list[Service]:
+        """What every node does beside the ring: tell its status, keep its tape within its limits."""
+        services: list[Service] = []
+        address = network.status_address(self.place.name)
+        if options.status_port is not None:
+            host = network.status.address if network.status is not None else LOOPBACK
+            address = (host, options.status_port) if options.status_port else None
+        if address is not None:
+            self._page = StatusService(address, machine, keeper, self.status)
+            services.append(self._page)
+        limited = network.tape.keep_bytes is not None or network.tape.keep_age_ns is not None
+        if limited and isinstance(keeper, Store):
+            services.append(Retention(keeper, network.tape, machine, now, self._report))
+        return services
+
+    def _report(self, report: Report) -> None:
+        if self._page is not None and report.kind not in UNINTERESTING:
+            self._page.note(report)
+        if self._on_report is not None:
+            self._on_report(report)
+
+    def _watch_clock(self) -> None:
+        """Say so when the wall clock is set, and when it is back (rule 13)."""
+        trusted = self.driver.clock_trusted
+        if trusted is not self._clock_trusted:
+            self._clock_trusted = trusted
+            report = Report("clock-back", 0, CLOCK_BACK) if trusted else Report("clock-wrong", 0, CLOCK_WRONG)
+            self.driver.counters.reports[report.kind] += 1
+            self._report(report)
 
     def _become_punctual(self, realtime: Realtime) -> bool:
         """Whether this node has real-time priority. A floor or a reformation server has no instants to meet."""
         calm_garbage_collection()
+        keep_freed_memory()
         if self.place.role != "receiver":
             return False
         sharpen_timers()
@@ -202,6 +295,7 @@ class Node:
             signal.signal(number, self.stop)
 
         def on_turn(now: int) -> None:
+            self._watch_clock()
             if now >= self._status_ns:
                 self._status_ns = now + STATUS_EVERY_NS
                 on_status(self.status())
@@ -209,9 +303,13 @@ class Node:
 
         try:
             self.driver.run(lambda: self._stopping, on_turn)
-            return self.status()
-        finally:
-            self.driver.close()
+            last = self.status()
+        except BaseException:
+            with suppress(TapeError, OSError):  # what went wrong first is what is told
+                self.driver.close()
+            raise
+        self.driver.close()
+        return last
 
     def _is_over(self, now: int) -> bool:
         if self._until_ns is None or now < self._until_ns:
@@ -223,7 +321,9 @@ class Node:
         driver, counters, counts = self.driver, self.driver.counters, self._sockets.counts
         status: dict[str, Any] = {
             "name": self.place.name,
+            "id": self.place.id,
             "role": self.place.role,
+            "site": self.place.site,
             "clock_trusted": driver.clock_trusted,
             "datagrams_in": counters.received,
             "datagrams_out": counts.sent,
@@ -240,6 +340,7 @@ class Node:
                 "state": machine.state,
                 "generation": generation_name(machine.entered),
                 "members": list(machine.ring_members),
+                "ring": ring_of(machine),
                 "have": machine.have,
                 "released_slot": machine.released,
                 "complete_upto_ns": machine.complete_upto_ns(),
@@ -251,6 +352,8 @@ class Node:
                 "requests": counters.requests,
                 "rings_entered": counters.reports["entered"],
             }
+            if self.edge is not None:
+                status["edge"] = self.edge.status()
         elif isinstance(machine, ReformationServer):
             status |= {"phase": machine.phase, "rings_formed": machine.rings_formed}
         elif isinstance(machine, Source):

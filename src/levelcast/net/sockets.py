@@ -80,9 +80,8 @@ class CoreSockets:
             own.close()
             raise
         self._sockets = (own, listener)
-        self._own = own
         self._filenos = (own.fileno(), listener.fileno())
-        self.trains = all(_takes_trains(each) for each in self._sockets)
+        self._sender = Sender(own, self.counts, all(takes_trains(each) for each in self._sockets))
         self.address: Address = own.getsockname()
         smallest = min(_ask_for_buffer(each, receive_buffer) for each in self._sockets)
         if smallest < receive_buffer:
@@ -120,46 +119,68 @@ class CoreSockets:
         if address is None:
             self.counts.unknown_peer += len(datagrams)
             return
-        if len(datagrams) == 1 or not self.trains:
-            for datagram in datagrams:
-                self._send_one(address, datagram)
-            return
-        for first, last in trains(datagrams):
-            if last - first == 1 or not self._send_train(address, datagrams[first:last]):
-                for datagram in datagrams[first:last]:
-                    self._send_one(address, datagram)
+        for error, number in self._sender.send(address, datagrams):
+            if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED):
+                raise NetError(_why_not_sent(address, error)) from error
+            self.counts.refused += number
 
-    def _send_one(self, address: Address, datagram: bytes) -> None:
-        try:
-            self._own.sendto(datagram, address)
-        except OSError as error:
-            self._refused(address, error, 1)
-        else:
-            self.counts.sent += 1
+    @property
+    def trains(self) -> bool:
+        """Whether neighbouring datagrams leave together."""
+        return self._sender.trains
 
-    def _send_train(self, address: Address, cars: Sequence[bytes]) -> bool:
-        """False where the kernel cannot, and each has to go alone."""
-        size = struct.pack("=H", len(cars[0]))
-        try:
-            self._own.sendmsg(cars, [(socket.IPPROTO_UDP, _UDP_SEGMENT, size)], 0, address)
-        except OSError as error:
-            if error.errno in _NO_TRAINS:
-                self.trains = False
-                return False
-            self._refused(address, error, len(cars))
-        else:
-            self.counts.sent += len(cars)
-            self.counts.trains += 1
-        return True
-
-    def _refused(self, address: Address, error: OSError, datagrams: int) -> None:
-        if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED):
-            raise NetError(_why_not_sent(address, error)) from error
-        self.counts.refused += datagrams
+    @trains.setter
+    def trains(self, wanted: bool) -> None:
+        self._sender.trains = wanted
 
     def close(self) -> None:
         for each in self._sockets:
             each.close()
+
+
+class Sender:
+    """Sends datagrams from a socket, neighbours of one size as trains if it may."""
+
+    def __init__(self, sender: socket.socket, counts: SendCounts, trains: bool) -> None:
+        self.trains = trains
+        self._socket = sender
+        self._counts = counts
+
+    def send(self, address: Address, datagrams: Sequence[bytes]) -> list[tuple[OSError, int]]:
+        """Send all of them in order; what the kernel refused, and how many datagrams that were."""
+        refused: list[tuple[OSError, int]] = []
+        if len(datagrams) == 1 or not self.trains:
+            self._one_by_one(address, datagrams, refused)
+            return refused
+        for first, last in trains(datagrams):
+            if last - first == 1 or not self._train(address, datagrams[first:last], refused):
+                self._one_by_one(address, datagrams[first:last], refused)
+        return refused
+
+    def _one_by_one(self, address: Address, datagrams: Sequence[bytes], refused: list[tuple[OSError, int]]) -> None:
+        send = self._socket.sendto
+        for datagram in datagrams:
+            try:
+                send(datagram, address)
+            except OSError as error:
+                refused.append((error, 1))
+            else:
+                self._counts.sent += 1
+
+    def _train(self, address: Address, cars: Sequence[bytes], refused: list[tuple[OSError, int]]) -> bool:
+        """False where the kernel cannot, and each has to go alone."""
+        size = struct.pack("=H", len(cars[0]))
+        try:
+            self._socket.sendmsg(cars, [(socket.IPPROTO_UDP, _UDP_SEGMENT, size)], 0, address)
+        except OSError as error:
+            if error.errno in _NO_TRAINS:
+                self.trains = False
+                return False
+            refused.append((error, len(cars)))
+        else:
+            self._counts.sent += len(cars)
+            self._counts.trains += 1
+        return True
 
 
 def trains(datagrams: Sequence[bytes]) -> Iterator[tuple[int, int]]:
@@ -221,7 +242,8 @@ def _ask_for_buffer(each: socket.socket, wanted: int) -> int:
     return each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
 
 
-def _takes_trains(each: socket.socket) -> bool:
+def takes_trains(each: socket.socket) -> bool:
+    """Let trains arrive whole; False where the kernel has none."""
     try:
         each.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
     except OSError:

@@ -171,6 +171,18 @@ def read_frames(content: bytes, at: int) -> Iterator[FrameLine]:
         at += size
 
 
+def last_timestamp(content: bytes, at: int) -> int:
+    """The timestamp of the last frame of a finished index; from entry to entry, without a look at what is in them."""
+    timestamp_ns, end = 0, len(content)
+    while at + _ENTRY_SIZE <= end:
+        size, _ = _ENTRY_HEAD.unpack_from(content, at)
+        if size < _ENTRY_SIZE or at + size > end:
+            break
+        timestamp_ns = _ENTRY.unpack_from(content, at + _ENTRY_HEAD.size)[1]
+        at += size
+    return timestamp_ns
+
+
 def start_of(line: FrameLine) -> int:
     """Where the entry of a frame starts in the index."""
     return line.packets_at - _ENTRY_SIZE

@@ -90,6 +90,15 @@ def initialise(directory: Path | str, life: int, stripe: int = 0, durable: Durab
     AppendFile.create(_path(directory, _FIRST), _header(stripe, life, _FIRST), durable).close()
 
 
+def life_of(directory: Path | str) -> int:
+    """The life that a journal names; a TapeError if it has no readable segment."""
+    paths = sorted(Path(directory).glob("*" + SUFFIX))
+    if not paths:
+        raise TapeError(f"{directory}: there is no journal")
+    with paths[-1].open("rb") as file:
+        return _read_header(paths[-1], file.read(_HEADER.size))[1]
+
+
 class JournalFile:
     """An open journal. One process has it at a time."""
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,8 @@ RELEASE: np.dtype[np.void] = np.dtype(
 )
 """One release: `flags` 1 is late, that is after timestamp + Δ_A (rule 7)."""
 
+_ENTRY = Struct("<QQQQII")
+assert _ENTRY.size == RELEASE.itemsize
 _MAGIC, _VERSION = b"LVLCRELS", 1
 _HEADER = (_MAGIC + _VERSION.to_bytes(2, "little")).ljust(RELEASE.itemsize, b"\0")
 
@@ -80,8 +83,7 @@ class ReleaseLog:
 
     def append(self, releases: Sequence[Released]) -> None:
         """Add releases with one write."""
-        rows = np.array([(*each[:5], LATE if each.late else 0) for each in releases], RELEASE)
-        self._file.append(rows.tobytes())
+        self._file.append(b"".join(_ENTRY.pack(*each[:5], LATE if each.late else 0) for each in releases))
         if self._file.size // RELEASE.itemsize > self._entries_per_file:
             self._roll()
 

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from levelcast.records import dbn_metadata
 from levelcast.ring.order import Frame, Tip
 from levelcast.tape.files import AppendFile, Durability, TapeError, lock_directory, remove, remove_unfinished
-from levelcast.tape.index import pack_frame, pack_header, start_of
+from levelcast.tape.index import last_timestamp, pack_frame, pack_header, start_of, unpack_header
 from levelcast.tape.segment import ACTIVE, DATA, INDEX, Segment, TapeFrame, list_segments, segment_path
 from levelcast.tape.stamps import frame_bytes
 
@@ -61,6 +61,8 @@ class TapeWriter:
         self._data: AppendFile | None = None
         self._index: AppendFile | None = None
         self._lock = -1
+        self._finished: dict[int, int] = {}
+        """Finished segments by their first sequence, oldest first, and how many bytes each has."""
         self._spans: dict[int, Span] = {}
         self._after_slot = 0
         self._end_ns = 0
@@ -83,7 +85,9 @@ class TapeWriter:
         try:
             remove_unfinished(directory)
             if _remove_leftovers(directory):
-                writer._go_on(list_segments(directory)[-1])
+                segments = list_segments(directory)
+                writer._finished = {each.first_sequence: each.size_bytes() for each in segments if not each.active}
+                writer._go_on(segments[-1])
             else:
                 writer.tip = first.copy()
                 writer._begin()
@@ -195,6 +199,16 @@ class TapeWriter:
 
     # -- segments -----------------------------------------------------------------------------------------
 
+    @property
+    def segments(self) -> int:
+        return len(self._finished) + (self._data is not None)
+
+    @property
+    def size_bytes(self) -> int:
+        """Records and indexes of all segments."""
+        growing = [file.size for file in (self._data, self._index) if file is not None]
+        return sum(self._finished.values()) + sum(growing)
+
     def _data_end(self) -> int:
         return self._data.size if self._data is not None else len(dbn_metadata())
 
@@ -223,6 +237,7 @@ class TapeWriter:
         assert self._index is not None
         if self.durable == "power":
             self.sync()
+        self._finished[self._first_sequence] = self._data.size + self._index.size
         self._spans[self._first_sequence] = Span(self._after_slot, self._end_ns)
         self._data.rename(self._path(DATA))
         self._data.close()
@@ -236,27 +251,47 @@ class TapeWriter:
     def _path(self, suffix: str) -> Path:
         return segment_path(self.directory, self._first_sequence, suffix)
 
-    def retain(self, now_ns: int, *, max_bytes: int | None = None, max_age_ns: int | None = None) -> int:
+    def retain(
+        self,
+        now_ns: int,
+        *,
+        max_bytes: int | None = None,
+        max_age_ns: int | None = None,
+        most: int | None = None,
+        remove: Callable[[Path], None] = remove,
+    ) -> int:
         """Remove the oldest segments while the tape is larger than `max_bytes`, and those that ended more than
-        `max_age_ns` ago; returns the slot up to which the tape is gone (0: nothing is)."""
-        segments = list_segments(self.directory)
-        total = sum(segment.size_bytes() for segment in segments)
-        for segment in segments[:-1]:
+        `max_age_ns` ago, `most` of them in one call; returns the slot up to which the tape is gone (0: nothing is)."""
+        total = self.size_bytes
+        oldest = list(self._finished)
+        if self._data is None:
+            oldest.pop()  # the newest segment alone says where the tape goes on
+        for first_sequence in oldest if most is None else oldest[:most]:
+            segment = Segment(self.directory, first_sequence, active=False)
             span = self._span_of(segment)
             too_large = max_bytes is not None and total > max_bytes
             too_old = max_age_ns is not None and now_ns - span.end_ns > max_age_ns
             if not too_large and not too_old:
                 return span.after_slot
-            total -= segment.size_bytes()
+            total -= self._finished.pop(first_sequence)
             remove(segment.data_path)
             remove(segment.index_path)
-            del self._spans[segment.first_sequence]
-        return segments[-1].header.tip.slot
+            del self._spans[first_sequence]
+        return self._first_slot()
+
+    def _first_slot(self) -> int:
+        """The slot before the tape's first segment."""
+        first = next(iter(self._finished), None)
+        if first is None:
+            return self._after_slot
+        return self._span_of(Segment(self.directory, first, active=False)).after_slot
 
     def _span_of(self, segment: Segment) -> Span:
         span = self._spans.get(segment.first_sequence)
         if span is None:
-            span = Span(segment.header.tip.slot, segment.lines[-1].timestamp_ns)
+            content = segment.index_path.read_bytes()
+            header = unpack_header(content, segment.index_path)
+            span = Span(header.tip.slot, last_timestamp(content, header.size))
             self._spans[segment.first_sequence] = span
         return span
 

@@ -20,7 +20,7 @@ A `Checkpoint` says that the tape holds everything up to it, so the tape is writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from levelcast.ring.catchup import from_tape
 from levelcast.ring.effects import Checkpoint, JournalEntry, Release, ServeTape
 from levelcast.ring.journal import Journal
 from levelcast.ring.order import Frame, Tip
-from levelcast.tape.files import Durability, TapeError
+from levelcast.tape.files import Durability, TapeError, remove
 from levelcast.tape.journal import JournalFile, initialise
 from levelcast.tape.releases import Released, ReleaseLog
 from levelcast.tape.segments import RECORDS_PER_SEGMENT, TapeReader, TapeWriter
@@ -124,9 +124,18 @@ class Store:
             self._reader.refresh()
         return serve(self._reader, member, request, credit)
 
-    def retain(self, now_ns: int, *, max_bytes: int | None = None, max_age_ns: int | None = None) -> None:
-        """Drop the oldest segments of the tape, and the release log's files that go with them."""
-        self.releases.retain(self.tape.retain(now_ns, max_bytes=max_bytes, max_age_ns=max_age_ns))
+    def retain(
+        self,
+        now_ns: int,
+        *,
+        max_bytes: int | None = None,
+        max_age_ns: int | None = None,
+        most: int | None = None,
+        remove: Callable[[Path], None] = remove,
+    ) -> None:
+        """Drop the oldest segments of the tape (`most` of them), and the release log's files that go with them."""
+        upto_slot = self.tape.retain(now_ns, max_bytes=max_bytes, max_age_ns=max_age_ns, most=most, remove=remove)
+        self.releases.retain(upto_slot)
 
     def close(self) -> None:
         self.journal.close()

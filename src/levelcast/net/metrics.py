@@ -1,0 +1,144 @@
+"""A node's status as metrics: the text exposition format 0.0.4 that Prometheus reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple
+
+CONTENT_TYPE = "text/plain; version=0.0.4"
+
+_STATES = ("NEW", "PROMISED", "ACTIVE", "OUTSIDE", "SILENT")
+_PHASES = ("IDLE", "WAITING", "INVITING", "ANNOUNCING")
+
+
+class Metric(NamedTuple):
+    """A figure of the status: where it stands, and what it is called."""
+
+    key: str
+    """Keys of the status, with a dot between each and the next; a figure that a node does not have is left out."""
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    scale: float = 1.0
+
+
+_METRICS = (
+    Metric("uptime_s", "uptime_seconds", "gauge", "Time since the node was started."),
+    Metric("cpu_s", "cpu_seconds_total", "counter", "CPU time of the process."),
+    Metric("rss_bytes", "resident_bytes", "gauge", "Memory that the process has in use."),
+    Metric("clock.trusted", "clock_trusted", "gauge", "1 while the wall clock runs like the monotonic one (rule 13)."),
+    Metric("clock.drift_ns", "clock_drift_seconds", "gauge", "Wall against monotonic clock since the start.", 1e-9),
+    Metric("clock.kernel.synchronised", "clock_synchronised", "gauge", "1 while NTP or PTP keeps the clock."),
+    Metric("clock.kernel.offset_ns", "clock_offset_seconds", "gauge", "What the kernel still slews away.", 1e-9),
+    Metric("clock.kernel.max_error_ns", "clock_max_error_seconds", "gauge", "The kernel's bound of its error.", 1e-9),
+    Metric("clock.kernel.estimated_error_ns", "clock_error_seconds", "gauge", "The kernel's estimated error.", 1e-9),
+    Metric("datagrams_in", "datagrams_received_total", "counter", "Datagrams of the core group that came."),
+    Metric("datagrams_out", "datagrams_sent_total", "counter", "Datagrams that were sent."),
+    Metric("unknown_peer", "unknown_peer_total", "counter", "Datagrams for a node that has not spoken yet."),
+    Metric("send_refused", "send_refused_total", "counter", "Datagrams that the kernel had no room for."),
+    Metric("namesakes", "namesakes_total", "counter", "Datagrams of another process that takes itself for this node."),
+    Metric("lost_on_purpose", "lost_on_purpose_total", "counter", "Datagrams that --impair has dropped."),
+    Metric("journal_bytes", "journal_bytes", "gauge", "Size of the journal."),
+    Metric("life", "life", "gauge", "The life of the disk (rule 12)."),
+    # receivers
+    Metric("generation_number", "generation", "gauge", "The generation of the ring that the receiver has entered."),
+    Metric("slot", "slot", "gauge", "The slot that is due now by the ring's schedule (rule 1)."),
+    Metric("have", "slot_have", "gauge", "Everything up to this slot is held."),
+    Metric("witnessed", "slot_witnessed", "gauge", "Everything up to this slot is witnessed (rule 8)."),
+    Metric("released_slot", "slot_released", "gauge", "Everything up to this slot is released."),
+    Metric("complete_upto_ns", "complete_seconds", "gauge", "Everything stamped up to then is released.", 1e-9),
+    Metric("gaps", "gaps", "gauge", "Slots of which something is missing and asked for (rule 5)."),
+    Metric("requests", "requests_total", "counter", "Requests for what was missing."),
+    Metric("frames", "releases_total", "counter", "Frames that were released."),
+    Metric("records", "records_released_total", "counter", "Records in those frames."),
+    Metric("late", "late_releases_total", "counter", "Frames released after timestamp + hold time (rule 7)."),
+    Metric("rings_entered", "reformations_total", "counter", "Rings that the receiver has entered."),
+    Metric("membership.version", "membership_version", "gauge", "Version of the configured set (rule 12)."),
+    Metric("membership.stands", "membership_stands", "gauge", "1 if the record of that set is witnessed."),
+    Metric("tape_records", "tape_records", "gauge", "Sequence of the last record on the tape."),
+    Metric("tape_bytes", "tape_bytes", "gauge", "Size of the tape."),
+    Metric("tape_segments", "tape_segments", "gauge", "Segments of the tape."),
+    Metric("edge.packets", "edge_packets_total", "counter", "Packets sent to customers."),
+    Metric("edge.bytes", "edge_bytes_total", "counter", "Bytes of those packets."),
+    Metric("edge.requests", "edge_requests_total", "counter", "Requests of customers for what they missed."),
+    Metric("edge.retransmitted", "edge_retransmitted_total", "counter", "Packets sent again for them."),
+    Metric("edge.snapshots", "edge_snapshots_total", "counter", "Snapshots that customers were given."),
+    Metric("edge.clients_dropped", "edge_clients_dropped_total", "counter", "Customers that took too long."),
+    # reformation servers
+    Metric("rings_formed", "rings_formed_total", "counter", "Rings that the server has formed."),
+    # floors
+    Metric("published", "records_published_total", "counter", "Records that the floor has published."),
+    Metric("waiting", "records_waiting", "gauge", "Records that wait for credit (rule 10)."),
+    Metric("packets_witnessed", "packets_witnessed", "gauge", "Packets up to this number are witnessed."),
+    Metric("packets_unwitnessed", "packets_unwitnessed", "gauge", "Packets that are not witnessed yet."),
+    Metric("credit", "credit_packets", "gauge", "How many packets may be unwitnessed."),
+)
+
+_COUNTED_BY = (
+    ("malformed", "malformed_total", "reason", "Datagrams that were not delivered, by reason."),
+    ("reports", "reports_total", "kind", "What the protocol reported, by kind."),
+    ("edge.unsent", "edge_unsent_total", "reason", "Packets for customers that could not be sent, by reason."),
+    ("edge.refused", "edge_refused_total", "reason", "Requests of customers that were not answered, by reason."),
+)
+
+
+def exposition(status: Mapping[str, Any]) -> str:
+    """The metrics of a status, every one with the labels `node` and `role`."""
+    labels = {"node": status["name"], "role": status["role"]}
+    return "\n".join(_lines(status, labels)) + "\n"
+
+
+def _lines(status: Mapping[str, Any], labels: dict[str, str]) -> Iterator[str]:
+    yield from _family("info", "gauge", "1, with the version as a label.")
+    yield _sample("info", {**labels, "version": status["version"]}, 1)
+    for metric in _METRICS:
+        value = _find(status, metric.key)
+        if isinstance(value, int | float):
+            yield from _family(metric.name, metric.kind, metric.help)
+            yield _sample(metric.name, labels, value * metric.scale if metric.scale != 1.0 else value)
+    for key, name, label, about in _COUNTED_BY:
+        counts = _find(status, key)
+        if isinstance(counts, Mapping) and counts:
+            yield from _family(name, "counter", about)
+            for which, count in sorted(counts.items()):
+                yield _sample(name, {**labels, label: str(which)}, count)
+    for key, words in (("state", _STATES), ("phase", _PHASES)):
+        if key in status:
+            yield from _family(key, "gauge", f"1 for the {key} that the node is in, 0 for the others.")
+            for word in words:
+                yield _sample(key, {**labels, key: word}, word == status[key])
+    if "lateness" in status:
+        yield from _histogram(status["lateness"], labels)
+
+
+def _histogram(lateness: Mapping[str, Any], labels: dict[str, str]) -> Iterator[str]:
+    name = "release_lateness_seconds"
+    yield from _family(name, "histogram", "How long after its instant a frame was released.")
+    bounds = [f"{bound:g}" for bound in lateness["bounds_s"]]
+    counts = list(accumulate(lateness["counts"]))
+    for bound, count in zip([*bounds, "+Inf"], counts, strict=True):
+        yield _sample(f"{name}_bucket", {**labels, "le": bound}, count)
+    yield _sample(f"{name}_sum", labels, lateness["sum_s"])
+    yield _sample(f"{name}_count", labels, counts[-1])
+
+
+def _find(status: Mapping[str, Any], key: str) -> object:
+    value: Any = status
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _family(name: str, kind: str, about: str) -> Iterator[str]:
+    yield f"# HELP levelcast_{name} {about}"
+    yield f"# TYPE levelcast_{name} {kind}"
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    listed = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+    return f"levelcast_{name}{{{listed}}} {int(value) if isinstance(value, bool) else value!r}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
