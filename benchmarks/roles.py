@@ -1,0 +1,182 @@
+"""The two ends of the throughput benchmark as processes: a floor that sends as fast as it may, a customer that decodes.
+
+`python -m benchmarks.roles pump ...` and `python -m benchmarks.roles customer ...`; both tell what they have done as
+JSON lines, four times a second, and end on SIGTERM or when nobody reads any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from levelcast import kernel
+from levelcast.edge.delivery import Ask, Deliver
+from levelcast.edge.subscriber import Subscriber
+from levelcast.net.driver import Driver
+from levelcast.net.keeper import JournalKeeper
+from levelcast.net.punctual import calm_garbage_collection, keep_freed_memory
+from levelcast.net.sockets import LOOPBACK, CoreSockets
+from levelcast.network import load_network
+from levelcast.network.ring_config import ring_config
+from levelcast.records import TRADE, trades
+from levelcast.ring.effects import Effect
+from levelcast.ring.source import Source
+from levelcast.tape.journal import JournalFile, initialise
+
+TELL_EVERY_NS = 250_000_000
+TICK_NS = 1_000_000
+
+
+class Pump:
+    """Submits packets of trades whenever there is credit, at most `rate` records a second."""
+
+    def __init__(self, source: Source, per_packet: int, rate: float | None, now: int) -> None:
+        self.source = source
+        self.per_packet = per_packet
+        self.records = 0
+        self.wake_ns: int | None = now
+        self._rate = rate
+        self._began = now
+        self._batch = trades(per_packet)
+        self._batch["publisher_id"] = 1
+        self._batch["instrument_id"] = np.arange(per_packet) % 50 + 1
+        self._batch["price"] = 100_000_000_000
+        self._batch["size"] = 100
+        self._ids = np.arange(1, per_packet + 1, dtype=np.uint64)
+
+    def step(self, now: int) -> list[Effect]:
+        effects: list[Effect] = []
+        while self.source.room and (self._rate is None or self._due(now) >= self.records + self.per_packet):
+            batch = self._batch
+            batch["ts_event"] = now
+            batch["trade_id"] = self._ids + np.uint64(self.records)
+            effects += self.source.submit(batch.tobytes(), self.per_packet, now)
+            self.records += self.per_packet
+        self.wake_ns = None if self._rate is None else now + TICK_NS
+        return effects
+
+    def _due(self, now: int) -> float:
+        assert self._rate is not None
+        return (now - self._began) * self._rate / 1e9
+
+
+class Teller:
+    """Says how far a process is."""
+
+    def __init__(self, figures: Callable[[], dict[str, Any]]) -> None:
+        self.stopping = False
+        self._figures = figures
+        self._next_ns = 0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+
+    def _stop(self, *_: object) -> None:
+        self.stopping = True
+
+    def on_turn(self, now: int) -> None:
+        if now < self._next_ns:
+            return
+        self._next_ns = now + TELL_EVERY_NS
+        used = os.times()
+        try:
+            print(json.dumps({"at_ns": now, "cpu_s": used.user + used.system, **self._figures()}), flush=True)
+        except BrokenPipeError:
+            self.stopping = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def pump(options: argparse.Namespace) -> None:
+    """A floor of the network that does nothing but send."""
+    network = load_network(options.network)
+    floor = network.floors[0]
+    config = ring_config(network)
+    directory = options.data / floor.name / "journal"
+    initialise(directory, 1)
+    journal, image = JournalFile.open(directory)
+    group = network.core_group()
+    now = time.time_ns()
+    source = Source(config, floor.id, image.life, image, now)
+    work = Pump(source, options.records, options.rate, now)
+    sockets = CoreSockets(group.address, group.port)
+    sockets.trains = sockets.trains and options.trains
+    driver = Driver(floor.id, config.stripe, source, sockets, JournalKeeper(journal), work=work)
+    teller = Teller(
+        lambda: {"records": work.records, "packets": work.records // work.per_packet, "witnessed": source.witnessed}
+    )
+    driver.run(lambda: teller.stopping, teller.on_turn)
+    driver.close()
+
+
+def customer(options: argparse.Namespace) -> None:
+    """A feed handler: it decodes every record, and asks for what it misses."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+    listener.bind((options.group, options.port))
+    membership = socket.inet_aton(options.group) + socket.inet_aton(LOOPBACK)
+    listener.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+    asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    asking.bind((LOOPBACK, 0))
+    if options.trains:
+        for each in (listener, asking):
+            each.setsockopt(socket.IPPROTO_UDP, 104, 1)
+    core = Subscriber()
+    seen = {"volume": 0, "packets": 0}
+    teller = Teller(lambda: {"records": core.counts.records, "gaps": core.counts.gaps, **seen})
+    server: tuple[str, int] | None = None
+    filenos = (listener.fileno(), asking.fileno())
+    while not teller.stopping:
+        due = core.next_ns
+        wait_s = 0.05 if due is None else min(0.05, max(0.0, (due - time.time_ns()) / 1e9))
+        ready = select.select(filenos, (), (), wait_s)[0]
+        now = time.time_ns()
+        arrivals = [each for fileno in ready for each in kernel.drain(fileno, 128, LOOPBACK, 0)]
+        if arrivals:
+            server = arrivals[0][1]
+            seen["packets"] += len(arrivals)
+        effects = core.receive([datagram for datagram, _ in arrivals], now)
+        if due is not None and due <= now:
+            effects += core.wake(now)
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                if effect.size == TRADE.itemsize:
+                    rows = np.frombuffer(effect.payload, TRADE)
+                    seen["volume"] += int(rows["size"].sum())
+            elif isinstance(effect, Ask) and server is not None:
+                asking.sendto(effect.datagram, server)
+        teller.on_turn(now)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.roles")
+    roles = parser.add_subparsers(dest="role", required=True)
+    sends = roles.add_parser("pump")
+    sends.add_argument("--network", type=Path, required=True)
+    sends.add_argument("--data", type=Path, required=True)
+    sends.add_argument("--records", type=int, required=True, help="in a packet")
+    sends.add_argument("--rate", type=float, help="records a second; without it as many as there is credit for")
+    sends.add_argument("--no-trains", dest="trains", action="store_false")
+    reads = roles.add_parser("customer")
+    reads.add_argument("--group", required=True)
+    reads.add_argument("--port", type=int, required=True)
+    reads.add_argument("--no-trains", dest="trains", action="store_false")
+    options = parser.parse_args(arguments)
+    calm_garbage_collection()
+    keep_freed_memory()
+    (pump if options.role == "pump" else customer)(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

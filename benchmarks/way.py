@@ -1,0 +1,225 @@
+"""The whole way as processes: a floor that sends, three receivers in a ring, a customer of each; started and watched.
+
+Every process is a real one, over real multicast on loopback. Used by `throughput` and `soak`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from levelcast.net.cluster import Cluster
+from levelcast.net.node import Options as NodeOptions
+from levelcast.network import Network, load_network
+
+SETTLE_S = 20.0
+"""How long a ring may take to form, and to drain at the end."""
+NAMES = "abc"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    core_bytes: int
+    edge_bytes: int
+    trains: bool
+
+    @property
+    def credit(self) -> int:
+        """About eight slots of what this machine can carry at best."""
+        return max(64, 4_000_000 // self.core_bytes)
+
+    @property
+    def records(self) -> int:
+        """64-byte records in a core packet: a header of 24 bytes, a packet's of 20 and a seal of 4 around them."""
+        return (self.core_bytes - 48) // 64
+
+
+@dataclass(slots=True)
+class Speaker:
+    """A process that tells what it does in JSON lines."""
+
+    process: subprocess.Popen[str]
+    said: dict[str, Any] = field(default_factory=dict)
+
+    def listen(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout:
+            for line in self.process.stdout:
+                try:
+                    self.said = json.loads(line)
+                except ValueError:
+                    continue
+
+
+def network_text(case: Case, port: int, more: str = "") -> str:
+    """Three receivers in three regions of one machine, δ_N and Δ_A by the rules."""
+    flag = "true" if case.trains else "false"
+    sites = "".join(f'[[site]]\nname = "{name}"\nregion = "{name}"\n' for name in NAMES)
+    receivers = "".join(
+        f'[[receiver]]\nname = "{name}-1"\nid = {101 + i}\nsite = "{name}"\n' for i, name in enumerate(NAMES)
+    )
+    groups = "".join(
+        f'[[edge.group]]\nname = "{name}"\naddress = "239.192.75.{i + 1}"\nport = {port + 1 + i}\nregion = "{name}"\n'
+        for i, name in enumerate(NAMES)
+    )
+    return f"""\
+[network]
+name = "throughput"
+[timing]
+slot = "5ms"
+clock_error = "100us"
+process = "4ms"
+[links]
+delay = "200us"
+jitter = "2ms"
+{sites}{receivers}[[reformation]]
+name = "server"
+id = 201
+site = "a"
+[[floor]]
+name = "XBEN"
+publisher = 1
+site = "a"
+[core]
+address = "239.192.74.1"
+port = {port}
+packet = {case.core_bytes}
+trains = {flag}
+credit = {case.credit}
+[edge]
+packet = {case.edge_bytes}
+trains = {flag}
+{groups}{more}"""
+
+
+# -- processes --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def speaking(*arguments: str) -> Iterator[Speaker]:
+    """A role of `benchmarks.roles` at work."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.roles", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    speaker = Speaker(process)
+    reader = Thread(target=speaker.listen, daemon=True)
+    reader.start()
+    try:
+        yield speaker
+    finally:
+        stop(process)
+        reader.join()
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def busy_seconds() -> float:
+    """CPU time of the whole machine so far, without idling."""
+    fields = [int(each) for each in Path("/proc/stat").read_text(encoding="ascii").split("\n")[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for(what: str, condition: Callable[[], bool], limit_s: float = SETTLE_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what} took more than {limit_s:.0f} s")
+        time.sleep(0.02)
+
+
+# -- all of it --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Way:
+    """Everything at work."""
+
+    case: Case
+    network: Network
+    directory: Path
+    cluster: Cluster
+    customers: list[Speaker]
+    pump: Speaker
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Of receivers and server by their names, of the floor, of customers by number."""
+        pids = {name: member.process.pid for name, member in self.cluster.members.items() if member.process}
+        customers = {f"customer {number}": each.process.pid for number, each in enumerate(self.customers)}
+        return pids | {"floor": self.pump.process.pid} | customers
+
+    def delivered(self) -> list[int]:
+        """Records that each customer has decoded."""
+        return [int(each.said.get("records", 0)) for each in self.customers]
+
+    def end(self) -> None:
+        """Stop the floor, let everything through, stop the rest in order."""
+        stop(self.pump.process)
+        sent = int(self.pump.said["witnessed"]) * self.case.records
+        wait_for("draining", lambda: min(self.delivered()) >= sent)
+        for each in self.customers:
+            stop(each.process)
+        self.cluster.stop()
+
+
+@contextmanager
+def at_work(case: Case, rate: float | None = None, port: int = 30_411, more: str = "") -> Iterator[Way]:
+    """The whole way, from when the first records have come through; `more` is added to the network file."""
+    with tempfile.TemporaryDirectory(prefix="levelcast-bench-") as temporary, ExitStack() as running:
+        directory = Path(temporary)
+        file = directory / "network.toml"
+        file.write_text(network_text(case, port, more), encoding="utf-8")
+        network = load_network(file)
+        cluster = Cluster(network, file, directory / "data", NodeOptions())
+        for member in cluster.of_role("floor"):
+            del cluster.members[member.place.name]
+        running.callback(cluster.stop)
+        cluster.start_all()
+        receivers = cluster.of_role("receiver")
+        wait_for("forming a ring", lambda: all(each.status.get("state") == "ACTIVE" for each in receivers))
+        flags = [] if case.trains else ["--no-trains"]
+        customers = [
+            running.enter_context(speaking("customer", "--group", each.address, "--port", str(each.port), *flags))
+            for each in network.edge.groups
+        ]
+        wait_for("starting the customers", lambda: all(each.said for each in customers))
+        flags += [] if rate is None else ["--rate", str(rate)]
+        data = str(directory / "data")
+        pump = running.enter_context(
+            speaking("pump", "--network", str(file), "--data", data, "--records", str(case.records), *flags)
+        )
+        wait_for("releasing the first records", lambda: all(each.said.get("records") for each in customers))
+        yield Way(case, network, directory, cluster, customers, pump)
