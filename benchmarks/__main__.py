@@ -7,13 +7,15 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import liveness, modes, simulator
+from benchmarks import faults, journal, liveness, modes, simulator
 from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_facts, tell, write_json
 
 BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "simulator": simulator.run,
     "modes": modes.run,
     "liveness": liveness.run,
+    "faults": faults.run,
+    "journal": journal.run,
 }
 
 
