@@ -23,8 +23,8 @@ help: ## list these targets
 
 setup: $(READY) ## create the virtual environment and install the pinned dependencies
 
-run: $(READY) ## run the demo on a simulated network
-	$(BIN)/levelcast demo --simulated
+run: $(READY) ## run the demo: five cities on this machine, as processes over multicast
+	$(BIN)/levelcast demo
 
 test: $(READY) ## run the tests (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
 	$(BIN)/python -m pytest -q -n $(JOBS) $(PYTEST_ARGS)

@@ -33,12 +33,16 @@ def told() -> str:
     return output
 
 
-def test_without_simulated_one_sentence_says_what_to_do() -> None:
+def test_without_multicast_one_sentence_names_what_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(99, "Cannot assign requested address")
+
+    monkeypatch.setattr("levelcast.net.stage.CoreSockets", refuse)
     code, output = run()
     assert code == 2
     assert output.count("\n") == 1
-    assert "--simulated" in output
-    assert "levelcast demo --simulated" in output
+    assert "multicast does not work over the loopback interface here" in output
+    assert "`levelcast demo --simulated` does without" in output
 
 
 def test_the_story_is_told_in_order_by_city_names(told: str) -> None:
@@ -162,6 +166,40 @@ def test_a_bad_option_is_refused_with_what_would_do(arguments: tuple[str, str], 
     code, output = run("--simulated", *arguments)
     assert code == 2
     assert says in " ".join(output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--kill", "paris@2s"), "one of new-york-1, london-1"),
+        (("--kill", "tokyo-1@2"), "is not a time such as 20s"),
+        (("--kill", "tokyo-1@12s"), "not before the floors close after 12 s"),
+        (("--kill", "tokyo-1@2s", "--kill", "tokyo-1@3s"), "cannot die again before it is back"),
+        (("--kill", "XTKS@2s", "--trades", "trades.csv"), "one of new-york-1, london-1"),
+        (("--for", "11min"), "such as 20s"),
+        (("--loss", "51%"), "such as 1% or"),
+        (("--rate", "0"), "--rate"),
+        (("--network", "network.toml"), "levelcast up NETWORK --data DIR"),
+        (("--date", "2013-10-07"), "a day is for --trades"),
+        (("--trades", "ibm_trade.csv.gz"), "give --date YYYY-MM-DD"),
+        (("--trades", "ibm_trade.csv.gz", "--date", "7.10.2013"), "is not a day such as 2013-10-07"),
+        (("--trades", "nowhere.csv"), "nowhere.csv"),
+        (("--simulated", "--keep", "kept"), "it is not for --simulated"),
+        (("--simulated", "--kill", "tokyo", "--kill", "london"), "one site can be killed"),
+    ],
+)
+def test_a_bad_option_of_the_real_demo_is_refused(arguments: tuple[str, ...], says: str) -> None:
+    code, output = run(*arguments)
+    assert code == 2
+    assert says in " ".join(output.replace("│", " ").split())
+
+
+def test_a_directory_that_was_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "network.toml").write_text("mine", encoding="utf-8")
+    code, output = run("--keep", str(tmp_path))
+    assert code == 2
+    assert "is not empty, and the demo begins anew" in output
+    assert (tmp_path / "network.toml").read_text(encoding="utf-8") == "mine"
 
 
 def test_a_network_without_a_floor_is_refused(

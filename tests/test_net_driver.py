@@ -106,6 +106,10 @@ class Stage:
         self.now += self.ticks_ns
         return self.now
 
+    def sleep(self, ns: int) -> None:
+        self.now += ns
+        self.diary.append(("nap", ns))
+
     def both_ns(self) -> tuple[int, int]:
         return self.now, self.monotonic
 
@@ -312,3 +316,16 @@ def test_nothing_is_spun_for_what_is_overdue_or_still_far(stage: Stage, overslee
     running = Driver(ME, 0, machine, stage, stage, clock=stage, spin_ns=MS // 10)
     stage.oversleeps_ns = oversleeps_ns
     assert running.turn() == NOW + oversleeps_ns
+
+
+@pytest.mark.parametrize(("came", "due_ms", "naps"), [(1, 20, 0), (2, 20, 1), (2, 0.4, 0)])
+def test_while_datagrams_keep_coming_they_gather_unless_something_is_due(
+    stage: Stage, came: int, due_ms: float, naps: int
+) -> None:
+    machine = Script()
+    running = driver(stage, machine)
+    stage.inbox = [(encode(TOKEN._replace(slot=slot), 0), FROM_PEER) for slot in range(1, came + 1)]
+    running.turn()
+    machine.wake_ns = stage.now + int(due_ms * MS)
+    running.turn()
+    assert stage.words().count("nap") == naps

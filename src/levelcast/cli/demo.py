@@ -1,4 +1,4 @@
-"""`levelcast demo`: a whole network in fast motion, told as it happens, and what came of it."""
+"""`levelcast demo`: five cities on this machine (`levelcast.cli.show`), or in fast motion in virtual time (here)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from levelcast.cli.show import Wishes, check_trades, perform
 from levelcast.network import Network, NetworkError, Problem, five_cities, load_network, parse_network
 from levelcast.ring.derive import contradictions, show_ns
 from levelcast.ring.timing import LOSS_LIMIT
@@ -24,6 +25,7 @@ from levelcast.sim.story import CHAPTERS, Story, count_word
 from levelcast.sim.workload import Verdict
 from levelcast.sim.world import START_NS, SimNode
 
+RATE = 2_000.0
 _UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
 _LONGEST_NS = 600_000_000_000
 
@@ -32,50 +34,110 @@ def demo(
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Run on a simulated network, in virtual time.")
     ] = False,
-    network_file: Annotated[
-        Path | None,
-        typer.Option("--network", metavar="FILE", help="The network file.", show_default="five cities"),
-    ] = None,
     publish: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long the floors trade, in virtual time.")
-    ] = "25s",
+        str | None,
+        typer.Option("--for", metavar="TIME", help="How long the floors trade.", show_default="12s; simulated: 25s"),
+    ] = None,
     loss: Annotated[
         str | None,
         typer.Option(metavar="RATIO", help="The loss between any two sites.", show_default="as the file says"),
     ] = None,
     kill: Annotated[
-        str | None,
-        typer.Option(metavar="SITE", help='The site to kill, or "none".', show_default="the site of some slot"),
+        list[str] | None,
+        typer.Option(
+            metavar="NAME@TIME",
+            help='kill -9 this node then; it comes back. Or "none". Simulated: the site to kill.',
+            show_default="tokyo-1, early",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed is another run; the same one repeats it.")] = 1,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=1, help="Trades a second, of all floors together.", show_default=f"{RATE:g}"),
+    ] = None,
+    trades: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Replay these trades; may be given again.", show_default="made up"),
+    ] = None,
+    floor: Annotated[
+        str | None, typer.Option(metavar="CODE", help="The floor of --trades, where the files do not say.")
+    ] = None,
+    day: Annotated[
+        str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day of --trades that are LEAN's.")
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep network file, tapes and journals there.", show_default="nothing"),
+    ] = None,
+    network_file: Annotated[
+        Path | None,
+        typer.Option("--network", metavar="FILE", help="Simulated: the network file.", show_default="five cities"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of trades and loss. Simulated, the same one repeats the run.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and no narrative.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no narrative, only what came of it.")] = False,
 ) -> None:
     """Let five cities trade, lose packets, lose a site and get it back; then compare the tapes.
 
-    Exit code 0 means that all tapes are identical and complete, 1 that they are not.
+    Every site is a process on this machine, and they speak UDP multicast over loopback, in real time; with
+    --simulated all is played in virtual time, and no network is needed.
+
+    Exit code 0 means that all tapes are identical and complete, 1 that they are not, 2 that it could not be run.
 
     Examples:
 
-    levelcast demo --simulated
+    levelcast demo
+
+    levelcast demo --kill london-1@3s --kill reform-london@3s --loss 3%
+
+    levelcast demo --trades trades.csv --rate 5000 --keep kept
 
     levelcast demo --simulated --kill tokyo --loss 5%
 
-    levelcast demo --simulated --kill none --for 1min --quiet
-
     levelcast demo --simulated --network network.toml --seed 7 --json
     """
-    if not simulated:
-        typer.echo(
-            "levelcast: the demo runs in virtual time only for now: levelcast demo --simulated. "
-            "For real processes on this machine: levelcast up network.toml --data DIR",
-            err=True,
+    if simulated:
+        real = {"--rate": rate, "--trades": trades, "--floor": floor, "--date": day, "--keep": keep}
+        for option, value in real.items():
+            if value is not None:
+                raise typer.BadParameter("it is not for --simulated", param_hint=option)
+        _simulate(network_file, publish or "25s", loss, kill or [], seed, as_json=as_json, quiet=quiet)
+        return
+    if network_file is not None:
+        raise typer.BadParameter(
+            "it is for --simulated; for a network of your own: levelcast up NETWORK --data DIR", param_hint="--network"
         )
-        raise typer.Exit(2)
+    wishes = Wishes(
+        run_ns=_duration_ns(publish or "12s"),
+        rate=RATE if rate is None else rate,
+        loss_ratio=None if loss is None else _loss_ratio(loss),
+        kill=kill,
+        seed=seed,
+        trades=trades or (),
+        floor=floor,
+        day=check_trades(trades or (), day),
+        keep=keep,
+        as_json=as_json,
+        quiet=quiet,
+    )
+    raise typer.Exit(perform(wishes))
+
+
+def _simulate(
+    network_file: Path | None,
+    publish: str,
+    loss: str | None,
+    kill: Sequence[str],
+    seed: int,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    if len(kill) > 1:
+        raise typer.BadParameter("one site can be killed in a simulation", param_hint="--kill")
     publish_ns = _duration_ns(publish)
     network = _network(network_file, loss)
     deployment = Deployment(network, seed)
-    rehearsal = Rehearsal(deployment, publish_ns, _victims(deployment, kill))
+    rehearsal = Rehearsal(deployment, publish_ns, _victims(deployment, kill[0] if kill else None))
     console = Console()
     began = time.monotonic()
     if as_json or quiet:

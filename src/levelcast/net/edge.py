@@ -192,6 +192,7 @@ class EdgeService:
         self._complete_upto_ns = complete_upto_ns
         self._state_path = state_path
         self._saved_at = (0, 0)
+        self._unbooked: list[tuple[list[Outgoing], bytes | bytearray]] = []
         self._clients: list[_Client] = []
         self._poll_ns: int | None = None
         self._snapshot = (0, b"")
@@ -237,17 +238,23 @@ class EdgeService:
         return min((time for time in times if time is not None), default=None)
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
-        """Send a frame's packets, then keep them."""
+        """Send a frame's packets; they are kept, and the snapshot follows, when there is time (`step`)."""
         feed = self.feed
         if feed.ended:
             return
         packets = feed.release(release.frame, content, now)
         self._send(packets)
-        feed.book(packets, content)
+        self._unbooked.append((packets, content))
+
+    def _book(self) -> None:
+        for packets, content in self._unbooked:
+            self.feed.book(packets, content)
+        self._unbooked.clear()
 
     def step(self, ready: Collection[int], now: int) -> None:
-        """Watermarks, heartbeats, answers, snapshots, ends; then the state, when it is time."""
+        """What was sent is kept; watermarks, heartbeats, answers, snapshots, ends; then the state, when it is time."""
         feed = self.feed
+        self._book()
         marks = feed.advance(self._complete_upto_ns(), now)
         if marks:
             self._send(marks)
@@ -274,6 +281,7 @@ class EdgeService:
 
     def close(self) -> None:
         """Let go of the sockets and save the state. With the tape it is all that the next start needs."""
+        self._book()
         if self.feed.frames > self._saved_at[0]:
             self._save(rotate=False)
         for client in self._clients:

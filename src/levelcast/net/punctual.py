@@ -14,7 +14,7 @@ from typing import Literal
 Realtime = Literal["auto", "on", "off"]
 PRIORITY = 10
 """Above every ordinary process, below the kernel's own threads."""
-SPIN_NS = 150_000
+SPIN_NS = 100_000
 """With real-time priority the kernel wakes a sleeper well within this."""
 _PR_SET_TIMERSLACK = 29
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
