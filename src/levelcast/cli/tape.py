@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
@@ -344,14 +344,23 @@ def _export_parquet(reader: TapeReader, output: Path, from_sequence: int, symbol
         raise TapeError(
             "Parquet needs pyarrow, which is not installed: pip install pyarrow, or export to .csv"
         ) from None
-    types = {"price": arrow.int64(), **dict.fromkeys(("type", "action", "side"), arrow.string())}
+    texts = ("type", "action", "side")
+    types = {"price": arrow.int64(), **dict.fromkeys(texts, arrow.string())}
     kinds = [(name, types.get(name, arrow.uint64())) for name in COLUMNS]
     schema, count = arrow.schema(kinds), 0
     with parquet.ParquetWriter(str(output), schema) as writer:
         rows = _rows(reader, from_sequence, symbols)
         while block := list(islice(rows, _BLOCK)):
             columns = zip(*(_columns(*row, exact=True) for row in block), strict=True)
-            arrays = [arrow.array(list(values), kind) for values, (_, kind) in zip(columns, kinds, strict=True)]
+            arrays = [
+                arrow.array(_cells(values, name in texts), kind)
+                for values, (name, kind) in zip(columns, kinds, strict=True)
+            ]
             writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
             count += len(block)
     return count
+
+
+def _cells(values: Iterable[Any], as_text: bool) -> list[Any]:
+    """A column of a table; what is a letter in one type of record and a number in another is a text."""
+    return [None if value is None else str(value) for value in values] if as_text else list(values)
