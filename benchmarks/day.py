@@ -4,8 +4,8 @@
 
 388,417 trades of SPY, BAC, IBM and AIG on 13 venues (7 October 2013) are published as fast as credit allows by one
 process, over loopback multicast, to five receivers in five sites with loss on every link between them. With `--kill`
-three nodes are killed (SIGKILL) while the trades come: a receiver just before its token is due, another receiver, and
-a reformation server; each is started again two seconds later. Then it is verified that
+three nodes are killed (SIGKILL) at random moments while the trades come: the receiver whose slot it is, another one and
+a reformation server, in random order; each is started again two seconds later. Then it is verified that
 
 1. the tapes of all receivers are byte-identical, and their hash chains hold;
 2. every trade of the file is on them exactly once, each venue's in the order of the file, with exact time, price, size
@@ -31,11 +31,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Any
 
 import numpy as np
 
+from benchmarks.recovery import token_site
 from benchmarks.report import machine_facts, show_facts
 from levelcast.market.files import TradeFileError, open_trades
 from levelcast.market.lean import VENUES, lean_files
@@ -54,7 +55,7 @@ MIDNIGHT_NS = int(datetime(2013, 10, 7, 4, tzinfo=UTC).timestamp()) * 10**9
 SYMBOLS = ("SPY", "BAC", "IBM", "AIG")
 CITIES = ("new-york", "chicago", "london", "frankfurt", "tokyo")
 DOWN_S = 2.0
-KILLED_ROLES = ("receiver", "reformation")
+KILLED = ("token site", "another receiver", "reformation server")
 FIELDS = ("ts_event", "price", "size", "condition", "instrument_id")
 
 
@@ -101,16 +102,14 @@ class Outcome:
 
 
 class Killer:
-    """Kills two receivers and a reformation server, one after the other, and starts each again.
+    """Kills the site of the token, another receiver and a reformation server at random moments; each comes back."""
 
-    With five receivers and slots of 10 ms, the token of whichever is killed is due within 50 ms.
-    """
-
-    def __init__(self, cluster: Cluster, wanted: bool) -> None:
+    def __init__(self, cluster: Cluster, seed: int | None) -> None:
         self.cluster = cluster
         self.done: list[str] = []
-        receivers, servers = ([member.place.name for member in cluster.of_role(role)] for role in KILLED_ROLES)
-        self._due = [(0.25, receivers[2]), (0.5, receivers[0]), (0.7, servers[0])] if wanted else []
+        self._random = Random(seed)
+        moments = sorted(self._random.uniform(0.05, 0.8) for _ in KILLED) if seed is not None else []
+        self._due = list(zip(moments, self._random.sample(KILLED, len(KILLED)), strict=False))
         self._back: list[tuple[float, str]] = []
 
     @property
@@ -123,13 +122,23 @@ class Killer:
         if self._back and now >= self._back[0][0]:
             self.cluster.start(self._back.pop(0)[1])
         if self._due and share >= self._due[0][0] and not self._back:
-            name = self._due.pop(0)[1]
+            what = self._due.pop(0)[1]
+            name = self._victim(what)
             self.cluster.kill(name)
-            self.done.append(name)
+            self.done.append(f"{name} ({what})")
             self._back.append((now + DOWN_S, name))
 
+    def _victim(self, what: str) -> str:
+        receivers = self.cluster.of_role("receiver")
+        if what == "reformation server":
+            return self._random.choice(self.cluster.of_role("reformation")).place.name
+        rings = [member.status["ring"] for member in receivers if member.status.get("ring")]
+        site = token_site(max(rings, key=lambda ring: int(ring["start_slot"])), time.time_ns()) if rings else None
+        others = [member.place for member in receivers if (member.place.id == site) is (what == "token site")]
+        return self._random.choice(others or [member.place for member in receivers]).name
 
-def perform(folder: Path, work: Path, loss: float, kill: bool, limit_s: float) -> tuple[Network, Outcome]:
+
+def perform(folder: Path, work: Path, loss: float, seed: int | None, limit_s: float) -> tuple[Network, Outcome]:
     """Start the network, publish everything, wait until it is released everywhere, end."""
     file = work / "network.toml"
     file.write_text(network_text(loss), encoding="utf-8")
@@ -139,7 +148,7 @@ def perform(folder: Path, work: Path, loss: float, kill: bool, limit_s: float) -
     began = time.monotonic()
     cluster.start_all()
     try:
-        killer = Killer(cluster, kill)
+        killer = Killer(cluster, seed)
 
         def batches() -> Iterator[RecordArray]:
             return open_trades([folder], directory, format="lean", day=DAY)
@@ -322,13 +331,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--loss", type=float, default=0.02, help="on every link between two sites (default: %(default)s)"
     )
     parser.add_argument("--kill", action="store_true", help="kill the token's site, another receiver and a server")
+    parser.add_argument("--seed", type=int, default=1, help="of the kills (default: %(default)s)")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it is given up")
     parser.add_argument("--json", type=Path, help="write the outcome there")
     chosen = parser.parse_args(arguments)
     print(show_facts(machine_facts()), flush=True)
     with tempfile.TemporaryDirectory(prefix="levelcast-day-") as work:
         try:
-            network, outcome = perform(chosen.data, Path(work), chosen.loss, chosen.kill, chosen.limit)
+            network, outcome = perform(
+                chosen.data, Path(work), chosen.loss, chosen.seed if chosen.kill else None, chosen.limit
+            )
         except (TradeFileError, OSError) as error:
             print(f"benchmarks.day: {error}", file=sys.stderr)
             return 2

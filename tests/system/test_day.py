@@ -27,7 +27,7 @@ def test_the_run_passes_and_notices_a_difference(tmp_path: Path) -> None:
     work.mkdir()
     write(folder, "spy", 3000)
     write(folder, "ibm", 2000)
-    network, outcome = perform(folder, work, loss=0.01, kill=False, limit_s=90)
+    network, outcome = perform(folder, work, loss=0.01, seed=None, limit_s=90)
     verify(network, folder, work / "data", outcome)
     assert outcome.problems == []
     assert (outcome.trades, [verdict for _, verdict in outcome.checks]) == (5000, ["yes"] * 3)
