@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import faults, journal, liveness, modes, simulator
+from benchmarks import faults, journal, liveness, modes, simulator, soak, throughput
 from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_facts, tell, write_json
 
 BENCHMARKS: dict[str, Callable[[Options], Result]] = {
@@ -16,6 +16,8 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "liveness": liveness.run,
     "faults": faults.run,
     "journal": journal.run,
+    "throughput": throughput.run,
+    "soak": soak.run,
 }
 
 

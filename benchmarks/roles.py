@@ -108,7 +108,7 @@ def pump(options: argparse.Namespace) -> None:
     now = time.time_ns()
     source = Source(config, floor.id, image.life, image, now)
     work = Pump(source, options.records, options.rate, now)
-    sockets = CoreSockets(group.address, group.port)
+    sockets = CoreSockets(group.address, group.port, hears_data=False)
     sockets.trains = sockets.trains and options.trains
     driver = Driver(floor.id, config.stripe, source, sockets, JournalKeeper(journal), work=work)
     teller = Teller(

@@ -37,8 +37,8 @@ class Case:
 
     @property
     def credit(self) -> int:
-        """About eight slots of what this machine can carry at best."""
-        return max(64, 4_000_000 // self.core_bytes)
+        """About eight slots of what this machine carries, and no more than a source manages."""
+        return min(256, max(64, 4_000_000 // self.core_bytes))
 
     @property
     def records(self) -> int:

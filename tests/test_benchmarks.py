@@ -21,7 +21,14 @@ from levelcast.sim.ring_scenario import Outcome
 from levelcast.sim.steady import MS, steady_world
 
 S = 1_000_000_000
-PLOTS = {"simulator": [], "modes": ["modes.svg"], "liveness": ["liveness.svg"], "journal": []}
+PLOTS = {
+    "simulator": [],
+    "modes": ["modes.svg"],
+    "liveness": ["liveness.svg"],
+    "journal": [],
+    "throughput": [],
+    "soak": ["soak.svg"],
+}
 
 
 @pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - {"faults"}))  # real processes: test_benchmarks_faults

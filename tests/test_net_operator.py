@@ -26,7 +26,8 @@ class Group:
     sent: list[Data]
     answers: list[Token]
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_: object, hears_data: bool = True) -> None:
+        assert not hears_data
         self._inbox: list[Arrival] = []
 
     def wait(self, timeout_s: float, others: object = ()) -> tuple[bool, list[int]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from levelcast.net.sockets import Arrival, CoreSockets, NetError, trains
+from levelcast.net.sockets import RECEIVERS, Arrival, CoreSockets, NetError, trains
 from levelcast.ring.effects import GROUP, SERVERS
 
 ADDRESS = "239.192.74.77"
@@ -50,6 +50,28 @@ def test_the_group_hears_everything_but_not_its_own_voice(pair: tuple[CoreSocket
     one.wait(0.2)
     assert one.drain() == []
     assert one.counts.sent == 2
+
+
+def test_packets_reach_only_those_who_hear_them(port: int) -> None:
+    receiver, floor = CoreSockets(ADDRESS, port), CoreSockets(ADDRESS, port, hears_data=False)
+    try:
+        floor.send(RECEIVERS, [b"packet"])
+        receiver.send(GROUP, [b"token"])
+        assert receive(receiver) == [(b"packet", floor.address)]
+        assert receive(floor) == [(b"token", receiver.address)]
+        receiver.send(RECEIVERS, [b"packet"])
+        assert not floor.wait(0.2)[0]
+    finally:
+        receiver.close()
+        floor.close()
+
+
+def test_control_is_read_before_packets(pair: tuple[CoreSockets, CoreSockets]) -> None:
+    one, other = pair
+    one.send(RECEIVERS, [b"packet"])
+    one.send(GROUP, [b"token"])
+    time.sleep(0.05)
+    assert other.drain() == [(b"token", one.address), (b"packet", one.address)]
 
 
 def test_waiting_wakes_up_for_other_descriptors_too(pair: tuple[CoreSockets, CoreSockets]) -> None:

@@ -153,7 +153,7 @@ def test_stripes_differ_from_the_timing_in_the_keys_they_give() -> None:
     assert network.timing("fast").slot_ns == network.timing(0).slot_ns == 5 * MS
     assert network.timing("sure").slot_ns == network.timing(1).slot_ns == 20 * MS
     assert (network.witnesses("fast"), network.witnesses("sure")) == (2, 3)
-    assert network.core_group("sure").port == network.core_group("fast").port + 1
+    assert network.core_group("sure").port == network.core_group("fast").port + 2
     assert network.floors[0].stripe == "fast"
     with pytest.raises(KeyError):
         network.timing("slow")
@@ -246,7 +246,7 @@ def test_a_stripe_that_contradicts_is_named_at_its_own_line() -> None:
         ('"osaka-2"', '"../etc"', '"../etc"', "must be up to 64 letters"),
         ("publisher = 21", 'publisher = 21\nstripe = "b"', 'stripe = "b"', "which [stripes] does not name"),
         ("publisher = 21", 'publisher = 21\nsymbols = ["A", "A"]', "symbols", 'has "A" twice in symbols'),
-        ("[network]", "[core]\nport = 0\n[network]", "port", "whole number from 1 to 65535"),
+        ("[network]", "[core]\nport = 0\n[network]", "port", "whole number from 1 to 65534"),
         ("[network]", '[core]\naddress = "10.0.0.1"\n[network]', "address", "IPv4 multicast address"),
     ],
 )  # fmt: skip

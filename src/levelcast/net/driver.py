@@ -25,13 +25,13 @@ from typing import Protocol
 from levelcast.kernel import open_data
 from levelcast.net.impair import Impairment, sender_of
 from levelcast.net.keeper import Keeper
-from levelcast.net.sockets import Address, Arrival
+from levelcast.net.sockets import RECEIVERS, Address, Arrival
 from levelcast.ring.clock import ClockGuard
-from levelcast.ring.effects import Effect, Forget, Persist, Release, Report, Send, ServeTape
+from levelcast.ring.effects import GROUP, Effect, Forget, Persist, Release, Report, Send, ServeTape
 from levelcast.ring.machine import Machine
-from levelcast.wire.core import KIND_DATA, decode, encode
+from levelcast.wire.core import decode, encode
 from levelcast.wire.messages import Data, Message, Repair, Request, Ring, Token
-from levelcast.wire.parts import KIND_AT, Malformed, Reason
+from levelcast.wire.parts import Malformed, Reason
 
 LONGEST_SLEEP_NS = 50_000_000
 GATHER_NS = 500_000
@@ -41,7 +41,6 @@ CLOCK_TOLERANCE_NS = 5_000_000
 READ_TOGETHER_NS = 200_000
 """Two clocks that were read further apart than this say nothing about each other."""
 
-DATA = bytes([KIND_DATA])
 BAD_RECORDS = "bad records"
 """The reason for which a sound datagram is not delivered: its records could not go to a tape."""
 
@@ -179,7 +178,6 @@ class Driver:
         self._clock: Clock = clock or SystemClock()
         self._guard = ClockGuard(*self._clock.both_ns(), CLOCK_TOLERANCE_NS)
         self._listens: frozenset[type] | None = getattr(machine, "LISTENS", None)
-        self._deaf_to_data = self._listens is not None and Data not in self._listens
         self._known: dict[int, Address] = {}
         self._bytes_of: dict[int, tuple[Message, bytes]] = {}
         self._busy = False
@@ -262,14 +260,11 @@ class Driver:
     def _decode(self, arrivals: Iterable[Arrival]) -> list[Message]:
         """The messages for this machine. Only a datagram that decodes tells where its sender is.
 
-        The ordinary case, a sound packet of a known source, is opened and checked at once by the kernel. A machine that
-        has no use for packets does not have them opened.
+        The ordinary case, a sound packet of a known source, is opened and checked at once by the kernel.
         """
         batch: list[Message] = []
-        checks, deaf = self._packet_fault is not None, self._deaf_to_data
+        checks = self._packet_fault is not None
         for datagram, source in arrivals:
-            if deaf and datagram[KIND_AT : KIND_AT + 1] == DATA:
-                continue
             packet = open_data(datagram, self.stripe, Data) if checks else None
             if packet is not None and self._known.get(packet.source) == source and packet.source != self.node:
                 batch.append(packet)
@@ -351,6 +346,8 @@ class Driver:
         self._uncommitted = True
 
     def _send(self, to: int, message: Message) -> None:
+        if to == GROUP and type(message) is Data:
+            to = RECEIVERS
         if self._outbox and self._outbox_to != to:
             self._flush()
         self._outbox_to = to

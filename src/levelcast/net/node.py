@@ -179,7 +179,8 @@ class Node:
         group = network.core_group(place.stripe)
         require_journal(data, name)
         with usable(options.interface):
-            sockets = CoreSockets(group.address, group.port, options.interface)
+            hears_data = place.role == "receiver"
+            sockets = CoreSockets(group.address, group.port, options.interface, hears_data=hears_data)
         sockets.trains = sockets.trains and network.carriage.trains
         try:
             machine, keeper = build(config, place, data / name, now, network.tape)

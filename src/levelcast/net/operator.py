@@ -116,7 +116,7 @@ def publish(
     config, group, now = ring_config(network, stripe), network.core_group(stripe), time.time_ns()
     source = Source(config, CONTROL_SOURCE, incarnation, Journal(), now)
     with usable(interface):
-        sockets = CoreSockets(group.address, group.port, interface)
+        sockets = CoreSockets(group.address, group.port, interface, hears_data=False)
     driver = Driver(CONTROL_SOURCE, config.stripe, source, sockets, NoKeeper(), work=_Once(source, membership))
     try:
         until = time.monotonic() + timeout_s

@@ -124,7 +124,7 @@ class FloorLoop:
         """When the ring was heard last; 0: never."""
         self.watchers: list[Callable[[], None]] = []
         """Called after every turn, in the loop's thread."""
-        self._core = CoreSockets(group.address, group.port, interface)
+        self._core = CoreSockets(group.address, group.port, interface, hears_data=False)
         self._core.trains = self._core.trains and network.carriage.trains
         self.warning = self._core.warning
         self._seats: list[_Seat] = []

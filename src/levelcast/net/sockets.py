@@ -1,10 +1,13 @@
-"""The two UDP sockets of a node.
+"""The UDP sockets of a node.
 
-| socket | bound to              | sends            | receives                       |
-|--------|-----------------------|------------------|--------------------------------|
-| group  | the core group's port | nothing          | what anybody says to the group |
-| own    | a port of its own     | everything       | what others say to this node   |
+| socket  | bound to                             | sends      | receives                                          |
+|---------|--------------------------------------|------------|---------------------------------------------------|
+| own     | a port of its own                    | everything | what others say to this node                      |
+| control | the core group's port                | nothing    | tokens, requests, reformation: what all must hear |
+| data    | the port after it, of receivers only | nothing    | packets of sources                                |
 
+- Control goes first (rule 17): it has queues of its own, and they are read first. A floor never hears the packets that
+  it sends itself, nor a reformation server any.
 - A node's address is where its datagrams come from: there is nothing to configure, and a restarted node is found
   again as soon as it speaks. What is meant for one that has not spoken yet is dropped and counted; the protocol asks
   again.
@@ -22,12 +25,15 @@ import select
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from levelcast import kernel
 from levelcast.ring.effects import GROUP, SERVERS
 
 LOOPBACK = "127.0.0.1"
+RECEIVERS = -3
+"""The destination of packets: of the group, those who listen to them."""
 RECEIVE_BUFFER = 4 << 20
 """What a receiver that is stopped for a moment finds again: 4 MiB, the most that Linux gives to everybody."""
 MAX_DRAIN = 128
@@ -63,24 +69,36 @@ class SendCounts:
 class CoreSockets:
     """The sockets of one node in the core group of its stripe."""
 
-    def __init__(self, group: str, port: int, interface: str = LOOPBACK, receive_buffer: int = RECEIVE_BUFFER) -> None:
+    def __init__(
+        self,
+        group: str,
+        port: int,
+        interface: str = LOOPBACK,
+        *,
+        hears_data: bool = True,
+        receive_buffer: int = RECEIVE_BUFFER,
+    ) -> None:
         self.group: Address = (group, port)
+        self.data: Address = (group, port + 1)
+        self._places = {GROUP: self.group, SERVERS: self.group, RECEIVERS: self.data}
         self.counts = SendCounts()
         self.peers: dict[int, Address] = {}
         self.warning: str | None = None
         """What is not as it should be, in one sentence."""
         self._sockets: tuple[socket.socket, ...] = ()
         own = _udp()
-        try:
+        with ExitStack() as opened:
+            opened.callback(own.close)
             _bind(own, interface, 0)
             own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
             own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
-            listener = _listener(group, port, interface)
-        except BaseException:
-            own.close()
-            raise
-        self._sockets = (own, listener)
-        self._filenos = (own.fileno(), listener.fileno())
+            listeners = []
+            for address in (self.group, self.data) if hears_data else (self.group,):
+                listeners.append(_listener(*address, interface))
+                opened.callback(listeners[-1].close)
+            opened.pop_all()
+        self._sockets = (own, *listeners)
+        self._filenos = tuple(each.fileno() for each in self._sockets)
         self._sender = Sender(own, self.counts, all(takes_trains(each) for each in self._sockets))
         self.address: Address = own.getsockname()
         smallest = min(_ask_for_buffer(each, receive_buffer) for each in self._sockets)
@@ -114,8 +132,8 @@ class CoreSockets:
     # -- sending ------------------------------------------------------------------------------------------
 
     def send(self, to: int, datagrams: Sequence[bytes]) -> None:
-        """Send datagrams in order to a node, to `GROUP` or to `SERVERS`."""
-        address = self.group if to in (GROUP, SERVERS) else self.peers.get(to)
+        """Send datagrams in order to a node, to `GROUP`, to `SERVERS` or to `RECEIVERS`."""
+        address = self._places.get(to) or self.peers.get(to)
         if address is None:
             self.counts.unknown_peer += len(datagrams)
             return

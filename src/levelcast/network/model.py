@@ -17,6 +17,8 @@ from levelcast.ring.timing import BoundTerm, Mode, Timing, attempts_for, livenes
 Witness = Literal["majority", "all"] | int
 Durable = Literal["process", "power"]
 
+PORTS_PER_STRIPE = 2
+"""Control first (rule 17): packets have a port of their own, the one after that of tokens, requests and reformation."""
 LOCAL_DELAY_NS = 100_000
 """Between two nodes of one site, where the file gives no pair for it: two hosts and a switch."""
 
@@ -231,9 +233,9 @@ class Network:
         raise KeyError(stripe)
 
     def core_group(self, stripe: int | str = 0) -> Group:
-        """The multicast group of a stripe's ring: the core's address, one port per stripe."""
+        """The multicast group of a stripe's ring: control at its port, packets at the next one."""
         found = self.stripe(stripe)
-        return Group(found.name, self.core.address, self.core.port + found.index)
+        return Group(found.name, self.core.address, self.core.port + PORTS_PER_STRIPE * found.index)
 
     def region_of(self, receiver: str) -> str:
         """The region of a receiver's site. Raises KeyError for an unknown receiver."""

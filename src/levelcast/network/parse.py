@@ -19,6 +19,7 @@ from levelcast.network.directory import LARGEST_ID, symbols_of
 from levelcast.network.fields import Fields, Problem, Report, did_you_mean, is_int, show
 from levelcast.network.locate import KeyPath, Lines
 from levelcast.network.model import (
+    PORTS_PER_STRIPE,
     Carriage,
     Durable,
     Edge,
@@ -464,7 +465,7 @@ def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[
         core = Group(
             "core",
             core_fields.multicast("address") or core.address,
-            core_fields.whole("port", 1, _ID_LIMIT + 1 - stripes) or core.port,
+            core_fields.whole("port", 1, _ID_LIMIT + 1 - PORTS_PER_STRIPE * stripes) or core.port,
         )
         carriage = Carriage(
             core_fields.whole("packet", _LEAST_PACKET, _MOST_PACKET) or carriage.packet_bytes,
@@ -475,7 +476,7 @@ def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[
     edge_fields = root.table("edge", "[edge]")
     if edge_fields is None:
         return core, carriage, Edge()
-    taken = {(core.address, core.port + index): "the core" for index in range(stripes)}
+    taken = {(core.address, core.port + index): "the core" for index in range(PORTS_PER_STRIPE * stripes)}
     names: set[str] = set()
     groups = []
     for fields in edge_fields.tables("group", "[[edge.group]]"):
