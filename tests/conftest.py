@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
@@ -32,6 +33,16 @@ def lacking(what: str) -> NoReturn:
     if IN_CI:
         pytest.fail(f"CI must have {what}", pytrace=False)
     pytest.skip(f"needs {what}")
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """Commands that run in the test's process take signals for themselves; later tests fork, and need them back."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

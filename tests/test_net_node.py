@@ -94,6 +94,23 @@ def test_a_clock_that_is_set_silences_a_receiver_and_is_reported(
         node.driver.close()
 
 
+def test_a_floor_whose_time_is_over_stays_until_all_it_sent_is_witnessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("levelcast.net.node.calm_garbage_collection", lambda: None)
+    initialise_disk(tmp_path, "XTKS")
+    now = time.time_ns()
+    node = Node(NETWORK, "XTKS", tmp_path, now, Options(run_ns=1, status_port=0))
+    try:
+        machine = node.driver.machine
+        assert isinstance(machine, Source)
+        assert node._is_over(now + 2)
+        machine.submit(bytes(64), 1, now)
+        assert not node._is_over(now + 2)
+    finally:
+        node.driver.close()
+
+
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(NetError, match=r'"osaka-1"; there are new-york-1, .*XASX'):
         place_of(NETWORK, "osaka-1")

@@ -315,7 +315,9 @@ class Node:
     def _is_over(self, now: int) -> bool:
         if self._until_ns is None or now < self._until_ns:
             return False
-        return self._floor is None or not (self._floor.waiting or self._floor.source.unwitnessed)
+        waiting = self._floor.waiting if self._floor is not None else 0
+        machine = self.driver.machine
+        return not (waiting or (isinstance(machine, Source) and machine.unwitnessed))
 
     def status(self) -> dict[str, Any]:
         """What people and `levelcast up` want to know of this node."""
