@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from levelcast.cli.common import duration_ns
 from levelcast.cli.show import Wishes, check_trades, perform
 from levelcast.network import Network, NetworkError, Problem, five_cities, load_network, parse_network
 from levelcast.ring.derive import contradictions, show_ns
@@ -26,8 +27,7 @@ from levelcast.sim.workload import Verdict
 from levelcast.sim.world import START_NS, SimNode
 
 RATE = 2_000.0
-_UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
-_LONGEST_NS = 600_000_000_000
+LONGEST_MIN = 10
 
 
 def demo(
@@ -107,7 +107,7 @@ def demo(
             "it is for --simulated; for a network of your own: levelcast up NETWORK --data DIR", param_hint="--network"
         )
     wishes = Wishes(
-        run_ns=_duration_ns(publish or "12s"),
+        run_ns=duration_ns(publish or "12s", longest_min=LONGEST_MIN),
         rate=RATE if rate is None else rate,
         loss_ratio=None if loss is None else _loss_ratio(loss),
         kill=kill,
@@ -134,7 +134,7 @@ def _simulate(
 ) -> None:
     if len(kill) > 1:
         raise typer.BadParameter("one site can be killed in a simulation", param_hint="--kill")
-    publish_ns = _duration_ns(publish)
+    publish_ns = duration_ns(publish, longest_min=LONGEST_MIN)
     network = _network(network_file, loss)
     deployment = Deployment(network, seed)
     rehearsal = Rehearsal(deployment, publish_ns, _victims(deployment, kill[0] if kill else None))
@@ -154,14 +154,6 @@ def _simulate(
 
 
 # -- the options ------------------------------------------------------------------------------------------
-
-
-def _duration_ns(text: str) -> int:
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min)", text.strip(), re.ASCII)
-    ns = int(float(match[1]) * _UNIT_NS[match[2]]) if match else 0
-    if not 0 < ns <= _LONGEST_NS:
-        raise typer.BadParameter(f'"{text}" is not a time from 1ms to 10min, such as 20s', param_hint="--for")
-    return ns
 
 
 def _loss_ratio(text: str) -> float:

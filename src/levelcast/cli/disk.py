@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from levelcast.cli.node import Data, duration_ns, one_sentence
+from levelcast.cli.common import duration_ns, one_sentence
+from levelcast.cli.node import Data
 from levelcast.net.ask import Answer, ask_all
 from levelcast.net.disk import MAX_LIFE, declare_lost, has_journal, initialise_disk, known_life
 from levelcast.net.node import Place, place_of

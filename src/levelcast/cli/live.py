@@ -11,7 +11,7 @@ from rich.text import Text
 
 from levelcast.cli.tale import Sentence, Tale
 from levelcast.net.cluster import Member
-from levelcast.net.show import FloorLine, Show
+from levelcast.net.demo.show import FloorLine, Show
 
 WIDE = 100
 """From so many columns on there is room between them."""

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, cast
 
 import typer
@@ -21,41 +17,21 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from levelcast.cli.common import duration_ns, on_interrupt, one_sentence
 from levelcast.net.cluster import Cluster, Kill, Run
 from levelcast.net.disk import initialise_disk
 from levelcast.net.node import UNINTERESTING, Node, Options, place_of
 from levelcast.net.punctual import Realtime
-from levelcast.net.sockets import LOOPBACK, NetError
+from levelcast.net.sockets import LOOPBACK
 from levelcast.net.verdict import Verdict, judge
 from levelcast.network import load_network
 from levelcast.ring.effects import Report
-from levelcast.tape.files import TapeError
 
-_UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
-_DURATION = r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min)"
 DOWN_S = 2.0
 """How long a node that was killed stays down."""
 _PLAIN_LINE_EVERY_S = 2.0
 
 Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="Where each node has its directory.")]
-
-
-@contextmanager
-def one_sentence() -> Iterator[None]:
-    """What a person can mend is one sentence on stderr and exit code 2."""
-    try:
-        yield
-    except (NetError, TapeError) as error:
-        typer.echo(f"levelcast: {error}", err=True)
-        raise typer.Exit(2) from None
-
-
-def duration_ns(text: str, option: str = "--for") -> int:
-    match = re.fullmatch(_DURATION, text.strip(), re.ASCII)
-    ns = int(float(match[1]) * _UNIT_NS[match[2]]) if match else 0
-    if ns <= 0:
-        raise typer.BadParameter(f'"{text}" is not a time such as 20s, 500ms or 2min', param_hint=option)
-    return ns
 
 
 # -- one node ---------------------------------------------------------------------------------------------
@@ -198,12 +174,10 @@ def _watch(console: Console, run: Run) -> None:
     """Run it, with a live table on a terminal and plain lines elsewhere."""
     cluster, told_s = run.cluster, 0.0
 
-    def interrupt(*_: int | FrameType | None) -> None:
+    def interrupt() -> None:
         run.interrupted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever is in a hurry asks twice
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)
+    on_interrupt(interrupt)
     live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
     with live or nullcontext():
         for _ in run.steps():

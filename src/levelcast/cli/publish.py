@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from datetime import date
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from levelcast.cli.node import duration_ns, one_sentence
+from levelcast.cli.common import duration_ns, on_interrupt, one_sentence
 from levelcast.market.files import FORMATS, Survey, TradeFileError, open_trades, survey
 from levelcast.net.replay import Replay
 from levelcast.net.sockets import LOOPBACK
@@ -163,12 +161,10 @@ class _Watch:
         self.seconds = time.monotonic() - began
 
     def _end_in_order(self) -> None:
-        def end(*_: int | FrameType | None) -> None:
+        def end() -> None:
             self.replay.stopping = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever is in a hurry asks twice
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, end)
+        on_interrupt(end)
 
     @contextmanager
     def _bar(self) -> Iterator[tuple[Progress, TaskID]]:

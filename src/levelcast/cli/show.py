@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from itertools import chain, combinations
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import typer
@@ -21,16 +19,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from levelcast.cli.common import duration_ns, on_interrupt, one_sentence
 from levelcast.cli.live import line_of, picture, ring_number
-from levelcast.cli.node import DOWN_S, duration_ns, one_sentence
+from levelcast.cli.node import DOWN_S
 from levelcast.cli.tale import Sentence, Tale
 from levelcast.market.census import census, first_records
 from levelcast.market.files import TradeFileError, open_trades
 from levelcast.net.cluster import Cluster, Kill
+from levelcast.net.demo.outcome import Outcome, assess, explain_late
+from levelcast.net.demo.show import Show, Trader
+from levelcast.net.demo.stage import LOSS_RATIO, SCALE, Stage, require_empty, set_stage
 from levelcast.net.node import Options
-from levelcast.net.outcome import Outcome, assess, explain_late
-from levelcast.net.show import Show, Trader
-from levelcast.net.stage import LOSS_RATIO, SCALE, Stage, require_empty, set_stage
 from levelcast.network import Directory, Network, five_cities, parse_network
 from levelcast.records import RecordArray
 from levelcast.ring.derive import show_ns
@@ -179,12 +178,10 @@ def describe(network: Network) -> str:
 def _watch(console: Console, show: Show, tale: Tale, world: str, *, quiet: bool) -> None:
     """Run it, with a live picture on a terminal and plain lines elsewhere."""
 
-    def interrupt(*_: int | FrameType | None) -> None:
+    def interrupt() -> None:
         show.interrupted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever is in a hurry asks twice
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)
+    on_interrupt(interrupt)
     if quiet:
         for _ in _listening(show, tale):
             pass

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from levelcast.cli.node import duration_ns, one_sentence
+from levelcast.cli.common import duration_ns, one_sentence
 from levelcast.net.ask import Answer, ask_all, in_one_ring
 from levelcast.network import Network, load_network
 

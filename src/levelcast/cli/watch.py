@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from levelcast.cli.node import duration_ns, one_sentence
+from levelcast.cli.common import duration_ns, one_sentence
 from levelcast.edge.delivery import Ended, Lost, Stuck, SubscriberConfig
 from levelcast.net.edge import stripe_session
 from levelcast.net.sockets import LOOPBACK
