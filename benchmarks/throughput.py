@@ -51,7 +51,7 @@ class Measured:
     packets: int
     cpu_s: dict[str, float]
     identical: bool
-    lost: int
+    gaps: int
     spread_us: tuple[float, float]
     lateness_us: tuple[float, float]
     late_share: float
@@ -100,7 +100,7 @@ def measure(case: Case, window_s: float, *, rate: float | None = None, warm_s: f
             records,
             records // case.records,
             by_role,
-            lost=sum(int(each.said["gaps"]) for each in way.customers),
+            gaps=sum(int(each.said["gaps"]) for each in way.customers),
             others_cores=others,
             **_judge(way, (began_ns, ended_ns)),
         )
@@ -213,7 +213,7 @@ def _table_of_ours(ours: Sequence[Measured]) -> Table:
             sum(each.cpu_s.values()) / each.window_s,
             each.others_cores,
             "yes" if each.identical else "NO",
-            each.lost,
+            each.gaps,
         )
         for each in ours
     ]

@@ -34,7 +34,7 @@ def census(
 ) -> dict[str, list[str]]:
     """The floors, and the symbols of each, of the first `limit` trades. Raises TradeFileError."""
     places = Census(network, floor)
-    batches = files._batches(paths, "lean" if day is not None else None, day, places)
+    batches = files.read_batches(paths, "lean" if day is not None else None, day, places)
     for _ in first_records((records for records, _ in batches), limit):
         pass
     return {name: list(symbols) for name, symbols in places.found.items()}

@@ -60,10 +60,10 @@ def open_trades(
     chosen = [Path(path) for path in paths]
     if format is not None and format not in FORMATS:
         raise TradeFileError(f'there is no format "{format}": the formats are {", ".join(FORMATS)}')
-    return _numbered(_batches(chosen, format, day, places))
+    return _numbered(read_batches(chosen, format, day, places))
 
 
-def _batches(paths: Sequence[Path], format: str | None, day: date | None, places: Places) -> Batches:
+def read_batches(paths: Sequence[Path], format: str | None, day: date | None, places: Places) -> Batches:
     if format == "lean":
         if day is None:
             raise TradeFileError("files of LEAN do not say their day: name it with --date, such as --date 2013-10-07")
