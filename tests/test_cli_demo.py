@@ -37,7 +37,7 @@ def test_without_multicast_one_sentence_names_what_does_without(monkeypatch: pyt
     def refuse(*_: object) -> None:
         raise OSError(99, "Cannot assign requested address")
 
-    monkeypatch.setattr("levelcast.net.stage.CoreSockets", refuse)
+    monkeypatch.setattr("levelcast.net.demo.stage.CoreSockets", refuse)
     code, output = run()
     assert code == 2
     assert output.count("\n") == 1

@@ -12,8 +12,8 @@ from rich.console import Console
 from levelcast.cli.live import picture
 from levelcast.cli.tale import Tale
 from levelcast.net.cluster import Cluster
+from levelcast.net.demo.show import Show
 from levelcast.net.node import Options
-from levelcast.net.show import Show
 from levelcast.network import five_cities, parse_network
 
 WORLD = "delays ÷ 5: 1.5 to 30 ms, 1 % loss; a token every 20 ms, release 1.53 s after it"

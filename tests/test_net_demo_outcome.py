@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from levelcast.net.outcome import Outcome, ReceiverLine, _evenness, explain_late, floor_problem
-from levelcast.net.show import FloorLine
+from levelcast.net.demo.outcome import Outcome, ReceiverLine, _evenness, explain_late, floor_problem
+from levelcast.net.demo.show import FloorLine
 from levelcast.tape.releases import LATE, RELEASE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from levelcast.net.show import Releases
+from levelcast.net.demo.show import Releases
 from levelcast.tape.releases import Released, ReleaseLog
 
 

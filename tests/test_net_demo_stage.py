@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from levelcast.net.demo.stage import SCALE, check_multicast, network_text, set_stage
 from levelcast.net.sockets import NetError
-from levelcast.net.stage import SCALE, check_multicast, network_text, set_stage
 from levelcast.network import five_cities, load_network, parse_network
 
 CITIES = parse_network(five_cities())

@@ -13,8 +13,8 @@ import pytest
 
 from levelcast.net.disk import initialise_disk
 from levelcast.net.driver import Driver
-from levelcast.net.feed import Feed
 from levelcast.net.node import build, place_of
+from levelcast.net.packing import Feed
 from levelcast.net.progress import COMPACT_BYTES, Point, Progress, ProgressKeeper, hasher
 from levelcast.net.publisher import _disk
 from levelcast.net.replay import resume_from

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import levelcast
-from levelcast.net.feed import MAX_PACKET_BYTES, OVERHEAD_BYTES
+from levelcast.net.packing import MAX_PACKET_BYTES, OVERHEAD_BYTES
 from levelcast.net.publisher import MIN_PACKET_BYTES, FloorLoop, Publisher
 from levelcast.net.sockets import NetError
 from levelcast.network import Directory, Network, parse_network

@@ -178,54 +178,39 @@ class Node:
         config = ring_config(network, place.stripe)
         group = network.core_group(place.stripe)
         require_journal(data, name)
-        with usable(options.interface):
-            hears_data = place.role == "receiver"
-            sockets = CoreSockets(group.address, group.port, options.interface, hears_data=hears_data)
-        sockets.trains = sockets.trains and network.carriage.trains
-        try:
-            machine, keeper = build(config, place, data / name, now, network.tape)
-        except BaseException:
-            sockets.close()
-            raise
         self._on_report = on_report
         self._clock_trusted = True
         self._page: StatusService | None = None
-        self.warning = sockets.warning
-        self._sockets = sockets
+        self._floor: SyntheticFloor | None = None
+        self.edge: EdgeService | None = None
         self._until_ns = None if options.run_ns is None else now + options.run_ns
         self._stopping = False
         self._status_ns = now
-        self._floor: SyntheticFloor | None = None
+        with ExitStack() as opened:
+            with usable(options.interface):
+                hears_data = place.role == "receiver"
+                self._sockets = CoreSockets(group.address, group.port, options.interface, hears_data=hears_data)
+            opened.callback(self._sockets.close)
+            machine, keeper = build(config, place, data / name, now, network.tape)
+            opened.callback(keeper.close)
+            services: list[Service] = []
+            for service in self._services(network, options, machine, keeper, data / name, now):
+                services.append(service)
+                opened.callback(service.close)
+            opened.pop_all()
+        self._sockets.trains = self._sockets.trains and network.carriage.trains
+        self.warning = self._sockets.warning
         if place.floor is not None and options.rate > 0:
             assert isinstance(machine, Source)
             self._floor = SyntheticFloor(
                 place.floor, machine, options.rate, now, self._until_ns, options.seed, Directory(network)
             )
         seed = crc32(f"{options.seed} {name}".encode())
-        services: list[Service] = []
-        self.edge: EdgeService | None = None
-        if isinstance(machine, Receiver) and network.edge_groups_of(name):
-            try:
-                self.edge = EdgeService.open(
-                    network, name, place.stripe, data / name, options.interface, machine.complete_upto_ns, now
-                )
-            except BaseException:
-                keeper.close()
-                sockets.close()
-                raise
-            services.append(self.edge)
-        with ExitStack() as undo:
-            undo.callback(sockets.close)
-            undo.callback(keeper.close)
-            for each in services:
-                undo.callback(each.close)
-            services += self._services(network, options, machine, keeper, now)
-            undo.pop_all()
         self.driver = Driver(
             place.id,
             config.stripe,
             machine,
-            sockets,
+            self._sockets,
             keeper,
             credit=config.credit,
             punctual_ns=config.punctual_ns,
@@ -238,21 +223,24 @@ class Node:
         )
 
     def _services(
-        self, network: Network, options: Options, machine: Machine, keeper: Keeper, now: int
-    ) -> list[Service]:
-        """What every node does beside the ring: tell its status, keep its tape within its limits."""
-        services: list[Service] = []
-        address = network.status_address(self.place.name)
+        self, network: Network, options: Options, machine: Machine, keeper: Keeper, directory: Path, now: int
+    ) -> Iterator[Service]:
+        """What a node does beside the ring: serve customers, tell its status, keep its tape within its limits."""
+        name = self.place.name
+        if isinstance(machine, Receiver) and network.edge_groups_of(name):
+            complete = machine.complete_upto_ns
+            self.edge = EdgeService.open(network, name, self.place.stripe, directory, options.interface, complete, now)
+            yield self.edge
+        address = network.status_address(name)
         if options.status_port is not None:
             host = network.status.address if network.status is not None else LOOPBACK
             address = (host, options.status_port) if options.status_port else None
         if address is not None:
             self._page = StatusService(address, machine, keeper, self.status)
-            services.append(self._page)
+            yield self._page
         limited = network.tape.keep_bytes is not None or network.tape.keep_age_ns is not None
         if limited and isinstance(keeper, Store):
-            services.append(Retention(keeper, network.tape, machine, now, self._report))
-        return services
+            yield Retention(keeper, network.tape, machine, now, self._report)
 
     def _report(self, report: Report) -> None:
         if self._page is not None and report.kind not in UNINTERESTING:

@@ -33,10 +33,10 @@ import numpy as np
 
 from levelcast.net.disk import initialise_disk
 from levelcast.net.driver import LONGEST_SLEEP_NS, Driver
-from levelcast.net.feed import MAX_PACKET_BYTES, OVERHEAD_BYTES, Feed
 from levelcast.net.impair import Impairment, sender_of
 from levelcast.net.keeper import JournalKeeper, Keeper
 from levelcast.net.node import Place, build, links_to, place_of
+from levelcast.net.packing import MAX_PACKET_BYTES, OVERHEAD_BYTES, Feed
 from levelcast.net.progress import FILE, Progress, ProgressKeeper
 from levelcast.net.sockets import LOOPBACK, Address, Arrival, CoreSockets, NetError
 from levelcast.network import Directory, Network, load_network

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.net.customers import Customer
-from levelcast.net.show import FloorLine, Show
+from levelcast.net.demo.customers import Customer
+from levelcast.net.demo.show import FloorLine, Show
 from levelcast.net.verdict import Figures, Nanoseconds, judge, quantiles
 from levelcast.records import RTYPE_TRADE, TRADE, RecordArray
 from levelcast.tape.compare import tape_directory

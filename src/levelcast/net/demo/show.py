@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from levelcast.net.cluster import Cluster, Kill, Member, Run
-from levelcast.net.customers import Customers
+from levelcast.net.demo.customers import Customers
 from levelcast.net.publisher import FloorLoop, Publisher
 from levelcast.net.replay import split_floors
 from levelcast.network import Directory, Network
