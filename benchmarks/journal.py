@@ -23,7 +23,8 @@ from levelcast.tape.journal import SEGMENT_BYTES, JournalFile, initialise
 from levelcast.tape.segments import TapeWriter
 from levelcast.tape.stamps import frame_bytes
 from levelcast.wire.core import encode
-from levelcast.wire.messages import Data, MemberLife, Membership, Run, Token
+from levelcast.wire.data import seal
+from levelcast.wire.messages import Data, MemberLife, Membership, Packet, Run, Token
 
 DURABLE: tuple[Durability, ...] = ("process", "power")
 COMMITS = {"process": 20_000, "power": 500}
@@ -125,7 +126,7 @@ def _bare(path: Path, durable: Durability, size: int, count: int) -> Times:
 
 def _packets(before: int, count: int) -> Iterable[Data]:
     payload = trades(RECORDS).tobytes()
-    return [Data(1, 1, before + each, RECORDS, payload) for each in range(1, count + 1)]
+    return [seal(Packet(1, 1, before + each, RECORDS, payload), 0) for each in range(1, count + 1)]
 
 
 def _datagram(packet: Data) -> bytes:

@@ -33,42 +33,51 @@ from levelcast.records import TRADE, trades
 from levelcast.ring.effects import Effect
 from levelcast.ring.source import Source
 from levelcast.tape.journal import JournalFile, initialise
+from levelcast.wire.data import DATA_OVERHEAD
+from levelcast.wire.mold import Block
 
 TELL_EVERY_NS = 250_000_000
+TOGETHER_BYTES = 240_000
+"""What a floor makes at once when it has much to say."""
 TICK_NS = 1_000_000
+MAX_DRAIN = 256
 
 
 class Pump:
     """Submits packets of trades whenever there is credit, at most `rate` records a second."""
 
-    def __init__(self, source: Source, per_packet: int, rate: float | None, now: int) -> None:
+    def __init__(self, source: Source, packet_bytes: int, rate: float | None, now: int) -> None:
         self.source = source
-        self.per_packet = per_packet
+        self.packet_bytes = packet_bytes
+        self.per_packet = (packet_bytes - DATA_OVERHEAD) // TRADE.itemsize
         self.records = 0
         self.wake_ns: int | None = now
         self._rate = rate
         self._began = now
-        self._batch = trades(per_packet)
+        self._batch = trades(max(1, TOGETHER_BYTES // packet_bytes) * self.per_packet)
         self._batch["publisher_id"] = 1
-        self._batch["instrument_id"] = np.arange(per_packet) % 50 + 1
+        self._batch["instrument_id"] = np.arange(len(self._batch)) % 50 + 1
         self._batch["price"] = 100_000_000_000
         self._batch["size"] = 100
-        self._ids = np.arange(1, per_packet + 1, dtype=np.uint64)
+        self._ids = np.arange(1, len(self._batch) + 1, dtype=np.uint64)
 
     def step(self, now: int) -> list[Effect]:
         effects: list[Effect] = []
-        while self.source.room and (self._rate is None or self._due(now) >= self.records + self.per_packet):
-            batch = self._batch
+        while (packets := min(self.source.room, self._due(now))) > 0:
+            batch = self._batch[: packets * self.per_packet]
             batch["ts_event"] = now
-            batch["trade_id"] = self._ids + np.uint64(self.records)
-            effects += self.source.submit(batch.tobytes(), self.per_packet, now)
-            self.records += self.per_packet
+            batch["trade_id"] = self._ids[: len(batch)] + np.uint64(self.records)
+            submitted = self.source.submit_all(batch.data.cast("B"), self.packet_bytes, now)
+            effects += submitted.effects
+            self.records += submitted.records
         self.wake_ns = None if self._rate is None else now + TICK_NS
         return effects
 
-    def _due(self, now: int) -> float:
-        assert self._rate is not None
-        return (now - self._began) * self._rate / 1e9
+    def _due(self, now: int) -> int:
+        """Packets of which all records should have been sent by now."""
+        if self._rate is None:
+            return self.source.room
+        return int(((now - self._began) * self._rate / 1e9 - self.records) // self.per_packet)
 
 
 class Teller:
@@ -107,7 +116,7 @@ def pump(options: argparse.Namespace) -> None:
     group = network.core_group()
     now = time.time_ns()
     source = Source(config, floor.id, image.life, image, now)
-    work = Pump(source, options.records, options.rate, now)
+    work = Pump(source, network.carriage.packet_bytes, options.rate, now)
     sockets = CoreSockets(group.address, group.port, hears_data=False)
     sockets.trains = sockets.trains and options.trains
     driver = Driver(floor.id, config.stripe, source, sockets, JournalKeeper(journal), work=work)
@@ -127,6 +136,7 @@ def customer(options: argparse.Namespace) -> None:
     membership = socket.inet_aton(options.group) + socket.inet_aton(LOOPBACK)
     listener.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
     asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    asking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
     asking.bind((LOOPBACK, 0))
     if options.trains:
         for each in (listener, asking):
@@ -141,11 +151,11 @@ def customer(options: argparse.Namespace) -> None:
         wait_s = 0.05 if due is None else min(0.05, max(0.0, (due - time.time_ns()) / 1e9))
         ready = select.select(filenos, (), (), wait_s)[0]
         now = time.time_ns()
-        arrivals = [each for fileno in ready for each in kernel.drain(fileno, 128, LOOPBACK, 0)]
+        arrivals = [each for fileno in ready for each in kernel.drain_molds(fileno, MAX_DRAIN, Block)]
         if arrivals:
             server = arrivals[0][1]
-            seen["packets"] += len(arrivals)
-        effects = core.receive([datagram for datagram, _ in arrivals], now)
+            seen["packets"] += sum(item.packets if isinstance(item, Block) else 1 for item, _ in arrivals)
+        effects = core.receive([item for item, _ in arrivals], now)
         if due is not None and due <= now:
             effects += core.wake(now)
         for effect in effects:
@@ -164,7 +174,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sends = roles.add_parser("pump")
     sends.add_argument("--network", type=Path, required=True)
     sends.add_argument("--data", type=Path, required=True)
-    sends.add_argument("--records", type=int, required=True, help="in a packet")
     sends.add_argument("--rate", type=float, help="records a second; without it as many as there is credit for")
     sends.add_argument("--no-trains", dest="trains", action="store_false")
     reads = roles.add_parser("customer")

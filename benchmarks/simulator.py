@@ -27,7 +27,8 @@ from levelcast.sim.ring_scenario import Outcome
 from levelcast.sim.run import run_seed
 from levelcast.sim.steady import SteadyWorld, steady_world
 from levelcast.wire.core import decode_batch, encode
-from levelcast.wire.messages import Data
+from levelcast.wire.data import seal
+from levelcast.wire.messages import Packet
 
 S = 1_000_000_000
 MEMBERS = (3, 5, 7, 9, 15)
@@ -120,7 +121,7 @@ def network_rate(rounds: int = 5_000, receivers: int = 10) -> float:
 
 def codec_rate(rounds: int = 5_000) -> float:
     """Packets per second of CPU that are turned into bytes and back."""
-    packet = Data(201, 1, 1000, 1, bytes(64))
+    packet = seal(Packet(201, 1, 1000, 1, bytes(64)), 0)
 
     def loop() -> None:
         for _ in range(rounds):

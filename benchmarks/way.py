@@ -38,7 +38,7 @@ class Case:
     @property
     def credit(self) -> int:
         """About eight slots of what this machine carries, and no more than a source manages."""
-        return min(256, max(64, 4_000_000 // self.core_bytes))
+        return max(64, 4_000_000 // self.core_bytes)
 
     @property
     def records(self) -> int:
@@ -219,7 +219,7 @@ def at_work(case: Case, rate: float | None = None, port: int = 30_411, more: str
         flags += [] if rate is None else ["--rate", str(rate)]
         data = str(directory / "data")
         pump = running.enter_context(
-            speaking("pump", "--network", str(file), "--data", data, "--records", str(case.records), *flags)
+            speaking("pump", "--network", str(file), "--data", data, *flags)
         )
         wait_for("releasing the first records", lambda: all(each.said.get("records") for each in customers))
         yield Way(case, network, directory, cluster, customers, pump)

@@ -159,9 +159,9 @@ class Receiver:
             self.tape.close()
             raise
 
-    def release(self, frame: Frame, *, to_tape: bool = True) -> None:
+    def release(self, frame: Frame, *, to_tape: bool = True, late: bool = False) -> None:
         content = frame_bytes(frame)
-        self.edge.released(Release(frame, frame.timestamp_ns, False), content, self.now())
+        self.edge.released(Release(frame, frame.timestamp_ns, late), content, self.now())
         if to_tape:
             self.tape.append(frame, content)
             self.complete_ns = frame.timestamp_ns

@@ -19,7 +19,8 @@ from levelcast.ring.effects import GROUP
 from levelcast.tape.compare import tape_directory
 from levelcast.tape.segments import TapeReader
 from levelcast.wire.core import Malformed, decode, encode
-from levelcast.wire.messages import Data, Mark, Run, Token
+from levelcast.wire.data import open_packets
+from levelcast.wire.messages import Data, Mark, Packet, Run, Token
 
 SYMBOLS = ("AIG", "BAC", "IBM", "SPY")
 SITE = 901
@@ -79,7 +80,7 @@ class OneSocketRing:
 
     def __init__(self, network: Network) -> None:
         group = network.core_group()
-        self.packets: dict[int, dict[tuple[int, int], Data]] = {}
+        self.packets: dict[int, dict[tuple[int, int], Packet]] = {}
         self.witnesses = True
         self.newer: int | None = None
         """An incarnation to acknowledge that is none of the packets'."""
@@ -93,6 +94,7 @@ class OneSocketRing:
         while not self._ending:
             if self._sockets.wait(0.01)[0]:
                 for datagram, _ in self._sockets.drain():
+                    assert isinstance(datagram, bytes)
                     self._take(datagram)
             slot += 1
             runs = tuple(Run(source, self.newer, 1, 1) for source in self.packets) if self.newer else ()
@@ -105,7 +107,7 @@ class OneSocketRing:
         except Malformed:
             return
         if isinstance(packet, Data):
-            self.packets.setdefault(packet.source, {})[packet.incarnation, packet.number] = packet
+            self.packets.setdefault(packet.source, {})[packet.incarnation, packet.first] = open_packets(packet)[0]
 
     def _marks(self) -> tuple[Mark, ...]:
         if not self.witnesses:

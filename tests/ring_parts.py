@@ -14,6 +14,7 @@ from levelcast.ring.schedule import Schedule
 from levelcast.ring.timing import Mode, Timing
 from levelcast.ring.witness import Witnesses
 from levelcast.sim.disk import Disk
+from levelcast.wire.data import seal
 from levelcast.wire.messages import (
     Data,
     Era,
@@ -23,6 +24,7 @@ from levelcast.wire.messages import (
     MemberLife,
     Membership,
     Message,
+    Packet,
     Ring,
     Run,
     Token,
@@ -129,7 +131,7 @@ def make_token(
 def make_data(source: int, number: int, *, incarnation: int = 1, payload: bytes | None = None) -> Data:
     if payload is None:
         payload = f"{source}.{incarnation}#{number}".encode()
-    return Data(source, incarnation, number, 1, payload)
+    return seal(Packet(source, incarnation, number, 1, payload), 0)
 
 
 def make_join(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -26,8 +26,9 @@ from levelcast.sim.ring_scenario import RingHistory
 from levelcast.sim.world import SimNode
 from levelcast.tape.segments import TapeReader
 from levelcast.tape.store import Store, serve
+from levelcast.wire.data import DATA_OVERHEAD, seal
 from levelcast.wire.membership import encode_membership
-from levelcast.wire.messages import CONTROL_SOURCE, Data, MemberLife, Membership, Message
+from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership, Message, Packet
 
 T0 = 1_700_000_000_000_000_000
 SLOT_NS = 5_000_000
@@ -72,15 +73,26 @@ def make_frames(count: int, seed: int = 0, *, records: int = 6, first: Tip = FIR
                 size, payload = rng.randint(1, records), b""
                 if rng.random() < 0.1:
                     size, payload = mixed_payload(rng)
-                packets.append(Data(source, 1, number, size, payload or trade_payload(rng, size)))
+                packets.append(Packet(source, 1, number, size, payload or trade_payload(rng, size)))
         if len(frames) == count // 2:
             changed = Membership(1, (MemberLife(1, 1), MemberLife(2, 2), MemberLife(3, 1)))
-            packets.append(Data(CONTROL_SOURCE, 1, 1, 1, encode_membership(changed)))
+            packets.append(Packet(CONTROL_SOURCE, 1, 1, 1, encode_membership(changed)))
         slot = tip.slot + rng.choice((1, 1, 2, 5))
-        frame = make_frame(slot, T0 + slot * SLOT_NS, tip.next_sequence, tuple(packets), tip.chain)
+        frame = frame_of_packets(slot, T0 + slot * SLOT_NS, tip.next_sequence, packets, tip.chain)
         tip.append(frame)
         frames.append(frame)
     return frames
+
+
+def frame_of_packets(
+    slot: int, timestamp_ns: int, first_sequence: int, packets: Iterable[Packet], chain_before: bytes
+) -> Frame:
+    return make_frame(slot, timestamp_ns, first_sequence, [seal(packet, 0) for packet in packets], chain_before)
+
+
+def repacked(frame: Frame, packets: Iterable[Packet]) -> Frame:
+    """The frame with other packets, and the hash that goes with them."""
+    return frame_of_packets(frame.slot, frame.timestamp_ns, frame.first_sequence, packets, frame.chain_before)
 
 
 def tip_after(frames: Sequence[Frame], first: Tip = FIRST) -> Tip:
@@ -100,13 +112,15 @@ def content_of(directory: Path) -> dict[str, bytes]:
 class TradeHistory(RingHistory):
     """A ring history whose packets are trades, so that they can go to a tape. The disks are the simulator's."""
 
-    def _submit(self, node: SimNode) -> None:
+    def _submit(self, node: SimNode, together: int) -> None:
         source = node.machine
         if isinstance(source, Source) and source.room and self.world.now >= node.paused_until_ns:
-            batch = trades(1)
-            batch["trade_id"] = self.rng.getrandbits(63)
+            batch = trades(min(together, source.room))
+            batch["trade_id"] = [self.rng.getrandbits(63) for _ in batch]
             batch["publisher_id"] = node.id
-            node.perform(source.submit(batch.tobytes(), 1, node.local_ns))
+            submitted = source.submit_all(batch.tobytes(), DATA_OVERHEAD + batch.dtype.itemsize, node.local_ns)
+            assert submitted.records == len(batch)
+            node.perform(submitted.effects)
 
 
 class FileJournal(Journal):
@@ -143,7 +157,7 @@ class FileTape(Tape):
         assert not frames
 
     def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
-        return serve(TapeReader(self._store.tape.directory), member, request, credit)
+        return serve(TapeReader(self._store.tape.directory), member, request, credit, self._store.journal.stripe)
 
 
 class FileDisk(Disk):
@@ -236,7 +250,7 @@ class Killed(BaseException):
 class MortalOs:
     """The module `os`, until the call `lives` that changes a file: that one is half done, and the process dead."""
 
-    CHANGES = frozenset({"open", "pwrite", "ftruncate", "rename", "unlink", "fdatasync", "fsync"})
+    CHANGES = frozenset({"open", "pwrite", "pwritev", "ftruncate", "rename", "unlink", "fdatasync", "fsync"})
 
     def __init__(self, lives: int) -> None:
         self.lives = lives
@@ -250,8 +264,9 @@ class MortalOs:
         def call(*args: Any) -> Any:
             self.calls.append(name)
             if len(self.calls) > self.lives:
-                if name == "pwrite":
-                    fd, view, at = args
+                if name in ("pwrite", "pwritev"):
+                    fd, content, at = args
+                    view = b"".join(content) if name == "pwritev" else content
                     os.pwrite(fd, view[: len(view) // 2], at)
                 raise Killed(name)
             return real(*args)

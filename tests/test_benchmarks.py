@@ -28,6 +28,9 @@ PLOTS = {
     "journal": [],
     "throughput": [],
     "soak": ["soak.svg"],
+    "planner": [],
+    "planner-grid": [f"planner-{name}.svg" for name in ("figure6", "figure7", "interest", "excess")],
+    "planner-scale": [],
 }
 
 

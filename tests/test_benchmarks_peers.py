@@ -20,8 +20,9 @@ import pytest
 from benchmarks.peers import PEERS, Failed, Missing, PeerResult, corosync, relay, zeromq
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.machine import Load, compiled, cpu_seconds, load_beside, parse_stat, percentiles, records_in
-from levelcast.wire import core, mold
-from levelcast.wire.messages import Data
+from levelcast.wire import mold
+from levelcast.wire.data import seal
+from levelcast.wire.messages import Packet
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BRIEF_S = 0.3
@@ -153,7 +154,7 @@ def test_records_in_is_what_levelcast_packs() -> None:
         records = records_in(size)
         record = bytes([16]) + bytes(63)
         payload = record * records
-        assert len(core.encode(Data(1, 1, 1, records, payload), 0)) <= size
+        assert len(seal(Packet(1, 1, 1, records, payload), 0).sealed) <= size
         assert len(mold.encode_payload(b"XNYS-1    ", 1, payload, size)) == 1
         assert len(mold.encode_payload(b"XNYS-1    ", 1, payload + record, size)) == 2  # the edge is the tighter one
     assert (records_in(1_400), records_in(8_900)) == (20, 134)

@@ -174,7 +174,7 @@ def test_a_tape_from_the_future_is_one_sentence(tape: Path) -> None:
     path.write_bytes(content)
     result = run("cat", tape)
     assert result.exit_code == 2
-    assert "has version 7, and this Levelcast reads up to 1: use a newer one" in result.output
+    assert "has version 7, and this Levelcast reads version 2: use a newer one" in result.output
 
 
 def test_a_growing_tape_can_be_looked_at(tape: Path) -> None:

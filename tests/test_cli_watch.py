@@ -23,7 +23,8 @@ import pytest
 from levelcast import records
 from levelcast.network import Network, load_network
 from levelcast.ring.order import GENESIS, Frame, make_frame
-from levelcast.wire.messages import Data
+from levelcast.wire.data import seal
+from levelcast.wire.messages import Packet
 from tests.net_edge_parts import Receiver, network_text
 from tests.tape_parts import SLOT_NS, T0
 
@@ -59,7 +60,7 @@ def some_frames() -> Iterator[Frame]:
         batch["price"], batch["size"] = np.array([1_250_000_000, -5, records.UNDEF_PRICE, 7_000_000_000]), number
         batch["ts_event"], batch["condition"] = T0 + np.arange(4), 3
         payload = definition.tobytes() + batch.tobytes()
-        packet = Data(1, 1, number, 5, payload)
+        packet = seal(Packet(1, 1, number, 5, payload), 0)
         frame = make_frame(number, T0 + number * SLOT_NS, sequence, (packet,), chain)
         sequence, chain = sequence + 5, frame.chain
         yield frame

@@ -51,8 +51,8 @@ def test_a_feed_that_was_restored_sends_what_one_that_never_stopped_sends(
     last_ns = frames[-1].timestamp_ns + SLOT_NS - 1
     wanted += steady.advance(last_ns, 0)
     after += second.advance(last_ns, 0)
-    by_number = {(each.session, each.sequence): each.datagram for each in wanted}
-    assert {(each.session, each.sequence): each.datagram for each in before + after} == by_number
+    by_number = {(each.session, each.sequence): each.buffer for each in wanted}
+    assert {(each.session, each.sequence): each.buffer for each in before + after} == by_number
     assert len(by_number) == len(wanted) == len(before) + len(after)
     assert second.snapshot() == steady.snapshot()
     assert second.state() == steady.state()

@@ -29,11 +29,17 @@ def packets_of(out: Iterable[Outgoing]) -> dict[bytes, list[Packet]]:
     """The packets of each session, after checking that what is said beside them is what is in them."""
     found: dict[bytes, list[Packet]] = defaultdict(list)
     for outgoing in out:
-        packet = mold.decode(outgoing.datagram)
-        assert isinstance(packet, Packet)
-        assert packet[:3] == outgoing[:3]
-        assert len(outgoing.datagram) <= 1_400
-        found[packet.session].append(packet)
+        assert len(outgoing.datagrams) == outgoing.packets > 0
+        assert b"".join(outgoing.datagrams) == outgoing.buffer
+        following = outgoing.sequence
+        for datagram in outgoing.datagrams:
+            packet = mold.decode(datagram)
+            assert isinstance(packet, Packet)
+            assert packet[:2] == (outgoing.session, following)
+            assert len(datagram) <= 1_400
+            following += packet.records
+            found[packet.session].append(packet)
+        assert following == outgoing.sequence + outgoing.records
     return found
 
 
@@ -71,7 +77,7 @@ def test_each_session_gets_its_records_in_order(frames: list[bytes], far: int) -
 
 def test_packets_are_full() -> None:
     out = Gatherer(PLAN, 0, config=QUIET).release(1, 1, with_ids([(KINDS[0], 1, 1)] * 50), 0)
-    assert [each.records for each in out] == [20, 20, 10]  # 20 + 20 * (2 + 64) = 1,340 bytes
+    assert [each.records for each in packets_of(out)[ALPHA]] == [20, 20, 10]  # 20 + 20 * (2 + 64) = 1,340 bytes
 
 
 def test_records_of_no_session_are_counted() -> None:
@@ -135,7 +141,7 @@ def test_every_receiver_sends_the_same_packets(frames: list[tuple[int, bytes]], 
     others += other.advance(last_ns, now=5)
 
     def by_session(out: list[Outgoing]) -> dict[bytes, list[bytes]]:
-        return {session: [each.datagram for each in out if each.session == session] for session in PLAN.sessions}
+        return {session: [each.buffer for each in out if each.session == session] for session in PLAN.sessions}
 
     assert by_session(ones) == by_session(others)
     marks = [
@@ -201,13 +207,13 @@ def test_a_silent_session_gets_heartbeats() -> None:
     gatherer.release(1, 1, with_ids([(KINDS[0], 1, 1)] * 3), now=600)
     assert gatherer.next_ns == 1_000
     assert gatherer.heartbeats(999) == []
-    assert [mold.decode(each.datagram) for each in gatherer.heartbeats(1_000)] == [
+    assert [mold.decode(each.buffer) for each in gatherer.heartbeats(1_000)] == [
         Heartbeat(BETA, 1),
         Heartbeat(GAMMA, 1),
     ]
     assert gatherer.heartbeats(1_000) == []
     assert gatherer.next_ns == 1_600
-    assert [mold.decode(each.datagram) for each in gatherer.heartbeats(1_600)] == [Heartbeat(ALPHA, 4)]
+    assert [mold.decode(each.buffer) for each in gatherer.heartbeats(1_600)] == [Heartbeat(ALPHA, 4)]
 
 
 def test_watermarks_keep_heartbeats_away() -> None:
@@ -220,9 +226,9 @@ def test_watermarks_keep_heartbeats_away() -> None:
 def test_the_end_can_be_said_again() -> None:
     gatherer = Gatherer(PLAN, 0, config=QUIET)
     gatherer.release(1, 1, with_ids([(KINDS[0], 1, 1)] * 3), 0)
-    said = [mold.decode(each.datagram) for each in gatherer.end()]
+    said = [mold.decode(each.buffer) for each in gatherer.end()]
     assert said == [EndOfSession(ALPHA, 4), EndOfSession(BETA, 1), EndOfSession(GAMMA, 1)]
-    assert [mold.decode(each.datagram) for each in gatherer.end()] == said
+    assert [mold.decode(each.buffer) for each in gatherer.end()] == said
     assert gatherer.heartbeats(10**12) == gatherer.advance(10**12, 0) == []
     assert gatherer.next_ns is None
 

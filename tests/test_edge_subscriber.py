@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from levelcast import kernel, records
 from levelcast.edge.gather import GatherConfig, Gatherer, Outgoing, SessionPlan
 from levelcast.edge.retransmit import RetransmitConfig, Retransmitter
 from levelcast.edge.subscriber import (
@@ -26,7 +27,7 @@ from levelcast.edge.subscriber import (
     SubscriberConfig,
 )
 from levelcast.wire import mold
-from levelcast.wire.mold import EndOfSession, Heartbeat, Reason, Request
+from levelcast.wire.mold import Block, EndOfSession, Heartbeat, Reason, Request
 from tests.edge_parts import ALPHA, BETA, GAMMA, KINDS, each_record, payloads, with_ids
 
 MS = 1_000_000
@@ -218,20 +219,102 @@ def test_no_packet_is_an_error(datagrams: list[bytes]) -> None:
 def test_a_watermark_is_told() -> None:
     gatherer = Gatherer(PLAN, 0, stripe=2)
     out = gatherer.release(50 * MS, 7, with_ids([(KINDS[0], 1, 1)] * 2), 0) + gatherer.advance(250 * MS, 0)
-    effects = Subscriber().receive([each.datagram for each in out], 0)
+    effects = Subscriber().receive([datagram for each in out for datagram in each.datagrams], 0)
     told = [effect for effect in effects if isinstance(effect, Complete)]
     assert [(each.session, *each.watermark) for each in told] == [
         (session, 200 * MS, 9, 2) for session in (ALPHA, BETA, GAMMA)
     ]
 
 
+# -- blocks -----------------------------------------------------------------------------------------------
+
+
+def block(first: int, *counts: int) -> Block:
+    """Packets of so many trades each, joined."""
+    datagrams = [packet(first + sum(counts[:i]), count) for i, count in enumerate(counts)]
+    (joined,) = kernel.join_molds(datagrams, Block)
+    assert isinstance(joined, Block)
+    assert joined.packets == len(counts)
+    return joined
+
+
+def test_a_block_is_delivered_as_it_came() -> None:
+    customer = Subscriber({ALPHA: 1})
+    whole = block(1, 20, 20, 3)
+    (effect,) = customer.receive([whole], 0)
+    assert isinstance(effect, Deliver)
+    assert effect.payload is whole.payload
+    assert (effect.sequence, effect.records) == (1, 43)
+    assert (customer.counts.packets, customer.counts.records) == (3, 43)
+
+
+def test_blocks_and_packets_overlap_in_any_way() -> None:
+    customer = Subscriber({ALPHA: 1})
+    assert delivered(customer.receive([block(11, 5, 5), packet(9, 4), block(9, 4, 9)], 0)) == []
+    assert delivered(customer.receive([block(1, 3, 3), block(5, 4, 4)], 0)) == list(range(1, 22))
+    counts = customer.counts
+    assert counts.packets == 9
+    assert counts.records == 21
+    assert counts.duplicates == 10 + 4 + 13 + 6 + 8 - 21
+    assert customer.next_ns is None
+
+
+def test_waiting_is_bounded_by_packets_and_not_by_blocks() -> None:
+    customer = Subscriber({ALPHA: 1}, SubscriberConfig(max_waiting=4))
+    customer.receive([block(10, 1, 1), block(20, 1, 1)], 0)
+    assert customer.counts.overflow == 0
+    customer.receive([block(5, 1, 1, 1)], 0)
+    assert customer.counts.overflow == 4
+    assert delivered(customer.receive([block(1, 4)], 0)) == [1, 2, 3, 4, 5, 6, 7]
+    customer.receive([block(10, 1, 1, 1, 1, 1)], 0)  # too many, but it is the only one
+    assert delivered(customer.receive([packet(8, 2)], 0)) == [8, 9, 10, 11, 12, 13, 14]
+    assert customer.counts.overflow == 4
+
+
+def test_waiting_is_bounded_by_bytes() -> None:
+    customer = Subscriber({ALPHA: 1}, SubscriberConfig(max_waiting_bytes=10 * 64))
+    customer.receive([block(10, 3, 3), packet(20, 3), packet(30, 3)], 0)
+    assert customer.counts.overflow == 1
+    assert delivered(customer.receive([packet(1, 9), packet(16, 4)], 0)) == list(range(1, 23))
+    assert customer._inboxes[ALPHA].kept == customer._inboxes[ALPHA].kept_bytes == 0
+
+
+def test_a_large_hole_is_asked_for_in_parts_and_bounded() -> None:
+    customer = Subscriber({ALPHA: 1})
+    far = mold.encode_payload(ALPHA, 10_001, records.trades(40).tobytes())
+    customer.receive([*far[:1], mold.encode(Heartbeat(ALPHA, 12_000))], 0)
+    wanted = asks(customer.wake(MS))
+    assert wanted == [(0, 1 + 160 * part, 160) for part in range(16)]
+    customer.receive(mold.encode_payload(ALPHA, 1, records.trades(9_900).tobytes()), 2 * MS)
+    assert asks(customer.wake(3 * MS)) == [(0, 9_901, 100), *((0, 10_021 + 160 * part, 160) for part in range(12)),
+                                           (0, 11_941, 59)]  # fmt: skip
+    large = Subscriber({ALPHA: 1})
+    large.receive(mold.encode_payload(ALPHA, 100_001, records.trades(900).tobytes(), 60_000), 0)
+    assert asks(large.wake(MS)) == [(0, 1, 7_200)]
+
+
+def test_large_blocks_are_not_copied_into_one_batch() -> None:
+    customer = Subscriber({ALPHA: 1})
+    many = mold.encode_payload(ALPHA, 1, records.trades(3_000).tobytes())
+    one, other = (kernel.join_molds(part, Block)[0] for part in (many[:75], many[75:]))
+    effects = [each for each in customer.receive([one, other, *many[:3]], 0) if isinstance(each, Deliver)]
+    assert isinstance(one, Block)
+    assert isinstance(other, Block)
+    assert [each.payload for each in effects] == [one.payload, other.payload]
+    assert customer.counts.duplicates == 60
+
+
 # -- the whole way ----------------------------------------------------------------------------------------
 
 
 class Lossy:
-    """An edge, a retransmit server and a customer, with a network between them that loses, doubles and reorders."""
+    """An edge, a retransmit server and a customer, with a network between them that loses, doubles and reorders.
 
-    def __init__(self, seed: int, loss: float, grade: Grade, frames: list[bytes]) -> None:
+    With `joined` what comes to the customer at one time comes in blocks.
+    """
+
+    def __init__(self, seed: int, loss: float, grade: Grade, frames: list[bytes], joined: bool) -> None:
+        self.joined = joined
         self.chance = random.Random(seed)
         self.loss = loss
         self.gatherer = Gatherer(PLAN, 0, config=GatherConfig(watermark_ns=20 * MS, heartbeat_ns=50 * MS))
@@ -255,11 +338,12 @@ class Lossy:
     def multicast(self, now: int, out: list[Outgoing]) -> None:
         self.server.keep(out)
         for each in out:
-            if each.records:
-                found = mold.decode(each.datagram)
-                assert isinstance(found, mold.Packet)
-                self.sent[each.session] += each_record(found.payload)
-            self.carry(now, "customer", each.datagram)
+            for datagram in each.datagrams:
+                if each.records:
+                    found = mold.decode(datagram)
+                    assert isinstance(found, mold.Packet)
+                    self.sent[each.session] += each_record(found.payload)
+                self.carry(now, "customer", datagram)
 
     def note(self, now: int, effects: list[Effect]) -> None:
         for effect in effects:
@@ -294,13 +378,20 @@ class Lossy:
                 self.multicast(now, self.gatherer.advance(now, now) + self.gatherer.heartbeats(now))
             elif step % 10 == 0:
                 self.multicast(now, self.gatherer.end())
+            arrived: list[bytes] = []
             while self.wire and self.wire[0][0] <= now:
                 _, _, to, datagram = heapq.heappop(self.wire)
-                if to == "customer":
+                if to == "customer" and self.joined:
+                    arrived.append(datagram)
+                elif to == "customer":
                     self.note(now, self.customer.receive([datagram], now))
                 else:
-                    for reply in self.server.answer(datagram):
-                        self.carry(now, "customer", reply.datagram)
+                    answer = self.server.answer(datagram)
+                    for reply in answer.datagrams if answer is not None else ():
+                        self.carry(now, "customer", reply)
+            if self.chance.random() < 0.5:
+                arrived.sort(key=lambda each: each[:18])  # so that there is more to join
+            self.note(now, self.customer.receive(kernel.join_molds(arrived, Block), now))
             if (due := self.customer.next_ns) is not None and due <= now:
                 self.note(now, self.customer.wake(now))
             if len(self.ended) == len(PLAN.sessions):
@@ -309,25 +400,35 @@ class Lossy:
 
 
 @settings(max_examples=40)
-@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.05, 0.3, 0.6]), st.lists(payloads(60), min_size=1, max_size=12))
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([0.0, 0.05, 0.3, 0.6]),
+    st.lists(payloads(60), min_size=1, max_size=12),
+    st.booleans(),
+)
 def test_whatever_the_network_does_every_record_comes_once_in_order(
-    seed: int, loss: float, frames: list[bytes]
+    seed: int, loss: float, frames: list[bytes], joined: bool
 ) -> None:
-    story = Lossy(seed, loss, Grade.GUARANTEED, frames)
+    story = Lossy(seed, loss, Grade.GUARANTEED, frames, joined)
     story.run()
     assert story.got == story.sent
     assert story.customer.counts.lost == story.customer.counts.late == 0
 
 
 @settings(max_examples=20)
-@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.3]), st.lists(payloads(60), min_size=1, max_size=12))
-def test_best_effort_says_exactly_what_it_lost(seed: int, loss: float, frames: list[bytes]) -> None:
-    story = Lossy(seed, loss, Grade.BEST_EFFORT, frames)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([0.0, 0.3]),
+    st.lists(payloads(60), min_size=1, max_size=12),
+    st.booleans(),
+)
+def test_best_effort_says_exactly_what_it_lost(seed: int, loss: float, frames: list[bytes], joined: bool) -> None:
+    story = Lossy(seed, loss, Grade.BEST_EFFORT, frames, joined)
     story.run()
     for session, sent in story.sent.items():
         assert len(story.got[session]) == len(sent)
         assert all(mine is None or mine == theirs for mine, theirs in zip(story.got[session], sent, strict=True))
-    assert story.customer.counts.lost == sum(records.count(None) for records in story.got.values())
+    assert story.customer.counts.lost == sum(got.count(None) for got in story.got.values())
     assert story.customer.counts.requests == 0
 
 

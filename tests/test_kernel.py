@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from levelcast import kernel, records
 from levelcast.kernel import twin
 from levelcast.tape.stamps import packet_fault
-from levelcast.wire import mold
-from levelcast.wire.core import Malformed, decode, encode
-from levelcast.wire.messages import Data
+from levelcast.wire.core import Malformed, decode
+from levelcast.wire.data import BODY, KIND_DATA, join, open_packets, seal, singles
+from levelcast.wire.messages import Data, Packet
+from levelcast.wire.parts import seal_datagram
 from tests.conftest import lacking
 
 
@@ -50,14 +51,6 @@ def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
         if content:
             content[draw(st.integers(0, len(content) - 1))] = draw(st.integers(0, 255))
     return bytes(content[: draw(st.integers(0, len(content)))] if draw(st.booleans()) else content)
-
-
-class Numbers(NamedTuple):
-    session: bytes
-    sequence: int
-    records: int
-    size: int
-    payload: bytes
 
 
 @given(content=st.binary(max_size=400), value=st.integers(0, 2**32 - 1))
@@ -93,13 +86,58 @@ def test_records_are_stamped_alike_and_the_stamp_comes_off(
 @given(st.lists(damaged(payloads()), max_size=4), st.integers(-1, 1), st.integers(1, 2**40))
 def test_frames_are_assembled_alike(native: ModuleType, contents: list[bytes], off: int, sequence: int) -> None:
     counts = [max(0, kernel.count(content)) for content in contents]
-    packets = tuple(Data(1, 1, i + 1, counts[i], content) for i, content in enumerate(contents))
+    packets = [Packet(1, 1, i + 1, counts[i], content) for i, content in enumerate(contents)]
     if packets:
-        packets = (*packets[:-1], packets[-1]._replace(records=counts[-1] + off))
-    assert native.assemble(packets, sequence, 7) == twin.assemble(packets, sequence, 7)
+        packets[-1] = packets[-1]._replace(records=max(0, counts[-1] + off))
+    datagrams = [
+        seal_datagram(KIND_DATA, 2, 1, 0, BODY.pack(1, each.number, each.records) + each.payload) for each in packets
+    ]
+    values = [Data(1, 1, each.number, each.number, datagram) for each, datagram in zip(packets, datagrams, strict=True)]
+    table, content, records = native.assemble(values)
+    assert (table, content, records) == twin.assemble(values)
+    assert content == b"".join(contents)
+    assert records == sum(each.records for each in packets)
+    if len(values) > 1:
+        together = [Data(1, 1, 1, len(values), b"".join(datagrams))]
+        assert native.assemble(together) == (table, content, records)
+    stamped = native.stamped(table, content, sequence, 7)
+    assert stamped == twin.stamped(table, content, sequence, 7)
+    sound = all(kernel.count_fresh(each.payload) == each.records for each in packets)
+    assert (stamped is not None) == sound
+    assert (
+        native.stamped(table[:-1], content, sequence, 7) is twin.stamped(table[:-1], content, sequence, 7) is None
+        or not table
+    )
 
 
-@given(damaged(payloads().filter(bool).map(lambda each: encode(Data(3, 9, 4, kernel.count(each), each), 2))))
+@given(st.lists(damaged(payloads()), max_size=4), st.integers(0, 200), st.integers(-1, 9), st.integers(1, 9))
+def test_records_are_sealed_alike_and_cut_alike(
+    native: ModuleType, contents: list[bytes], packet_bytes: int, most: int, number: int
+) -> None:
+    payload = b"".join(contents)
+    given_ = (payload, 48 + packet_bytes, most, 2, 7, 3, number)
+    sealed, packets, records, taken = native.seal_packets(*given_)
+    assert (sealed, packets, records, taken) == twin.seal_packets(*given_)
+    assert native.ends(sealed) == twin.ends(sealed)
+    assert len(native.ends(sealed)) == 4 * packets
+    if not packets:
+        return
+    data = Data(7, 3, number, number + packets - 1, sealed)
+    opened = open_packets(data)
+    assert b"".join(each.payload for each in opened) == payload[:taken]
+    assert sum(each.records for each in opened) == records
+    assert [decode(each.sealed)[1] for each in singles(data)] == singles(data)
+    assert join(singles(data)) == [data]
+    for skip in range(packets):
+        for take in range(1, packets - skip + 1):
+            assert native.cut(sealed, skip, take) == twin.cut(sealed, skip, take)
+    for function in (native.cut, twin.cut):
+        for nonsense in ((sealed, 0, packets + 1), (sealed[:-1], 0, packets), (sealed, -1, 1), (sealed, 0, 0)):
+            with pytest.raises(ValueError, match="no sealed packets"):
+                function(*nonsense)
+
+
+@given(damaged(payloads().filter(bool).map(lambda each: seal(Packet(3, 9, 4, kernel.count(each), each), 2).sealed)))
 def test_a_data_datagram_is_opened_as_the_codec_does_it(native: ModuleType, datagram: bytes) -> None:
     ours = native.open_data(datagram, 2, Data)
     assert ours == twin.open_data(datagram, 2, Data)
@@ -108,51 +146,31 @@ def test_a_data_datagram_is_opened_as_the_codec_does_it(native: ModuleType, data
     except Malformed:
         assert ours is None
         return
-    sound = isinstance(message, Data) and stripe == 2 and message.payload and packet_fault(message) is None
+    sound = (
+        isinstance(message, Data)
+        and stripe == 2
+        and all(packet.payload and packet_fault(packet) is None for packet in open_packets(message))
+    )
     assert ours == (message if sound else None)
     assert type(ours) in (Data, type(None))
     assert native.open_data(datagram, 1, Data) is None
 
 
-@given(
-    damaged(
-        st.tuples(payloads().filter(bool), st.integers(1, 2**63)).map(
-            lambda each: mold.encode_payload(mold.session_name("A b"), each[1], each[0], 1400)[0]
-        )
-    )
-)
-def test_a_mold_packet_is_opened_alike(native: ModuleType, datagram: bytes) -> None:
-    ours = native.open_mold(datagram, Numbers)
-    assert ours == twin.open_mold(datagram, Numbers)
-    if ours is not None:
-        assert mold.decode(datagram) == ours
-
-
-class Sent(NamedTuple):
-    session: bytes
-    sequence: int
-    records: int
-    datagram: bytes
-
-
-@given(damaged(payloads()), st.booleans(), st.sampled_from([1042, 1400, 9000]))
-def test_mold_packets_are_cut_alike_and_as_the_codec_does_it(
-    native: ModuleType, payload: bytes, bound: bool, packet_bytes: int
-) -> None:
-    content = bytearray(payload)
-    if bound and kernel.count(content) > 0:
-        for place, _ in zip(*mold.record_places(content), strict=True):
-            content[place + 4] = 7
-    session = mold.session_name("A b")
-    ours = native.mold_packets(content, session, 5, packet_bytes, Sent)
-    assert ours == twin.mold_packets(content, session, 5, packet_bytes, Sent)
-    if ours is not None:
-        assert [each.datagram for each in ours] == mold.encode_payload(session, 5, content, packet_bytes)
-        assert all(mold.decode(each.datagram)[:3] == each[:3] for each in ours)
-
-
 @pytest.mark.parametrize(
-    "name", ["open_data", "open_mold", "assemble", "stamp", "crc32", "drain", "teach", "mold_packets"]
+    "name",
+    [
+        "open_data",
+        "assemble",
+        "stamp",
+        "stamped",
+        "cut",
+        "ends",
+        "seal_packets",
+        "crc32",
+        "drain",
+        "drain_packets",
+        "teach",
+    ],
 )
 def test_nonsense_is_an_exception_and_no_crash(native: ModuleType, name: str) -> None:
     function: Any = getattr(native, name)

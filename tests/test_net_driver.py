@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pytest
 
-from levelcast.net.driver import LONGEST_SLEEP_NS, Driver
+from levelcast.net.driver import GATHER_NS, LONGEST_SLEEP_NS, Driver
 from levelcast.net.impair import Impairment
-from levelcast.net.sockets import Address, Arrival
+from levelcast.net.sockets import RECEIVERS, Address, Arrival
 from levelcast.network import Link
 from levelcast.records import trades
 from levelcast.ring.effects import (
@@ -23,17 +24,18 @@ from levelcast.ring.effects import (
     Send,
     ServeTape,
 )
-from levelcast.ring.order import GENESIS, Frame
+from levelcast.ring.order import GENESIS, Frame, make_frame
 from levelcast.tape.stamps import packet_fault
 from levelcast.wire.core import encode
-from levelcast.wire.messages import Data, Invite, Message, Promised, Repair, Request, Token
+from levelcast.wire.data import join, seal
+from levelcast.wire.messages import Invite, Message, Packet, Promised, Repair, Request, Token
 
 MS = 1_000_000
 NOW = 1_700_000_000_000_000_000
 ME, PEER = 101, 102
 FROM_PEER: Address = ("127.0.0.1", 4102)
 TOKEN = Token(1, 5, NOW, PEER, 4, 64, (), ())
-PACKET = Data(1, 1, 1, 1, b"x" * 64)
+PACKET = seal(Packet(1, 1, 1, 1, b"x" * 64), 0)
 
 
 class Script:
@@ -65,13 +67,15 @@ class Stage:
         self.ticks_ns = 0
         """What each look at the clock takes."""
         self.readable: set[int] = set()
+        self.woken_by_packets = True
 
-    def wait(self, timeout_s: float, others: Sequence[int] = ()) -> tuple[bool, list[int]]:
+    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         self.slept_s = timeout_s
+        self.woken_by_packets = packets
         self.now += self.oversleeps_ns
         return bool(self.inbox), [each for each in others if each in self.readable]
 
-    def drain(self) -> list[Arrival]:
+    def drain(self, stripe: int | None = None) -> list[Arrival]:
         inbox, self.inbox = self.inbox, []
         return inbox
 
@@ -80,6 +84,9 @@ class Stage:
 
     def send(self, to: int, datagrams: Sequence[bytes]) -> None:
         self.diary += [("send", to, datagram) for datagram in datagrams]
+
+    def send_buffer(self, to: int, buffer: bytes, ends: bytes) -> None:
+        self.diary.append(("send together", to, buffer, ends))
 
     def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
         self.diary.append(("persist", entry, datagram))
@@ -106,10 +113,6 @@ class Stage:
         self.now += self.ticks_ns
         return self.now
 
-    def sleep(self, ns: int) -> None:
-        self.now += ns
-        self.diary.append(("nap", ns))
-
     def both_ns(self) -> tuple[int, int]:
         return self.now, self.monotonic
 
@@ -127,7 +130,7 @@ def driver(stage: Stage, machine: Script, impairment: Impairment | None = None) 
 
 
 def release(slot: int, scheduled_ns: int) -> Release:
-    return Release(Frame(slot, NOW, 1, (PACKET,), GENESIS, GENESIS), scheduled_ns, False)
+    return Release(make_frame(slot, NOW, 1, (PACKET,), GENESIS), scheduled_ns, False)
 
 
 def test_what_is_persisted_is_written_before_the_first_send_behind_it(stage: Stage) -> None:
@@ -192,10 +195,11 @@ def test_malformed_datagrams_are_counted_by_reason_and_never_delivered(stage: St
 
 
 def test_records_that_no_tape_can_hold_stop_at_the_door_also_within_a_repair(stage: Stage) -> None:
-    good = Data(1, 1, 1, 2, trades(2).tobytes())
+    packet = Packet(1, 1, 1, 2, trades(2).tobytes())
+    good = seal(packet, 0)
     stamped = trades(2)
     stamped["sequence"] = 1
-    bad = [PACKET, good._replace(records=3), good._replace(payload=stamped.tobytes())]
+    bad = [PACKET, seal(packet._replace(records=3), 0), seal(packet._replace(payload=stamped.tobytes()), 0)]
     machine = Script()
     running = Driver(ME, 0, machine, stage, stage, clock=stage, packet_fault=packet_fault)
     messages: list[Message] = [*bad, good, Repair(PEER, (bad[0], TOKEN, good))]
@@ -318,14 +322,36 @@ def test_nothing_is_spun_for_what_is_overdue_or_still_far(stage: Stage, overslee
     assert running.turn() == NOW + oversleeps_ns
 
 
-@pytest.mark.parametrize(("came", "due_ms", "naps"), [(1, 20, 0), (2, 20, 1), (2, 0.4, 0)])
-def test_while_datagrams_keep_coming_they_gather_unless_something_is_due(
-    stage: Stage, came: int, due_ms: float, naps: int
+@pytest.mark.parametrize(("due_ms", "sleeps_ns"), [(20, GATHER_NS), (0.4, 400_000)])
+def test_while_packets_keep_coming_they_gather_and_only_what_is_due_ends_the_sleep(
+    stage: Stage, due_ms: float, sleeps_ns: int
 ) -> None:
     machine = Script()
     running = driver(stage, machine)
-    stage.inbox = [(encode(TOKEN._replace(slot=slot), 0), FROM_PEER) for slot in range(1, came + 1)]
+    stage.inbox = [(PACKET, FROM_PEER)]
     running.turn()
+    assert stage.woken_by_packets
     machine.wake_ns = stage.now + int(due_ms * MS)
     running.turn()
-    assert stage.words().count("nap") == naps
+    assert not stage.woken_by_packets
+    assert stage.slept_s == pytest.approx(sleeps_ns / 1e9)
+    running.turn()  # nothing came in the turn before
+    assert stage.woken_by_packets
+
+
+def test_packets_that_came_together_are_one_message_and_leave_together(stage: Stage) -> None:
+    (together,) = join(seal(Packet(1, 1, number, 1, b"x" * 64), 0) for number in (1, 2, 3))
+    machine = Script(Persist(together), Send(GROUP, together), Send(GROUP, PACKET))
+    running = driver(stage, machine)
+    stage.inbox = [(together, FROM_PEER)]
+    running.turn()
+    assert machine.batches == [[together]]
+    assert running.counters.received == 3
+    ends = struct.pack("<3I", *(len(PACKET.sealed) * number for number in (1, 2, 3)))
+    assert stage.diary == [
+        ("learn", 1, FROM_PEER),
+        ("persist", together, None),
+        ("commit",),
+        ("send together", RECEIVERS, together.sealed, ends),
+        ("send", RECEIVERS, PACKET.sealed),
+    ]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from levelcast import kernel
 from levelcast.edge.gather import SessionPlan
 from levelcast.net import edge as module
 from levelcast.net.edge import EdgeService, everything_in_one, restore, stripe_session
@@ -444,22 +445,72 @@ def test_packets_that_the_kernel_refuses_are_counted_and_can_be_asked_for(
 ) -> None:
     receiver = start("a-1")
     west.all()
-    real = receiver.edge._udp
 
-    class Full:
-        def sendto(self, *_: Any) -> int:
-            raise OSError(errno.ENOBUFS, "No buffer space available")
+    def full(*arguments: Any) -> tuple[int, int, int, int, bool]:
+        return 0, len(arguments[4]) // 4, errno.ENOBUFS, 0, arguments[5]
 
-    monkeypatch.setattr(receiver.edge._sender, "_socket", Full())
     frame = make_frames(1)[0]
-    receiver.release(frame)
-    monkeypatch.setattr(receiver.edge._sender, "_socket", real)
+    with monkeypatch.context() as patched:
+        patched.setattr(kernel, "send_many", full)
+        receiver.release(frame)
     assert west.all() == []
     assert sum(receiver.edge.status()["unsent"].values()) > 0
     assert receiver.edge.status()["packets"] == 0
     total = len(market_records([frame]))
     answer = ask(receiver.edge, Request(MAIN, 1, total))
     assert sum(packet.records for packet in answer) == total
+
+
+def test_late_frames_are_paced_and_one_on_time_does_not_wait(
+    start: Callable[..., Receiver], monkeypatch: pytest.MonkeyPatch, west: Ear, clock: Clock
+) -> None:
+    frames = make_frames(60)
+    monkeypatch.setattr(module, "PACE_BYTES", 3_000)
+    monkeypatch.setattr(module, "PACE_BURST", 3_000)
+    receiver = start("a-1")
+    west.all()
+    for frame in frames[:-1]:
+        receiver.release(frame, late=True)
+    behind = len(receiver.edge._backlog)
+    assert behind > 20
+    largest = max(len(out.buffer) for out in receiver.edge._backlog)
+    received = numbered(west.all())
+    assert sum(map(len, received.values())) < 3_000 + largest
+    receiver.release(frames[-1])
+    at_once = numbered(west.all())
+    assert at_once
+    assert min(at_once) > max(received) + 1, "it went ahead of what waits"
+    assert len(receiver.edge._backlog) == behind
+    received |= at_once
+    wakes = 0
+    while receiver.edge._backlog:
+        assert receiver.edge.wake_ns is not None
+        clock.now = max(clock.now, receiver.edge.wake_ns)
+        before = receiver.edge._backlog_bytes
+        receiver.step()
+        assert before - receiver.edge._backlog_bytes < 3_000 + largest
+        received |= numbered(west.all())
+        wakes += 1
+    assert wakes > 3
+    receiver.step()
+    received |= numbered(west.all())
+    assert records_in(received) == market_records(frames)
+    assert receiver.edge._backlog_bytes == 0
+
+
+def test_what_waits_is_bounded_and_sent_at_the_end(
+    start: Callable[..., Receiver], monkeypatch: pytest.MonkeyPatch, west: Ear
+) -> None:
+    frames = make_frames(60)
+    monkeypatch.setattr(module, "PACE_BURST", 1)
+    monkeypatch.setattr(module, "MAX_BACKLOG", 10_000)
+    receiver = start("a-1")
+    for frame in frames:
+        receiver.release(frame, late=True)
+        assert receiver.edge._backlog_bytes <= 10_000
+    assert receiver.edge._backlog
+    receiver.edge.close()
+    assert records_in(numbered(west.all())) == market_records(frames)
 
 
 def test_watermarks_stand_where_the_ring_is_complete(start: Callable[..., Receiver], west: Ear) -> None:

@@ -17,7 +17,7 @@ def arrival(sender: int, generation: int = 1) -> Arrival:
 
 
 def test_the_sender_is_read_from_the_header() -> None:
-    assert sender_of(arrival(201)[0]) == 201
+    assert sender_of(encode(Invite(1, 201), 0)) == 201
     assert sender_of(b"LC") is None
 
 

@@ -23,7 +23,8 @@ from levelcast.ring.receiver import Receiver
 from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.source import Source
 from levelcast.tape.files import TapeError
-from levelcast.wire.messages import Data, Mark, Token
+from levelcast.wire.data import open_packets, seal
+from levelcast.wire.messages import Data, Mark, Packet, Token
 
 NOW = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -127,9 +128,9 @@ def floor_at(rate: float, until_ns: int | None = None, journal: Journal | None =
     return SyntheticFloor(NETWORK.floors[0], source, rate, NOW, until_ns, seed=1)
 
 
-def packets_of(floor: SyntheticFloor, now: int) -> list[Data]:
+def packets_of(floor: SyntheticFloor, now: int) -> list[Packet]:
     sent = [effect.message for effect in floor.step(now) if isinstance(effect, Send)]
-    return [message for message in sent if isinstance(message, Data)]
+    return [packet for message in sent if isinstance(message, Data) for packet in open_packets(message)]
 
 
 def witness(floor: SyntheticFloor, number: int) -> None:
@@ -138,7 +139,7 @@ def witness(floor: SyntheticFloor, number: int) -> None:
 
 def test_a_floor_keeps_its_rate_and_stops_in_time() -> None:
     floor = floor_at(1000, until_ns=NOW + SECOND)
-    packets: list[Data] = []
+    packets: list[Packet] = []
     for ms in range(0, 2000, 5):
         packets += packets_of(floor, NOW + ms * 1_000_000)
         witness(floor, len(packets))
@@ -165,7 +166,7 @@ def test_without_credit_a_floor_waits_and_makes_no_more_trades() -> None:
 def test_a_floor_that_starts_again_uses_no_trade_id_twice() -> None:
     journal = Journal()
     for number in (1, 2, 3):
-        journal.apply(Data(1, 1, number, MOST_RECORDS, b"x" * MOST_RECORDS))
+        journal.apply(seal(Packet(1, 1, number, MOST_RECORDS, b"x" * MOST_RECORDS), 0))
     floor = floor_at(1000, journal=journal)
     (first, *_) = packets_of(floor, NOW)
     assert first.number == 4

@@ -11,6 +11,7 @@ from levelcast.net.sockets import Address, Arrival, NetError
 from levelcast.network import parse_network
 from levelcast.tape.stamps import packet_fault
 from levelcast.wire.core import decode, encode
+from levelcast.wire.data import open_packets
 from levelcast.wire.membership import decode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, Data, Mark, MemberLife, Membership, Run, Token
 from tests.test_network import SMALL
@@ -30,10 +31,10 @@ class Group:
         assert not hears_data
         self._inbox: list[Arrival] = []
 
-    def wait(self, timeout_s: float, others: object = ()) -> tuple[bool, list[int]]:
+    def wait(self, timeout_s: float, others: object = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         return bool(self._inbox), []
 
-    def drain(self) -> list[Arrival]:
+    def drain(self, stripe: int | None = None) -> list[Arrival]:
         inbox, self._inbox = self._inbox, []
         return inbox
 
@@ -96,7 +97,7 @@ def test_the_record_is_sent_until_it_is_witnessed(group: type[Group]) -> None:
     group.answers.append(token(3, Mark(CONTROL_SOURCE, INCARNATION, 1)))
     publish(NETWORK, "main", SET, INCARNATION, 20.0)
     assert len(group.sent) == resent + 1
-    (packet,) = set(group.sent)
+    (packet,) = open_packets(*set(group.sent))
     assert (packet.source, packet.incarnation, packet.number, packet.records) == (CONTROL_SOURCE, INCARNATION, 1, 1)
     assert decode_membership(packet.payload) == SET
     assert packet_fault(packet) is None

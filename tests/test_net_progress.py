@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from threading import Condition
@@ -25,6 +27,7 @@ from levelcast.records import TRADE, RecordArray, split, trades
 from levelcast.ring.source import Source
 from levelcast.tape.files import AppendFile, TapeError
 from levelcast.wire.core import decode, encode
+from levelcast.wire.data import open_packets
 from levelcast.wire.messages import Data, Mark, Token
 from tests.publish_parts import network_text
 
@@ -54,19 +57,24 @@ class Wire:
         self.heard: dict[int, bytes] = {}
         self.inbox: list[Arrival] = []
 
-    def wait(self, timeout_s: float, others: Sequence[int] = ()) -> tuple[bool, list[int]]:
+    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         return bool(self.inbox), []
 
-    def drain(self) -> list[Arrival]:
+    def drain(self, stripe: int | None = None) -> list[Arrival]:
         inbox, self.inbox = self.inbox, []
         return inbox
 
     def learn(self, node: int, address: Address) -> None: ...
 
+    def send_buffer(self, to: int, buffer: bytes, ends: bytes) -> None:
+        starts = (0, *(end for (end,) in struct.iter_unpack("<I", ends)))
+        self.send(to, [buffer[start:end] for start, end in pairwise(starts)])
+
     def send(self, to: int, datagrams: Sequence[bytes]) -> None:
         for datagram in datagrams:
-            _, packet = decode(datagram)
-            assert isinstance(packet, Data)
+            _, data = decode(datagram)
+            assert isinstance(data, Data)
+            (packet,) = open_packets(data)
             assert self.heard.setdefault(packet.number, packet.payload) == packet.payload, "one number, two packets"
 
     def close(self) -> None: ...
@@ -113,18 +121,19 @@ class Floor:
             os.close(self.keeper.progress._file.fd)
 
 
-def deadly(rng: Random, after: int, append: Callable[[AppendFile, bytes], None]) -> Callable[[AppendFile, bytes], None]:
+def deadly(rng: Random, after: int, append: Callable[..., None]) -> Callable[..., None]:
     """An `append` in which the process dies: before it, in the middle of it, or after it."""
     left = after
 
-    def write(file: AppendFile, content: bytes) -> None:
+    def write(file: AppendFile, *contents: bytes) -> None:
         nonlocal left
         left -= 1
         if left:
-            append(file, content)
+            append(file, *contents)
             return
+        content = b"".join(contents)
         part = rng.choice((0, rng.randint(0, len(content)), len(content)))
-        os.pwrite(file.fd, bytes(content)[:part], file.size)
+        os.pwrite(file.fd, content[:part], file.size)
         raise Killed
 
     return write

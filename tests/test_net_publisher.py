@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import levelcast
-from levelcast.net.packing import MAX_PACKET_BYTES, OVERHEAD_BYTES
+from levelcast.net.packing import MAX_PACKET_BYTES
 from levelcast.net.publisher import MIN_PACKET_BYTES, FloorLoop, Publisher
 from levelcast.net.sockets import NetError
 from levelcast.network import Directory, Network, parse_network
 from levelcast.records import RecordArray, quotes, split, trades
 from levelcast.tape.files import TapeError
+from levelcast.wire.data import DATA_OVERHEAD
 from tests.publish_parts import OneSocketRing, network_text
 
 
@@ -61,7 +62,7 @@ def test_what_is_published_comes_in_order_behind_its_definitions(network: Networ
     assert {split(packet.payload)[0].kind.name for packet in packets[:2]} == {"instrument"}
     assert sorted(ring.of(1, "instrument")["raw_symbol"]) == [b"AIG", b"BAC", b"IBM", b"SPY"]
     assert all(len(split(packet.payload)) == 1 for packet in packets)
-    most = (1400 - OVERHEAD_BYTES) // 64
+    most = (1400 - DATA_OVERHEAD) // 64
     assert max(packet.records for packet in packets) == most
     assert len(packets) < 2 + 3000 / most * 1.5  # packets are full, but for the borders between turns
 

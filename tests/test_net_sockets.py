@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from levelcast.net.sockets import RECEIVERS, Arrival, CoreSockets, NetError, trains
+from levelcast.net.sockets import RECEIVERS, Arrival, CoreSockets, NetError
 from levelcast.ring.effects import GROUP, SERVERS
 
 ADDRESS = "239.192.74.77"
@@ -114,17 +114,6 @@ def test_too_small_a_buffer_is_a_warning_that_says_what_to_raise(port: int) -> N
         assert "sysctl -w net.core.rmem_max=1073741824" in sockets.warning
     finally:
         sockets.close()
-
-
-def test_neighbours_of_one_size_are_a_train_and_the_last_may_be_shorter() -> None:
-    sizes = [3, 3, 2, 3, 5, 5, 5, 1, 1]
-    assert list(trains([b"x" * size for size in sizes])) == [(0, 3), (3, 4), (4, 8), (8, 9)]
-    assert list(trains([])) == []
-
-
-def test_a_train_is_no_longer_than_the_kernel_takes() -> None:
-    assert list(trains([b"x"] * 130)) == [(0, 64), (64, 128), (128, 130)]
-    assert list(trains([bytes(30_000)] * 5)) == [(0, 2), (2, 4), (4, 5)]
 
 
 @pytest.mark.parametrize("together", [True, False])

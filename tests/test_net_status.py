@@ -20,8 +20,9 @@ from levelcast.net.node import Node, Options
 from levelcast.net.status import BOUNDS_S, KEPT, Diary, Lateness, StatusService
 from levelcast.network import Network, parse_network
 from levelcast.ring.effects import Release, Report
-from levelcast.ring.order import GENESIS, Frame
-from levelcast.wire.messages import Data
+from levelcast.ring.order import GENESIS, make_frame
+from levelcast.wire.data import seal
+from levelcast.wire.messages import Packet
 from tests.test_network import SMALL
 
 NOW = 1_700_000_000_000_000_000
@@ -125,7 +126,7 @@ def test_a_receiver_tells_the_configured_set_with_its_lives(start: Callable[[str
 
 def test_releases_are_counted_by_how_late_they_came(start: Callable[[str], Node]) -> None:
     page = page_of(start("tokyo-1"))
-    frame = Frame(1, NOW, 1, (Data(1, 1, 1, 1, b"x" * 64),), GENESIS, GENESIS)
+    frame = make_frame(1, NOW, 1, (seal(Packet(1, 1, 1, 1, b"x" * 64), 0),), GENESIS)
     for behind_ns in (-3 * US, 0, 10 * US, 11 * US, 999 * US, 60_000_000 * US):
         page.released(Release(frame, NOW, False), b"", NOW + behind_ns)
     lateness = page.status(NOW)["lateness"]

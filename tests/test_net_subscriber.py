@@ -25,7 +25,8 @@ from levelcast.net.subscriber import Batch, Grade, Subscriber
 from levelcast.network import Network, five_cities, load_network, parse_network
 from levelcast.ring.order import GENESIS, Frame, make_frame
 from levelcast.wire import mold
-from levelcast.wire.messages import Data
+from levelcast.wire.data import seal
+from levelcast.wire.messages import Packet
 from tests.net_edge_parts import Receiver, network_text, some_network
 from tests.tape_parts import SLOT_NS, T0
 
@@ -52,7 +53,7 @@ class Market:
 
     def _add(self, count: int, payload: bytes) -> Frame:
         number = len(self.frames) + 1
-        packet = Data(1, 1, number, count, payload)
+        packet = seal(Packet(1, 1, number, count, payload), 0)
         frame = make_frame(number, T0 + number * SLOT_NS, self._next, (packet,), self._chain)
         self._next, self._chain = self._next + count, frame.chain
         self.frames.append(frame)
@@ -251,6 +252,7 @@ def test_who_is_stuck_is_told_and_may_skip(network: Network, start: Callable[[st
         quick = SubscriberConfig(reorder_ns=10**5, retry_ns=10**6, attempts=2)
         for number in range(3):
             receiver.release(market.frames[0] if number == 0 else market.trade())
+        receiver.step()  # what was sent is kept
         receiver.edge.feed.retransmitter.forget(MAIN)  # it is gone
         async with Subscriber(network, "east", start={"main": 1}, on_event=events.append, config=quick) as tape:
             hearing = Hearing(tape)
@@ -266,6 +268,16 @@ def test_who_is_stuck_is_told_and_may_skip(network: Network, start: Callable[[st
 
 
 # -- beginnings -------------------------------------------------------------------------------------------
+
+
+def test_what_comes_before_the_beginning_is_bounded_by_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_EARLY", 10)
+    tape = Subscriber(EXAMPLE, "europe")
+    blocks = [mold.Block(MAIN, 1 + 4 * number, 4, 64, bytes(256), 4) for number in range(3)]
+    tape._receive([*blocks, b"one", b"other"], 0)
+    assert list(tape._early) == [*blocks[1:], b"one", b"other"]
+    tape._receive([blocks[0]], 0)
+    assert list(tape._early) == [blocks[2], b"one", b"other", blocks[0]]
 
 
 def test_a_late_joiner_begins_behind_the_snapshot_without_a_hole(

@@ -19,7 +19,7 @@ def holding(numbers: dict[tuple[int, int], set[int]], tokens: dict[int, list[Run
     held = Holdings()
     for (source, incarnation), of_source in numbers.items():
         for number in of_source:
-            held.add_packet(make_data(source, number, incarnation=incarnation))
+            held.add(make_data(source, number, incarnation=incarnation))
     for slot, runs in (tokens or {}).items():
         held.tokens[slot] = make_token(RING, slot, 0, runs)
     return held

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from levelcast.ring.answer import MAX_ITEMS_PER_REPAIR, Audience, pack_repairs
 from levelcast.ring.derive import Path, Shape, derive
 from levelcast.wire.core import MAX_DATAGRAM, MAX_PAYLOAD, encode
-from levelcast.wire.messages import Data, Run, Token
+from levelcast.wire.data import seal
+from levelcast.wire.messages import Data, Packet, Run, Token
 
 MS = 1_000_000
 TIMING = derive(Path(5 * MS, 0.01), Shape("pipelined", 10 * MS, 2, 3, 2)).timing
 
 packets = st.builds(
-    lambda number, size: Data(7, 1, number, 1, bytes(size)), st.integers(1, 99), st.integers(1, MAX_PAYLOAD)
+    lambda number, size: seal(Packet(7, 1, number, 1, bytes(size)), 0), st.integers(1, 99), st.integers(1, MAX_PAYLOAD)
 )
 tokens = st.builds(
     lambda slot, runs: Token(1, slot, 10**18, 2, slot, 8, tuple(Run(i, 1, 1, 1) for i in range(runs)), ()),
@@ -33,7 +34,7 @@ def test_every_repair_fits_a_datagram_and_nothing_is_left_out(items: list[Token 
 
 
 def test_a_repair_that_a_second_member_asks_for_soon_goes_to_everybody() -> None:
-    packet = Data(7, 1, 1, 1, b"x")
+    packet = seal(Packet(7, 1, 1, 1, b"x"), 0)
     audience = Audience(TIMING)
     assert audience.split([packet], 1, 0) == ([packet], [])
     assert audience.split([packet], 1, 1) == ([packet], []), "the same member again is no second one"
@@ -41,7 +42,7 @@ def test_a_repair_that_a_second_member_asks_for_soon_goes_to_everybody() -> None
 
 
 def test_a_repair_that_a_second_member_asks_for_later_goes_to_it_alone() -> None:
-    packet = Data(7, 1, 1, 1, b"x")
+    packet = seal(Packet(7, 1, 1, 1, b"x"), 0)
     audience = Audience(TIMING)
     audience.split([packet], 1, 0)
     assert audience.split([packet], 2, TIMING.request_ns + 1) == ([packet], [])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.ring.catchup import from_tape, ordered_runs, take_over
+from levelcast.ring.catchup import from_tape, take_over
 from levelcast.ring.holdings import Holdings
-from levelcast.ring.order import GENESIS, Frame, History, Record, Tip, make_frame
+from levelcast.ring.order import GENESIS, Frame, History, Record, Tip, make_frame, runs_of
 from levelcast.wire.core import encode
-from levelcast.wire.messages import Data, Message, Repair, Run, Settled
+from levelcast.wire.data import seal
+from levelcast.wire.messages import Data, Message, Packet, Repair, Run, Settled
 from tests.ring_parts import MS, START, make_data, membership
 
 
@@ -53,12 +56,12 @@ def test_the_answer_is_a_whole_stretch_of_the_tape_with_its_chain_and_its_packet
 ) -> None:
     frames = tape_of(sizes, sources)
     last = frames[-1].slot + 1
-    settled, packets = parts(from_tape(3, frames, 0, last, GENESIS, credit))
+    settled, packets = parts(from_tape(3, frames, 0, last, GENESIS, credit, 0))
     taken = [frame for frame in frames if frame.slot <= settled.upto_slot]
     assert [(line.slot, line.timestamp_ns) for line in settled.slots] == [f[:2] for f in taken]
     assert settled.chain_before == GENESIS
     assert settled.chain_after == taken[-1].chain
-    assert packets == [packet for frame in taken for packet in frame.packets]
+    assert packets == [seal(packet, 0) for frame in taken for packet in frame.packets]
     assert settled.upto_slot == (last if len(taken) == len(frames) else taken[-1].slot)
     assert (settled.sender, settled.after_slot) == (3, 0)
 
@@ -68,9 +71,9 @@ def test_the_answer_has_no_more_of_a_source_than_its_credit_but_always_a_frame(
     sizes: list[int], sources: int, credit: int
 ) -> None:
     frames = tape_of(sizes, sources)
-    settled, packets = parts(from_tape(3, frames, 0, frames[-1].slot, GENESIS, credit))
+    settled, packets = parts(from_tape(3, frames, 0, frames[-1].slot, GENESIS, credit, 0))
 
-    def most(some: list[Data]) -> int:
+    def most(some: Sequence[Data | Packet]) -> int:
         return max(sum(packet.source == source for packet in some) for source in (201, 202, 203))
 
     assert len(settled.slots) == 1 or most(packets) <= credit
@@ -79,7 +82,7 @@ def test_the_answer_has_no_more_of_a_source_than_its_credit_but_always_a_frame(
 
 
 def test_a_stretch_of_empty_slots_is_an_answer_too() -> None:
-    assert from_tape(3, [], 4, 9, GENESIS, 8) == [Settled(3, 4, 9, GENESIS, GENESIS, ())]
+    assert from_tape(3, [], 4, 9, GENESIS, 8, 0) == [Settled(3, 4, 9, GENESIS, GENESIS, ())]
 
 
 def test_asking_again_from_where_the_answer_stopped_brings_the_rest() -> None:
@@ -89,11 +92,11 @@ def test_asking_again_from_where_the_answer_stopped_brings_the_rest() -> None:
         rest = [frame for frame in frames if frame.slot > after]
         if not rest:
             break
-        settled, packets = parts(from_tape(3, rest, after, frames[-1].slot, chain, 8))
+        settled, packets = parts(from_tape(3, rest, after, frames[-1].slot, chain, 8, 0))
         assert settled.after_slot == after
         after, chain = settled.upto_slot, settled.chain_after
         got += packets
-    assert got == [packet for frame in frames for packet in frame.packets]
+    assert got == [seal(packet, 0) for frame in frames for packet in frame.packets]
     assert chain == frames[-1].chain
 
 
@@ -101,30 +104,28 @@ def test_asking_again_from_where_the_answer_stopped_brings_the_rest() -> None:
 def test_runs_keep_the_order_of_the_tape(keys: list[tuple[int, int, int]]) -> None:
     packets = [make_data(source, number, incarnation=incarnation) for source, incarnation, number in keys]
     named = [
-        (run.source, run.incarnation, number)
-        for run in ordered_runs(packets)
-        for number in range(run.first, run.last + 1)
+        (run.source, run.incarnation, number) for run in runs_of(packets) for number in range(run.first, run.last + 1)
     ]
     assert named == keys
 
 
 def test_neighbouring_packets_of_a_source_are_one_run() -> None:
     packets = [make_data(201, 1), make_data(201, 2), make_data(202, 1), make_data(201, 3)]
-    assert list(ordered_runs(packets)) == [Run(201, 1, 1, 2), Run(202, 1, 1, 1), Run(201, 1, 3, 3)]
+    assert list(runs_of(packets)) == [Run(201, 1, 1, 2), Run(202, 1, 1, 1), Run(201, 1, 3, 3)]
 
 
 def behind(packets: list[Data]) -> tuple[History, Holdings]:
     """A receiver that has ordered nothing and holds the packets."""
     held = Holdings()
     for packet in packets:
-        held.add_packet(packet)
+        held.add(packet)
     return History(Tip(records=[Record(0, membership(1, 2, 3))])), held
 
 
 @given(sizes_of_frames, st.integers(1, 3))
 def test_taking_over_gives_the_very_tape_that_was_served(sizes: list[int], sources: int) -> None:
     frames = tape_of(sizes, sources)
-    settled, packets = parts(from_tape(3, frames, 0, frames[-1].slot + 1, GENESIS, 1000))
+    settled, packets = parts(from_tape(3, frames, 0, frames[-1].slot + 1, GENESIS, 1000, 0))
     history, held = behind(packets)
     assert take_over(settled, history, held)
     assert (history.have, history.tip.chain) == (frames[-1].slot + 1, frames[-1].chain)
@@ -134,12 +135,13 @@ def test_taking_over_gives_the_very_tape_that_was_served(sizes: list[int], sourc
 @pytest.mark.parametrize("wrong", ["chain_before", "chain_after", "timestamp", "packet"])
 def test_frames_that_do_not_match_their_chain_are_refused_and_leave_no_trace(wrong: str) -> None:
     frames = tape_of([2, 3], sources=2)
-    settled, packets = parts(from_tape(3, frames, 0, 5, GENESIS, 1000))
+    settled, packets = parts(from_tape(3, frames, 0, 5, GENESIS, 1000, 0))
     if wrong == "timestamp":
         first, second = settled.slots
         settled = settled._replace(slots=(first, second._replace(timestamp_ns=second.timestamp_ns + 1)))
     elif wrong == "packet":
-        packets[-1] = packets[-1]._replace(payload=b"another")
+        last = packets[-1]
+        packets[-1] = make_data(last.source, last.first, payload=b"another")
     elif wrong == "chain_before":
         settled = settled._replace(chain_before=bytes([7]) * 32)
     else:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from levelcast.ring.holdings import Holdings
 from levelcast.ring.order import GENESIS, History, Place, Record, Tip, make_frame
+from levelcast.wire.data import seal
 from levelcast.wire.membership import encode_membership
-from levelcast.wire.messages import CONTROL_SOURCE, Data, Run
+from levelcast.wire.messages import CONTROL_SOURCE, Data, Packet, Run
 from tests.ring_parts import MS, START, make_data, membership
 
 SOURCES = (CONTROL_SOURCE, 201, 202, 203)
@@ -79,7 +80,7 @@ def absorb(arrivals: list[Slot | Data], history: History | None = None) -> Histo
     known: dict[int, Slot] = {}
     for arrival in arrivals:
         if isinstance(arrival, Data):
-            held.add_packet(arrival)
+            held.add(arrival)
         else:
             known[arrival.slot] = arrival
         while (token := known.get(history.have + 1)) is not None and held.is_complete(token.runs, history):
@@ -168,8 +169,8 @@ def test_a_run_of_a_lower_incarnation_is_skipped_even_if_it_was_never_ordered() 
 def test_sequence_numbers_count_records_not_packets() -> None:
     history = new_history()
     held = Holdings()
-    held.add_packet(Data(201, 1, 1, 5, b"five!"))
-    held.add_packet(Data(201, 1, 2, 2, b"22"))
+    held.add(seal(Packet(201, 1, 1, 5, b"five!"), 0))
+    held.add(seal(Packet(201, 1, 2, 2, b"22"), 0))
     history.extend(1, 1, time_of(1), [Run(201, 1, 1, 2)], held.packets)
     assert history.tip.next_sequence == 8
 
@@ -227,7 +228,7 @@ def test_released_slots_cannot_be_rolled_back() -> None:
 def test_a_token_that_leaves_a_gap_is_a_broken_promise_not_an_order() -> None:
     history = new_history()
     held = Holdings()
-    held.add_packet(packet(201, 1, 2))
+    held.add(packet(201, 1, 2))
     with pytest.raises(AssertionError, match="1 is next"):
         history.extend(1, 1, time_of(1), [Run(201, 1, 2, 2)], held.packets)
 
@@ -236,21 +237,21 @@ def test_a_token_that_leaves_a_gap_is_a_broken_promise_not_an_order() -> None:
     st.sampled_from(("slot", "timestamp", "sequence", "chain", "source", "incarnation", "number", "records", "payload"))
 )
 def test_the_chain_covers_everything_in_a_frame(changed: str) -> None:
-    each = make_data(201, 1)
-    plain = make_frame(4, START, 9, (each,), GENESIS)
-    if changed in Data._fields:
+    each = Packet(201, 1, 1, 1, b"trade")
+    plain = make_frame(4, START, 9, (seal(each, 0),), GENESIS)
+    if changed in Packet._fields:
         altered = {
             "source": each._replace(source=7),
             "incarnation": each._replace(incarnation=7),
             "number": each._replace(number=7),
-            "records": each._replace(records=7),
+            "records": each._replace(records=2),
             "payload": each._replace(payload=b"other"),
         }
-        other = make_frame(4, START, 9, (altered[changed],), GENESIS)
+        other = make_frame(4, START, 9, (seal(altered[changed], 0),), GENESIS)
     else:
         slot, timestamp = (5, START) if changed == "slot" else (4, START + (changed == "timestamp"))
         chain = bytes([1]) * 32 if changed == "chain" else GENESIS
-        other = make_frame(slot, timestamp, 10 if changed == "sequence" else 9, (each,), chain)
+        other = make_frame(slot, timestamp, 10 if changed == "sequence" else 9, (seal(each, 0),), chain)
     assert other.chain != plain.chain
 
 
@@ -269,7 +270,7 @@ def test_only_the_successor_of_the_current_set_changes_it_and_only_from_the_cont
     history = new_history()
     held = Holdings()
     for each in (control(1, 2), control(2, 1), control(3, 1), control(1, 2, source=201), control(4, 2)):
-        held.add_packet(each)
+        held.add(each)
     control_runs = [Run(CONTROL_SOURCE, 1, number, number) for number in range(1, 5)]
     versions = []
     for slot, run in enumerate([*control_runs[:3], Run(201, 1, 1, 1), control_runs[3]], start=1):

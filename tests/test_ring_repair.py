@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from levelcast.ring.answer import MAX_REMEMBERED, Audience, look_up
 from levelcast.ring.holdings import Holdings
 from levelcast.ring.order import Place, Tip
-from levelcast.ring.repair import MAX_OPEN_SLOTS, Repairs, Want, holders, numbers_to_runs
+from levelcast.ring.repair import MAX_OPEN_SLOTS, Repairs, Want, holders
 from levelcast.wire.messages import FaultReason, Request, Run
 from tests.ring_parts import MS, PIPELINED, START, make_data, make_ring, make_token
 
@@ -175,7 +172,7 @@ def test_an_answer_is_split_into_what_one_asked_for_and_what_several_did() -> No
 def test_what_is_held_is_found_and_what_only_the_tape_holds_is_found_there() -> None:
     held = Holdings()
     held.tokens = {slot: make_token(make_ring(), slot) for slot in (5, 6)}
-    held.add_packet(make_data(201, 4))
+    held.add(make_data(201, 4))
     base = Tip(slot=4, places={201: Place(1, 4)})
 
     def found(slots: tuple[int, ...], *runs: Run, oldest_slot: int = 1) -> tuple[list[object], bool]:
@@ -187,12 +184,3 @@ def test_what_is_held_is_found_and_what_only_the_tape_holds_is_found_there() -> 
     assert found((), Run(201, 1, 3, 4)) == ([make_data(201, 4)], True)
     # Nobody could tell any more whether a token from before the lineage is valid.
     assert found((5,), oldest_slot=6) == ([], True)
-
-
-@given(st.sets(st.integers(1, 60)))
-def test_runs_name_exactly_the_numbers_and_are_as_few_as_can_be(numbers: set[int]) -> None:
-    runs = list(numbers_to_runs(201, 2, sorted(numbers)))
-    named = [number for run in runs for number in range(run.first, run.last + 1)]
-    assert named == sorted(numbers)
-    assert all(run[:2] == (201, 2) for run in runs)
-    assert all(after.first > before.last + 1 for before, after in pairwise(runs))

@@ -7,7 +7,8 @@ import pytest
 from levelcast.ring.effects import GROUP, Effect, Persist, Send, SourceMark
 from levelcast.ring.journal import Journal
 from levelcast.ring.source import Source
-from levelcast.wire.messages import Data, Mark, Run
+from levelcast.wire.data import seal
+from levelcast.wire.messages import Data, Mark, Packet, Run
 from tests.ring_parts import MS, PIPELINED, START, kept, make_config, make_ring, make_token, reports, sent
 
 ME = 201
@@ -39,7 +40,11 @@ class Floor:
 
     def wait(self, at: int) -> list[int]:
         """The numbers of the packets that are sent again at `at`."""
-        return [packet.number for packet in sent(self._keep(self.source.step((), at)), Data)]
+        return [
+            number
+            for data in sent(self._keep(self.source.step((), at)), Data)
+            for number in range(data.first, data.last + 1)
+        ]
 
 
 def named(first: int, last: int, incarnation: int = 1) -> tuple[Run, ...]:
@@ -52,7 +57,7 @@ def marked(number: int, incarnation: int = 1) -> tuple[Mark, ...]:
 
 def test_packets_are_numbered_from_one_and_journaled_before_they_are_sent() -> None:
     floor = Floor()
-    first, second = (Data(ME, 1, number, 1, b"trade") for number in (1, 2))
+    first, second = (seal(Packet(ME, 1, number, 1, b"trade"), 0) for number in (1, 2))
     assert floor.submit(2) == [Persist(first), Send(GROUP, first), Persist(second), Send(GROUP, second)]
 
 
@@ -84,7 +89,7 @@ def test_a_mark_drops_everything_up_to_it_from_memory_and_journal() -> None:
     floor.submit(3)
     effects = floor.hear(1, START + MS, marks=marked(2))
     assert kept(effects, SourceMark) == [SourceMark(1, 2)]
-    assert [packet.number for packet in floor.journal.packets.values()] == [3]
+    assert [packet.first for packet in floor.journal.packets.values()] == [3]
     assert (floor.source.witnessed, floor.source.unwitnessed) == (2, 1)
     assert floor.wait(START + RESEND) == [3]
     floor.hear(2, START + RESEND, marks=marked(3))
@@ -130,7 +135,7 @@ def test_a_source_with_its_journal_goes_on_in_the_same_incarnation_and_sends_aga
     assert (again.source.witnessed, again.source.unwitnessed) == (2, 2)
     assert again.source.wake_ns == START + 500 * MS
     assert again.wait(START + 500 * MS) == [3, 4]
-    assert sent(again.submit(at=START + 501 * MS), Data) == [Data(ME, 1, 5, 1, b"trade")]
+    assert sent(again.submit(at=START + 501 * MS), Data) == [seal(Packet(ME, 1, 5, 1, b"trade"), 0)]
 
 
 def test_a_restart_does_not_reuse_a_number_even_if_everything_was_witnessed() -> None:
@@ -139,13 +144,13 @@ def test_a_restart_does_not_reuse_a_number_even_if_everything_was_witnessed() ->
     floor.hear(1, START, marks=marked(3))
     again = Floor(journal=floor.journal)
     assert again.source.wake_ns is None
-    assert [packet.number for packet in sent(again.submit(), Data)] == [4]
+    assert [packet.first for packet in sent(again.submit(), Data)] == [4]
 
 
 def test_a_source_without_its_journal_takes_a_higher_incarnation_and_resends_nothing() -> None:
     again = Floor(incarnation=2)
     assert again.wait(START + RESEND) == []
-    assert sent(again.submit(), Data) == [Data(ME, 2, 1, 1, b"trade")]
+    assert sent(again.submit(), Data) == [seal(Packet(ME, 2, 1, 1, b"trade"), 0)]
 
 
 def test_packets_of_another_incarnation_in_the_journal_are_left_alone() -> None:
@@ -154,7 +159,7 @@ def test_packets_of_another_incarnation_in_the_journal_are_left_alone() -> None:
     old.hear(1, START, marks=marked(1))
     again = Floor(incarnation=2, journal=old.journal)
     assert (again.source.witnessed, again.source.unwitnessed) == (0, 0)
-    assert [packet.number for packet in sent(again.submit(), Data)] == [1]
+    assert [packet.first for packet in sent(again.submit(), Data)] == [1]
 
 
 def test_a_source_that_sees_a_newer_incarnation_of_itself_falls_silent() -> None:

@@ -111,7 +111,7 @@ def test_agreement_counts_receivers_that_have_crashed() -> None:
         court.release(2, frame(1, TWO))
 
 
-@pytest.mark.parametrize("invented", [make_data(SOURCE, 9), ONE._replace(payload=b"forged"), make_data(202, 1)])
+@pytest.mark.parametrize("invented", [make_data(SOURCE, 9), make_data(SOURCE, 1, payload=b"forged"), make_data(202, 1)])
 def test_no_invention_breaks_when_a_packet_is_released_that_nobody_sent_so(invented: Data) -> None:
     court = submitted()
     with breaks("no invention"):
@@ -120,7 +120,7 @@ def test_no_invention_breaks_when_a_packet_is_released_that_nobody_sent_so(inven
 
 def test_no_invention_breaks_when_a_source_gives_one_number_to_two_packets() -> None:
     with breaks("no invention"):
-        submitted().submit(ONE._replace(payload=b"another"))
+        submitted().submit(make_data(SOURCE, 1, payload=b"another"))
 
 
 def test_no_duplicate_breaks_when_a_packet_is_on_a_tape_twice() -> None:

@@ -185,8 +185,8 @@ def test_a_tape_that_differs_is_found_by_chain_and_by_bytes(killed: Rehearsal) -
     tapes[2][1][7] = frame._replace(chain=bytes(32))
     assert judge(tapes, floors).problems == [f"the tapes of New York and Frankfurt differ from slot {frame.slot} on"]
     packet = frame.packets[0]
-    damaged = packet._replace(payload=packet.payload[:-1] + b"\xff")
-    tapes[2][1][7] = frame._replace(packets=(damaged, *frame.packets[1:]))
+    size = len(packet.payload)
+    tapes[2][1][7] = frame._replace(content=packet.payload[:-1] + b"\xff" + frame.content[size:])
     problems = judge(tapes, floors).problems
     assert "are not what the floor sent" in problems[0]
     assert problems[1] == "the tapes of New York and Frankfurt have other bytes for the same frames"

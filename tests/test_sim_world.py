@@ -19,6 +19,7 @@ from levelcast.sim.narrate import narrate
 from levelcast.sim.network import VirtualNetwork, Weather
 from levelcast.sim.ring_scenario import RingHistory
 from levelcast.sim.world import SLOW_BATCH, START_NS, SimNode, World
+from levelcast.wire.data import join
 from levelcast.wire.messages import Data, Invite, Message, Token
 from tests.ring_parts import MS, make_config, make_data, make_ring, make_token
 
@@ -200,7 +201,7 @@ def test_a_slow_node_takes_batches_and_control_before_data() -> None:
     node.arrive(Invite(9, 101))
     world.run(START_NS + 100 * MS)
     assert puppet.batches == [
-        (START_NS + 10 * MS, [Invite(9, 101), *packets[:-1]]),
+        (START_NS + 10 * MS, [Invite(9, 101), *join(packets[:-1])]),
         (START_NS + 20 * MS, packets[-1:]),
     ]
 

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from levelcast.ring.order import Frame, make_frame
+from levelcast.ring.order import Frame
 from levelcast.tape import compare as module
 from levelcast.tape.compare import compare_two, verify
 from levelcast.tape.files import TapeError
 from levelcast.tape.segments import TapeReader, TapeWriter
-from tests.tape_parts import FIRST, make_frames, tip_after
+from tests.tape_parts import FIRST, frame_of_packets, make_frames, repacked, tip_after
 
 FRAMES = make_frames(24)
 
@@ -30,7 +30,7 @@ def rechained(frames: list[Frame], at: int, change: Callable[[Frame], Frame]) ->
     """The same tape with another frame at `at`, and everything behind it chained to that."""
     out, tip = frames[:at], tip_after(frames[:at])
     for frame in (change(frames[at]), *frames[at + 1 :]):
-        made = make_frame(frame.slot, frame.timestamp_ns, tip.next_sequence, frame.packets, tip.chain)
+        made = frame_of_packets(frame.slot, frame.timestamp_ns, tip.next_sequence, frame.packets, tip.chain)
         tip.append(made)
         out.append(made)
     return out
@@ -40,11 +40,11 @@ def other_price(frame: Frame) -> Frame:
     first, *rest = frame.packets
     payload = bytearray(first.payload)
     payload[16] ^= 1
-    return frame._replace(packets=(first._replace(payload=bytes(payload)), *rest))
+    return repacked(frame, (first._replace(payload=bytes(payload)), *rest))
 
 
 def swapped(frame: Frame) -> Frame:
-    return frame._replace(packets=tuple(sorted(frame.packets, key=lambda packet: -packet.source)))
+    return repacked(frame, sorted(frame.packets, key=lambda packet: -packet.source))
 
 
 def test_a_sound_tape_is_sound(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_tape_whose_beginning_is_gone_is_compared_from_there(tmp_path: Path) -
     [
         (lambda frame: frame._replace(slot=frame.slot + 1), "slot"),
         (lambda frame: frame._replace(timestamp_ns=frame.timestamp_ns + 1), "timestamp_ns"),
-        (lambda frame: frame._replace(packets=frame.packets[:-1]), "packets"),
+        (lambda frame: repacked(frame, frame.packets[:-1]), "packets"),
         (swapped, "packet 1 of the frame is "),
         (other_price, "price of record"),
     ],

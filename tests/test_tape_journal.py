@@ -20,6 +20,7 @@ from levelcast.tape import files, session
 from levelcast.tape.files import TapeError
 from levelcast.tape.journal import JournalFile, initialise
 from levelcast.wire.core import encode
+from levelcast.wire.data import join
 from levelcast.wire.messages import Data, Mark, Run, Token
 from tests.ring_parts import make_data, make_ring
 from tests.tape_parts import Killed, MortalOs, largest_file
@@ -30,7 +31,11 @@ small = st.integers(0, 2**16 - 1)
 large = st.integers(1, 2**63 - 1)
 number = st.integers(1, 30)
 packets = st.builds(
-    Data, st.integers(201, 203), st.integers(1, 2), number, st.just(1), st.binary(min_size=1, max_size=80)
+    lambda source, incarnation, first, payloads: join(
+        make_data(source, n, incarnation=incarnation, payload=payload) for n, payload in enumerate(payloads, first)
+    )[0],
+    *(st.integers(201, 203), st.integers(1, 2), number),
+    st.lists(st.binary(min_size=1, max_size=80), min_size=1, max_size=3),
 )
 runs = st.builds(lambda a, b, n: Run(a, b, n, n + 3), small, large, number)
 tokens = st.builds(
@@ -143,7 +148,7 @@ def test_one_commit_is_one_write(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         journal.append(make_data(201, n))
     journal.commit()
     journal.commit()
-    assert counting.calls == ["pwrite"]
+    assert counting.calls == ["pwritev"]
     journal.close()
 
 
@@ -153,7 +158,7 @@ def test_power_durability_syncs_before_commit_returns(folder: Path, monkeypatch:
     monkeypatch.setattr(files, "os", counting)
     journal.append(Promise(7))
     journal.commit()
-    assert counting.calls == ["pwrite", "fdatasync"]
+    assert counting.calls == ["pwritev", "fdatasync"]
     journal.close()
 
 
@@ -408,7 +413,7 @@ def test_a_journal_has_one_writer(folder: Path) -> None:
     [
         (lambda content: b"GIF89a" + content[6:], "is no journal of Levelcast"),
         (lambda content: content[:20], "is no journal of Levelcast"),
-        (lambda content: content[:8] + b"\x02\x00" + content[10:], "has version 2, and this Levelcast reads up to 1"),
+        (lambda content: content[:8] + b"\x03\x00" + content[10:], "has version 3, and this Levelcast reads version 2"),
         (lambda content: content[:12] + b"\x09" + content[13:], "its header is damaged"),
     ],
 )
@@ -450,7 +455,7 @@ def test_a_full_disk_is_called_one(folder: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", full)
+        patch.setattr(os, "pwritev", full)
         with pytest.raises(TapeError, match="the disk is full, and nothing of this"):
             journal.commit()
     journal.close()

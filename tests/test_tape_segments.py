@@ -16,18 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelcast.records import dbn_metadata, stamp
-from levelcast.ring.order import Frame, make_frame
+from levelcast.ring.order import Frame
 from levelcast.tape import files
 from levelcast.tape.files import AppendFile, TapeError
 from levelcast.tape.segments import TapeReader, TapeWriter
 from levelcast.tape.stamps import frame_bytes, packet_fault
-from levelcast.wire.messages import Data
+from levelcast.wire.messages import Packet
 from tests.tape_parts import (
     FIRST,
     T0,
     Killed,
     MortalOs,
     content_of,
+    frame_of_packets,
     largest_file,
     make_frames,
     tip_after,
@@ -268,8 +269,8 @@ def test_the_repair_says_what_it_cut_off(tmp_path: Path) -> None:
 # -- what may not go to a tape ----------------------------------------------------------------------------
 
 
-def frame_of(*packets: Data) -> Frame:
-    return make_frame(1, T0, 1, packets, FIRST.chain)
+def frame_of(*packets: Packet) -> Frame:
+    return frame_of_packets(1, T0, 1, packets, FIRST.chain)
 
 
 GOOD = trade_payload(Random(1), 3)
@@ -278,19 +279,19 @@ GOOD = trade_payload(Random(1), 3)
 @pytest.mark.parametrize(
     ("packet", "says"),
     [
-        (Data(201, 1, 1, 2, GOOD), "3 records where the packet says 2"),
-        (Data(201, 1, 1, 3, GOOD[:-1]), "runs past the end"),
-        (Data(201, 1, 1, 3, stamp(GOOD, 1, 0)), "has a sequence or a receive time already"),
-        (Data(201, 1, 1, 3, stamp(GOOD, 0, 7)), "has a sequence or a receive time already"),
-        (Data(201, 1, 1, 1, b"\x10\x77" + bytes(62)), "unknown rtype 0x77"),
-        (Data(201, 1, 1, 1, bytes(64)), "record of length zero"),
+        (Packet(201, 1, 1, 2, GOOD), "3 records where the packet says 2"),
+        (Packet(201, 1, 1, 3, GOOD[:-1]), "runs past the end"),
+        (Packet(201, 1, 1, 3, stamp(GOOD, 1, 0)), "has a sequence or a receive time already"),
+        (Packet(201, 1, 1, 3, stamp(GOOD, 0, 7)), "has a sequence or a receive time already"),
+        (Packet(201, 1, 1, 1, b"\x10\x77" + bytes(62)), "unknown rtype 0x77"),
+        (Packet(201, 1, 1, 1, bytes(64)), "record of length zero"),
     ],
 )
-def test_a_packet_that_would_spoil_the_tape_is_refused(tmp_path: Path, packet: Data, says: str) -> None:
+def test_a_packet_that_would_spoil_the_tape_is_refused(tmp_path: Path, packet: Packet, says: str) -> None:
     assert says in (packet_fault(packet) or "")
     writer = reopen(tmp_path)
     before = content_of(tmp_path)
-    for frame in (frame_of(packet), frame_of(Data(202, 1, 1, 3, GOOD), packet)):
+    for frame in (frame_of(packet), frame_of(Packet(202, 1, 1, 3, GOOD), packet)):
         with pytest.raises(TapeError, match=r"cannot go to a tape|receive time already"):
             writer.append(frame)
     assert content_of(tmp_path) == before
@@ -306,7 +307,7 @@ def test_good_packets_have_no_fault() -> None:
 def test_records_of_two_packets_never_run_into_each_other() -> None:
     """Half a record in each of two packets is a whole record only when they are joined."""
     with pytest.raises(TapeError, match="cannot go to a tape"):
-        frame_bytes(frame_of(Data(201, 1, 1, 1, GOOD[:96]), Data(201, 1, 2, 2, GOOD[96:])))
+        frame_bytes(frame_of(Packet(201, 1, 1, 1, GOOD[:96]), Packet(201, 1, 2, 2, GOOD[96:])))
 
 
 @pytest.mark.parametrize("other", [FRAMES[1], FRAMES[0]._replace(chain_before=b"x" * 32)])

@@ -85,8 +85,8 @@ def test_what_retention_took_is_not_served(store: Store, tmp_path: Path) -> None
     reader = TapeReader(tmp_path / "tape")
     begins = reader.before.slot
     assert begins > 0
-    assert serve(reader, 1, ServeTape(2, 0, FRAMES[-1].slot), 100) == []
-    settled = serve(reader, 1, ServeTape(2, begins, FRAMES[-1].slot), 100)[0]
+    assert serve(reader, 1, ServeTape(2, 0, FRAMES[-1].slot), 100, 0) == []
+    settled = serve(reader, 1, ServeTape(2, begins, FRAMES[-1].slot), 100, 0)[0]
     assert isinstance(settled, Settled)
     assert settled.chain_before == reader.before.chain
     store.close()
@@ -101,11 +101,11 @@ def test_with_power_durability_the_tape_is_on_the_device_before_its_checkpoint(
     monkeypatch.setattr(files, "os", counting := MortalOs(lives=10**6))
     store.persist(make_data(201, 9))
     store.commit()
-    assert counting.calls == ["pwrite", "fdatasync"]
+    assert counting.calls == ["pwritev", "fdatasync"]
     counting.calls.clear()
     store.persist(Checkpoint(FRAMES[0].slot, FRAMES[0].chain))
     store.commit()
-    assert counting.calls == ["fdatasync", "fdatasync", "pwrite", "fdatasync"]
+    assert counting.calls == ["fdatasync", "fdatasync", "pwritev", "fdatasync"]
     store.close()
 
 

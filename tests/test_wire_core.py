@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from levelcast.wire import core
 from levelcast.wire.core import Malformed, Reason, decode, decode_batch, encode, encode_batch
+from levelcast.wire.data import seal
 from levelcast.wire.messages import (
     Data,
     Era,
@@ -24,6 +25,7 @@ from levelcast.wire.messages import (
     MemberLife,
     Membership,
     Message,
+    Packet,
     Promised,
     Repair,
     Request,
@@ -38,6 +40,8 @@ from levelcast.wire.parts import HEADER_SIZE, SEAL_SIZE
 u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
+STRIPE = 1
+"""The one that packets here are sealed for."""
 times_ns = st.integers(0, core.MAX_TIME_NS)
 
 
@@ -55,7 +59,7 @@ def a_run(draw: st.DrawFn) -> Run:
 def a_packet(draw: st.DrawFn) -> Data:
     payload = draw(st.binary(max_size=200))
     records = draw(st.integers(1, len(payload))) if payload else 0
-    return Data(draw(u16), draw(u64), draw(st.integers(1, 2**64 - 1)), records, payload)
+    return seal(Packet(draw(u16), draw(u64), draw(st.integers(1, 2**64 - 1)), records, payload), STRIPE)
 
 
 @st.composite
@@ -111,7 +115,9 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
 messages = st.one_of(list(KINDS.values()))
 
 RUN = Run(7, 1, 5, 9)
-DATA = Data(7, 1, 12, 2, b"ab")
+PACKET = Packet(7, 1, 12, 2, b"ab")
+DATA = seal(PACKET, STRIPE)
+ELSEWHERE = seal(PACKET, 2)
 TOKEN = Token(3, 100, 10**18, 2, 99, 64, (RUN,), (Mark(7, 1, 4),))
 LIVES = (MemberLife(1, 1),)
 RING = Ring(
@@ -183,6 +189,8 @@ def decodes_canonically_or_is_rejected(datagram: bytes) -> None:
 @given(data=st.data(), stripe=u16)
 def test_a_message_comes_back_as_it_was_sent(kind: type, data: st.DataObject, stripe: int) -> None:
     message = data.draw(KINDS[kind])
+    if kind in (Data, Repair):
+        stripe = STRIPE
     datagram = encode(message, stripe)
     decoded = decode(datagram)
     assert decoded == (stripe, message)
@@ -340,7 +348,7 @@ def repair_of(item: bytes) -> bytes:
 
 def test_a_repair_carries_only_tokens_and_packets_of_its_stripe() -> None:
     assert decode(repair_of(encode(DATA, 1))).message == Repair(1, (DATA,))
-    assert reason_for(repair_of(encode(DATA, 2))) is Reason.BAD_FIELD
+    assert reason_for(repair_of(ELSEWHERE.sealed)) is Reason.BAD_FIELD
     for kind in (core.KIND_REPAIR, core.KIND_INVITE, 0, 255):
         assert reason_for(repair_of(patched(encode(DATA, 1), 3, "<B", kind))) is Reason.BAD_FIELD
     # Nested a thousand deep, by a sender who hopes for a stack overflow.
@@ -361,16 +369,15 @@ def test_the_seal_of_a_repair_does_not_vouch_for_its_items() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        DATA._replace(number=0),
-        DATA._replace(source=2**16),
-        DATA._replace(records=0),
-        DATA._replace(payload=bytes(core.MAX_PAYLOAD + 1)),
+        ELSEWHERE,
+        DATA._replace(source=8),
+        DATA._replace(last=13, sealed=DATA.sealed * 2),
         TOKEN._replace(timestamp_ns=2**63),
         TOKEN._replace(slot=-1),
         TOKEN._replace(runs=(RUN,) * (core.MAX_RUNS + 1)),
         TOKEN._replace(runs=(Run(1, 1, 3, 2),)),
         Request(1, 1, 1, tuple(range(core.MAX_REQUEST_SLOTS + 1)), ()),
-        Repair(1, (DATA._replace(payload=bytes(40_000)),) * 2),
+        Repair(1, (seal(PACKET._replace(payload=bytes(40_000)), STRIPE),) * 2),
         Repair(1, (Repair(1, ()),)),  # type: ignore[arg-type]
         Settled(1, 5, 9, b"", b"", (SettledSlot(7, 0, ()), SettledSlot(6, 0, ()))),
         Settled(1, 5, 9, b"", b"x" * (core.MAX_HASH + 1), ()),
@@ -386,8 +393,22 @@ def test_what_every_receiver_would_reject_is_not_sent(message: Message) -> None:
         encode(message, 1)
 
 
+@pytest.mark.parametrize(
+    "packet",
+    [
+        PACKET._replace(number=0),
+        PACKET._replace(source=2**16),
+        PACKET._replace(records=0),
+        PACKET._replace(payload=bytes(core.MAX_PAYLOAD + 1)),
+    ],
+)
+def test_what_every_receiver_would_reject_is_not_sealed(packet: Packet) -> None:
+    with pytest.raises(Malformed):
+        seal(packet, 1)
+
+
 def test_the_fullest_token_and_packet_can_be_repaired() -> None:
-    packet = DATA._replace(payload=bytes(core.MAX_PAYLOAD))
+    packet = seal(PACKET._replace(payload=bytes(core.MAX_PAYLOAD)), STRIPE)
     token = TOKEN._replace(
         runs=tuple(Run(source, 1, 1, 2) for source in range(core.MAX_RUNS)),
         witnessed=tuple(Mark(source, 1, 1) for source in range(core.MAX_MARKS)),
@@ -404,7 +425,7 @@ def test_the_fullest_token_and_packet_can_be_repaired() -> None:
 def test_a_batch_keeps_its_order_and_counts_what_it_rejects() -> None:
     datagrams = encode_batch(EXAMPLES, 1)
     datagrams.insert(3, b"")
-    datagrams.insert(5, encode(DATA, 2))
+    datagrams.insert(5, ELSEWHERE.sealed)
     datagrams.append(b"XX" + datagrams[0][2:])
     datagrams += [flipped(datagrams[0], 100), flipped(datagrams[1], 300)]
     messages, rejected = decode_batch(datagrams, 1)

@@ -21,8 +21,7 @@ from pathlib import Path
 
 from benchmarks.report import quantile
 from levelcast.wire import mold
-from levelcast.wire.core import encode
-from levelcast.wire.messages import Data
+from levelcast.wire.data import DATA_OVERHEAD
 
 RECORD_BYTES = 64
 """A trade, as `levelcast.records` has it."""
@@ -30,7 +29,7 @@ KSOFTIRQD = "ksoftirqd"
 """The role under which the kernel's own network threads are counted."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_CORE_HEAD = len(encode(Data(1, 1, 1, 1, bytes(4)), 0)) - 4
+_CORE_HEAD = DATA_OVERHEAD
 
 
 class Missing(Exception):

@@ -24,9 +24,10 @@ class Target(NamedTuple):
 
 def _core() -> tuple[Check, list[bytes]]:
     from levelcast.wire import core, messages
+    from levelcast.wire.data import seal
 
     run = messages.Run(7, 1, 5, 9)
-    data = messages.Data(7, 1, 12, 2, b"ab")
+    data = seal(messages.Packet(7, 1, 12, 2, b"ab"), 1)
     era = messages.Era(3, 101, 10**18)
     life = messages.MemberLife(1, 1)
     members = messages.Membership(1, (life, messages.MemberLife(2, 5)))
@@ -140,9 +141,10 @@ def _membership() -> tuple[Check, list[bytes]]:
 
 
 def _mold() -> tuple[Check, list[bytes]]:
-    from levelcast import records
+    from levelcast import kernel, records
     from levelcast.edge.retransmit import Retransmitter
     from levelcast.edge.subscriber import Subscriber
+    from levelcast.kernel import mold_twin
     from levelcast.wire import mold
 
     session = mold.session_name("XNYS-1")
@@ -159,11 +161,21 @@ def _mold() -> tuple[Check, list[bytes]]:
             except mold.Malformed:
                 continue
             assert mold.encode(message) == datagram, "two encodings of one packet"
-        customer = Subscriber({session: 1})
-        customer.receive([datagram, seeds[0], datagram], 0)
-        customer.wake(10**12)
-        assert customer.position(session) is not None
+        arrived = [datagram, seeds[0], datagram]
+        blocks = kernel.join_molds(arrived, mold.Block)
+        assert blocks == mold_twin.join_molds(arrived, mold.Block)
+        one, other = Subscriber({session: 1}), Subscriber({session: 1})
+        one.receive(arrived, 0)
+        other.receive(blocks, 0)
+        for customer in (one, other):
+            customer.wake(10**12)
+        assert one.counts == other.counts
+        assert one.position(session) == other.position(session) is not None
         Retransmitter().answer(datagram)
+        content = datagram[mold.HEADER_SIZE :]
+        assert kernel.mold_train(content, session, 1, 1400, True) == mold_twin.mold_train(
+            content, session, 1, 1400, True
+        )
 
     return check, seeds
 

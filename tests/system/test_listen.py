@@ -58,10 +58,11 @@ def test_the_bare_listener_gets_every_record() -> None:
             for slot, batch in enumerate(frames, 1):
                 # Definitions and watermarks go past the listener, which reads trades only.
                 payload = KINDS[4][:4] + b"\1\0\0\0" + KINDS[4][8:] + batch.tobytes()
-                for packet in gatherer.release(slot * 30 * MS, 1, payload, 0):
-                    edge.sendto(packet.datagram, (GROUP, port))
-            for packet in gatherer.heartbeats(10**12) + gatherer.end():
-                edge.sendto(packet.datagram, (GROUP, port))
+                for out in gatherer.release(slot * 30 * MS, 1, payload, 0):
+                    for datagram in out.datagrams:
+                        edge.sendto(datagram, (GROUP, port))
+            for out in gatherer.heartbeats(10**12) + gatherer.end():
+                edge.sendto(out.buffer, (GROUP, port))
             shown, problems = listener.communicate(timeout=60)
         finally:
             listener.kill()

@@ -87,8 +87,9 @@ class SubscriberConfig:
     """How long packets may overtake each other before that counts as loss."""
     retry_ns: int = 20_000_000
     attempts: int = 5
-    max_waiting: int = 4_096
-    """Packets of one session kept behind a hole."""
+    max_waiting: int = 65_536
+    """Packets of one session kept behind a hole, and their bytes: about as much as a retransmit server keeps."""
+    max_waiting_bytes: int = 64 << 20
     max_sessions: int = 4_096
     """Where all sessions are wanted: more names than this are not believed."""
 

@@ -14,6 +14,9 @@
 5. A session in which nothing was sent for an interval gets a heartbeat. While the ring moves, watermarks come more
    often than that; heartbeats alone say that the edge lives and the ring stands still.
 
+What leaves is one `Outgoing` for each session and frame, made by one call of `levelcast.kernel`. With several sessions
+numpy sorts a frame's records before. No Python runs per packet or per record.
+
 A grid point is never left out, or the numbers behind it would differ. After the ring stood still for a minute the
 edge sends 600 watermarks a session at 100 ms, the 200 kB that it would have sent during that minute.
 
@@ -29,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -50,16 +53,32 @@ _MAX_SESSIONS = 2**15 - 1
 _DENSE_IDS = 1 << 20
 """Up to this instrument id the plan is a table that is looked up directly; beyond, it is searched."""
 
+_END = Struct("<I")
+
 Numbers = npt.NDArray[np.int64]
 
 
 class Outgoing(NamedTuple):
-    """A packet to multicast. `records` is 0 for a heartbeat and an end of session."""
+    """Packets of one session to multicast, one behind the other: what a slot releases in it, or a single one."""
 
     session: bytes
     sequence: int
+    """Of the first record."""
     records: int
-    datagram: bytes
+    """In all of them; 0 for a heartbeat and an end of session."""
+    buffer: bytes
+    """The packets back to back."""
+    ends: bytes
+    """Where each of them ends in `buffer`: little-endian u32."""
+
+    @property
+    def packets(self) -> int:
+        return len(self.ends) // _END.size
+
+    @property
+    def datagrams(self) -> list[bytes]:
+        """Each of them; for those who do not send them as they stand."""
+        return mold.split_train(self.buffer, self.ends)
 
 
 class SessionPlan:
@@ -172,31 +191,36 @@ class Gatherer:
         order = keys.argsort(kind="stable")
         positions, keys = positions[order], keys[order]
         sizes = sizes[positions]
-        size = mold.uniform_size(payload)
-        if size:
-            blocks = mold.frame_uniform(payload, size, positions)
-        else:
-            blocks = mold.frame_mixed(payload, offsets[positions], sizes)
-        starts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
-        ends = np.concatenate(([0], np.cumsum(sizes + mold.LENGTH_SIZE)))
-        for first, last in pairwise(starts):
-            self._session(int(keys[first]), sizes[first:last], size, blocks.data, ends[first : last + 1], now, out)
+        content = memoryview(mold.pick(payload, offsets[positions], sizes))
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(keys)) + 1, [len(keys)]))
+        places = np.concatenate(([0], np.cumsum(sizes)))[starts].tolist()
+        for first, start, end in zip(starts.tolist(), places, places[1:], strict=False):
+            made = self._session(int(keys[first]), content[start:end], True, now)
+            assert made is not None
+            out.append(made)
         return out
 
     def _release_whole(
         self, timestamp_ns: int, first_sequence: int, payload: mold.Buffer, now: int, out: list[Outgoing]
     ) -> bool:
         """One session takes every record: False where one of them has no instrument and must be looked at."""
-        session, sequence = self._plan.sessions[0], self._next[0]
-        packets = kernel.mold_packets(payload, session, sequence, self.config.packet_bytes, Outgoing)
-        if not packets:
+        made = self._session(0, payload, False, now) if payload else None
+        if made is None:
             return False
-        _, last, count, _ = packets[-1]
-        self._next[0] = last + count
-        self._frame_ns, self._next_global = timestamp_ns, first_sequence + last + count - sequence
-        self._sent_ns[0] = now
-        out += packets
+        self._frame_ns, self._next_global = timestamp_ns, first_sequence + made.records
+        out.append(made)
         return True
+
+    def _session(self, index: int, content: mold.Buffer, every: bool, now: int) -> Outgoing | None:
+        """The packets of one session's records; None where one has no instrument, unless `every` one is meant."""
+        session, sequence = self._plan.sessions[index], self._next[index]
+        made = kernel.mold_train(content, session, sequence, self.config.packet_bytes, every)
+        if made is None:
+            return None
+        count, buffer, ends = made
+        self._next[index] = sequence + count
+        self._sent_ns[index] = now
+        return Outgoing(session, sequence, count, buffer, ends)
 
     def advance(self, complete_ns: int, now: int) -> list[Outgoing]:
         """Every frame with a timestamp up to `complete_ns` is released: the watermarks that follow from it."""
@@ -239,19 +263,6 @@ class Gatherer:
             positions, keys = positions[order], keys[order]
         return positions, keys
 
-    def _session(
-        self, index: int, sizes: Numbers, size: int, blocks: memoryview, ends: Numbers, now: int, out: list[Outgoing]
-    ) -> None:
-        """Packets of one session's blocks: block i of it ends at `ends[i + 1]`."""
-        session, sequence = self._plan.sessions[index], self._next[index]
-        cuts = mold.bounds(sizes, self.config.packet_bytes, size)
-        places = ends[cuts].tolist()
-        for (first, last), (start, end) in zip(pairwise(cuts), pairwise(places), strict=True):
-            datagram = mold.header(session, sequence + first, last - first) + blocks[start:end]
-            out.append(Outgoing(session, sequence + first, last - first, datagram))
-        self._next[index] = sequence + len(sizes)
-        self._sent_ns[index] = now
-
     def _watermarks(self, upto_ns: int, now: int) -> list[Outgoing]:
         out: list[Outgoing] = []
         interval_ns = self.config.watermark_ns
@@ -263,7 +274,7 @@ class Gatherer:
             block = len(record).to_bytes(mold.LENGTH_SIZE, "big") + record
             for index, session in enumerate(self._plan.sessions):
                 sequence = self._next[index]
-                out.append(Outgoing(session, sequence, 1, mold.header(session, sequence, 1) + block))
+                out.append(_alone(session, sequence, 1, mold.header(session, sequence, 1) + block))
                 self._next[index] += 1
             self._marked_ns = grid_ns
             grid_ns += interval_ns
@@ -273,4 +284,8 @@ class Gatherer:
 
     def _bare(self, index: int, count: int) -> Outgoing:
         session, sequence = self._plan.sessions[index], self._next[index]
-        return Outgoing(session, sequence, 0, mold.header(session, sequence, count))
+        return _alone(session, sequence, 0, mold.header(session, sequence, count))
+
+
+def _alone(session: bytes, sequence: int, records: int, datagram: bytes) -> Outgoing:
+    return Outgoing(session, sequence, records, datagram, _END.pack(len(datagram)))

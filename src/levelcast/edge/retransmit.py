@@ -1,6 +1,7 @@
 """The retransmit server: what was sent is kept for a while, and whoever missed some of it asks.
 
-- The store of a session is the last so many bytes of packets sent. It begins where the oldest of them begins.
+- The store of a session is the last so many bytes of packets sent, kept as they were sent: what a slot released is one
+  piece, and leaves as one. Only an answer looks into it. The store begins where the oldest piece begins.
 - The answer to a request is ordinary downstream packets, unicast: from the first message wanted that is still
   there, in order, as many to a packet as fit, so that a run of small packets comes back as a few full ones.
 - A request is answered with at most `reply_packets` packets. The customer asks for the rest when these have come:
@@ -13,13 +14,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
+from struct import Struct
+
+import numpy as np
+import numpy.typing as npt
 
 from levelcast.edge.gather import Outgoing
 from levelcast.wire import mold
 
 __all__ = ["RetransmitConfig", "RetransmitCounts", "Retransmitter"]
+
+_HEADER = Struct(">10sQH")
+_END = Struct("<I")
+
+Numbers = npt.NDArray[np.uint32]
+_GONE = (memoryview(b""), np.empty(0, np.uint32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +68,16 @@ class RetransmitCounts:
 
 
 class _Store:
-    """The last packets of one session, contiguous: packet i begins at `firsts[i]`."""
+    """The last packets of one session, contiguous: run i of them begins at `firsts[i]`."""
 
-    __slots__ = ("bytes", "firsts", "head", "next", "packets")
+    __slots__ = ("bytes", "firsts", "head", "next", "runs")
 
     def __init__(self, sequence: int) -> None:
         self.firsts: list[int] = []
-        self.packets: list[bytes] = []
+        self.runs: list[tuple[memoryview, Numbers]] = []
+        """Packets back to back, and where each of them ends."""
         self.head = 0
-        """Packets below this index have left; they are cut off the lists now and then."""
+        """Runs below this index have left; they are cut off the lists now and then."""
         self.next = sequence
         self.bytes = 0
 
@@ -72,21 +85,45 @@ class _Store:
     def start(self) -> int:
         return self.firsts[self.head] if self.head < len(self.firsts) else self.next
 
-    def append(self, packet: Outgoing, limit_bytes: int) -> None:
-        self.firsts.append(packet.sequence)
-        self.packets.append(packet.datagram)
-        self.next = packet.sequence + packet.records
-        self.bytes += len(packet.datagram)
-        while self.bytes > limit_bytes:
-            self.bytes -= len(self.packets[self.head])
-            self.packets[self.head] = b""
+    def append(self, out: Outgoing, limit_bytes: int) -> None:
+        self.firsts.append(out.sequence)
+        self.runs.append((memoryview(out.buffer), np.frombuffer(out.ends, "<u4")))
+        self.next = out.sequence + out.records
+        self.bytes += len(out.buffer)
+        while self.bytes > limit_bytes and self.head < len(self.runs) - 1:
+            self.bytes -= len(self.runs[self.head][0])
+            self.runs[self.head] = _GONE
             self.head += 1
+        if self.bytes > limit_bytes:
+            self._cut_last(limit_bytes)
         if self.head > 1_024 and self.head * 2 > len(self.firsts):
-            del self.firsts[: self.head], self.packets[: self.head]
+            del self.firsts[: self.head], self.runs[: self.head]
             self.head = 0
 
-    def end_of(self, index: int) -> int:
-        return self.firsts[index + 1] if index + 1 < len(self.firsts) else self.next
+    def _cut_last(self, limit_bytes: int) -> None:
+        """One run is too much: the last packets of it that fit are kept."""
+        buffer, ends = self.runs[-1]
+        first = int(np.searchsorted(ends, len(buffer) - limit_bytes)) + 1
+        start = int(ends[first - 1])
+        kept = bytes(buffer[start:])
+        self.firsts[-1] = _sequence_at(kept, 0) if kept else self.next
+        self.runs[-1] = (memoryview(kept), ends[first:] - np.uint32(start))
+        self.bytes = len(kept)
+
+    def packets_from(self, sequence: int) -> Iterator[tuple[int, int, memoryview]]:
+        """First sequence, the one after the last, and the blocks of each packet, from that of `sequence` on."""
+        index = bisect_right(self.firsts, sequence, lo=self.head) - 1
+        for buffer, ends in self.runs[index:]:
+            places = [0, *ends.tolist()]
+            number = bisect_right(places[:-1], sequence, key=lambda at: _sequence_at(buffer, at)) - 1
+            for start, end in pairwise(places[max(number, 0) :]):
+                _, first, count = _HEADER.unpack_from(buffer, start)
+                yield first, first + count, buffer[start + mold.HEADER_SIZE : end]
+
+
+def _sequence_at(buffer: bytes | memoryview, at: int) -> int:
+    found: int = _HEADER.unpack_from(buffer, at)[1]
+    return found
 
 
 class Retransmitter:
@@ -97,15 +134,15 @@ class Retransmitter:
         self.counts = RetransmitCounts()
         self._stores: dict[bytes, _Store] = {}
 
-    def keep(self, packets: Iterable[Outgoing]) -> None:
+    def keep(self, sent: Iterable[Outgoing]) -> None:
         """Remember packets that were sent. A session that jumps (an edge that started anew) begins a new store."""
-        for packet in packets:
-            if not packet.records:
+        for out in sent:
+            if not out.records:
                 continue
-            store = self._stores.get(packet.session)
-            if store is None or store.next != packet.sequence:
-                store = self._stores[packet.session] = _Store(packet.sequence)
-            store.append(packet, self.config.store_bytes)
+            store = self._stores.get(out.session)
+            if store is None or store.next != out.sequence:
+                store = self._stores[out.session] = _Store(out.sequence)
+            store.append(out, self.config.store_bytes)
 
     def forget(self, session: bytes) -> None:
         """The session is over for everybody."""
@@ -116,62 +153,62 @@ class Retransmitter:
         store = self._stores.get(session)
         return (store.start, store.next) if store is not None else None
 
-    def answer(self, datagram: bytes | memoryview) -> list[Outgoing]:
-        """The packets to send back to the socket that asked; none for a bad request, which is counted."""
+    def answer(self, datagram: bytes | memoryview) -> Outgoing | None:
+        """The packets to send back to the socket that asked; None for a bad request, which is counted."""
         counts = self.counts
         try:
             session, sequence, wanted = mold.decode_request(datagram)
         except mold.Malformed as malformed:
             counts.malformed[malformed.reason] += 1
-            return []
+            return None
         store = self._stores.get(session)
         if store is None:
             counts.unknown += 1
-            return []
+            return None
         first, end = max(sequence, store.start), min(sequence + wanted, store.next)
         if first >= end:
             if sequence < store.start:
                 counts.gone += 1
             else:
                 counts.ahead += 1
-            return []
-        replies = self._replies(session, store, first, end)
-        sent = sum(reply.records for reply in replies)
-        if sent == wanted:
+            return None
+        answer = self._answer(session, store, first, end)
+        if answer.records == wanted:
             counts.whole += 1
         else:
             counts.partly += 1
-        counts.messages += sent
-        counts.packets += len(replies)
-        return replies
+        counts.messages += answer.records
+        counts.packets += answer.packets
+        return answer
 
-    def _replies(self, session: bytes, store: _Store, first: int, end: int) -> list[Outgoing]:
+    def _answer(self, session: bytes, store: _Store, first: int, end: int) -> Outgoing:
         room = self.config.packet_bytes - mold.HEADER_SIZE
-        replies: list[Outgoing] = []
+        buffer, ends = bytearray(), bytearray()
         parts: list[memoryview] = []
         used, start, at = 0, first, first
 
         def finish() -> None:
-            datagram = b"".join((mold.header(session, start, at - start), *parts))
-            replies.append(Outgoing(session, start, at - start, datagram))
+            nonlocal buffer, ends
+            buffer += b"".join((mold.header(session, start, at - start), *parts))
+            ends += _END.pack(len(buffer))
 
-        index = bisect_right(store.firsts, first, lo=store.head) - 1
-        while at < end:
-            begin, stop = store.firsts[index], store.end_of(index)
-            blocks = memoryview(store.packets[index])[mold.HEADER_SIZE :]
+        for begin, stop, blocks in store.packets_from(first):
             if begin < at or stop > end:
                 blocks = _some_blocks(blocks, at - begin, min(stop, end) - begin)
             if parts and (used + len(blocks) > room or min(stop, end) - start > mold.MAX_COUNT):
                 finish()
-                if len(replies) == self.config.reply_packets:
-                    return replies
+                if len(ends) == self.config.reply_packets * _END.size:
+                    parts = []
+                    break
                 parts, used, start = [], 0, at
             parts.append(blocks)
             used += len(blocks)
             at = min(stop, end)
-            index += 1
-        finish()
-        return replies
+            if at == end:
+                break
+        if parts:
+            finish()
+        return Outgoing(session, first, at - first, bytes(buffer), bytes(ends))
 
 
 def _some_blocks(blocks: memoryview, first: int, last: int) -> memoryview:

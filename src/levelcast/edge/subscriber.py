@@ -1,5 +1,8 @@
 """The customer: packets as they come, from whichever edge; records in order, each once.
 
+Packets that came together are one `mold.Block`, made by `levelcast.kernel.drain_molds`, which costs as much here as a
+single packet does. Everything below is said of packets and holds for blocks.
+
 What happens to a hole in a session, by grade:
 
 | grade       | a hole                                                           | then                            |
@@ -14,8 +17,10 @@ What happens to a hole in a session, by grade:
   comes twice counts as duplicate.
 - A heartbeat ahead of what came says that something is missing. BEST_EFFORT waits for data before it gives anything
   up: a heartbeat that lies must not make it deaf to what really comes.
+- A large hole is asked for in several requests at once: at full speed more comes in a millisecond than one answer has.
 - Holes are ranges and waiting packets are bounded, so no packet, however far ahead, costs more than itself.
-- Records are checked as they come in. A batch has records of one size, or comes from a single mixed packet.
+- Records are checked as they come in; those of a block have been. A batch has records of one size, or comes from a
+  single mixed packet. Small neighbours are put together; what is large already is not copied again.
 
 The surface is that of every protocol class here: `receive` and `wake` take `now` and return effects in order, and
 `next_ns` is when to wake it.
@@ -26,8 +31,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from levelcast import records
+from levelcast import kernel
 from levelcast.edge.delivery import (
     Ask,
     Complete,
@@ -42,7 +48,8 @@ from levelcast.edge.delivery import (
 )
 from levelcast.edge.watermark import last_watermark
 from levelcast.wire import mold
-from levelcast.wire.mold import EndOfSession, Heartbeat, Packet
+from levelcast.wire.mold import Block, EndOfSession, Heartbeat, Packet
+from levelcast.wire.parts import new_tuple
 
 __all__ = [
     "Ask",
@@ -59,24 +66,59 @@ __all__ = [
 ]
 
 MAX_ASKS = 16
-"""Holes of one session that are asked for at a time, nearest first."""
+MAX_ASKED_BYTES = 256 << 10
+"""Requests of one session at a time, nearest hole first, and about what comes back for them."""
+ANSWER_PACKETS = 8
+"""A large hole is asked for in parts of so many packets, which a server gives for one request (`RetransmitConfig`)."""
 SLOWER = 10
 """Once stuck, `retry_ns` is so many times longer."""
 MAX_LOST_KEPT = 256
+MAX_BATCH_BYTES = 64 << 10
+"""Packets are put together to batches of at most so many bytes; a block may be larger."""
+
+
+class _Waiting(NamedTuple):
+    """A packet behind a hole, or a block of so many."""
+
+    sequence: int
+    came_ns: int
+    packet: Packet
+    packets: int
 
 
 class _Inbox:
     """One session."""
 
-    __slots__ = ("ask_ns", "attempts", "end", "end_ns", "ended", "lost", "next", "ready", "session", "top", "waiting")
+    __slots__ = (
+        "ask_ns",
+        "attempts",
+        "end",
+        "end_ns",
+        "ended",
+        "full",
+        "kept",
+        "kept_bytes",
+        "lost",
+        "next",
+        "ready",
+        "record_bytes",
+        "session",
+        "top",
+        "waiting",
+    )
 
     def __init__(self, session: bytes, start: int | None) -> None:
         self.session = session
         self.next = start
         self.top = start or 0
         """One past the highest message that is known to exist."""
-        self.waiting: list[tuple[int, int, Packet]] = []
-        """(sequence, when it came, packet), in order, all beyond `next`."""
+        self.waiting: list[_Waiting] = []
+        """In order, all beyond `next`; `kept` is of how many packets they were made, `kept_bytes` of their records."""
+        self.kept = 0
+        self.kept_bytes = 0
+        self.full = 0
+        """The most records that a packet had, and how large the last ones were: 0 before anything came."""
+        self.record_bytes = 0
         self.ready: list[Packet | Lost | Ended] = []
         self.lost: deque[tuple[int, int]] = deque(maxlen=MAX_LOST_KEPT)
         self.ask_ns: int | None = None
@@ -89,12 +131,18 @@ class _Inbox:
         """The holes, nearest first, as (first, one past the last)."""
         assert self.next is not None
         at = self.next
-        for sequence, _, packet in self.waiting:
+        for sequence, _, packet, _ in self.waiting:
             if sequence > at:
                 yield at, sequence
             at = max(at, sequence + packet.records)
         if self.top > at:
             yield at, self.top
+
+
+def _count_out(inbox: _Inbox, item: _Waiting) -> None:
+    """It waits no more."""
+    inbox.kept -= item.packets
+    inbox.kept_bytes -= len(item.packet.payload)
 
 
 class Subscriber:
@@ -120,24 +168,30 @@ class Subscriber:
         inbox = self._inboxes.get(session)
         return inbox.next if inbox is not None else None
 
-    def receive(self, datagrams: Iterable[bytes | memoryview], now: int) -> list[Effect]:
-        """Downstream packets, multicast or unicast, in the order they came."""
+    def receive(self, arrived: Iterable[bytes | memoryview | Block], now: int) -> list[Effect]:
+        """Downstream packets, multicast or unicast, in the order they came; neighbours may be joined to blocks."""
         counts = self.counts
         touched: dict[bytes, _Inbox] = {}
-        for datagram in datagrams:
-            try:
-                message = mold.decode(datagram)
-            except mold.Malformed as malformed:
-                counts.malformed[malformed.reason] += 1
-                continue
+        for item in arrived:
+            if type(item) is Block:
+                message: mold.Downstream = new_tuple(Packet, item[:5])
+                number = item.packets
+            else:
+                number = 1
+                try:
+                    assert not isinstance(item, Block)
+                    message = mold.decode(item)
+                except mold.Malformed as malformed:
+                    counts.malformed[malformed.reason] += 1
+                    continue
             inbox = self._inboxes.get(message.session) or self._new_inbox(message.session)
             if inbox is None:
-                counts.foreign += 1
+                counts.foreign += number
                 continue
             before = inbox.next
             if type(message) is Packet:
-                counts.packets += 1
-                self._packet(inbox, message, now)
+                counts.packets += number
+                self._packet(inbox, message, number, now, checked=type(item) is Block)
             else:
                 counts.heartbeats += 1
                 assert isinstance(message, Heartbeat | EndOfSession)
@@ -189,7 +243,7 @@ class Subscriber:
         if type(message) is EndOfSession and inbox.end is None:
             inbox.end, inbox.end_ns = message.sequence, now
 
-    def _packet(self, inbox: _Inbox, packet: Packet, now: int) -> None:
+    def _packet(self, inbox: _Inbox, packet: Packet, number: int, now: int, *, checked: bool) -> None:
         counts = self.counts
         if inbox.next is None:
             inbox.next = packet.sequence
@@ -197,33 +251,38 @@ class Subscriber:
         if end <= inbox.next:
             self._again(inbox, packet.sequence, end)
             return
-        try:
-            if records.count_records(packet.payload) != packet.records:
-                raise records.BadRecords("more or fewer records than blocks", 0)
-        except records.BadRecords:
+        if not checked and kernel.count(packet.payload) != packet.records:
             counts.malformed[mold.Reason.BAD_FIELD] += 1
             return
         inbox.top = max(inbox.top, end)
+        inbox.full = max(inbox.full, packet.records // number)
+        inbox.record_bytes = len(packet.payload) // packet.records
         if packet.sequence > inbox.next:
-            self._keep_waiting(inbox, packet, now)
+            self._keep_waiting(inbox, packet, number, now)
         else:
             self._take(inbox, packet)
             self._drain(inbox)
 
-    def _keep_waiting(self, inbox: _Inbox, packet: Packet, now: int) -> None:
+    def _keep_waiting(self, inbox: _Inbox, packet: Packet, number: int, now: int) -> None:
         waiting = inbox.waiting
-        place = bisect_left(waiting, packet.sequence, key=lambda each: each[0])
-        if place < len(waiting) and waiting[place][0] == packet.sequence:
-            if waiting[place][2].records >= packet.records:
+        place = bisect_left(waiting, packet.sequence, key=lambda each: each.sequence)
+        if place < len(waiting) and waiting[place].sequence == packet.sequence:
+            known = waiting[place]
+            if known.packet.records >= packet.records:
                 self.counts.duplicates += packet.records
                 return
-            self.counts.duplicates += waiting[place][2].records
-            waiting[place] = (packet.sequence, waiting[place][1], packet)
-            return
-        waiting.insert(place, (packet.sequence, now, packet))
-        if len(waiting) > self.config.max_waiting:
-            self.counts.overflow += 1
-            waiting.pop()
+            self.counts.duplicates += known.packet.records
+            waiting[place] = _Waiting(packet.sequence, known.came_ns, packet, number)
+            _count_out(inbox, known)
+        else:
+            waiting.insert(place, _Waiting(packet.sequence, now, packet, number))
+        inbox.kept += number
+        inbox.kept_bytes += len(packet.payload)
+        most, most_bytes = self.config.max_waiting, self.config.max_waiting_bytes
+        while (inbox.kept > most or inbox.kept_bytes > most_bytes) and len(waiting) > 1:
+            dropped = waiting.pop()
+            self.counts.overflow += dropped.packets
+            _count_out(inbox, dropped)
 
     def _again(self, inbox: _Inbox, first: int, end: int) -> None:
         late = sum(max(0, min(end, stop) - max(first, start)) for start, stop in inbox.lost)
@@ -246,10 +305,11 @@ class Subscriber:
     def _drain(self, inbox: _Inbox) -> None:
         assert inbox.next is not None
         taken = 0
-        for sequence, _, packet in inbox.waiting:
-            if sequence > inbox.next:
+        for item in inbox.waiting:
+            if item.sequence > inbox.next:
                 break
-            self._take(inbox, packet)
+            self._take(inbox, item.packet)
+            _count_out(inbox, item)
             taken += 1
         del inbox.waiting[:taken]
 
@@ -276,29 +336,36 @@ class Subscriber:
     def _deadline(self, inbox: _Inbox) -> int | None:
         if self.config.grade is Grade.GUARANTEED:
             return inbox.ask_ns
-        if len(inbox.waiting) >= self.config.max_waiting:
+        if inbox.kept >= self.config.max_waiting or inbox.kept_bytes >= self.config.max_waiting_bytes:
             return 0
         if inbox.waiting:
-            return inbox.waiting[0][1] + self.config.reorder_ns
+            return inbox.waiting[0].came_ns + self.config.reorder_ns
         return inbox.end_ns + self.config.reorder_ns if inbox.end is not None and not inbox.ended else None
 
     def _ask(self, inbox: _Inbox, now: int, effects: list[Effect]) -> None:
         config = self.config
         attempt = inbox.attempts
-        for number, (first, end) in enumerate(inbox.missing()):
-            if number == MAX_ASKS:
-                break
-            if number == 0 and attempt == config.attempts:
+        asked = asked_bytes = 0
+        part = min(inbox.full * ANSWER_PACKETS or mold.MAX_REQUEST, mold.MAX_REQUEST)
+        for first, end in inbox.missing():
+            if not asked and attempt == config.attempts:
                 effects.append(Stuck(inbox.session, first, end - first))
-            request = mold.Request(inbox.session, first, min(end - first, mold.MAX_REQUEST))
-            effects.append(Ask(inbox.session, attempt, mold.encode(request)))
-            self.counts.requests += 1
+            while first < end and asked < MAX_ASKS and asked_bytes < MAX_ASKED_BYTES:
+                messages = min(end - first, part)
+                request = mold.Request(inbox.session, first, messages)
+                effects.append(Ask(inbox.session, attempt, mold.encode(request)))
+                asked += 1
+                asked_bytes += messages * inbox.record_bytes
+                first += messages if inbox.full else end
+            if asked == MAX_ASKS or asked_bytes >= MAX_ASKED_BYTES:
+                break
+        self.counts.requests += asked
         inbox.attempts += 1
         inbox.ask_ns = now + config.retry_ns * (1 if attempt < config.attempts else SLOWER)
 
     def _give_up(self, inbox: _Inbox, now: int) -> None:
         while (at := self._deadline(inbox)) is not None and at <= now:
-            self._lose(inbox, inbox.waiting[0][0] if inbox.waiting else inbox.end or 0)
+            self._lose(inbox, inbox.waiting[0].sequence if inbox.waiting else inbox.end or 0)
             self._settle(inbox, True, now)
 
     def _lose(self, inbox: _Inbox, upto: int) -> None:
@@ -313,13 +380,17 @@ class Subscriber:
     # -- what goes out ------------------------------------------------------------------------------------
 
     def _hand_over(self, inbox: _Inbox, effects: list[Effect]) -> None:
-        """What is ready, neighbouring packets of one record size as one batch."""
+        """What is ready, neighbouring small packets of one record size as one batch."""
         run: list[Packet] = []
+        room = 0
         for item in inbox.ready:
-            if run and not (type(item) is Packet and item.size and item.size == run[0].size):
+            if run and not (
+                type(item) is Packet and item.size and item.size == run[0].size and len(item.payload) <= room
+            ):
                 self._batch(run, effects)
                 run = []
             if type(item) is Packet:
+                room = (room if run else MAX_BATCH_BYTES) - len(item.payload)
                 run.append(item)
             else:
                 assert isinstance(item, Lost | Ended)

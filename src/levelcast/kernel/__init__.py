@@ -1,7 +1,7 @@
 """The few functions that work per record or per datagram: compiled where there was a compiler, else in Python.
 
-`levelcast.kernel.twin` says what each does; `_native.c` does it faster. Nothing else in the project knows which of the
-two it has; LEVELCAST_PURE=1 takes the Python ones.
+`levelcast.kernel.twin` says what each does, and `_native.c` does it faster; `mold_twin` and `_mold.c` are the same for
+the edge. Nothing else in the project knows which of the two it has; LEVELCAST_PURE=1 takes the Python ones.
 """
 
 from __future__ import annotations
@@ -11,39 +11,60 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from levelcast.kernel import twin
+from levelcast.kernel import mold_twin, twin
 
 __all__ = [
     "COMPILED",
+    "LastRecords",
     "assemble",
     "count",
     "count_fresh",
     "crc32",
+    "cut",
     "drain",
-    "mold_packets",
+    "drain_molds",
+    "drain_packets",
+    "ends",
+    "join_molds",
+    "mold_train",
     "open_data",
     "open_mold",
+    "seal_packets",
+    "send_many",
     "stamp",
+    "stamped",
     "teach",
     "unstamp",
 ]
 
 _chosen = twin
+_chosen_mold = mold_twin
 if not TYPE_CHECKING and os.environ.get("LEVELCAST_PURE", "") in ("", "0"):
     with suppress(ImportError):
         from levelcast.kernel import _native as _chosen
+    with suppress(ImportError):
+        from levelcast.kernel import _mold as _chosen_mold
 
-COMPILED = _chosen is not twin
-"""Whether the compiled module is at work."""
+COMPILED = _chosen is not twin and _chosen_mold is not mold_twin
+"""Whether the compiled modules are at work."""
 
+LastRecords = _chosen_mold.LastRecords
 assemble = _chosen.assemble
 count = _chosen.count
 count_fresh = _chosen.count_fresh
 crc32 = _chosen.crc32
+stamped = _chosen.stamped
+seal_packets = _chosen.seal_packets
+ends = _chosen.ends
+drain_packets = _chosen.drain_packets
 drain = _chosen.drain
-mold_packets = _chosen.mold_packets
+drain_molds = _chosen_mold.drain_molds
+join_molds = _chosen_mold.join_molds
+cut = _chosen.cut
+mold_train = _chosen_mold.mold_train
 open_data = _chosen.open_data
-open_mold = _chosen.open_mold
+open_mold = _chosen_mold.open_mold
+send_many = _chosen_mold.send_many
 stamp = _chosen.stamp
 unstamp = _chosen.unstamp
 
@@ -53,3 +74,4 @@ def teach(rows: Iterable[tuple[int, int, int, int]]) -> None:
     listed = list(rows)
     twin.teach(listed)
     _chosen.teach(listed)
+    _chosen_mold.teach(listed)

@@ -240,60 +240,55 @@ static PyObject *unstamp_py(PyObject *self, PyObject *buffer)
     return PyLong_FromSsize_t(count);
 }
 
-/* The fields of a packet of the ring, a tuple (source, incarnation, number, records, payload). */
-enum { PACKET_RECORDS = 3, PACKET_PAYLOAD = 4, PACKET_FIELDS = 5 };
-
-static PyObject *assemble_py(PyObject *self, PyObject *args)
-{
-    PyObject *packets;
-    unsigned long long sequence, ts_recv;
-    if (!PyArg_ParseTuple(args, "O!KK", &PyTuple_Type, &packets, &sequence, &ts_recv))
-        return NULL;
-    Py_ssize_t total = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(packets); i++) {
-        PyObject *packet = PyTuple_GET_ITEM(packets, i);
-        if (!PyTuple_Check(packet) || PyTuple_GET_SIZE(packet) != PACKET_FIELDS ||
-            !PyBytes_Check(PyTuple_GET_ITEM(packet, PACKET_PAYLOAD))) {
-            PyErr_SetString(PyExc_TypeError, "packets with bytes are wanted");
-            return NULL;
-        }
-        total += PyBytes_GET_SIZE(PyTuple_GET_ITEM(packet, PACKET_PAYLOAD));
-    }
-    PyObject *content = PyByteArray_FromStringAndSize(NULL, total);
-    if (content == NULL)
-        return NULL;
-    uint8_t *to = (uint8_t *)PyByteArray_AS_STRING(content);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(packets); i++) {
-        PyObject *packet = PyTuple_GET_ITEM(packets, i), *payload = PyTuple_GET_ITEM(packet, PACKET_PAYLOAD);
-        size_t left = (size_t)PyBytes_GET_SIZE(payload);
-        Py_ssize_t records = PyLong_AsSsize_t(PyTuple_GET_ITEM(packet, PACKET_RECORDS)), found = 0;
-        if (records == -1 && PyErr_Occurred()) {
-            Py_DECREF(content);
-            return NULL;
-        }
-        memcpy(to, PyBytes_AS_STRING(payload), left);
-        while (left) {
-            size_t size = record_size(to, left);
-            if (size == 0 || !is_fresh(to))
-                goto bad;
-            put_stamp(to, (uint32_t)sequence, ts_recv);
-            sequence++;
-            found++;
-            to += size;
-            left -= size;
-        }
-        if (found != records)
-            goto bad;
-    }
-    return content;
-bad:
-    Py_DECREF(content);
-    Py_RETURN_NONE;
-}
-
 /* ---- core datagrams: Data -------------------------------------------------------------------------------------- */
 
-enum { HEADER = 24, DATA_HEAD = 20, SEAL = 4, MAX_DATAGRAM = 65507, KIND_DATA = 1 };
+enum { HEADER = 24, DATA_HEAD = 20, SEAL = 4, OVERHEAD = HEADER + DATA_HEAD + SEAL, MAX_DATAGRAM = 65507, KIND_DATA = 1 };
+#define DATA_MAGIC (0x0001434Cu | (uint32_t)KIND_DATA << 24) /* magic, version and kind */
+#define CRC_SEAL 0x0401u                                       /* kind and size of the seal, and what is reserved */
+
+/* The fields of a `Data`, a tuple (source, incarnation, first, last, sealed). */
+enum { DATA_SEALED = 4, DATA_FIELDS = 5 };
+
+struct packet {
+    uint16_t source;
+    uint64_t incarnation, number;
+    uint32_t records;
+};
+
+/* Whether the bytes are one sound packet of the stripe whose records are all fresh ones. */
+static int open_packet(const uint8_t *p, size_t n, long stripe, struct packet *packet)
+{
+    if (n <= OVERHEAD || n > MAX_DATAGRAM || u32_at(p) != DATA_MAGIC || u16_at(p + 4) != stripe || u64_at(p + 8) != 0 ||
+        u32_at(p + 16) != n || u32_at(p + 20) != CRC_SEAL)
+        return 0;
+    packet->source = u16_at(p + 6);
+    packet->incarnation = u64_at(p + HEADER);
+    packet->number = u64_at(p + HEADER + 8);
+    packet->records = u32_at(p + HEADER + 16);
+    return packet->number != 0 && crc_of(0, p, n - SEAL) == u32_at(p + n - SEAL) &&
+           count_in(p + HEADER + DATA_HEAD, n - OVERHEAD, 1) == (Py_ssize_t)packet->records;
+}
+
+/* A `type` of so many packets from this one on; `sealed` is taken over. */
+static PyObject *data_of(PyTypeObject *type, const struct packet *first, uint64_t packets, PyObject *sealed)
+{
+    PyObject *data = sealed == NULL ? NULL : type->tp_alloc(type, DATA_FIELDS);
+    if (data == NULL) {
+        Py_XDECREF(sealed);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(data, 0, PyLong_FromUnsignedLong(first->source));
+    PyTuple_SET_ITEM(data, 1, PyLong_FromUnsignedLongLong(first->incarnation));
+    PyTuple_SET_ITEM(data, 2, PyLong_FromUnsignedLongLong(first->number));
+    PyTuple_SET_ITEM(data, 3, PyLong_FromUnsignedLongLong(first->number + packets - 1));
+    PyTuple_SET_ITEM(data, 4, sealed);
+    for (int i = 0; i < DATA_FIELDS; i++)
+        if (PyTuple_GET_ITEM(data, i) == NULL) {
+            Py_DECREF(data);
+            return NULL;
+        }
+    return data;
+}
 
 static PyObject *open_data_py(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -301,176 +296,207 @@ static PyObject *open_data_py(PyObject *self, PyObject *const *args, Py_ssize_t 
         PyErr_SetString(PyExc_TypeError, "open_data(datagram, stripe, type)");
         return NULL;
     }
-    const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(args[0]);
-    size_t n = (size_t)PyBytes_GET_SIZE(args[0]);
     long stripe = PyLong_AsLong(args[1]);
     if (stripe == -1 && PyErr_Occurred())
         return NULL;
-    /* magic, version and kind; stripe; no generation; length; seal; reserved */
-    if (n < HEADER + DATA_HEAD + SEAL || n > MAX_DATAGRAM || u32_at(p) != (0x0001434Cu | (uint32_t)KIND_DATA << 24) ||
-        u16_at(p + 4) != stripe || u64_at(p + 8) != 0 || u32_at(p + 16) != n || u32_at(p + 20) != 0x0401u)
+    struct packet packet;
+    if (!open_packet((const uint8_t *)PyBytes_AS_STRING(args[0]), (size_t)PyBytes_GET_SIZE(args[0]), stripe, &packet))
         Py_RETURN_NONE;
-    size_t size = n - HEADER - DATA_HEAD - SEAL;
-    const uint8_t *payload = p + HEADER + DATA_HEAD;
-    uint64_t number = u64_at(p + HEADER + 8);
-    uint32_t records = u32_at(p + HEADER + 16);
-    if (size == 0 || number == 0 || crc_of(0, p, n - SEAL) != u32_at(p + n - SEAL) ||
-        count_in(payload, size, 1) != (Py_ssize_t)records)
-        Py_RETURN_NONE;
-    PyTypeObject *type = (PyTypeObject *)args[2];
-    PyObject *packet = type->tp_alloc(type, PACKET_FIELDS);
-    if (packet == NULL)
-        return NULL;
-    PyTuple_SET_ITEM(packet, 0, PyLong_FromUnsignedLong(u16_at(p + 6)));
-    PyTuple_SET_ITEM(packet, 1, PyLong_FromUnsignedLongLong(u64_at(p + HEADER)));
-    PyTuple_SET_ITEM(packet, 2, PyLong_FromUnsignedLongLong(number));
-    PyTuple_SET_ITEM(packet, 3, PyLong_FromUnsignedLong(records));
-    PyTuple_SET_ITEM(packet, 4, PyBytes_FromStringAndSize((const char *)payload, (Py_ssize_t)size));
-    for (int i = 0; i < PACKET_FIELDS; i++)
-        if (PyTuple_GET_ITEM(packet, i) == NULL) {
-            Py_DECREF(packet);
-            return NULL;
-        }
-    return packet;
+    return data_of((PyTypeObject *)args[2], &packet, 1, Py_NewRef(args[0]));
 }
 
-/* ---- MoldUDP64 ------------------------------------------------------------------------------------------------- */
-
-enum { MOLD_HEADER = 20, MOLD_SESSION = 10, MOLD_MAX_COUNT = 0xFFFE };
-
-static uint64_t big_u64(const uint8_t *p) { return __builtin_bswap64(u64_at(p)); }
-static uint16_t big_u16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
-
-static PyObject *open_mold_py(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+/* The size of the datagram at `p`, of which `left` bytes are there; 0 if it is none. */
+static inline size_t sealed_size(const uint8_t *p, size_t left)
 {
-    if (nargs != 2 || !PyBytes_Check(args[0]) || !PyType_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "open_mold(datagram, type)");
-        return NULL;
-    }
-    const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(args[0]);
-    size_t n = (size_t)PyBytes_GET_SIZE(args[0]);
-    if (n < MOLD_HEADER + 6 || n > MAX_DATAGRAM || p[0] == ' ')
-        Py_RETURN_NONE;
-    for (int i = 0; i < MOLD_SESSION; i++)
-        if (p[i] < 0x20 || p[i] > 0x7E)
-            Py_RETURN_NONE;
-    uint64_t sequence = big_u64(p + 10);
-    size_t count = big_u16(p + 18), size = big_u16(p + MOLD_HEADER);
-    if (sequence == 0 || count == 0 || count > MOLD_MAX_COUNT || sequence + count - 1 < sequence || size == 0 ||
-        n != MOLD_HEADER + count * (size + 2))
-        Py_RETURN_NONE;
-    PyObject *payload = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * size));
-    if (payload == NULL)
-        return NULL;
-    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(payload);
-    const uint8_t *from = p + MOLD_HEADER;
-    for (size_t i = 0; i < count; i++, from += size + 2, to += size) {
-        if (big_u16(from) != size || (size_t)from[2] * 4 != size) {
-            Py_DECREF(payload);
-            Py_RETURN_NONE;
-        }
-        memcpy(to, from + 2, size);
-    }
-    PyTypeObject *type = (PyTypeObject *)args[1];
-    PyObject *packet = type->tp_alloc(type, 5);
-    if (packet == NULL) {
-        Py_DECREF(payload);
-        return NULL;
-    }
-    PyTuple_SET_ITEM(packet, 0, PyBytes_FromStringAndSize((const char *)p, MOLD_SESSION));
-    PyTuple_SET_ITEM(packet, 1, PyLong_FromUnsignedLongLong(sequence));
-    PyTuple_SET_ITEM(packet, 2, PyLong_FromSize_t(count));
-    PyTuple_SET_ITEM(packet, 3, PyLong_FromSize_t(size));
-    PyTuple_SET_ITEM(packet, 4, payload);
-    for (int i = 0; i < 4; i++)
-        if (PyTuple_GET_ITEM(packet, i) == NULL) {
-            Py_DECREF(packet);
-            return NULL;
-        }
-    return packet;
+    size_t size;
+    return left < OVERHEAD || (size = u32_at(p + 16)) > left || size < OVERHEAD ? 0 : size;
 }
 
-/* One packet: a header, then `count` records from `p` on, each behind its length. Returns a `type` of session, sequence,
- * count and datagram. */
-static PyObject *mold_packet(PyTypeObject *type, PyObject *session, uint64_t sequence, size_t count, const uint8_t *p,
-                             size_t bytes)
+static PyObject *bad_sealed(void)
 {
-    PyObject *datagram = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(MOLD_HEADER + bytes + 2 * count));
-    PyObject *packet = datagram == NULL ? NULL : type->tp_alloc(type, 4);
-    if (packet == NULL) {
-        Py_XDECREF(datagram);
+    PyErr_SetString(PyExc_ValueError, "these are no sealed packets");
+    return NULL;
+}
+
+static PyObject *cut_py(PyObject *self, PyObject *args)
+{
+    PyObject *sealed;
+    Py_ssize_t skip, take;
+    if (!PyArg_ParseTuple(args, "Snn", &sealed, &skip, &take))
         return NULL;
-    }
-    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(datagram);
-    uint64_t big = __builtin_bswap64(sequence);
-    memcpy(to, PyBytes_AS_STRING(session), MOLD_SESSION);
-    memcpy(to + 10, &big, 8);
-    to[18] = (uint8_t)(count >> 8);
-    to[19] = (uint8_t)count;
-    to += MOLD_HEADER;
-    for (const uint8_t *end = p + bytes; p < end;) {
-        size_t size = (size_t)p[0] * 4;
-        to[0] = (uint8_t)(size >> 8);
-        to[1] = (uint8_t)size;
-        memcpy(to + 2, p, size);
+    const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(sealed), *end = p + PyBytes_GET_SIZE(sealed), *from = p;
+    for (Py_ssize_t i = 0; i < skip + take; i++) {
+        size_t size = sealed_size(p, (size_t)(end - p));
+        if (size == 0)
+            return bad_sealed();
+        if (i == skip)
+            from = p;
         p += size;
-        to += size + 2;
     }
-    PyTuple_SET_ITEM(packet, 0, Py_NewRef(session));
-    PyTuple_SET_ITEM(packet, 1, PyLong_FromUnsignedLongLong(sequence));
-    PyTuple_SET_ITEM(packet, 2, PyLong_FromSize_t(count));
-    PyTuple_SET_ITEM(packet, 3, datagram);
-    if (PyTuple_GET_ITEM(packet, 1) == NULL || PyTuple_GET_ITEM(packet, 2) == NULL)
-        Py_CLEAR(packet);
-    return packet;
+    if (skip < 0 || take < 1)
+        return bad_sealed();
+    return PyBytes_FromStringAndSize((const char *)from, p - from);
 }
 
-static PyObject *mold_packets_py(PyObject *self, PyObject *args)
+static PyObject *ends_py(PyObject *self, PyObject *sealed)
 {
-    Py_buffer data;
-    PyObject *session, *list;
-    PyTypeObject *type;
-    unsigned long long sequence;
-    Py_ssize_t room;
-    if (!PyArg_ParseTuple(args, "y*SKnO!", &data, &session, &sequence, &room, &PyType_Type, &type))
-        return NULL;
-    room -= MOLD_HEADER;
-    if (PyBytes_GET_SIZE(session) != MOLD_SESSION || room < 2 + 1020 || room > MAX_DATAGRAM - MOLD_HEADER) {
-        PyBuffer_Release(&data);
-        PyErr_SetString(PyExc_ValueError, "a session has 10 bytes, and a packet room for the largest record");
+    if (!PyBytes_Check(sealed)) {
+        PyErr_SetString(PyExc_TypeError, "bytes are wanted");
         return NULL;
     }
-    if ((list = PyList_New(0)) == NULL)
-        goto done;
-    const uint8_t *first = data.buf, *p = first, *end = p + data.len;
+    const uint8_t *begin = (const uint8_t *)PyBytes_AS_STRING(sealed), *p = begin;
+    const uint8_t *end = p + PyBytes_GET_SIZE(sealed);
     size_t count = 0;
-    for (;;) {
-        size_t size = p < end ? (size_t)p[0] * 4 : 0;
-        if (p < end && (size < 8 || size > (size_t)(end - p) || u32_at(p + 4) == 0)) {
-            Py_SETREF(list, Py_NewRef(Py_None));
+    for (size_t size; p < end; p += size, count++)
+        if ((size = sealed_size(p, (size_t)(end - p))) == 0)
+            return bad_sealed();
+    PyObject *ends = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(4 * count));
+    if (ends == NULL)
+        return NULL;
+    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(ends);
+    for (p = begin; p < end; to += 4) {
+        p += u32_at(p + 16);
+        uint32_t at = (uint32_t)(p - begin);
+        memcpy(to, &at, 4);
+    }
+    return ends;
+}
+
+enum { ROW = 26 }; /* source u16, incarnation u64, number u64, records u32, bytes u32 */
+
+static PyObject *assemble_py(PyObject *self, PyObject *values)
+{
+    PyObject *table = NULL, *content = NULL, *listed = PySequence_Fast(values, "a sequence of Data is wanted");
+    if (listed == NULL)
+        return NULL;
+    size_t packets = 0, bytes = 0;
+    uint64_t records = 0;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(listed); i++) {
+        PyObject *data = PySequence_Fast_GET_ITEM(listed, i);
+        if (!PyTuple_Check(data) || PyTuple_GET_SIZE(data) != DATA_FIELDS ||
+            !PyBytes_Check(PyTuple_GET_ITEM(data, DATA_SEALED))) {
+            PyErr_SetString(PyExc_TypeError, "Data are wanted");
             goto done;
         }
-        size_t with = (size_t)(p - first) + 2 * count + size + 2;
-        if (count && (p == end || with > (size_t)room || count == MOLD_MAX_COUNT)) {
-            PyObject *packet = mold_packet(type, session, sequence, count, first, (size_t)(p - first));
-            if (packet == NULL || PyList_Append(list, packet) < 0) {
-                Py_XDECREF(packet);
-                Py_CLEAR(list);
+        PyObject *sealed = PyTuple_GET_ITEM(data, DATA_SEALED);
+        const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(sealed), *end = p + PyBytes_GET_SIZE(sealed);
+        for (size_t size; p < end; p += size, packets++, bytes += size - OVERHEAD)
+            if ((size = sealed_size(p, (size_t)(end - p))) == 0) {
+                bad_sealed();
                 goto done;
             }
-            Py_DECREF(packet);
-            sequence += count;
-            first = p;
-            count = 0;
+    }
+    table = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(packets * ROW));
+    content = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+    if (table == NULL || content == NULL) {
+        Py_CLEAR(table);
+        Py_CLEAR(content);
+        goto done;
+    }
+    uint8_t *row = (uint8_t *)PyBytes_AS_STRING(table), *to = (uint8_t *)PyBytes_AS_STRING(content);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(listed); i++) {
+        PyObject *sealed = PyTuple_GET_ITEM(PySequence_Fast_GET_ITEM(listed, i), DATA_SEALED);
+        const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(sealed), *end = p + PyBytes_GET_SIZE(sealed);
+        for (size_t size; p < end; p += size, row += ROW) {
+            size = u32_at(p + 16);
+            uint32_t length = (uint32_t)(size - OVERHEAD);
+            memcpy(row, p + 6, 2);
+            memcpy(row + 2, p + HEADER, DATA_HEAD);
+            memcpy(row + 22, &length, 4);
+            records += u32_at(row + 18);
+            memcpy(to, p + HEADER + DATA_HEAD, length);
+            to += length;
         }
-        if (p == end)
-            break;
-        p += size;
-        count++;
     }
 done:
-    PyBuffer_Release(&data);
-    return list;
+    Py_DECREF(listed);
+    return table == NULL ? NULL : Py_BuildValue("NNK", table, content, (unsigned long long)records);
+}
+
+static PyObject *stamped_py(PyObject *self, PyObject *args)
+{
+    Py_buffer table, content;
+    PyObject *found = NULL;
+    unsigned long long sequence, ts_recv;
+    if (!PyArg_ParseTuple(args, "y*y*KK", &table, &content, &sequence, &ts_recv))
+        return NULL;
+    if ((found = PyByteArray_FromStringAndSize(content.buf, content.len)) == NULL)
+        goto done;
+    uint8_t *p = (uint8_t *)PyByteArray_AS_STRING(found), *end = p + content.len;
+    const uint8_t *row = table.buf;
+    int good = table.len % ROW == 0;
+    for (Py_ssize_t i = 0; good && i < table.len / ROW; i++, row += ROW) {
+        uint32_t records = u32_at(row + 18), left = u32_at(row + 22);
+        good = left <= (size_t)(end - p);
+        for (; good && left; records--) {
+            size_t size = record_size(p, left);
+            if ((good = size != 0 && records != 0 && is_fresh(p))) {
+                put_stamp(p, (uint32_t)sequence++, ts_recv);
+                p += size;
+                left -= (uint32_t)size;
+            }
+        }
+        good = good && records == 0;
+    }
+    if (!good || p != end)
+        Py_SETREF(found, Py_NewRef(Py_None));
+done:
+    PyBuffer_Release(&table);
+    PyBuffer_Release(&content);
+    return found;
+}
+
+static PyObject *seal_packets_py(PyObject *self, PyObject *args)
+{
+    Py_buffer payload;
+    Py_ssize_t packet_bytes, most;
+    unsigned short stripe, source;
+    unsigned long long incarnation, number;
+    if (!PyArg_ParseTuple(args, "y*nnHHKK", &payload, &packet_bytes, &most, &stripe, &source, &incarnation, &number))
+        return NULL;
+    size_t room = packet_bytes > OVERHEAD ? (size_t)packet_bytes - OVERHEAD : 0;
+    if (packet_bytes > MAX_DATAGRAM)
+        room = MAX_DATAGRAM - OVERHEAD;
+    const uint8_t *first = payload.buf, *p = first, *end = p + payload.len;
+    size_t packets = 0, records = 0, total = 0;
+    PyObject *sealed = NULL;
+    /* Twice over the records: how large it becomes, and then the packets. */
+    for (int fill = 0; fill < 2; fill++) {
+        uint8_t *to = fill ? (uint8_t *)PyBytes_AS_STRING(sealed) : NULL;
+        packets = records = 0;
+        for (p = first; p < end && packets < (size_t)(most > 0 ? most : 0);) {
+            const uint8_t *from = p;
+            uint32_t here = 0;
+            for (size_t size; (size = record_size(p, (size_t)(end - p))) && (size_t)(p - from) + size <= room; p += size)
+                here++;
+            if (here == 0)
+                break;
+            size_t n = (size_t)(p - from) + OVERHEAD;
+            if (fill) {
+                uint32_t words[2] = {DATA_MAGIC, stripe | (uint32_t)source << 16}, tail[2] = {(uint32_t)n, CRC_SEAL};
+                uint64_t none = 0, its_number = number + packets;
+                memcpy(to, words, 8);
+                memcpy(to + 8, &none, 8);
+                memcpy(to + 16, tail, 8);
+                memcpy(to + HEADER, &incarnation, 8);
+                memcpy(to + HEADER + 8, &its_number, 8);
+                memcpy(to + HEADER + 16, &here, 4);
+                memcpy(to + HEADER + DATA_HEAD, from, (size_t)(p - from));
+                uint32_t seal = crc_of(0, to, n - SEAL);
+                memcpy(to + n - SEAL, &seal, SEAL);
+                to += n;
+            } else {
+                total += n;
+            }
+            packets++;
+            records += here;
+        }
+        if (!fill && (sealed = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total)) == NULL)
+            break;
+    }
+    Py_ssize_t taken = p - first;
+    PyBuffer_Release(&payload);
+    return sealed == NULL ? NULL : Py_BuildValue("Nnnn", sealed, (Py_ssize_t)packets, (Py_ssize_t)records, taken);
 }
 
 /* ---- sockets --------------------------------------------------------------------------------------------------- */
@@ -513,6 +539,13 @@ static size_t segment_of(struct msghdr *message)
             return size > 0 ? (size_t)size : 0;
         }
     return 0;
+}
+
+static PyObject *address_of(const struct sockaddr_in *from)
+{
+    char text[INET_ADDRSTRLEN];
+    inet_ntop(AF_INET, &from->sin_addr, text, sizeof text);
+    return Py_BuildValue("si", text, (int)ntohs(from->sin_port));
 }
 
 static PyObject *drain_py(PyObject *self, PyObject *args)
@@ -563,9 +596,7 @@ static PyObject *drain_py(PyObject *self, PyObject *args)
                 continue;
             }
             if (source == NULL || from[i].sin_addr.s_addr != known.sin_addr.s_addr || from[i].sin_port != known.sin_port) {
-                char text[INET_ADDRSTRLEN];
-                inet_ntop(AF_INET, &from[i].sin_addr, text, sizeof text);
-                Py_XSETREF(source, Py_BuildValue("si", text, (int)ntohs(from[i].sin_port)));
+                Py_XSETREF(source, address_of(&from[i]));
                 if (source == NULL)
                     goto failed;
                 known = from[i];
@@ -588,6 +619,150 @@ failed:
     return NULL;
 }
 
+/* Packets that follow one another and wait to become one value: where their bytes are in the inbox. */
+struct together {
+    struct packet first;
+    uint64_t packets;
+    size_t bytes, stretches;
+    struct { const uint8_t *at; size_t bytes; } stretch[BATCH];
+    PyObject *source;
+};
+
+static int append_pair(PyObject *list, PyObject *value, PyObject *source)
+{
+    PyObject *pair = value == NULL ? NULL : PyTuple_Pack(2, value, source);
+    int failed = pair == NULL || PyList_Append(list, pair) < 0;
+    Py_XDECREF(value);
+    Py_XDECREF(pair);
+    return failed ? -1 : 0;
+}
+
+static int append_together(PyObject *list, struct together *held, PyTypeObject *type)
+{
+    if (held->packets == 0)
+        return 0;
+    PyObject *sealed = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)held->bytes);
+    if (sealed != NULL) {
+        char *to = PyBytes_AS_STRING(sealed);
+        for (size_t i = 0; i < held->stretches; to += held->stretch[i++].bytes)
+            memcpy(to, held->stretch[i].at, held->stretch[i].bytes);
+    }
+    uint64_t packets = held->packets;
+    held->packets = 0;
+    return append_pair(list, data_of(type, &held->first, packets, sealed), held->source);
+}
+
+/* Sort one datagram: behind the packets that it follows, or, if it is no sound packet, as it is. */
+static int take_datagram(PyObject *list, struct together *held, const uint8_t *p, size_t n, PyObject *source, long stripe,
+                         size_t most, PyTypeObject *type)
+{
+    struct packet packet;
+    if (!open_packet(p, n, stripe, &packet)) {
+        if (append_together(list, held, type) < 0)
+            return -1;
+        return append_pair(list, PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)n), source);
+    }
+    if (held->packets && (held->source != source || held->first.source != packet.source ||
+                          held->first.incarnation != packet.incarnation ||
+                          held->first.number + held->packets != packet.number || held->bytes + n > most))
+        if (append_together(list, held, type) < 0)
+            return -1;
+    if (held->packets == 0) {
+        held->first = packet;
+        held->bytes = held->stretches = 0;
+        held->source = source;
+    }
+    size_t last = held->stretches - 1;
+    if (held->stretches && held->stretch[last].at + held->stretch[last].bytes == p)
+        held->stretch[last].bytes += n;
+    else {
+        held->stretch[held->stretches].at = p;
+        held->stretch[held->stretches++].bytes = n;
+    }
+    held->packets++;
+    held->bytes += n;
+    return 0;
+}
+
+static PyObject *drain_packets_py(PyObject *self, PyObject *args)
+{
+    int fd, own_port;
+    Py_ssize_t limit, most;
+    const char *own_host;
+    unsigned short stripe;
+    PyTypeObject *type;
+    if (!PyArg_ParseTuple(args, "insiHnO!", &fd, &limit, &own_host, &own_port, &stripe, &most, &PyType_Type, &type))
+        return NULL;
+    struct in_addr own;
+    if (inet_aton(own_host, &own) == 0) {
+        PyErr_SetString(PyExc_ValueError, "an IPv4 address is wanted");
+        return NULL;
+    }
+    if (inbox == NULL && (inbox = malloc((size_t)BATCH * LARGEST)) == NULL)
+        return PyErr_NoMemory();
+    PyObject *list = PyList_New(0), *source = NULL;
+    struct sockaddr_in known = {0};
+    struct together held = {.packets = 0};
+    if (list == NULL)
+        return NULL;
+    while (limit > 0) {
+        struct mmsghdr messages[BATCH];
+        struct iovec vectors[BATCH];
+        struct sockaddr_in from[BATCH];
+        union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control[BATCH];
+        for (int i = 0; i < BATCH; i++) {
+            vectors[i] = (struct iovec){inbox + (size_t)i * LARGEST, LARGEST};
+            messages[i].msg_hdr = (struct msghdr){.msg_name = &from[i],
+                                                  .msg_namelen = sizeof from[i],
+                                                  .msg_iov = &vectors[i],
+                                                  .msg_iovlen = 1,
+                                                  .msg_control = control[i].bytes,
+                                                  .msg_controllen = sizeof control[i].bytes};
+        }
+        int got = recvmmsg(fd, messages, BATCH, MSG_DONTWAIT, NULL);
+        if (got < 0) {
+            if (errno == EINTR)
+                continue;
+            if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ECONNREFUSED)
+                break;
+            PyErr_SetFromErrno(PyExc_OSError);
+            goto failed;
+        }
+        for (int i = 0; i < got; i++) {
+            limit -= (Py_ssize_t)messages[i].msg_len + 1;
+            if (from[i].sin_addr.s_addr == own.s_addr && ntohs(from[i].sin_port) == own_port)
+                continue;
+            if (source == NULL || from[i].sin_addr.s_addr != known.sin_addr.s_addr || from[i].sin_port != known.sin_port) {
+                if (append_together(list, &held, type) < 0)
+                    goto failed;
+                Py_XSETREF(source, address_of(&from[i]));
+                if (source == NULL)
+                    goto failed;
+                known = from[i];
+            }
+            const uint8_t *p = vectors[i].iov_base;
+            size_t left = messages[i].msg_len, segment = segment_of(&messages[i].msg_hdr);
+            do {
+                size_t n = segment && segment < left ? segment : left;
+                if (take_datagram(list, &held, p, n, source, stripe, (size_t)(most > 0 ? most : 0), type) < 0)
+                    goto failed;
+                p += n;
+                left -= n;
+            } while (left);
+        }
+        if (append_together(list, &held, type) < 0) /* the inbox is used again */
+            goto failed;
+        if (got < BATCH)
+            break;
+    }
+    Py_XDECREF(source);
+    return list;
+failed:
+    Py_XDECREF(source);
+    Py_DECREF(list);
+    return NULL;
+}
+
 static PyMethodDef methods[] = {
     {"crc32", (PyCFunction)(void (*)(void))crc32_py, METH_FASTCALL, NULL},
     {"teach", teach_py, METH_O, NULL},
@@ -595,10 +770,13 @@ static PyMethodDef methods[] = {
     {"count_fresh", count_fresh_py, METH_O, NULL},
     {"stamp", stamp_py, METH_VARARGS, NULL},
     {"unstamp", unstamp_py, METH_O, NULL},
-    {"assemble", assemble_py, METH_VARARGS, NULL},
+    {"assemble", assemble_py, METH_O, NULL},
+    {"stamped", stamped_py, METH_VARARGS, NULL},
+    {"cut", cut_py, METH_VARARGS, NULL},
+    {"ends", ends_py, METH_O, NULL},
+    {"seal_packets", seal_packets_py, METH_VARARGS, NULL},
+    {"drain_packets", drain_packets_py, METH_VARARGS, NULL},
     {"open_data", (PyCFunction)(void (*)(void))open_data_py, METH_FASTCALL, NULL},
-    {"open_mold", (PyCFunction)(void (*)(void))open_mold_py, METH_FASTCALL, NULL},
-    {"mold_packets", mold_packets_py, METH_VARARGS, NULL},
     {"drain", drain_py, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

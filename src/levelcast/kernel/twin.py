@@ -9,7 +9,8 @@ from __future__ import annotations
 import socket
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 Buffer = bytes | bytearray | memoryview
@@ -106,93 +107,116 @@ def unstamp(buffer: bytearray | memoryview, /) -> int:
     return len(places)
 
 
-def assemble(packets: tuple[tuple[Any, ...], ...], first_sequence: int, ts_recv_ns: int, /) -> bytearray | None:
-    """The stamped records of packets (source, incarnation, number, records, payload).
-
-    None unless every packet holds as many fresh records as it says.
-    """
-    content = bytearray()
-    for _, _, _, records, payload in packets:
-        if records < 0 or count_fresh(payload) != records:
-            return None
-        content += payload
-    stamp(content, first_sequence, ts_recv_ns)
-    return content
-
-
 # ---------------------------------------------------------------------------------------------------------
 # Datagrams
 
 _DATA = struct.Struct("<2sBBHHQIBBHQQI")
 """The header of a core datagram (`levelcast.wire.parts`) and of a Data in it (`levelcast.wire.core`)."""
-_SEAL = struct.Struct("<I")
-_MOLD = struct.Struct(">10sQHH")
-"""The header of a MoldUDP64 packet (`levelcast.wire.mold`) and the length of its first block."""
+_ROW = struct.Struct("<HQQII")
+_U32 = struct.Struct("<I")
+_OVERHEAD = _DATA.size + _U32.size
 
 
 def open_data(datagram: bytes, stripe: int, kind: type[_T], /) -> _T | None:
-    """The packet in a sound Data datagram of the stripe, as a `kind`, if all its records are fresh ones; else None."""
-    if not _DATA.size + _SEAL.size < len(datagram) <= _LARGEST_DATAGRAM:
+    """A sound Data datagram of the stripe as a `kind` (source, incarnation, first, last, sealed), if all its records
+    are fresh ones; else None."""
+    if not _OVERHEAD < len(datagram) <= _LARGEST_DATAGRAM:
         return None
     *head, sender, generation, length, seal, seal_size, reserved, incarnation, number, records = _DATA.unpack_from(
         datagram
     )
     if head != [b"LC", 1, 1, stripe] or generation or (length, seal, seal_size, reserved) != (len(datagram), 1, 4, 0):
         return None
-    payload = datagram[_DATA.size : -_SEAL.size]
-    if not number or _SEAL.pack(zlib.crc32(datagram[: -_SEAL.size])) != datagram[-_SEAL.size :]:
+    if not number or _U32.pack(zlib.crc32(datagram[: -_U32.size])) != datagram[-_U32.size :]:
         return None
-    if count_fresh(payload) != records:
+    if count_fresh(datagram[_DATA.size : -_U32.size]) != records:
         return None
-    return tuple.__new__(kind, (sender, incarnation, number, records, payload))
+    return tuple.__new__(kind, (sender, incarnation, number, number, datagram))
 
 
-def open_mold(datagram: bytes, kind: type[_T], /) -> _T | None:
-    """Session, sequence, count, size and records of a MoldUDP64 packet whose blocks all have one size; else None."""
-    if not _MOLD.size + _WORD <= len(datagram) <= _LARGEST_DATAGRAM:
-        return None
-    session, sequence, number, size = _MOLD.unpack_from(datagram)
-    if session[0] == 0x20 or any(not 0x20 <= character <= 0x7E for character in session):
-        return None
-    if not sequence or not 0 < number < 0xFFFF or sequence + number - 1 >= 1 << 64 or not size:
-        return None
-    if len(datagram) != 20 + number * (size + 2):
-        return None
-    blocks = [datagram[at : at + size + 2] for at in range(20, len(datagram), size + 2)]
-    if any(block[:2] != datagram[20:22] or block[2] * _WORD != size for block in blocks):
-        return None
-    return tuple.__new__(kind, (session, sequence, number, size, b"".join(block[2:] for block in blocks)))
-
-
-def mold_packets(
-    content: Buffer, session: bytes, sequence: int, packet_bytes: int, kind: type[_T], /
-) -> list[_T] | None:
-    """Packets of at most `packet_bytes` with all records in order, as `kind`s of (session, sequence, count, datagram).
-
-    None unless records fill `content` and every one is of an instrument (has an id above 0).
-    """
-    if len(session) != 10 or not 20 + 2 + 1020 <= packet_bytes <= _LARGEST_DATAGRAM:
-        raise ValueError("a session has 10 bytes, and a packet room for the largest record")
-    view = memoryview(content)
-    packets: list[tuple[int, list[bytes]]] = []
-    at, end, room = 0, len(view), 0
+def _datagrams(sealed: bytes) -> Iterator[tuple[int, int]]:
+    """Where each of the datagrams that lie back to back begins and ends; a ValueError if others do."""
+    at, end = 0, len(sealed)
     while at < end:
-        size = view[at] * _WORD
-        if size < 8 or at + size > end or not any(view[at + 4 : at + 8]):
-            return None
-        if not packets or room < size + 2 or len(packets[-1][1]) == 0xFFFE:
-            sequence += len(packets[-1][1]) if packets else 0
-            packets.append((sequence, []))
-            room = packet_bytes - 20
-        packets[-1][1].append(size.to_bytes(2, "big") + view[at : at + size])
-        room -= size + 2
+        size = _U32.unpack_from(sealed, at + 16)[0] if end - at >= _OVERHEAD else 0
+        if not _OVERHEAD <= size <= end - at:
+            raise ValueError("these are no sealed packets")
+        yield at, at + size
         at += size
-    return [
-        tuple.__new__(
-            kind, (session, first, len(blocks), struct.pack(">10sQH", session, first, len(blocks)) + b"".join(blocks))
-        )
-        for first, blocks in packets
-    ]
+
+
+def cut(sealed: bytes, skip: int, take: int, /) -> bytes:
+    """The datagrams of `take` packets behind the first `skip`; a ValueError if there are not so many."""
+    places = list(islice(_datagrams(sealed), max(0, skip + take)))
+    if skip < 0 or take < 1 or len(places) < skip + take:
+        raise ValueError("these are no sealed packets")
+    return sealed[places[skip][0] : places[-1][1]]
+
+
+def ends(sealed: bytes, /) -> bytes:
+    """Where each datagram ends, 32 bits each."""
+    return b"".join(_U32.pack(end) for _, end in _datagrams(sealed))
+
+
+def assemble(values: Sequence[tuple[Any, ...]], /) -> tuple[bytes, bytes, int]:
+    """Of values (source, incarnation, first, last, sealed): a row for each packet, their payloads, and how many records.
+
+    A row is source, incarnation, number, records and the bytes of the payload.
+    """
+    rows: list[bytes] = []
+    payloads: list[bytes] = []
+    for _, _, _, _, sealed in values:
+        for at, end in _datagrams(sealed):
+            payload = sealed[at + _DATA.size : end - _U32.size]
+            rows.append(sealed[at + 6 : at + 8] + sealed[at + 24 : at + _DATA.size] + _U32.pack(len(payload)))
+            payloads.append(payload)
+    return b"".join(rows), b"".join(payloads), sum(_U32.unpack_from(row, 18)[0] for row in rows)
+
+
+def stamped(table: Buffer, content: Buffer, first_sequence: int, ts_recv_ns: int, /) -> bytearray | None:
+    """The payloads of packets with their records numbered and dated; `table` has their rows.
+
+    None unless every packet holds as many fresh records as it says.
+    """
+    found, at = bytearray(content), 0
+    if len(table) % _ROW.size:
+        return None
+    for _, _, _, records, size in _ROW.iter_unpack(table):
+        if at + size > len(found) or count_fresh(found[at : at + size]) != records:
+            return None
+        at += size
+    if at != len(found):
+        return None
+    stamp(found, first_sequence, ts_recv_ns)
+    return found
+
+
+def seal_packets(
+    payload: Buffer, packet_bytes: int, most: int, stripe: int, source: int, incarnation: int, number: int, /
+) -> tuple[bytes, int, int, int]:
+    """Records as sealed datagrams of at most `packet_bytes`, at most so many, numbered from `number` on.
+
+    How many packets, records and bytes of `payload` that are; it ends before what is no allowed record.
+    """
+    view, taken, total = memoryview(payload), 0, 0
+    sealed: list[bytes] = []
+    room = min(packet_bytes, _LARGEST_DATAGRAM) - _OVERHEAD
+    while len(sealed) < most:
+        end, records = taken, 0
+        while len(view) - end >= _WORD and view[end + 1] in _types:
+            size = view[end] * _WORD
+            if size < _types[view[end + 1]][0] or end + size > min(len(view), taken + room):
+                break
+            end += size
+            records += 1
+        if not records:
+            break
+        length = end - taken + _OVERHEAD
+        fields = (b"LC", 1, 1, stripe, source, 0, length, 1, 4, 0, incarnation, number + len(sealed), records)
+        datagram = _DATA.pack(*fields) + view[taken:end]
+        sealed.append(datagram + _U32.pack(zlib.crc32(datagram)))
+        taken, total = end, total + records
+    return b"".join(sealed), len(sealed), total, taken
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -225,4 +249,46 @@ def drain(fileno: int, limit: int, own_host: str, own_port: int, /) -> list[tupl
             pass
         finally:
             receiver.detach()
+    return found
+
+
+def drain_packets(
+    fileno: int, limit: int, own_host: str, own_port: int, stripe: int, most: int, kind: type[_T], /
+) -> list[tuple[_T | bytes, Source]]:
+    """`drain` for packets: those that follow one another are one `kind` of at most about `most` bytes.
+
+    What is no sound packet of the stripe (`open_data`) comes as it is. It stops after about `limit` bytes.
+    """
+    found: list[tuple[_T | bytes, Source]] = []
+    pending: list[_T] = []
+    size = 0
+    whence: Source | None = None
+
+    def hand_over() -> None:
+        if pending:
+            assert whence is not None
+            sealed = b"".join(each[4] for each in pending)
+            found.append((tuple.__new__(kind, (*pending[0][:3], pending[-1][3], sealed)), whence))
+            pending.clear()
+
+    while limit > 0 and (datagrams := drain(fileno, 1, own_host, own_port)):
+        for datagram, source in datagrams:
+            limit -= len(datagram) + 1
+            data = open_data(datagram, stripe, kind)
+            follows = (
+                data is not None
+                and source == whence
+                and pending
+                and (data[0], data[1], data[2]) == (pending[-1][0], pending[-1][1], pending[-1][3] + 1)
+                and size + len(datagram) <= most
+            )
+            if not follows:
+                hand_over()
+                whence, size = source, 0
+            if data is None:
+                found.append((datagram, source))
+            else:
+                pending.append(data)
+                size += len(datagram)
+    hand_over()
     return found

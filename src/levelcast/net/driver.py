@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from levelcast.kernel import open_data
+from levelcast import kernel
 from levelcast.net.impair import Impairment, sender_of
 from levelcast.net.keeper import Keeper
 from levelcast.net.sockets import RECEIVERS, Address, Arrival
@@ -30,12 +30,16 @@ from levelcast.ring.clock import ClockGuard
 from levelcast.ring.effects import GROUP, Effect, Forget, Persist, Release, Report, Send, ServeTape
 from levelcast.ring.machine import Machine
 from levelcast.wire.core import decode, encode
-from levelcast.wire.messages import Data, Message, Repair, Request, Ring, Token
+from levelcast.wire.data import open_packets
+from levelcast.wire.messages import Data, Message, Packet, Repair, Request, Ring, Token
 from levelcast.wire.parts import Malformed, Reason
 
 LONGEST_SLEEP_NS = 50_000_000
-GATHER_NS = 500_000
-"""While datagrams keep coming, a turn is not taken for each of them, if nothing else is due."""
+GATHER_NS = 2_000_000
+"""While packets keep coming, they may gather for so long: only what is due, or said to this node, wakes it earlier.
+
+A packet waits for a token to name it, and a turn for a token begins with taking in what has come.
+"""
 CLOCK_TOLERANCE_NS = 5_000_000
 """A wall clock that moves this much against the monotonic one has been stepped."""
 READ_TOGETHER_NS = 200_000
@@ -83,21 +87,21 @@ class Service(Protocol):
 class Sockets(Protocol):
     """What the loop needs of `levelcast.net.sockets.CoreSockets`."""
 
-    def wait(self, timeout_s: float, others: Sequence[int] = ()) -> tuple[bool, list[int]]: ...
+    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]: ...
 
-    def drain(self) -> list[Arrival]: ...
+    def drain(self, stripe: int | None = None) -> list[Arrival]: ...
 
     def learn(self, node: int, address: Address) -> None: ...
 
     def send(self, to: int, datagrams: Sequence[bytes]) -> None: ...
+
+    def send_buffer(self, to: int, buffer: bytes, ends: bytes) -> None: ...
 
     def close(self) -> None: ...
 
 
 class Clock(Protocol):
     def wall_ns(self) -> int: ...
-
-    def sleep(self, ns: int) -> None: ...
 
     def both_ns(self) -> tuple[int, int]:
         """The wall clock and the monotonic one at the same instant."""
@@ -109,9 +113,6 @@ class SystemClock:
 
     def wall_ns(self) -> int:
         return time.time_ns()
-
-    def sleep(self, ns: int) -> None:
-        time.sleep(ns / 1e9)
 
     def both_ns(self) -> tuple[int, int]:
         wall = before = after = 0
@@ -153,7 +154,7 @@ class Driver:
         *,
         credit: int = 64,
         punctual_ns: int = 1_000_000,
-        packet_fault: Callable[[Data], str | None] | None = None,
+        packet_fault: Callable[[Packet], str | None] | None = None,
         impairment: Impairment | None = None,
         work: Work | None = None,
         services: Sequence[Service] = (),
@@ -180,8 +181,8 @@ class Driver:
         self._listens: frozenset[type] | None = getattr(machine, "LISTENS", None)
         self._known: dict[int, Address] = {}
         self._bytes_of: dict[int, tuple[Message, bytes]] = {}
-        self._busy = False
-        """More than one datagram came in the last turn: the next ones may gather for a moment."""
+        self._streaming = False
+        """Packets came in the last turn: the next ones may gather for a moment."""
         self._uncommitted = False
         self._outbox: list[bytes] = []
         self._outbox_to = 0
@@ -208,10 +209,8 @@ class Driver:
     def turn(self) -> int:
         """Sleep, receive, step, act. Returns the wall clock of the step."""
         came, ready = self._wait()
-        arrivals = self.sockets.drain() if came else []
+        arrivals: Sequence[Arrival] = self._drain() if came or self._streaming else ()
         now, monotonic = self._clock.both_ns()
-        self._busy = len(arrivals) > 1
-        self.counters.received += len(arrivals)
         if self.impairment is not None:
             self.impairment.hold(arrivals, now)
             arrivals = self.impairment.due(now)
@@ -230,11 +229,10 @@ class Driver:
         until = self._next_of_others(now)
         if due is not None:
             until = min(until, due - self._spin_ns)
-        if self._busy and until - now > GATHER_NS:
-            self._clock.sleep(GATHER_NS)
-            now += GATHER_NS
+        if self._streaming:
+            until = min(until, now + GATHER_NS)
         others = [fileno for service in self.services for fileno in service.filenos]
-        came, ready = self.sockets.wait(max(0, until - now) / 1e9, others)
+        came, ready = self.sockets.wait(max(0, until - now) / 1e9, others, packets=not self._streaming)
         if self._spin_ns and due is not None and not came and not ready:
             clock = self._clock
             if 0 < due - clock.wall_ns() <= self._spin_ns:
@@ -257,18 +255,28 @@ class Driver:
 
     # -- in -----------------------------------------------------------------------------------------------
 
-    def _decode(self, arrivals: Iterable[Arrival]) -> list[Message]:
-        """The messages for this machine. Only a datagram that decodes tells where its sender is.
+    def _drain(self) -> list[Arrival]:
+        """What has come; packets are opened and checked by the kernel, unless each datagram is to be delayed."""
+        arrivals = self.sockets.drain(self.stripe if self.impairment is None else None)
+        self._streaming = False
+        received = len(arrivals)
+        for content, _ in arrivals:
+            if type(content) is Data:
+                self._streaming = True
+                received += content.last - content.first
+        self.counters.received += received
+        return arrivals
 
-        The ordinary case, a sound packet of a known source, is opened and checked at once by the kernel.
-        """
+    def _decode(self, arrivals: Iterable[Arrival]) -> list[Message]:
+        """The messages for this machine. Only a datagram that decodes tells where its sender is."""
         batch: list[Message] = []
-        checks = self._packet_fault is not None
         for datagram, source in arrivals:
-            packet = open_data(datagram, self.stripe, Data) if checks else None
-            if packet is not None and self._known.get(packet.source) == source and packet.source != self.node:
-                batch.append(packet)
-                self._bytes_of[id(packet)] = (packet, datagram)
+            if isinstance(datagram, Data):
+                if datagram.source == self.node:
+                    self.counters.namesakes += 1
+                else:
+                    self._learn(datagram.source, source)
+                    batch.append(datagram)
                 continue
             try:
                 stripe, message = decode(datagram)
@@ -281,12 +289,16 @@ class Driver:
             elif sender == self.node:
                 self.counters.namesakes += 1
             else:
-                if sender is not None and self._known.get(sender) != source:
-                    self._known[sender] = source
-                    self.sockets.learn(sender, source)
+                if sender is not None:
+                    self._learn(sender, source)
                 if self._listens is None or type(message) in self._listens:
                     self._take(message, datagram, batch)
         return batch
+
+    def _learn(self, sender: int, address: Address) -> None:
+        if self._known.get(sender) != address:
+            self._known[sender] = address
+            self.sockets.learn(sender, address)
 
     def _take(self, message: Message, datagram: bytes, batch: list[Message]) -> None:
         """Put a message into the batch, unless it carries what could never go to a tape.
@@ -303,8 +315,8 @@ class Driver:
         batch.append(message)
         self._bytes_of[id(message)] = (message, datagram)
 
-    def _is_bad(self, packet: Data) -> bool:
-        if self._packet_fault is None or self._packet_fault(packet) is None:
+    def _is_bad(self, data: Data) -> bool:
+        if self._packet_fault is None or all(self._packet_fault(packet) is None for packet in open_packets(data)):
             return False
         self.counters.malformed[BAD_RECORDS] += 1
         return True
@@ -342,14 +354,18 @@ class Driver:
 
     def _persist(self, effect: Persist) -> None:
         entry = effect.entry
-        self.keeper.persist(entry, self._datagram(entry) if isinstance(entry, Data | Token | Ring) else None)
+        self.keeper.persist(entry, self._datagram(entry) if isinstance(entry, Token | Ring) else None)
         self._uncommitted = True
 
     def _send(self, to: int, message: Message) -> None:
-        if to == GROUP and type(message) is Data:
+        if isinstance(message, Data) and to == GROUP:
             to = RECEIVERS
         if self._outbox and self._outbox_to != to:
             self._flush()
+        if isinstance(message, Data) and message.first < message.last:
+            self._flush()
+            self.sockets.send_buffer(to, message.sealed, kernel.ends(message.sealed))
+            return
         self._outbox_to = to
         self._outbox.append(self._datagram(message))
         self.counters.requests += type(message) is Request
@@ -365,6 +381,8 @@ class Driver:
 
     def _datagram(self, message: Message) -> bytes:
         """A message as bytes, made once: as it came, or as it is journaled and then sent."""
+        if isinstance(message, Data):
+            return message.sealed
         known = self._bytes_of.get(id(message))
         if known is not None and known[0] is message:
             return known[1]
@@ -384,6 +402,6 @@ class Driver:
             os.sched_yield()
         self.keeper.release(release, content, getattr(self.machine, "entered", 0), now)
         counters.frames += 1
-        counters.records += sum(packet.records for packet in release.frame.packets)
+        counters.records += release.frame.records
         counters.late += release.late
         counters.max_behind_ns = max(counters.max_behind_ns, now - release.scheduled_ns)

@@ -9,6 +9,9 @@
   to configure, and an edge that was restarted is found again by its first packet.
 - A released frame is sent first and kept afterwards. Nothing blocks: what the kernel has no room for is a lost packet,
   and is asked for; a customer that does not read its snapshot is dropped.
+- What a slot releases leaves in one system call for each group and 64 kB. Nothing here runs per packet.
+- A receiver that catches up has many late frames at once, more than a customer's socket holds. What is more than
+  `PACE_BURST` is paced, `PACE_BYTES` every `PACE_NS`; a frame that is on time never waits behind it.
 - A receiver that stops is not the end of a session. `end_sessions` is, at the end of a day.
 - The state is saved every so many frames and at the end, and the one before it is kept. A start goes back to that one
   and replays the tape: this fills the store of the retransmit server too, so that customers can ask for what was sent
@@ -22,12 +25,15 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from levelcast.edge.feed import Feed, FeedState, decode_state
 from levelcast.edge.gather import GatherConfig, Outgoing, SessionPlan, session_name
@@ -56,6 +62,11 @@ CLIENT_LIMIT_NS = 60_000_000_000
 SAVE_FRAMES = 1_000
 SAVE_RECORDS = 250_000
 """The state is saved after so many frames or records, whichever comes first."""
+PACE_BURST = 2 << 20
+PACE_BYTES = 512 << 10
+PACE_NS = 1_000_000
+MAX_BACKLOG = 32 << 20
+"""Bytes of late frames that wait; beyond this the oldest of them go at once."""
 END_TIMES = 3
 END_EVERY_NS = 100_000_000
 _PORT_ATTEMPTS = 32
@@ -119,6 +130,13 @@ def _is_on(tape: TapeReader, state: FeedState) -> bool:
 
 
 # -- sockets ----------------------------------------------------------------------------------------------
+
+
+def _join(sent: Sequence[Outgoing]) -> tuple[bytes, bytes]:
+    """The packets of several sessions, or steps, back to back."""
+    starts = accumulate((len(out.buffer) for out in sent), initial=0)
+    ends = [np.frombuffer(out.ends, "<u4") + np.uint32(start) for out, start in zip(sent, starts, strict=False)]
+    return b"".join([out.buffer for out in sent]), np.concatenate(ends).astype("<u4").tobytes()
 
 
 def _open_sockets(interface: str, ttl: int) -> tuple[socket.socket, socket.socket]:
@@ -193,6 +211,10 @@ class EdgeService:
         self._state_path = state_path
         self._saved_at = (0, 0)
         self._unbooked: list[tuple[list[Outgoing], bytes | bytearray]] = []
+        self._backlog: deque[Outgoing] = deque()
+        self._backlog_bytes = 0
+        self._pace = (0, 0)
+        """When something that was not on time went last, and how many bytes of such could have gone still."""
         self._clients: list[_Client] = []
         self._poll_ns: int | None = None
         self._snapshot = (0, b"")
@@ -233,8 +255,9 @@ class EdgeService:
 
     @property
     def wake_ns(self) -> int | None:
-        """When a heartbeat, a slow customer or an end of session is due."""
-        times = (self.feed.next_ns, self._poll_ns, self._ends[1] if self._ends[0] else None)
+        """When a heartbeat, a late frame, a slow customer or an end of session is due."""
+        paced_ns = self._pace[0] + PACE_NS if self._backlog else None
+        times = (self.feed.next_ns, paced_ns, self._poll_ns, self._ends[1] if self._ends[0] else None)
         return min((time for time in times if time is not None), default=None)
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
@@ -242,29 +265,34 @@ class EdgeService:
         feed = self.feed
         if feed.ended:
             return
-        packets = feed.release(release.frame, content, now)
-        self._send(packets)
-        self._unbooked.append((packets, content))
+        sent = feed.release(release.frame, content, now)
+        if release.late:
+            self._send_paced(sent, now)
+        else:
+            self._send(sent)
+        self._unbooked.append((sent, content))
 
     def _book(self) -> None:
-        for packets, content in self._unbooked:
-            self.feed.book(packets, content)
+        for sent, content in self._unbooked:
+            self.feed.book(sent, content)
         self._unbooked.clear()
 
     def step(self, ready: Collection[int], now: int) -> None:
         """What was sent is kept; watermarks, heartbeats, answers, snapshots, ends; then the state, when it is time."""
         feed = self.feed
         self._book()
+        if self._backlog:
+            self._send_paced((), now)
         marks = feed.advance(self._complete_upto_ns(), now)
         if marks:
-            self._send(marks)
+            self._send_paced(marks, now)
             feed.book(marks)
         next_ns = feed.next_ns
         if next_ns is not None and next_ns <= now:
             self._send(feed.heartbeats(now))
         if self._ends[0] and self._ends[1] <= now:
             self._ends = (self._ends[0] - 1, now + END_EVERY_NS)
-            self._send(feed.end())
+            self._send_paced(feed.end(), now)
         if self.filenos[0] in ready:
             self._answer()
         if self.filenos[1] in ready:
@@ -282,6 +310,8 @@ class EdgeService:
     def close(self) -> None:
         """Let go of the sockets and save the state. With the tape it is all that the next start needs."""
         self._book()
+        self._send(list(self._backlog))
+        self._backlog.clear()
         if self.feed.frames > self._saved_at[0]:
             self._save(rotate=False)
         for client in self._clients:
@@ -314,26 +344,44 @@ class EdgeService:
 
     def _announce(self, now: int) -> None:
         """Say at once that the edge is there, and find out now whether the groups can be reached."""
-        for packet in self.feed.heartbeats(now):
+        for out in self.feed.heartbeats(now):
             for group in self._groups:
                 try:
-                    self._udp.sendto(packet.datagram, group)
+                    self._udp.sendto(out.buffer, group)
                 except OSError as error:
                     raise NetError(
                         f"the edge cannot send to {group[0]} port {group[1]} ({error.strerror}): "
                         "ip route add 224.0.0.0/4 dev INTERFACE gives multicast a route"
                     ) from error
 
-    def _send(self, packets: Sequence[Outgoing]) -> None:
+    def _send_paced(self, sent: Sequence[Outgoing], now: int) -> None:
+        """Send what is not on time, and what waits, in order and as much as may go now."""
+        backlog = self._backlog
+        backlog.extend(sent)
+        self._backlog_bytes += sum(len(out.buffer) for out in sent)
+        before_ns, room = self._pace
+        room = min(PACE_BURST, room + abs(now - before_ns) * PACE_BYTES // PACE_NS)
+        some = []
+        while backlog and (room > 0 or self._backlog_bytes > MAX_BACKLOG):
+            some.append(backlog.popleft())
+            room -= len(some[-1].buffer)
+            self._backlog_bytes -= len(some[-1].buffer)
+        self._pace = (now, max(room, -PACE_BURST))
+        self._send(some)
+
+    def _send(self, sent: Sequence[Outgoing]) -> None:
         """To all groups. A packet that is not taken is lost, and customers ask for it."""
+        if not sent:
+            return
         counts = self.counts
-        datagrams = [packet.datagram for packet in packets]
+        buffer, ends = (sent[0].buffer, sent[0].ends) if len(sent) == 1 else _join(sent)
         for group in self._groups:
-            for error, number in self._sender.send(group, datagrams):
+            number, error = self._sender.send_buffer(group, buffer, ends)
+            if error is not None:
                 counts.unsent[error.strerror or str(error)] += number
                 counts.packets -= number
-        counts.packets += len(packets) * len(self._groups)
-        counts.bytes += sum(map(len, datagrams)) * len(self._groups)
+        counts.packets += len(ends) // 4 * len(self._groups)
+        counts.bytes += len(buffer) * len(self._groups)
 
     def _answer(self) -> None:
         """Requests, each with an answer to the socket that asked."""
@@ -346,11 +394,11 @@ class EdgeService:
             except OSError as error:  # the network's word on an answer that did not arrive
                 self.counts.unsent[error.strerror or str(error)] += 1
                 continue
-            for reply in answer(request):
-                try:
-                    self._udp.sendto(reply.datagram, source)
-                except OSError as error:
-                    self.counts.unsent[error.strerror or str(error)] += 1
+            found = answer(request)
+            if found is not None:
+                number, failed = self._sender.send_buffer(source, found.buffer, found.ends)
+                if failed is not None:
+                    self.counts.unsent[failed.strerror or str(failed)] += number
 
     # -- snapshots ----------------------------------------------------------------------------------------
 

@@ -47,7 +47,9 @@ class Impairment:
         """Lose what the links lose, and keep the rest until it is due; a stranger's datagrams are due at once."""
         random = self._rng.random
         for arrival in arrivals:
-            sender = sender_of(arrival[0])
+            datagram = arrival[0]
+            assert isinstance(datagram, bytes)  # each has a fate of its own
+            sender = sender_of(datagram)
             link = self._links.get(sender, Link(0)) if sender is not None else Link(0)
             if link is None or random() < link.loss_ratio:
                 self.lost += 1

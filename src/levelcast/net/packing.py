@@ -16,12 +16,10 @@ from levelcast.net.progress import Point, Progress, hasher
 from levelcast.records import RecordArray
 from levelcast.ring.effects import Effect, Persist
 from levelcast.ring.source import Source
-from levelcast.wire.core import MAX_PAYLOAD, encode
+from levelcast.wire.data import DATA_OVERHEAD, MAX_PAYLOAD
 from levelcast.wire.messages import Data
 
-OVERHEAD_BYTES = len(encode(Data(1, 1, 1, 0, b""), 0))
-"""What a datagram has besides its records."""
-MAX_PACKET_BYTES = MAX_PAYLOAD + OVERHEAD_BYTES
+MAX_PACKET_BYTES = MAX_PAYLOAD + DATA_OVERHEAD
 
 
 @dataclass(slots=True)
@@ -59,7 +57,7 @@ class Feed:
         """Records in packets, over all starts of a floor that keeps a journal."""
         self.witnessed = self.total
         """Of them, those that are safe."""
-        self._payload_bytes = packet_bytes - OVERHEAD_BYTES
+        self._payload_bytes = packet_bytes - DATA_OVERHEAD
         self._progress = progress
         self._changed = changed
         self._queue: deque[_Chunk] = deque()
@@ -100,7 +98,7 @@ class Feed:
         while self._queue and not self._queue[0].records:
             self._queue.popleft()
         effects = self.source.submit(payload, count, now)
-        number = next(each.entry.number for each in effects if isinstance(each, Persist) and type(each.entry) is Data)
+        number = next(each.entry.last for each in effects if isinstance(each, Persist) and type(each.entry) is Data)
         self.waiting -= count
         self.total += count
         self._position += count

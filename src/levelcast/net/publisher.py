@@ -36,7 +36,7 @@ from levelcast.net.driver import LONGEST_SLEEP_NS, Driver
 from levelcast.net.impair import Impairment, sender_of
 from levelcast.net.keeper import JournalKeeper, Keeper
 from levelcast.net.node import Place, build, links_to, place_of
-from levelcast.net.packing import MAX_PACKET_BYTES, OVERHEAD_BYTES, Feed
+from levelcast.net.packing import MAX_PACKET_BYTES, Feed
 from levelcast.net.progress import FILE, Progress, ProgressKeeper
 from levelcast.net.sockets import LOOPBACK, Address, Arrival, CoreSockets, NetError
 from levelcast.network import Directory, Network, load_network
@@ -47,11 +47,13 @@ from levelcast.ring.effects import JournalEntry
 from levelcast.ring.journal import Journal
 from levelcast.ring.source import Source
 from levelcast.wire.core import KIND_TOKEN
+from levelcast.wire.data import DATA_OVERHEAD
+from levelcast.wire.messages import Data
 from levelcast.wire.parts import KIND_AT
 
 QUEUE_RECORDS = 4_096
 """The smallest queue, unless one is asked for."""
-MIN_PACKET_BYTES = INSTRUMENT.itemsize + OVERHEAD_BYTES
+MIN_PACKET_BYTES = INSTRUMENT.itemsize + DATA_OVERHEAD
 """A definition has to fit."""
 _KINDS = {kind.rtype: kind for kind in RECORD_TYPES}
 
@@ -63,10 +65,10 @@ class _SharedSockets:
         self.inbox: list[Arrival] = []
         self._core = core
 
-    def wait(self, timeout_s: float, others: Sequence[int] = ()) -> tuple[bool, list[int]]:
+    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         return bool(self.inbox), []
 
-    def drain(self) -> list[Arrival]:
+    def drain(self, stripe: int | None = None) -> list[Arrival]:
         arrivals, self.inbox = self.inbox, []
         return arrivals
 
@@ -75,6 +77,9 @@ class _SharedSockets:
 
     def send(self, to: int, datagrams: Sequence[bytes]) -> None:
         self._core.send(to, datagrams)
+
+    def send_buffer(self, to: int, buffer: bytes, ends: bytes) -> None:
+        self._core.send_buffer(to, buffer, ends)
 
     def close(self) -> None:
         """The loop closes them."""
@@ -206,8 +211,9 @@ class FloorLoop:
         for watcher in list(self.watchers):
             watcher()
 
-    def _matters(self, datagram: bytes) -> bool:
+    def _matters(self, datagram: bytes | Data) -> bool:
         """Sources listen to tokens alone; what comes from a namesake is for the driver to count."""
+        assert isinstance(datagram, bytes)  # these sockets do not hear packets
         return (len(datagram) > KIND_AT and datagram[KIND_AT] == KIND_TOKEN) or sender_of(datagram) in self._nodes
 
 

@@ -21,15 +21,19 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 
 from levelcast import kernel
 from levelcast.ring.effects import GROUP, SERVERS
+from levelcast.wire.data import MAX_TOGETHER
+from levelcast.wire.messages import Data
 
 LOOPBACK = "127.0.0.1"
 RECEIVERS = -3
@@ -37,20 +41,22 @@ RECEIVERS = -3
 RECEIVE_BUFFER = 4 << 20
 """What a receiver that is stopped for a moment finds again: 4 MiB, the most that Linux gives to everybody."""
 MAX_DRAIN = 128
-_UDP_SEGMENT, _UDP_GRO = 103, 104
-_TRAIN_CARS = 64
-_TRAIN_BYTES = 65_000
-_NO_TRAINS = frozenset({errno.EINVAL, errno.EIO, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EMSGSIZE})
+MAX_DRAIN_BYTES = RECEIVE_BUFFER
+NO_ROOM = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED})
+"""Errors of a send that lost its datagrams and says nothing about the next one."""
+_UDP_GRO = 104
+_END = struct.Struct("<I")
 
 Address = tuple[str, int]
+Buffer = bytes | bytearray | memoryview
 
 
 class NetError(Exception):
     """What keeps a node off the network, in one sentence for a person."""
 
 
-Arrival = tuple[bytes, Address]
-"""A datagram and where it came from."""
+Arrival = tuple[bytes | Data, Address]
+"""A datagram, or packets that came together, and where from."""
 
 
 @dataclass(slots=True)
@@ -99,6 +105,8 @@ class CoreSockets:
             opened.pop_all()
         self._sockets = (own, *listeners)
         self._filenos = tuple(each.fileno() for each in self._sockets)
+        self._control = self._filenos[:2]
+        self._data = self._filenos[2] if hears_data else None
         self._sender = Sender(own, self.counts, all(takes_trains(each) for each in self._sockets))
         self.address: Address = own.getsockname()
         smallest = min(_ask_for_buffer(each, receive_buffer) for each in self._sockets)
@@ -110,19 +118,31 @@ class CoreSockets:
 
     # -- receiving ----------------------------------------------------------------------------------------
 
-    def wait(self, timeout_s: float, others: Sequence[int] = ()) -> tuple[bool, list[int]]:
-        """Sleep until something has come, here or to `others`: whether here, and to which of the others."""
-        ready = select.select((*self._filenos, *others), (), (), timeout_s)[0]
+    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
+        """Sleep until something has come, here or to `others`: whether here, and to which of the others.
+
+        Without `packets` those of sources do not end the sleep.
+        """
+        ours = self._filenos if packets else self._control
+        ready = select.select((*ours, *others), (), (), timeout_s)[0]
         if not others:
             return bool(ready), []
-        elsewhere = [fileno for fileno in ready if fileno not in self._filenos]
+        elsewhere = [fileno for fileno in ready if fileno not in ours]
         return len(ready) > len(elsewhere), elsewhere
 
-    def drain(self) -> list[Arrival]:
-        """What has come, at most `MAX_DRAIN` from each socket, without this node's own copies."""
+    def drain(self, stripe: int | None = None) -> list[Arrival]:
+        """What has come, so much from each socket at most, without this node's own copies.
+
+        With a `stripe` its sound packets come as `Data`, those that follow one another as one.
+        """
         arrivals: list[Arrival] = []
-        for fileno in self._filenos:
+        for fileno in self._control:
             arrivals += kernel.drain(fileno, MAX_DRAIN, *self.address)
+        if self._data is not None:
+            if stripe is None:
+                arrivals += kernel.drain(self._data, MAX_DRAIN, *self.address)
+            else:
+                arrivals += kernel.drain_packets(self._data, MAX_DRAIN_BYTES, *self.address, stripe, MAX_TOGETHER, Data)
         return arrivals
 
     def learn(self, node: int, address: Address) -> None:
@@ -137,10 +157,19 @@ class CoreSockets:
         if address is None:
             self.counts.unknown_peer += len(datagrams)
             return
-        for error, number in self._sender.send(address, datagrams):
-            if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED):
-                raise NetError(_why_not_sent(address, error)) from error
-            self.counts.refused += number
+        _, error = self._sender.send(address, datagrams)
+        if error is not None and error.errno not in NO_ROOM:
+            raise NetError(_why_not_sent(address, error)) from error
+
+    def send_buffer(self, to: int, buffer: Buffer, ends: Buffer) -> None:
+        """`send` for datagrams that stand back to back in `buffer`, each up to one of `ends` (little-endian u32)."""
+        address = self._places.get(to) or self.peers.get(to)
+        if address is None:
+            self.counts.unknown_peer += len(ends) // _END.size
+            return
+        _, error = self._sender.send_buffer(address, buffer, ends)
+        if error is not None and error.errno not in NO_ROOM:
+            raise NetError(_why_not_sent(address, error)) from error
 
     @property
     def trains(self) -> bool:
@@ -157,62 +186,36 @@ class CoreSockets:
 
 
 class Sender:
-    """Sends datagrams from a socket, neighbours of one size as trains if it may."""
+    """Sends datagrams from a socket, neighbours of one size as trains if it may, and counts them."""
 
     def __init__(self, sender: socket.socket, counts: SendCounts, trains: bool) -> None:
         self.trains = trains
         self._socket = sender
         self._counts = counts
 
-    def send(self, address: Address, datagrams: Sequence[bytes]) -> list[tuple[OSError, int]]:
-        """Send all of them in order; what the kernel refused, and how many datagrams that were."""
-        refused: list[tuple[OSError, int]] = []
-        if len(datagrams) == 1 or not self.trains:
-            self._one_by_one(address, datagrams, refused)
-            return refused
-        for first, last in trains(datagrams):
-            if last - first == 1 or not self._train(address, datagrams[first:last], refused):
-                self._one_by_one(address, datagrams[first:last], refused)
-        return refused
+    def send(self, address: Address, datagrams: Sequence[bytes]) -> tuple[int, OSError | None]:
+        """Send all of them in order, as `send_buffer` does."""
+        if len(datagrams) == 1:
+            return self.send_buffer(address, datagrams[0], _END.pack(len(datagrams[0])))
+        ends = b"".join(map(_END.pack, accumulate(map(len, datagrams))))
+        return self.send_buffer(address, b"".join(datagrams), ends)
 
-    def _one_by_one(self, address: Address, datagrams: Sequence[bytes], refused: list[tuple[OSError, int]]) -> None:
-        send = self._socket.sendto
-        for datagram in datagrams:
-            try:
-                send(datagram, address)
-            except OSError as error:
-                refused.append((error, 1))
-            else:
-                self._counts.sent += 1
+    def send_buffer(self, address: Address, buffer: Buffer, ends: Buffer) -> tuple[int, OSError | None]:
+        """Send datagrams that stand back to back in `buffer`, each up to one of `ends` (little-endian u32), in order.
 
-    def _train(self, address: Address, cars: Sequence[bytes], refused: list[tuple[OSError, int]]) -> bool:
-        """False where the kernel cannot, and each has to go alone."""
-        size = struct.pack("=H", len(cars[0]))
-        try:
-            self._socket.sendmsg(cars, [(socket.IPPROTO_UDP, _UDP_SEGMENT, size)], 0, address)
-        except OSError as error:
-            if error.errno in _NO_TRAINS:
-                self.trains = False
-                return False
-            refused.append((error, len(cars)))
-        else:
-            self._counts.sent += len(cars)
-            self._counts.trains += 1
-        return True
-
-
-def trains(datagrams: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """First and end of each train: datagrams of one size, of which the last may be shorter."""
-    first = total = 0
-    for place, datagram in enumerate(datagrams):
-        size = len(datagrams[first])
-        full = place - first == _TRAIN_CARS or total + len(datagram) > _TRAIN_BYTES
-        if place > first and (full or len(datagram) > size or len(datagrams[place - 1]) < size):
-            yield first, place
-            first, total = place, 0
-        total += len(datagram)
-    if datagrams:
-        yield first, len(datagrams)
+        How many the kernel did not take, and its last error: where it had no room (`NO_ROOM`) those are counted as
+        refused and the others were sent all the same; any other error was the end of it.
+        """
+        counts = self._counts
+        sent, refused, error, trains, self.trains = kernel.send_many(
+            self._socket.fileno(), *address, buffer, ends, self.trains
+        )
+        counts.sent += sent
+        counts.refused += refused
+        counts.trains += trains
+        if not error:
+            return 0, None
+        return len(ends) // _END.size - sent, OSError(error, os.strerror(error))
 
 
 def _udp() -> socket.socket:

@@ -7,6 +7,7 @@
 - One socket for each group of the region, and one of its own, from which it asks and to which the answers come. What is
   missing is asked of the addresses from which the session's packets came, the one heard last first, then the others.
 - Several receivers send the same numbered bytes to one group: what comes first counts, the rest are duplicates.
+- Trains of packets arrive whole where the kernel can (UDP_GRO), and the packets of one are opened together.
 - A snapshot is read over TCP from an address from which packets came; what comes meanwhile waits.
 - Everything runs in the caller's event loop, without threads. A caller that does not keep up stops the reading when
   `MAX_QUEUED` batches wait: what the kernel then drops is asked for later.
@@ -34,11 +35,11 @@ from levelcast import kernel, records
 from levelcast.edge import subscriber as core
 from levelcast.edge.delivery import Ask, Complete, Deliver, Effect, Ended, Grade, Lost, Stuck, SubscriberCounts
 from levelcast.edge.watermark import WATERMARK_TEXT, Watermark
-from levelcast.net.sockets import LOOPBACK, RECEIVE_BUFFER, Address, NetError
+from levelcast.net.sockets import LOOPBACK, RECEIVE_BUFFER, Address, NetError, takes_trains
 from levelcast.network import Directory, Group, Network, load_network
 from levelcast.network.fields import did_you_mean
 from levelcast.records import RecordArray, RecordType
-from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, session_name
+from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, Block, session_name
 from levelcast.wire.parts import Malformed
 from levelcast.wire.snapshot import HEADER_SIZE as SNAPSHOT_HEADER
 from levelcast.wire.snapshot import Snapshot, decode_snapshot, snapshot_size
@@ -52,7 +53,7 @@ MAX_DRAIN = 256
 """Datagrams taken from a socket before the event loop may do something else."""
 MAX_QUEUED = 4_096
 MAX_EARLY = 16_384
-"""Datagrams kept while the snapshot is read."""
+"""Packets kept while the snapshot is read."""
 MAX_ADDRESSES = 64
 FRESH_NS = 3_000_000_000
 """An edge that was heard within this time is asked before the others: each sends at least every second."""
@@ -70,7 +71,7 @@ class Batch(NamedTuple):
     """Of the first record, in its session."""
     kind: RecordType
     records: RecordArray
-    """An array with the type's fields; mostly a view of the packet, so it cannot be written to."""
+    """An array with the type's fields; mostly a view of what came, so it cannot be written to."""
     global_sequence: int | None
     """Of the first record, on the tape; None where the type has no such field, or not all 64 bits are known yet."""
     watermark: Watermark | None
@@ -164,7 +165,8 @@ class Subscriber:
         self._on_event = on_event
         self._interface = interface
         self._core: core.Subscriber | None = None
-        self._early: deque[bytes] = deque(maxlen=MAX_EARLY)
+        self._early: deque[bytes | Block] = deque()
+        self._early_packets = 0
         self._streams: dict[bytes, _Stream] = {}
         self._queue: deque[Batch] = deque()
         self._error: Exception | None = None
@@ -358,20 +360,24 @@ class Subscriber:
     def _readable(self, each: socket.socket) -> None:
         try:
             now = time.monotonic_ns()
-            arrived = kernel.drain(each.fileno(), MAX_DRAIN, *self._sockets[0].getsockname())
-            datagrams = [datagram for datagram, _ in arrived]
+            arrived = kernel.drain_molds(each.fileno(), MAX_DRAIN, Block)
             if each is not self._sockets[0]:
-                for datagram, source in arrived:
-                    self._hear(datagram, source, now)
-            self._receive(datagrams, now)
+                for item, source in arrived:
+                    self._hear(item, source, now)
+            self._receive([item for item, _ in arrived], now)
         except Exception as error:  # a callback has nobody to raise it to; the iterator does it
             self._fail(error)
 
-    def _hear(self, datagram: bytes, source: Address, now: int) -> None:
+    def _hear(self, item: bytes | Block, source: Address, now: int) -> None:
         """Note where a session's packets come from; more sessions than there can be are not believed."""
-        stream = self._streams.get(datagram[:SESSION_SIZE])
-        if stream is None and len(datagram) >= HEADER_SIZE and len(self._streams) < self._config.max_sessions:
-            stream = self._stream(datagram[:SESSION_SIZE])
+        if type(item) is Block:
+            session, whole = item.session, True
+        else:
+            assert isinstance(item, bytes)
+            session, whole = item[:SESSION_SIZE], len(item) >= HEADER_SIZE
+        stream = self._streams.get(session)
+        if stream is None and whole and len(self._streams) < self._config.max_sessions:
+            stream = self._stream(session)
         if stream is not None:
             stream.hear(source, now)
 
@@ -386,12 +392,15 @@ class Subscriber:
             stream = self._streams[session] = _Stream(session)
         return stream
 
-    def _receive(self, datagrams: list[bytes], now: int) -> None:
+    def _receive(self, arrived: list[bytes | Block], now: int) -> None:
         if self._core is None:
-            self._early.extend(datagrams)
+            self._early.extend(arrived)
+            self._early_packets += sum(_packets(item) for item in arrived)
+            while self._early_packets > MAX_EARLY:
+                self._early_packets -= _packets(self._early.popleft())
             self._wake()
             return
-        self._perform(self._core.receive(datagrams, now))
+        self._perform(self._core.receive(arrived, now))
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -477,6 +486,10 @@ class Subscriber:
         return None if self._ids is None else np.isin(found["instrument_id"], self._ids)
 
 
+def _packets(item: bytes | Block) -> int:
+    return item.packets if type(item) is Block else 1
+
+
 # -- what a subscriber is made from -----------------------------------------------------------------------
 
 
@@ -516,6 +529,7 @@ def _udp(interface: str) -> socket.socket:
     own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         own.setblocking(False)
+        takes_trains(own)
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         own.bind((interface, 0))
     except OSError as error:
@@ -529,6 +543,7 @@ def _join(group: Group, interface: str) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         listener.setblocking(False)
+        takes_trains(listener)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         listener.bind((group.address, group.port))

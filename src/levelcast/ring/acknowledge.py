@@ -28,7 +28,7 @@ def runs_for(slot: int, have: int, places: Mapping[int, Place], held: Holdings) 
             for run in token.runs:
                 known.setdefault((run.source, run.incarnation), []).append(run)
     runs: list[Run] = []
-    for (source, incarnation), by_number in held.packets.items():
+    for (source, incarnation), shelf in held.packets.items():
         place = places.get(source)
         if place is not None and incarnation < place.incarnation:
             continue
@@ -36,9 +36,7 @@ def runs_for(slot: int, have: int, places: Mapping[int, Place], held: Holdings) 
         for run in sorted(known.get((source, incarnation), ())):
             if run.first <= cursor <= run.last:
                 cursor = run.last + 1
-        last = cursor - 1
-        while last + 1 in by_number:
-            last += 1
+        last = shelf.contiguous_from(cursor)
         if last >= cursor:
             runs.append(Run(source, incarnation, cursor, last))
     runs.sort()

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from levelcast.ring.holdings import Holdings
+from levelcast.ring.holdings import Holdings, Shelf
 from levelcast.ring.order import Tip
 from levelcast.ring.timing import Timing
 from levelcast.wire.core import MAX_REPAIR_BYTES, repair_bytes
+from levelcast.wire.data import singles
 from levelcast.wire.messages import Data, Repair, Request, Token
 
 MAX_ITEMS_PER_REPAIR = 16
@@ -40,14 +41,14 @@ def look_up(request: Request, held: Holdings, base: Tip, released: int, oldest_s
         elif token is not None:
             items.append(token)
     for run in request.packets:
-        by_number = held.packets.get((run.source, run.incarnation), {})
+        last = min(run.last, run.first + MAX_PACKETS_PER_RUN)
+        shelf = held.packets.get((run.source, run.incarnation)) or Shelf()
+        for piece in shelf.take(run.first, last):
+            items.extend(singles(piece))
         place = base.places.get(run.source)
-        for number in range(run.first, min(run.last, run.first + MAX_PACKETS_PER_RUN) + 1):
-            packet = by_number.get(number)
-            if packet is not None:
-                items.append(packet)
-            elif place is not None and (run.incarnation, number) < place:
-                from_tape = True
+        absent = next(shelf.missing(run.first, last), None)
+        if absent is not None and place is not None and (run.incarnation, absent[0]) < place:
+            from_tape = True
     return Found(items, from_tape)
 
 

@@ -7,17 +7,17 @@ covers only released slots, so nothing in it can be voided, and the hash chain l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from levelcast.ring.answer import pack_repairs
 from levelcast.ring.holdings import Holdings
 from levelcast.ring.order import SETTLED, Frame, History
-from levelcast.ring.repair import numbers_to_runs
-from levelcast.wire.messages import Data, Message, Run, Settled, SettledSlot
+from levelcast.wire.data import seal
+from levelcast.wire.messages import Message, Settled, SettledSlot
 
 
 def from_tape(
-    member: int, frames: Sequence[Frame], after_slot: int, upto_slot: int, chain_before: bytes, credit: int
+    member: int, frames: Sequence[Frame], after_slot: int, upto_slot: int, chain_before: bytes, credit: int, stripe: int
 ) -> list[Message]:
     """The messages that bring a member from `after_slot` towards `upto_slot`.
 
@@ -28,30 +28,17 @@ def from_tape(
     per_source: Counter[int] = Counter()
     for frame in frames:
         assert after_slot < frame.slot <= upto_slot
-        per_source.update(packet.source for packet in frame.packets)
+        for run in frame.runs:
+            per_source[run.source] += run.last - run.first + 1
         if taken and max(per_source.values()) > credit:
             upto_slot = taken[-1].slot
             break
         taken.append(frame)
-    slots = tuple(SettledSlot(frame.slot, frame.timestamp_ns, tuple(ordered_runs(frame.packets))) for frame in taken)
+    slots = tuple(SettledSlot(frame.slot, frame.timestamp_ns, frame.runs) for frame in taken)
     chain_after = taken[-1].chain if taken else chain_before
     messages: list[Message] = [Settled(member, after_slot, upto_slot, chain_before, chain_after, slots)]
-    packets = [packet for frame in taken for packet in frame.packets]
+    packets = [seal(packet, stripe) for frame in taken for packet in frame.packets]
     return [*messages, *pack_repairs(member, packets)]
-
-
-def ordered_runs(packets: Iterable[Data]) -> Iterable[Run]:
-    """Packets in tape order as runs, keeping that order."""
-    key: tuple[int, int] | None = None
-    numbers: list[int] = []
-    for packet in packets:
-        if key != (packet.source, packet.incarnation):
-            if key is not None:
-                yield from numbers_to_runs(*key, numbers)
-            key, numbers = (packet.source, packet.incarnation), []
-        numbers.append(packet.number)
-    if key is not None:
-        yield from numbers_to_runs(*key, numbers)
 
 
 def take_over(settled: Settled, history: History, held: Holdings) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from levelcast.ring.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
+from levelcast.wire.data import singles
 from levelcast.wire.messages import Data, Ring, Token
 
 
@@ -28,13 +29,15 @@ class Journal:
         self.mark: SourceMark | None = None
         self.tokens: dict[tuple[int, int], Token] = {}
         self.packets: dict[tuple[int, int, int], Data] = {}
+        """Each packet by itself: (source, incarnation, number)."""
 
     def apply(self, entry: JournalEntry) -> None:
         """Take in one entry, in the order in which it was written."""
         kind = type(entry)
         if kind is Data:
             assert isinstance(entry, Data)
-            self.packets[entry.source, entry.incarnation, entry.number] = entry
+            for single in singles(entry):
+                self.packets[single.source, single.incarnation, single.first] = single
         elif kind is Token:
             assert isinstance(entry, Token)
             self.tokens[entry.generation, entry.slot] = entry

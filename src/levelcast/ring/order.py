@@ -6,7 +6,8 @@
 - A packet that two tokens name belongs to the lower slot.
 - A run of an incarnation lower than one already ordered for that source is skipped.
 - A slot with new packets makes one frame. Sequence numbers count records; frames are chained by SHA-256 over
-  everything that is in them, so equal chains mean equal tapes.
+  everything that is in them, so equal chains mean equal tapes: the chain before, slot, timestamp, first sequence and
+  number of packets, a row for each packet (source, incarnation, number, records, bytes), and all payloads.
 
 Everything here is a pure function of the tokens and packets, so every receiver that holds them gets the same
 bytes. Slots that are ordered but not released can be taken back (`rollback`), because a reformation may void them.
@@ -18,13 +19,14 @@ takes that choice from the site (DESIGN rule 3).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from levelcast import kernel
 from levelcast.wire.membership import decode_membership
-from levelcast.wire.messages import CONTROL_SOURCE, Data, Membership, Run
+from levelcast.wire.messages import CONTROL_SOURCE, Data, Membership, Packet, Run
 
 GENESIS = bytes(32)
 """The chain hash before the first frame."""
@@ -33,7 +35,8 @@ SETTLED = 0
 """The generation of a slot that came from another member's tape: it is released, so no lineage can void it."""
 
 _FRAME_HEAD = struct.Struct("<QQQI")
-_PACKET_HEAD = struct.Struct("<HQQII")
+PACKET_ROW = struct.Struct("<HQQII")
+"""Source, incarnation, number, records and bytes of a packet in a frame."""
 _SOURCE = struct.Struct("<H")
 
 
@@ -43,9 +46,25 @@ class Frame(NamedTuple):
     slot: int
     timestamp_ns: int
     first_sequence: int
-    packets: tuple[Data, ...]
+    records: int
+    runs: tuple[Run, ...]
+    """The packets, in order."""
+    table: bytes
+    """A `PACKET_ROW` for each."""
+    content: bytes
+    """Their payloads, back to back."""
     chain_before: bytes
     chain: bytes
+
+    @property
+    def packets(self) -> tuple[Packet, ...]:
+        """Packet by packet, for whoever wants to look at each."""
+        packets: list[Packet] = []
+        at = 0
+        for source, incarnation, number, records, size in PACKET_ROW.iter_unpack(self.table):
+            packets.append(Packet(source, incarnation, number, records, self.content[at : at + size]))
+            at += size
+        return tuple(packets)
 
 
 class Place(NamedTuple):
@@ -80,16 +99,22 @@ class Tip:
         assert frame.slot > self.slot
         assert frame.chain_before == self.chain
         assert frame.first_sequence == self.next_sequence
-        for packet in frame.packets:
-            self.places[packet.source] = Place(packet.incarnation, packet.number + 1)
-            if packet.source == CONTROL_SOURCE:
-                self._note_membership(frame.slot, packet)
+        for run in frame.runs:
+            self.places[run.source] = Place(run.incarnation, run.last + 1)
         self.slot = frame.slot
         self.chain = frame.chain
-        self.next_sequence += sum(packet.records for packet in frame.packets)
+        self.next_sequence += frame.records
+        self.note_memberships(frame)
 
-    def _note_membership(self, slot: int, packet: Data) -> None:
-        # Only the successor of the current version counts: the set changes by one record at a time (rule 12).
+    def note_memberships(self, frame: Frame) -> None:
+        """Take in the changes of the configured set that a frame has (rule 12)."""
+        if any(run.source == CONTROL_SOURCE for run in frame.runs):
+            for packet in frame.packets:
+                if packet.source == CONTROL_SOURCE:
+                    self._note_membership(frame.slot, packet)
+
+    def _note_membership(self, slot: int, packet: Packet) -> None:
+        # Only the successor of the current version counts: the set changes by one record at a time.
         membership = decode_membership(packet.payload)
         if membership is not None and membership.version == self.records[-1].membership.version + 1:
             self.records = [*self.records[-1:], Record(slot, membership)]
@@ -106,8 +131,14 @@ class Ordered(NamedTuple):
     records_before: list[Record]
 
 
-Held = Mapping[tuple[int, int], Mapping[int, Data]]
-"""Packets that a receiver holds: (source, incarnation) -> number -> packet."""
+class Shelved(Protocol):
+    """What is held of one incarnation of a source (`levelcast.ring.holdings.Shelf`)."""
+
+    def take(self, first: int, last: int) -> Iterable[Data]: ...
+
+
+Held = Mapping[tuple[int, int], Shelved]
+"""Packets that a receiver holds, by (source, incarnation)."""
 
 
 class History:
@@ -159,24 +190,21 @@ class History:
         assert slot == tip.slot + 1 or generation == SETTLED
         before: list[tuple[int, Place | None]] = []
         records_before = tip.records
-        packets: list[Data] = []
+        pieces: list[Data] = []
         for run in runs:
             for fresh in self.fresh((run,)):
                 place = tip.places.get(fresh.source)
                 expected = place.next if place is not None and place.incarnation == fresh.incarnation else 1
                 assert fresh.first == expected, f"slot {slot} names {fresh} but {expected} is next"
-                by_number = held[fresh.source, fresh.incarnation]
-                packets.extend(by_number[number] for number in range(fresh.first, fresh.last + 1))
+                pieces.extend(held[fresh.source, fresh.incarnation].take(fresh.first, fresh.last))
                 before.append((fresh.source, place))
                 tip.places[fresh.source] = Place(fresh.incarnation, fresh.last + 1)
         frame = None
-        if packets:
-            frame = make_frame(slot, timestamp_ns, tip.next_sequence, tuple(packets), tip.chain)
+        if pieces:
+            frame = make_frame(slot, timestamp_ns, tip.next_sequence, pieces, tip.chain)
             tip.chain = frame.chain
-            tip.next_sequence += sum(packet.records for packet in packets)
-            for packet in packets:
-                if packet.source == CONTROL_SOURCE:
-                    tip._note_membership(slot, packet)
+            tip.next_sequence += frame.records
+            tip.note_memberships(frame)
         tip.slot = slot
         ordered = Ordered(slot, generation, timestamp_ns, frame, tuple(before), records_before)
         self._slots[slot] = ordered
@@ -218,15 +246,36 @@ def skips_lower_incarnation(run: Run, place: Place) -> bool:
     return run.incarnation < place.incarnation
 
 
-def make_frame(
-    slot: int, timestamp_ns: int, first_sequence: int, packets: tuple[Data, ...], chain_before: bytes
-) -> Frame:
+def make_frame(slot: int, timestamp_ns: int, first_sequence: int, pieces: Sequence[Data], chain_before: bytes) -> Frame:
     """Chain a slot's packets to the frame before."""
+    table, content, records = kernel.assemble(pieces)
+    return chained(slot, timestamp_ns, first_sequence, records, runs_of(pieces), table, content, chain_before)
+
+
+def chained(
+    slot: int,
+    timestamp_ns: int,
+    first_sequence: int,
+    records: int,
+    runs: tuple[Run, ...],
+    table: bytes,
+    content: bytes,
+    chain_before: bytes,
+) -> Frame:
+    """The frame of these packets, with its hash."""
     digest = sha256(chain_before)
-    digest.update(_FRAME_HEAD.pack(slot, timestamp_ns, first_sequence, len(packets)))
-    for packet in packets:
-        digest.update(
-            _PACKET_HEAD.pack(packet.source, packet.incarnation, packet.number, packet.records, len(packet.payload))
-        )
-        digest.update(packet.payload)
-    return Frame(slot, timestamp_ns, first_sequence, packets, chain_before, digest.digest())
+    digest.update(_FRAME_HEAD.pack(slot, timestamp_ns, first_sequence, len(table) // PACKET_ROW.size))
+    digest.update(table)
+    digest.update(content)
+    return Frame(slot, timestamp_ns, first_sequence, records, runs, table, content, chain_before, digest.digest())
+
+
+def runs_of(pieces: Iterable[Data | Run]) -> tuple[Run, ...]:
+    """Packets in the order in which they come as runs, keeping that order."""
+    runs: list[Run] = []
+    for source, incarnation, first, last, *_ in pieces:
+        if runs and runs[-1][:2] == (source, incarnation) and runs[-1].last + 1 == first:
+            runs[-1] = runs[-1]._replace(last=last)
+        else:
+            runs.append(Run(source, incarnation, first, last))
+    return tuple(runs)

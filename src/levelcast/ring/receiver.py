@@ -53,6 +53,7 @@ from levelcast.ring.schedule import Lineage, Schedule, generation_name, refusal
 from levelcast.ring.state import DUTIES, State, state_of
 from levelcast.ring.witness import Witness, guarantees
 from levelcast.wire.core import MAX_MARKS
+from levelcast.wire.data import cut
 from levelcast.wire.messages import (
     Data,
     Fault,
@@ -193,8 +194,8 @@ class Receiver:
         places = self.history.tip.places
         for packet in journal.packets.values():
             place = places.get(packet.source)
-            if place is None or (packet.incarnation, packet.number) >= place:
-                self._held.add_packet(packet)
+            if place is None or (packet.incarnation, packet.first) >= place:
+                self._held.add(packet)
         if journal.ring is None:
             return
         lineage = Lineage(journal.ring.lineage, self.timing.slot_ns)
@@ -240,26 +241,30 @@ class Receiver:
         elif token.generation > self.promised:
             self._pleas.hear_of_other_ring(now)
 
-    def _on_data(self, packet: Data, now: int) -> None:
-        place = self.history.tip.places.get(packet.source)
-        first = 1
+    def _on_data(self, data: Data, now: int) -> None:
+        source, incarnation, first, last, _ = data
+        place = self.history.tip.places.get(source)
+        lowest = 1
         if place is not None:
-            if (packet.incarnation, packet.number) < place:
-                self._note_resent(packet)
+            if (incarnation, first) < place:
+                self._note_resent(data)
+                if (incarnation, last) < place:
+                    return
+            if incarnation == place.incarnation:
+                lowest = place.next
+        highest = lowest + self.config.accept_ahead - 1
+        if last > highest:
+            self._report("rejected", 0, f"packet {last} of source {source} is beyond its credit")
+            if first > highest:
                 return
-            if packet.incarnation == place.incarnation:
-                first = place.next
-        if packet.number >= first + self.config.accept_ahead:
-            self._report("rejected", 0, f"packet {packet.number} of source {packet.source} is beyond its credit")
-            return
-        if self._held.add_packet(packet):
-            self._effects.append(Persist(packet))
+        for new in self._held.add(cut(data, max(first, lowest), min(last, highest))):
+            self._effects.append(Persist(new))
 
-    def _note_resent(self, packet: Data) -> None:
+    def _note_resent(self, data: Data) -> None:
         """A source that resends what is witnessed has missed the token that said so (MS §2.1): say it again."""
-        mark = self._marks.get(packet.source)
-        if mark is not None and (packet.incarnation, packet.number) <= (mark.incarnation, mark.number):
-            self._changed_marks.add(packet.source)
+        mark = self._marks.get(data.source)
+        if mark is not None and (data.incarnation, data.first) <= (mark.incarnation, mark.number):
+            self._changed_marks.add(data.source)
 
     def _advance(self) -> None:
         """Order every slot whose token and packets are held."""
@@ -336,9 +341,9 @@ class Receiver:
         """Remember for the sources what is witnessed (rule 10)."""
         frame = self.history.at(slot).frame
         if frame is not None:
-            for packet in frame.packets:
-                self._marks[packet.source] = Mark(packet.source, packet.incarnation, packet.number)
-                self._changed_marks.add(packet.source)
+            for run in frame.runs:
+                self._marks[run.source] = Mark(run.source, run.incarnation, run.last)
+                self._changed_marks.add(run.source)
 
     def _release_ns(self, slot: int) -> int:
         """The instant of release: timestamp + Δ_A, or later if the witness is (rule 7)."""

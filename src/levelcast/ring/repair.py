@@ -141,18 +141,3 @@ def holders(site: int | None, claims: Iterable[tuple[int, bool]], myself: int) -
             (claimed if has else others).append(member)
     first = [site] if site is not None and site != myself else []
     return first + claimed + others
-
-
-def numbers_to_runs(source: int, incarnation: int, numbers: Iterable[int]) -> Iterator[Run]:
-    """Rising packet numbers as runs."""
-    first = last = None
-    for number in numbers:
-        if first is None or last is None:
-            first = last = number
-        elif number == last + 1:
-            last = number
-        else:
-            yield Run(source, incarnation, first, last)
-            first = last = number
-    if first is not None and last is not None:
-        yield Run(source, incarnation, first, last)

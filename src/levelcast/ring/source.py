@@ -18,22 +18,33 @@ Deviation from MS §2.1: a source does not decide that the ring is broken; the r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, NamedTuple
 
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import GROUP, Effect, Persist, Report, Send, SourceMark
 from levelcast.ring.journal import Journal
-from levelcast.wire.messages import Data, Message, Token
+from levelcast.wire.data import cut, join, seal, seal_all
+from levelcast.wire.messages import Data, Message, Packet, Token
 
 
-@dataclass(slots=True)
-class Unwitnessed:
-    """A packet that may still have to be sent again."""
+class Unwitnessed(NamedTuple):
+    """Packets that may still have to be sent again, and when."""
 
-    packet: Data
+    data: Data
     resend_ns: int
+
+
+class Submitted(NamedTuple):
+    """What became of records that were given to a source."""
+
+    effects: list[Effect]
+    last: int
+    """The number of the last packet that was made."""
+    records: int
+    taken: int
+    """How many bytes of the payload these are."""
 
 
 class Source:
@@ -49,27 +60,30 @@ class Source:
         self.credit = config.credit
         self.superseded = False
         self.wake_ns: int | None = None
-        self._unwitnessed: dict[int, Unwitnessed] = {}
+        """Not later than the first resend that is due: an acknowledgement may put that off."""
+        self._unwitnessed: deque[Unwitnessed] = deque()
+        """In the order of their numbers, which have no gap."""
         self._witnessed = 0
         self._next = 1
         self._effects: list[Effect] = []
         if journal.mark is not None and journal.mark.incarnation == incarnation:
             self._witnessed = journal.mark.number
-            self._next = journal.mark.number + 1
-        for packet in sorted(journal.packets.values()):
-            if packet.incarnation == incarnation and packet.number > self._witnessed:
-                self._unwitnessed[packet.number] = Unwitnessed(packet, now)
-                self._next = packet.number + 1
+        kept = sorted(each for each in journal.packets.values() if each.incarnation == incarnation)
+        self._unwitnessed.extend(
+            Unwitnessed(data, now) for data in join(each for each in kept if each.first > self._witnessed)
+        )
+        self._next = (self._unwitnessed[-1].data.last if self._unwitnessed else self._witnessed) + 1
         self.wake_ns = now if self._unwitnessed else None
 
     @property
     def unwitnessed(self) -> int:
-        return len(self._unwitnessed)
+        """Packets that were sent and are not yet safe."""
+        return max(0, self._next - 1 - self._witnessed)
 
     @property
     def room(self) -> int:
         """How many more packets may be submitted now: back-pressure that the caller can see."""
-        return 0 if self.superseded else max(0, self.credit - len(self._unwitnessed))
+        return 0 if self.superseded else max(0, self.credit - self.unwitnessed)
 
     @property
     def witnessed(self) -> int:
@@ -78,12 +92,32 @@ class Source:
 
     def submit(self, payload: bytes, records: int, now: int) -> list[Effect]:
         """Number a packet, journal it and send it. The caller has looked at `room`."""
-        assert self.room > 0, "no credit: look at `room` before submitting"
-        packet = Data(self.source, self.incarnation, self._next, records, payload)
-        self._next += 1
-        self._unwitnessed[packet.number] = Unwitnessed(packet, now + self.timing.resend_ns)
-        self._schedule_wake()
-        return [Persist(packet), Send(GROUP, packet)]
+        return self.submit_together([(payload, records)], now)
+
+    def submit_together(self, packets: Sequence[tuple[bytes, int]], now: int) -> list[Effect]:
+        """The same for several packets, each with its records: they are journaled, and leave, together."""
+        assert self.room >= len(packets), "no credit: look at `room` before submitting"
+        sealed = [
+            seal(Packet(self.source, self.incarnation, number, records, payload), self.config.stripe)
+            for number, (payload, records) in enumerate(packets, self._next)
+        ]
+        return [effect for data in join(sealed) for effect in self._send(data, now)]
+
+    def submit_all(self, payload: bytes | memoryview, packet_bytes: int, now: int) -> Submitted:
+        """Records in as many full packets as there is room for, journaled and sent together."""
+        data, records, taken = seal_all(
+            payload, packet_bytes, self.room, self.config.stripe, self.source, self.incarnation, self._next
+        )
+        if data is None:
+            return Submitted([], self._next - 1, 0, 0)
+        return Submitted(self._send(data, now), data.last, records, taken)
+
+    def _send(self, data: Data, now: int) -> list[Effect]:
+        self._next = data.last + 1
+        resend_ns = now + self.timing.resend_ns
+        self._unwitnessed.append(Unwitnessed(data, resend_ns))
+        self.wake_ns = resend_ns if self.wake_ns is None else min(self.wake_ns, resend_ns)
+        return [Persist(data), Send(GROUP, data)]
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
         """Take in tokens, resend what is due; set `wake_ns`."""
@@ -91,9 +125,11 @@ class Source:
         for message in batch:
             if type(message) is Token:
                 self._on_token(message, now)
-        if self.wake_ns is not None and self.wake_ns <= now and not self.superseded:
+        if not self._unwitnessed or self.superseded:
+            self.wake_ns = None
+        elif self.wake_ns is not None and self.wake_ns <= now:
             self._resend(now)
-        self._schedule_wake()
+            self.wake_ns = min(waiting.resend_ns for waiting in self._unwitnessed)
         return self._effects
 
     def _on_token(self, token: Token, now: int) -> None:
@@ -101,7 +137,7 @@ class Source:
         for run in token.runs:
             if run.source == self.source:
                 if run.incarnation == self.incarnation:
-                    self._acknowledged(run.first, run.last, token, now)
+                    self._acknowledged(run.first, run.last, now)
                 elif run.incarnation > self.incarnation and not self.superseded:
                     self.superseded = True
                     self._effects.append(Report("superseded", token.slot, f"incarnation {run.incarnation} is newer"))
@@ -109,26 +145,36 @@ class Source:
             if mark.source == self.source and mark.incarnation == self.incarnation and mark.number > self._witnessed:
                 self._forget(mark.number)
 
-    def _acknowledged(self, first: int, last: int, token: Token, now: int) -> None:
+    def _acknowledged(self, first: int, last: int, now: int) -> None:
         """Acknowledged, not yet safe: give the witness the time that it may take."""
-        patience_ns = self.timing.hold_ns + self.timing.resend_ns
-        for number in range(max(first, self._witnessed + 1), last + 1):
-            waiting = self._unwitnessed.get(number)
-            if waiting is not None:
-                waiting.resend_ns = max(waiting.resend_ns, now + patience_ns)
+        patience_ns = now + self.timing.hold_ns + self.timing.resend_ns
+        left: deque[Unwitnessed] = deque()
+        for data, resend_ns in self._unwitnessed:
+            low, high = max(first, data.first), min(last, data.last)
+            if low > high or resend_ns >= patience_ns:
+                left.append(Unwitnessed(data, resend_ns))
+                continue
+            if data.first < low:
+                left.append(Unwitnessed(cut(data, data.first, low - 1), resend_ns))
+            left.append(Unwitnessed(cut(data, low, high), patience_ns))
+            if high < data.last:
+                left.append(Unwitnessed(cut(data, high + 1, data.last), resend_ns))
+        self._unwitnessed = left
 
     def _forget(self, number: int) -> None:
-        """Witnessed: the packet survives every reformation, the source need not keep it (rule 10)."""
-        for gone in range(self._witnessed + 1, number + 1):
-            self._unwitnessed.pop(gone, None)
+        """Witnessed: the packets survive every reformation, the source need not keep them (rule 10)."""
+        waiting = self._unwitnessed
+        while waiting and waiting[0].data.last <= number:
+            waiting.popleft()
+        if waiting and waiting[0].data.first <= number:
+            data, resend_ns = waiting[0]
+            waiting[0] = Unwitnessed(cut(data, number + 1, data.last), resend_ns)
         self._witnessed = number
         self._effects.append(Persist(SourceMark(self.incarnation, number)))
 
     def _resend(self, now: int) -> None:
-        for waiting in self._unwitnessed.values():
-            if waiting.resend_ns <= now:
-                waiting.resend_ns = now + self.timing.resend_ns
-                self._effects.append(Send(GROUP, waiting.packet))
-
-    def _schedule_wake(self) -> None:
-        self.wake_ns = min((waiting.resend_ns for waiting in self._unwitnessed.values()), default=None)
+        again_ns = now + self.timing.resend_ns
+        for place, (data, resend_ns) in enumerate(self._unwitnessed):
+            if resend_ns <= now:
+                self._unwitnessed[place] = Unwitnessed(data, again_ns)
+                self._effects.append(Send(GROUP, data))

@@ -24,6 +24,7 @@ from levelcast.ring.effects import Effect, Persist, Release, Send
 from levelcast.ring.order import GENESIS, Frame
 from levelcast.ring.receiver import Receiver
 from levelcast.sim.world import SimNode, World
+from levelcast.wire.data import open_packets
 from levelcast.wire.messages import Data, Join, Ring, Token
 
 PacketId = tuple[int, int, int]
@@ -78,12 +79,13 @@ class Checker:
             # Its lineage may void what was claimed before, and nobody counts that any more.
             self._claimed.pop((node.id, node.disk.journal.life), None)
 
-    def _note_submitted(self, node: SimNode, packet: Data) -> None:
-        key = packet[:3]
-        known = self.submitted.setdefault(key, packet.payload)
-        self.submitted_at.setdefault(key, self._world.now)
-        if known != packet.payload:
-            raise InvariantBroken("no invention", f"source {packet.source} numbered two packets {packet.number}")
+    def _note_submitted(self, node: SimNode, data: Data) -> None:
+        for packet in open_packets(data):
+            key = packet[:3]
+            known = self.submitted.setdefault(key, packet.payload)
+            self.submitted_at.setdefault(key, self._world.now)
+            if known != packet.payload:
+                raise InvariantBroken("no invention", f"source {packet.source} numbered two packets {packet.number}")
 
     def _check_one_token(self, token: Token) -> None:
         known = self._tokens.setdefault((token.generation, token.slot), token)

@@ -30,6 +30,7 @@ from levelcast.sim.disk import Disk
 from levelcast.sim.network import LinkNetwork
 from levelcast.sim.workload import Feed, Trading, Verdict, judge
 from levelcast.sim.world import START_NS, SimNode, Watcher, World
+from levelcast.wire.data import singles
 from levelcast.wire.messages import Data, Request, Token
 
 STEP_NS = 50_000_000
@@ -173,7 +174,8 @@ class Ledger:
         figures = self.of.get(node.id)
         if figures is None:
             if isinstance(effect, Send) and isinstance(effect.message, Data):
-                self._clock_offset_ns.setdefault(effect.message[:3], node.clock_offset_ns)
+                for packet in singles(effect.message):
+                    self._clock_offset_ns.setdefault(packet[:3], node.clock_offset_ns)
         elif isinstance(effect, Release):
             self._note_release(node, figures, effect)
         elif isinstance(effect, Send) and isinstance(effect.message, Request):
@@ -183,10 +185,10 @@ class Ledger:
                 figures.wanted.update((source, incarnation, number) for number in range(first, last + 1))
         elif isinstance(effect, Persist) and isinstance(effect.entry, Token | Data):
             entry = effect.entry
-            key = entry.slot if isinstance(entry, Token) else entry[:3]
-            if key in figures.wanted:
-                figures.wanted.remove(key)
-                figures.repaired += 1
+            for key in (entry.slot,) if isinstance(entry, Token) else [packet[:3] for packet in singles(entry)]:
+                if key in figures.wanted:
+                    figures.wanted.remove(key)
+                    figures.repaired += 1
         elif isinstance(effect, Report) and effect.kind == "entered":
             figures.rings += 1
 

@@ -46,7 +46,8 @@ def describe(message: Message | tuple[object, ...]) -> str:
     """One message in a few words."""
     match message:
         case Data():
-            return f"data {message.source}.{message.incarnation}#{message.number}"
+            numbers = f"{message.first}" if message.first == message.last else f"{message.first}-{message.last}"
+            return f"data {message.source}.{message.incarnation}#{numbers}"
         case Token():
             marks = ",".join(f"{m.source}.{m.incarnation}#{m.number}" for m in message.witnessed)
             return (

@@ -225,17 +225,20 @@ class RingHistory:
 
     # -- the workload -------------------------------------------------------------------------------------
 
-    def _submit(self, node: SimNode) -> None:
+    def _submit(self, node: SimNode, together: int) -> None:
         source = node.machine
         if isinstance(source, Source) and source.room and self.world.now >= node.paused_until_ns:
-            number = self.rng.getrandbits(63)
-            payload = _PAYLOAD.pack(node.id, source.incarnation, number)
-            node.perform(source.submit(payload, 1, node.local_ns))
+            incarnation, getrandbits = source.incarnation, self.rng.getrandbits
+            packets = [
+                (_PAYLOAD.pack(node.id, incarnation, getrandbits(63)), 1) for _ in range(min(together, source.room))
+            ]
+            node.perform(source.submit_together(packets, node.local_ns))
 
     def _workload(self, node: SimNode, mean_gap_ns: int, end_ns: int) -> None:
         def tick() -> None:
-            for _ in range(self.rng.choice((1, 1, 1, 2, 6))):
-                self._submit(node)
+            together, times = self.rng.choice(((1, 1), (1, 1), (1, 2), (1, 6), (2, 1), (5, 1), (3, 2)))
+            for _ in range(times):
+                self._submit(node, together)
             if self.world.now < end_ns:
                 self.world.after(int(self.rng.expovariate(1.0) * mean_gap_ns) + 1, tick)
 

@@ -31,6 +31,7 @@ from levelcast.sim.check import Checker
 from levelcast.sim.disk import Disk
 from levelcast.sim.network import LinkNetwork, VirtualNetwork, Weather
 from levelcast.sim.world import START_NS, SimNode, World
+from levelcast.wire.data import singles
 from levelcast.wire.messages import Data, MemberLife, Membership, Request
 
 MS = 1_000_000
@@ -72,11 +73,12 @@ class Samples:
         elif isinstance(effect, Report) and effect.kind == "witnessed":
             self._note_ready(node, effect.slot)
 
-    def _note_sent(self, packet: Data) -> None:
-        if packet[:3] in self._submitted_at:
-            self.resent += 1
-        else:
-            self._submitted_at[packet[:3]] = self._world.now
+    def _note_sent(self, data: Data) -> None:
+        for packet in singles(data):
+            if packet[:3] in self._submitted_at:
+                self.resent += 1
+            else:
+                self._submitted_at[packet[:3]] = self._world.now
 
     def _note_release(self, release: Release) -> None:
         now = self._world.now

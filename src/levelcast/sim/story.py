@@ -146,7 +146,7 @@ class Story:
         released = self._ledger.on_time.get(slot, {})
         if len(released) == len(self._deployment.receivers) and ("release",) not in self._said:
             spread = f"{(max(released.values()) - min(released.values())) / 1e6:.2f} ms"
-            trades = sum(packet.records for packet in release.frame.packets)
+            trades = release.frame.records
             self._say(
                 f"slot {slot} is the first to be released: {trades} trades, everywhere within {spread}",
                 "green",

@@ -110,7 +110,7 @@ def tape_fault(tape: bytes, frames: Sequence[Frame], floors: Sequence[Trading], 
     records = np.frombuffer(tape, TRADE, offset=len(dbn_metadata())).copy()
     if not np.array_equal(records["sequence"], np.arange(1, len(records) + 1, dtype=np.uint32)):
         return "the sequence numbers have a gap"
-    counts = [sum(packet.records for packet in frame.packets) for frame in frames]
+    counts = [frame.records for frame in frames]
     stamps = np.repeat(np.array([frame.timestamp_ns for frame in frames], np.uint64), counts)
     if not np.array_equal(records["ts_recv"], stamps):
         return "a record has another timestamp than its frame"

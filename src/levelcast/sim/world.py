@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple, Protocol, get_args
 
@@ -20,8 +20,9 @@ from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import GROUP, SERVERS, Effect, Forget, Persist, Release, Report, Send, ServeTape
 from levelcast.ring.machine import Machine
 from levelcast.sim.disk import Disk
-from levelcast.sim.network import VirtualNetwork
+from levelcast.sim.network import Copy, VirtualNetwork
 from levelcast.wire.core import decode_batch, encode
+from levelcast.wire.data import join, singles
 from levelcast.wire.messages import Data, Message
 
 START_NS = 1_700_000_000_000_000_000
@@ -79,7 +80,7 @@ class SimNode:
         self._guard: ClockGuard | None = None
         self._wake_at: int | None = None
         self._control: deque[Message] = deque()
-        self._data: deque[Message] = deque()
+        self._data: deque[Data] = deque()
         self._serving = False
 
     @property
@@ -122,7 +123,10 @@ class SimNode:
             self.step((message,))
             return
         # Control before data in every queue (rule 17).
-        (self._data if type(message) is Data else self._control).append(message)
+        if isinstance(message, Data):
+            self._data.append(message)
+        else:
+            self._control.append(message)
         if not self._serving:
             self._serving = True
             self.world.at(max(self.world.now + self.service_ns, self.paused_until_ns), self._serve)
@@ -135,8 +139,12 @@ class SimNode:
             self.world.at(self.paused_until_ns, self._serve)
             return
         batch: list[Message] = []
-        while len(batch) < SLOW_BATCH and (self._control or self._data):
-            batch.append((self._control or self._data).popleft())
+        while len(batch) < SLOW_BATCH and self._control:
+            batch.append(self._control.popleft())
+        data: list[Data] = []
+        while len(batch) + len(data) < SLOW_BATCH and self._data:
+            data.append(self._data.popleft())
+        batch += join(data)
         self._serving = bool(self._control or self._data)
         if self._serving:
             self.world.at(self.world.now + self.service_ns, self._serve)
@@ -258,20 +266,42 @@ class World:
         if self.partial_multicast is not None and len(receivers) > 1:
             receivers = self.partial_multicast(sender, message, receivers)
         self.trace_lines.append(TraceLine(self.now, sender.id, "sends", (to, message)))
+        if isinstance(message, Data) and message.first < message.last:
+            self._carry_train(sender, receivers, singles(message))
+            return
+        for copy, received in self._copies(sender, receivers, message):
+            self._deliver(copy, received)
+
+    def _carry_train(self, sender: SimNode, receivers: list[int], packets: list[Data]) -> None:
+        """Packets that leave together are lost one by one; what is left of them arrives together."""
+        arriving: dict[int, list[tuple[Copy, Data]]] = {}
+        for packet in packets:
+            for copy, received in self._copies(sender, receivers, packet):
+                if isinstance(received, Data) and copy.damaged is None:
+                    arriving.setdefault(copy.to, []).append((copy, received))
+                else:
+                    self._deliver(copy, received)
+        for copies in arriving.values():
+            for data in join(received for _, received in copies):
+                self._deliver(copies[0][0], data)
+
+    def _copies(self, sender: SimNode, receivers: list[int], message: Message) -> Iterator[tuple[Copy, Message]]:
+        """The copies of a message that arrive, as what: bytes travel, and damaged ones are mostly rejected."""
         stripe = self.config.stripe
         datagram = encode(message, stripe)
         (received,), _ = decode_batch((datagram,), stripe)
         for copy in self.network.copies(sender.id, receivers, datagram):
-            node = self.nodes[copy.to]
             if copy.damaged is None:
-                self._sequence += 1
-                heapq.heappush(self._arrivals, (self.now + copy.delay_ns, self._sequence, node, received))
+                yield copy, received
             else:
                 survivors, reasons = decode_batch((copy.damaged,), stripe)
-                node.malformed.update(reason.value for reason in reasons)
+                self.nodes[copy.to].malformed.update(reason.value for reason in reasons)
                 for survivor in survivors:
-                    self._sequence += 1
-                    heapq.heappush(self._arrivals, (self.now + copy.delay_ns, self._sequence, node, survivor))
+                    yield copy, survivor
+
+    def _deliver(self, copy: Copy, message: Message) -> None:
+        self._sequence += 1
+        heapq.heappush(self._arrivals, (self.now + copy.delay_ns, self._sequence, self.nodes[copy.to], message))
 
     def run(self, until_ns: int, done: Callable[[], bool] | None = None) -> None:
         """Let time pass until `until_ns`, or until `done` (looked at every few events)."""

@@ -5,11 +5,12 @@
     2       u8    kind
     3       u8    flags: 1 is the first entry of a write
     4       u32   length of the body
-    8       u32   CRC-32 (zlib's) of bytes 2 to 7 and of the body
+    8       u32   CRC-32 (zlib's) of bytes 2 to 7 and of the body; of a message's body of its last 4 bytes
     12            body
 
     kind               body
-    1  message         a Token, Data or Ring as the datagram that carries it, still sealed (rule 9)
+    1  message         a Token or Ring as the datagram that carries it, or a Data: its packets' datagrams, back to back;
+                       still sealed (rule 9), so their own checksums hold for what is in them
     2  Promise         generation u64
     3  Checkpoint      slot u64, chain (the rest)
     4  ServerCounter   generation u64
@@ -28,8 +29,10 @@ from typing import NamedTuple
 
 from levelcast.kernel import crc32
 from levelcast.ring.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
-from levelcast.wire.core import MAX_DATAGRAM, Malformed, decode, encode
-from levelcast.wire.messages import Data, Ring, Token
+from levelcast.wire.core import Malformed, decode, encode
+from levelcast.wire.data import MAX_TOGETHER, join
+from levelcast.wire.messages import Data, Message, Ring, Token
+from levelcast.wire.parts import COUNT, LENGTH_AT, SEAL_SIZE
 
 MARK = b"LJ"
 HEAD = Struct("<2sBBII")
@@ -60,6 +63,8 @@ class Found(NamedTuple):
 
 def body_of(entry: JournalEntry, stripe: int, datagram: bytes | None = None) -> tuple[int, bytes]:
     """Kind and body. `datagram` is the message as it came over the network, if the caller still has it."""
+    if type(entry) is Data:
+        return KIND_MESSAGE, entry.sealed
     if datagram is not None or isinstance(entry, MESSAGES):
         assert isinstance(entry, MESSAGES)
         return KIND_MESSAGE, datagram if datagram is not None else encode(entry, stripe)
@@ -73,7 +78,7 @@ def body_of(entry: JournalEntry, stripe: int, datagram: bytes | None = None) -> 
 
 def head_of(kind: int, flags: int, body: bytes) -> bytes:
     checked = _CHECKED.pack(kind, flags, len(body))
-    return MARK + checked + _CRC.pack(crc32(body, crc32(checked)))
+    return MARK + checked + _CRC.pack(crc32(body[-SEAL_SIZE:] if kind == KIND_MESSAGE else body, crc32(checked)))
 
 
 def read_entry(content: bytes, at: int, stripe: int) -> Found:
@@ -83,10 +88,7 @@ def read_entry(content: bytes, at: int, stripe: int) -> Found:
     size = HEAD.size + len(body)
     try:
         if kind == KIND_MESSAGE:
-            found, message = decode(body)
-            if not isinstance(message, MESSAGES) or found != stripe:
-                raise BadEntry("a message that does not belong here")
-            return Found(at, size, message)
+            return Found(at, size, _read_message(body, stripe))
         if kind == KIND_CHECKPOINT:
             return Found(at, size, Checkpoint(_SLOT.unpack_from(body)[0], body[_SLOT.size :]))
         if kind in _SMALL:
@@ -97,18 +99,37 @@ def read_entry(content: bytes, at: int, stripe: int) -> Found:
     raise BadEntry(f"unknown kind {kind}")
 
 
+def _read_message(body: bytes, stripe: int) -> Token | Data | Ring:
+    """One datagram, or those of packets that follow one another."""
+    messages: list[Message] = []
+    at = 0
+    while at < len(body) or not messages:
+        (length,) = COUNT.unpack_from(body, at + LENGTH_AT)
+        found, message = decode(body[at : at + length])
+        if not isinstance(message, MESSAGES) or found != stripe:
+            raise BadEntry("a message that does not belong here")
+        messages.append(message)
+        at += length
+    joined = join(message for message in messages if isinstance(message, Data)) or messages
+    if len(joined) != 1 or (len(messages) > 1 and not isinstance(messages[0], Data)):
+        raise BadEntry("messages that do not belong together")
+    assert isinstance(joined[0], MESSAGES)
+    return joined[0]
+
+
 def _end_of(content: bytes, at: int) -> int:
     """Where the entry at `at` ends, if its checksum is right."""
     if at + HEAD.size > len(content):
         raise BadEntry("incomplete entry")
-    mark, _, _, length, checksum = HEAD.unpack_from(content, at)
-    if mark != MARK or length > MAX_DATAGRAM:
+    mark, kind, _, length, checksum = HEAD.unpack_from(content, at)
+    if mark != MARK or length > MAX_TOGETHER:
         raise BadEntry("not an entry")
     end: int = at + HEAD.size + length
     if end > len(content):
         raise BadEntry("incomplete entry")
     view = memoryview(content)
-    if crc32(view[at + HEAD.size : end], crc32(view[at + 2 : at + 8])) != checksum:
+    start = max(at + HEAD.size, end - SEAL_SIZE) if kind == KIND_MESSAGE else at + HEAD.size
+    if crc32(view[start:end], crc32(view[at + 2 : at + 8])) != checksum:
         raise BadEntry("wrong checksum")
     return end
 

@@ -20,6 +20,9 @@ Durability = Literal["process", "power"]
 NEW = ".new"
 """The suffix of a file that is not finished: whoever finds one may remove it."""
 
+_MOST_PARTS = 1024
+"""That one system call takes (IOV_MAX)."""
+
 
 class TapeError(Exception):
     """What is wrong with a journal, a tape or a release log, in one sentence for a person."""
@@ -59,13 +62,19 @@ class AppendFile:
         fd = os.open(path, os.O_RDWR)
         return cls(path, fd, os.fstat(fd).st_size)
 
-    def append(self, content: bytes | bytearray | memoryview) -> None:
-        """Add `content` at the end, all of it or nothing."""
-        view, at = memoryview(content), self.size
+    def append(self, *contents: bytes | bytearray | memoryview) -> None:
+        """Add `contents` at the end, one behind the other, all of it or nothing."""
+        at = self.size
         try:
-            while view:
-                wrote = os.pwrite(self.fd, view, at)
-                view, at = view[wrote:], at + wrote
+            for first in range(0, len(contents), _MOST_PARTS):
+                parts = contents[first : first + _MOST_PARTS]
+                wrote = os.pwritev(self.fd, parts, at)
+                at += wrote
+                if (missing := sum(map(len, parts)) - wrote) > 0:  # a disk that fills up takes a part first
+                    view = memoryview(b"".join(parts))[-missing:]
+                    while view:
+                        wrote = os.pwrite(self.fd, view, at)
+                        view, at = view[wrote:], at + wrote
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self.fd, self.size)
@@ -121,9 +130,10 @@ def lock_directory(directory: Path, what: str) -> int:
 
 
 def check_version(where: object, version: int, known: int) -> None:
-    """A format newer than this program is not guessed at."""
-    if version > known:
-        raise TapeError(f"{where}: has version {version}, and this Levelcast reads up to {known}: use a newer one")
+    """A format of another version than this program's is not guessed at."""
+    if version != known:
+        other = "a newer" if version > known else "an older"
+        raise TapeError(f"{where}: has version {version}, and this Levelcast reads version {known}: use {other} one")
 
 
 def remove(path: Path) -> None:

@@ -2,7 +2,7 @@
 
     offset  type  field of the header
     0       8s    "LVLCTAPE"
-    8       u16   version, 1
+    8       u16   version, 2
     10      u16   stripe
     12      u32   size of the header
     16      u64   records per segment
@@ -37,14 +37,14 @@ from collections.abc import Iterator
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
-from zlib import crc32
 
-from levelcast.ring.order import Frame, Place, Record, Tip
+from levelcast.kernel import crc32
+from levelcast.ring.order import PACKET_ROW, Frame, Place, Record, Tip
 from levelcast.tape.files import TapeError, check_version
 from levelcast.wire.messages import MemberLife, Membership
 
 MAGIC = b"LVLCTAPE"
-VERSION = 1
+VERSION = 2
 _FIXED = Struct("<8sHHIQQQ32s")
 _COUNT = Struct("<I")
 _PLACE = Struct("<HQQ")
@@ -52,7 +52,6 @@ _RECORD = Struct("<QQH")
 _MEMBER = Struct("<HI")
 _ENTRY_HEAD = Struct("<II")
 _ENTRY = Struct("<QQQIIQQ32s")
-_PACKET = Struct("<HQQII")
 _ENTRY_SIZE = _ENTRY_HEAD.size + _ENTRY.size
 
 
@@ -140,21 +139,12 @@ def _unpack_records(content: bytes, at: int, tip: Tip) -> None:
 
 def pack_frame(frame: Frame, at: int, size: int) -> bytes:
     """The entry of a frame whose `size` bytes begin at `at` of the data."""
-    body = bytearray(
-        _ENTRY.pack(
-            frame.slot,
-            frame.timestamp_ns,
-            frame.first_sequence,
-            sum(packet.records for packet in frame.packets),
-            len(frame.packets),
-            at,
-            size,
-            frame.chain,
-        )
+    packets = len(frame.table) // PACKET_ROW.size
+    fixed = _ENTRY.pack(
+        frame.slot, frame.timestamp_ns, frame.first_sequence, frame.records, packets, at, size, frame.chain
     )
-    for source, incarnation, number, records, payload in frame.packets:
-        body += _PACKET.pack(source, incarnation, number, records, len(payload))
-    return _ENTRY_HEAD.pack(_ENTRY_HEAD.size + len(body), crc32(body)) + body
+    checksum = crc32(frame.table, crc32(fixed))
+    return b"".join((_ENTRY_HEAD.pack(_ENTRY_SIZE + len(frame.table), checksum), fixed, frame.table))
 
 
 def read_frames(content: bytes, at: int) -> Iterator[FrameLine]:
@@ -165,7 +155,7 @@ def read_frames(content: bytes, at: int) -> Iterator[FrameLine]:
         if size < _ENTRY_SIZE or at + size > end or crc32(view[at + _ENTRY_HEAD.size : at + size]) != checksum:
             return
         line = FrameLine._make((*_ENTRY.unpack_from(content, at + _ENTRY_HEAD.size), at + _ENTRY_SIZE))
-        if size != _ENTRY_SIZE + line.packets * _PACKET.size:
+        if size != _ENTRY_SIZE + line.packets * PACKET_ROW.size:
             return
         yield line
         at += size
@@ -190,8 +180,13 @@ def start_of(line: FrameLine) -> int:
 
 def end_of(line: FrameLine) -> int:
     """Where the entry of a frame ends in the index."""
-    return line.packets_at + line.packets * _PACKET.size
+    return line.packets_at + line.packets * PACKET_ROW.size
+
+
+def table_of(content: bytes, line: FrameLine) -> bytes:
+    """The rows of a frame's packets."""
+    return content[line.packets_at : end_of(line)]
 
 
 def read_packets(content: bytes, line: FrameLine) -> list[PacketLine]:
-    return [PacketLine(*row) for row in _PACKET.iter_unpack(content[line.packets_at : end_of(line)])]
+    return [PacketLine(*row) for row in PACKET_ROW.iter_unpack(table_of(content, line))]

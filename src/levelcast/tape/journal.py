@@ -5,7 +5,7 @@
 
     offset  type  field of a segment's header
     0       8s    "LVLCJRNL"
-    8       u16   version, 1
+    8       u16   version, 2
     10      u16   stripe
     12      u32   life
     16      u64   number of the segment
@@ -53,7 +53,7 @@ SUFFIX = ".journal"
 SEGMENT_BYTES = 8 << 20
 """The ring waits while a segment is removed: small ones spread that (docs/tape.md has the figures)."""
 _MAGIC = b"LVLCJRNL"
-_VERSION = 1
+_VERSION = 2
 _HEADER = Struct("<8sHHIQI")
 _HEADER_CRC = Struct("<I")
 _FIRST = 1
@@ -119,7 +119,8 @@ class JournalFile:
         self._pending_bytes = 0
         self._state: dict[type, tuple[int, bytes]] = {}
         self._tokens: dict[tuple[int, int], Place] = {}
-        self._packets: dict[tuple[int, int], dict[int, Place]] = {}
+        self._packets: dict[tuple[int, int], dict[tuple[int, int], Place]] = {}
+        """By (source, incarnation), then by the first and last number of what was journaled together."""
         self._live: Counter[int] = Counter()
         """Bytes of each segment that are not forgotten."""
 
@@ -223,7 +224,7 @@ class JournalFile:
         if not self._pending:
             return
         file = self._segments[self._current]
-        file.append(b"".join(self._pending))
+        file.append(*self._pending)
         if self.durable == "power":
             file.sync()
         self._pending.clear()
@@ -242,11 +243,10 @@ class JournalFile:
 
     def _forget_packets(self, key: tuple[int, int], until: tuple[int, int]) -> None:
         """Packets of one (source, incarnation) below `until`: incarnation and number."""
-        by_number, incarnation, live = self._packets[key], key[1], self._live
-        for number in [number for number in by_number if (incarnation, number) < until]:
-            segment, _, size = by_number.pop(number)
-            live[segment] -= size
-        if not by_number:
+        pieces, incarnation = self._packets[key], key[1]
+        for span in [span for span in pieces if (incarnation, span[1]) < until]:
+            self._let_go(pieces.pop(span))
+        if not pieces:
             del self._packets[key]
 
     def close(self) -> None:
@@ -276,9 +276,10 @@ class JournalFile:
 
     def _keep(self, entry: JournalEntry, kind: int, body: bytes, place: Place) -> None:
         if type(entry) is Data:
-            by_number = self._packets.setdefault((entry.source, entry.incarnation), {})
-            known = by_number.get(entry.number)
-            by_number[entry.number] = place
+            pieces = self._packets.setdefault((entry.source, entry.incarnation), {})
+            span = (entry.first, entry.last)
+            known = pieces.get(span)
+            pieces[span] = place
         elif type(entry) is Token:
             known = self._tokens.get((entry.generation, entry.slot))
             self._tokens[entry.generation, entry.slot] = place
@@ -301,8 +302,8 @@ class JournalFile:
 
     def _places(self) -> Iterator[Place]:
         yield from self._tokens.values()
-        for by_number in self._packets.values():
-            yield from by_number.values()
+        for pieces in self._packets.values():
+            yield from pieces.values()
 
     # -- segments -----------------------------------------------------------------------------------------
 
@@ -339,8 +340,8 @@ class JournalFile:
 
     def _move(self, moved: Mapping[Place, Place]) -> None:
         self._tokens = {key: moved.get(place, place) for key, place in self._tokens.items()}
-        for by_number in self._packets.values():
-            by_number.update({number: moved[place] for number, place in by_number.items() if place in moved})
+        for pieces in self._packets.values():
+            pieces.update({span: moved[place] for span, place in pieces.items() if place in moved})
         for old, new in moved.items():
             self._live[old.segment] -= old.size
             self._live[new.segment] += new.size

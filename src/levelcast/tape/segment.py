@@ -16,11 +16,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from levelcast.records import BadRecords, Batch, dbn_metadata, split
-from levelcast.ring.order import Frame, Place, Tip, make_frame
+from levelcast.ring.order import Frame, Place, Tip, chained, runs_of
 from levelcast.tape.files import TapeError
-from levelcast.tape.index import FrameLine, IndexHeader, PacketLine, end_of, read_frames, read_packets, unpack_header
+from levelcast.tape.index import (
+    FrameLine,
+    IndexHeader,
+    PacketLine,
+    end_of,
+    read_frames,
+    read_packets,
+    table_of,
+    unpack_header,
+)
 from levelcast.tape.stamps import frame_bytes, unstamp_into
-from levelcast.wire.messages import CONTROL_SOURCE, Data
+from levelcast.wire.messages import CONTROL_SOURCE, Run
 
 DATA, ACTIVE, INDEX = ".dbn", ".dbn.active", ".idx"
 _DIGITS = 16
@@ -63,7 +72,7 @@ class TapeFrame:
     def frame(self) -> Frame:
         """The frame as the ring had it, un-stamped; a TapeError unless it is what its chain hash says and the stamps
         are what the frame says."""
-        line, packets = self.line, self.packets()
+        line, packets, table = self.line, self.packets(), self.segment.table(self.line)
         content = bytearray(self.data())
         if sum(packet.size for packet in packets) != len(content):
             raise TapeError(f"{self}: its packets do not add up to its bytes")
@@ -71,12 +80,11 @@ class TapeFrame:
             unstamp_into(content)
         except BadRecords as error:
             raise TapeError(f"{self}: {error}") from None
-        payloads, at, taken = bytes(content), 0, []
-        for source, incarnation, number, records, size in packets:
-            taken.append(Data(source, incarnation, number, records, payloads[at : at + size]))
-            at += size
-        frame = make_frame(line.slot, line.timestamp_ns, line.first_sequence, tuple(taken), self.chain_before)
-        if frame.chain != line.chain:
+        records = sum(packet.records for packet in packets)
+        runs = runs_of(Run(source, incarnation, number, number) for source, incarnation, number, *_ in packets)
+        place = (line.slot, line.timestamp_ns, line.first_sequence, records)
+        frame = chained(*place, runs, table, bytes(content), self.chain_before)
+        if frame.chain != line.chain or records != line.records:
             raise TapeError(f"{self}: the records are not those that its chain hash was made of")
         if frame_bytes(frame) != self.data():
             raise TapeError(f"{self}: a record has another sequence or receive time than its frame gives it")
@@ -158,6 +166,11 @@ class Segment:
     def packets(self, line: FrameLine) -> list[PacketLine]:
         _ = self.header
         return read_packets(self._content, line)
+
+    def table(self, line: FrameLine) -> bytes:
+        """The rows of a frame's packets as they are in the index."""
+        _ = self.header
+        return table_of(self._content, line)
 
     def data(self, line: FrameLine) -> memoryview:
         end = line.at + line.size

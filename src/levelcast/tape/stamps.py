@@ -13,10 +13,10 @@ from levelcast import kernel
 from levelcast.records import BadRecords, count_records
 from levelcast.ring.order import Frame
 from levelcast.tape.files import TapeError
-from levelcast.wire.messages import Data
+from levelcast.wire.messages import Packet
 
 
-def packet_fault(packet: Data) -> str | None:
+def packet_fault(packet: Packet) -> str | None:
     """Why a packet cannot go to the tape; None for a good one. A receiver asks before it takes a packet in."""
     if kernel.count_fresh(packet.payload) == packet.records:
         return None
@@ -31,7 +31,7 @@ def packet_fault(packet: Data) -> str | None:
 
 def frame_bytes(frame: Frame) -> bytearray:
     """The stamped records of a frame, as they stand on the tape."""
-    content = kernel.assemble(frame.packets, frame.first_sequence, frame.timestamp_ns)
+    content = kernel.stamped(frame.table, frame.content, frame.first_sequence, frame.timestamp_ns)
     if content is not None:
         return content
     for packet in frame.packets:

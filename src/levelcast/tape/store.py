@@ -106,9 +106,8 @@ class Store:
         """Put a frame on the tape, whose `content` this is, and its release into the log."""
         frame = release.frame
         self.tape.append(frame, content)
-        records = sum(packet.records for packet in frame.packets)
         self.releases.append(
-            [Released(frame.slot, generation, release.scheduled_ns, released_ns, records, release.late)]
+            [Released(frame.slot, generation, release.scheduled_ns, released_ns, frame.records, release.late)]
         )
 
     def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
@@ -122,7 +121,7 @@ class Store:
             self._reader = TapeReader(self.tape.directory)
         else:
             self._reader.refresh()
-        return serve(self._reader, member, request, credit)
+        return serve(self._reader, member, request, credit, self.journal.stripe)
 
     def retain(
         self,
@@ -154,7 +153,7 @@ def checkpoint_fault(image: Journal, tip: Tip) -> str | None:
     )
 
 
-def serve(reader: TapeReader, member: int, request: ServeTape, credit: int) -> list[Message]:
+def serve(reader: TapeReader, member: int, request: ServeTape, credit: int, stripe: int) -> list[Message]:
     """The answer from a tape; nothing if retention has taken what is asked for."""
     after_slot, upto_slot = request.after_slot, request.upto_slot
     if reader.before.slot > after_slot:
@@ -165,4 +164,4 @@ def serve(reader: TapeReader, member: int, request: ServeTape, credit: int) -> l
         wanted.pop()
         upto_slot = wanted[-1].line.slot
     frames = [each.frame() for each in wanted]
-    return from_tape(member, frames, after_slot, upto_slot, reader.chain_at(after_slot), credit)
+    return from_tape(member, frames, after_slot, upto_slot, reader.chain_at(after_slot), credit, stripe)

@@ -40,6 +40,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any, NamedTuple
 
+from levelcast.wire.data import BODY, DATA_OVERHEAD, KIND_DATA, MAX_PAYLOAD, check_packet
 from levelcast.wire.messages import (
     Data,
     Era,
@@ -67,6 +68,7 @@ from levelcast.wire.parts import (
     LENGTH_AT,
     MAX_DATAGRAM,
     SEAL_SIZE,
+    STRIPE_AT,
     Malformed,
     Packed,
     Reason,
@@ -107,7 +109,6 @@ MAX_HASH = 64
 MAX_TIME_NS = 2**63 - 1
 """Times stay within a signed 64-bit number: numpy's datetime64 and Arrow's timestamps are signed."""
 
-_DATA = Struct("<QQI")
 _TOKEN = Struct("<QQQI")
 _REQUEST = Struct("<Q")
 _SETTLED = Struct("<QQ")
@@ -118,11 +119,11 @@ _MEMBERSHIP = Struct("<Q")
 _RING = Struct("<HB")
 _EDGE = Struct("<H")
 _SLOT = Struct("<Q")
+_STRIPE_AND_SENDER = Struct("<HH")
 
 MAX_REPAIR_BYTES = MAX_DATAGRAM - (HEADER_SIZE + COUNT.size + SEAL_SIZE)
 """Room for the items of one Repair."""
-MAX_PAYLOAD = MAX_REPAIR_BYTES - (HEADER_SIZE + _DATA.size + SEAL_SIZE)
-"""Bytes of records in a Data packet: what still fits when a Repair carries it."""
+assert MAX_PAYLOAD == MAX_REPAIR_BYTES - DATA_OVERHEAD
 
 # The flags of a Join
 _BEFORE_PRESENT = 1
@@ -130,7 +131,7 @@ _CURRENT_WITNESSED = 2
 # The flag of a Ring
 _MEMBERSHIP_STANDS = 1
 
-KIND_DATA, KIND_TOKEN, KIND_REQUEST, KIND_REPAIR, KIND_SETTLED = 1, 2, 3, 4, 5
+KIND_TOKEN, KIND_REQUEST, KIND_REPAIR, KIND_SETTLED = 2, 3, 4, 5
 KIND_FAULT, KIND_INVITE, KIND_JOIN, KIND_PROMISED, KIND_RING = 6, 7, 8, 9, 10
 
 
@@ -162,14 +163,14 @@ def decode(datagram: bytes | memoryview) -> Decoded:
         raise Malformed(Reason.TRUNCATED_BODY) from None
     if end != len(unsealed):
         raise Malformed(Reason.TRAILING_BYTES)
+    if kind == KIND_DATA:
+        message = new_tuple(Data, (*message[:4], datagram))
     return new_tuple(Decoded, (stripe, message))
 
 
 def repair_bytes(item: Token | Data) -> int:
     """The room that an item takes in a Repair; all items of one share `MAX_REPAIR_BYTES`."""
-    if type(item) is Data:
-        return HEADER_SIZE + _DATA.size + SEAL_SIZE + len(item.payload)
-    return len(encode(item, 0))
+    return len(item.sealed) if type(item) is Data else len(encode(item, 0))
 
 
 def encode_batch(messages: Iterable[Message], stripe: int) -> list[bytes]:
@@ -243,26 +244,21 @@ def _check_no_generation(generation: int) -> None:
 # and returns the message and where its body ended.
 
 
-def _check_data(message: Data) -> None:
-    _, _, number, records, payload = message
-    size = len(payload)
-    # A record has at least one byte, so a count above the payload's size lies; so does a payload of none.
-    if number < 1 or records > size or size > MAX_PAYLOAD or (size and not records):
-        bad_field("data")
-
-
 def _encode_data(message: Data, stripe: int) -> bytes:
-    _check_data(message)
-    source, incarnation, number, records, payload = message
-    return seal_datagram(KIND_DATA, stripe, source, 0, _DATA.pack(incarnation, number, records) + payload)
+    source, _, first, last, sealed = message
+    if first != last:
+        bad_field("several packets, which do not share a datagram")
+    if sealed[STRIPE_AT : STRIPE_AT + 4] != _STRIPE_AND_SENDER.pack(stripe, source):
+        bad_field("a packet that was sealed for another stripe, or by another source")
+    return sealed
 
 
 def _decode_data(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Data, int]:
+    """Without the bytes: `decode` puts the whole datagram into the value."""
     _check_no_generation(generation)
-    incarnation, number, records = _DATA.unpack_from(datagram, HEADER_SIZE)
-    message = new_tuple(Data, (sender, incarnation, number, records, datagram[HEADER_SIZE + _DATA.size :]))
-    _check_data(message)
-    return message, len(datagram)
+    incarnation, number, records = BODY.unpack_from(datagram, HEADER_SIZE)
+    check_packet(number, records, len(datagram) - HEADER_SIZE - BODY.size)
+    return new_tuple(Data, (sender, incarnation, number, number, b"")), len(datagram)
 
 
 def _encode_token(message: Token, stripe: int) -> bytes:

@@ -54,14 +54,29 @@ class Membership(NamedTuple):
     members: tuple[MemberLife, ...]
 
 
-class Data(NamedTuple):
-    """One packet of a source: so many `records` in `payload`."""
+class Packet(NamedTuple):
+    """What one packet of a source says: so many `records` in `payload`."""
 
     source: int
     incarnation: int
     number: int
     records: int
     payload: bytes
+
+
+class Data(NamedTuple):
+    """Packets `first` to `last` of one incarnation of a source, as it sealed them: their datagrams, back to back.
+
+    A datagram carries one packet. Those that follow one another are one value for as long as they stay together, so
+    that what is done per packet on the way (rules 2, 8) is done once for all of them. `levelcast.wire.data` makes
+    values of packets, and packets of values.
+    """
+
+    source: int
+    incarnation: int
+    first: int
+    last: int
+    sealed: bytes
 
 
 class Token(NamedTuple):

@@ -17,8 +17,9 @@ Here a message is one DBN record, whose first byte is its own length in 4-byte w
 without the lengths between them are a payload as the ring carries it and `levelcast.records` reads it; a block
 whose length is not its record's is malformed. Which records there may be is for `levelcast.records` to say.
 
-`levelcast.kernel` opens packets whose records all have one size, as most do. The walk from block to block here is for
-mixed packets and for telling what is wrong with a bad one.
+`levelcast.kernel` makes packets, and opens those whose records all have one size, as most do; a customer gets whole
+trains of them as one `Block`. The walk from block to block here is for mixed packets and for telling what is wrong with
+a bad one.
 
 A packet of data has exactly one encoding, as core datagrams have. Deviation from the specification: it lets a
 server send messages of length 0 and bytes after the last block; nobody who speaks for Levelcast does, so they are
@@ -45,6 +46,7 @@ __all__ = [
     "MAX_COUNT",
     "MIN_PACKET_BYTES",
     "SESSION_SIZE",
+    "Block",
     "Downstream",
     "EndOfSession",
     "Heartbeat",
@@ -52,17 +54,16 @@ __all__ = [
     "Packet",
     "Reason",
     "Request",
-    "bounds",
     "cut",
     "decode",
     "decode_request",
     "encode",
     "encode_payload",
-    "frame_mixed",
-    "frame_uniform",
     "header",
+    "pick",
     "record_places",
     "session_name",
+    "split_train",
     "uniform_size",
 ]
 
@@ -95,6 +96,20 @@ class Packet(NamedTuple):
     records: int
     size: int
     payload: bytes
+
+
+class Block(NamedTuple):
+    """Neighbouring packets with nothing between them as one, as `kernel.drain_molds` joins them.
+
+    All records have one `size` and are of allowed types. `packets` is how many packets there were.
+    """
+
+    session: bytes
+    sequence: int
+    records: int
+    size: int
+    payload: bytes
+    packets: int
 
 
 class Heartbeat(NamedTuple):
@@ -285,52 +300,19 @@ def cut(packet: Packet, skip: int, keep: int | None = None) -> Packet:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# Many records at once: lengths go in for all of them, then Python works per packet
+# Many records at once
 
 
-def frame_uniform(payload: Buffer, size: int, order: Indices | None = None) -> npt.NDArray[np.uint8]:
-    """The blocks of records of one `size`, in `order` (indices into them) or as they come."""
-    records = np.frombuffer(payload, np.dtype((np.void, size)))
-    if order is not None:
-        records = records.take(order)
-    blocks = np.empty(len(records), np.dtype([("length", ">u2"), ("record", np.void, size)]))
-    blocks["length"] = size
-    blocks["record"] = records
-    return blocks.view(np.uint8)
-
-
-def frame_mixed(payload: Buffer, offsets: Indices, sizes: Indices) -> npt.NDArray[np.uint8]:
-    """The blocks of the records at `offsets` with `sizes`, in that order.
-
-    Records are whole words, so all of it is done in units of two bytes: one for the length, then the record.
-    """
-    halves = np.frombuffer(payload, np.uint16)
-    block_halves = sizes // 2 + 1
-    starts = np.cumsum(block_halves) - block_halves
-    # Each half takes the one after its neighbour's, except that a block begins one before its record.
-    source = np.arange(int(block_halves.sum())) + np.repeat(offsets // 2 - 1 - starts, block_halves)
-    blocks = halves.take(source, mode="clip")  # the length's own half may lie before the payload
-    blocks[starts] = sizes.astype(">u2").view(np.uint16)
-    framed: npt.NDArray[np.uint8] = blocks.view(np.uint8)
-    return framed
-
-
-def bounds(sizes: Indices, packet_bytes: int, uniform: int = 0) -> list[int]:
-    """Where packets of records with `sizes` begin, and at last their number: as many in each as fit.
-
-    `uniform` is the one size that they all have, where the caller knows it.
-    """
-    room = packet_bytes - HEADER_SIZE
-    if uniform:
-        each = min(room // (uniform + LENGTH_SIZE), MAX_COUNT)
-        return [*range(0, len(sizes), each), len(sizes)]
-    ends = np.cumsum(sizes + LENGTH_SIZE)
-    cuts, first, before = [0], 0, 0
-    while first < len(sizes):
-        first = min(int(np.searchsorted(ends, before + room, "right")), first + MAX_COUNT)
-        before = int(ends[first - 1])
-        cuts.append(first)
-    return cuts
+def pick(payload: Buffer, offsets: Indices, sizes: Indices) -> bytes:
+    """The records at `offsets` with `sizes`, in that order, with nothing between them."""
+    if size := uniform_size(payload):
+        return np.frombuffer(payload, np.dtype((np.void, size))).take(offsets // size).tobytes()
+    numbers = sizes // _WORD
+    starts = np.cumsum(numbers) - numbers
+    # Each word takes the one after its neighbour's, except where a record begins.
+    source = np.arange(int(numbers.sum())) + np.repeat(offsets // _WORD - starts, numbers)
+    words: npt.NDArray[np.uint32] = np.frombuffer(payload, np.uint32).take(source)
+    return words.tobytes()
 
 
 def encode_payload(
@@ -339,16 +321,17 @@ def encode_payload(
     """The packets, of at most `packet_bytes` each, that carry the records of `payload` from `sequence` on."""
     assert MIN_PACKET_BYTES <= packet_bytes <= MAX_DATAGRAM
     _check_head(session, sequence)
-    offsets, sizes = record_places(payload)
-    if sequence + len(sizes) - 1 > MAX_SEQUENCE:
+    made = kernel.mold_train(payload, session, sequence, packet_bytes, True)
+    if made is None:
+        record_places(payload)  # which says what is wrong
+        raise Malformed(Reason.WRONG_LENGTH)
+    count, buffer, ends = made
+    if sequence + count - 1 > MAX_SEQUENCE:
         bad_field("sequence")
-    if not len(sizes):
-        return []
-    size = uniform_size(payload)
-    blocks = (frame_uniform(payload, size) if size else frame_mixed(payload, offsets, sizes)).data
-    cuts = bounds(sizes, packet_bytes, size)
-    ends = np.concatenate(([0], np.cumsum(sizes + LENGTH_SIZE)))[cuts].tolist()
-    return [
-        header(session, sequence + first, last - first) + blocks[start:end]
-        for (first, last), (start, end) in zip(pairwise(cuts), pairwise(ends), strict=True)
-    ]
+    return split_train(buffer, ends)
+
+
+def split_train(buffer: Buffer, ends: Buffer) -> list[bytes]:
+    """Packets that stand back to back in `buffer`, each up to one of `ends` (little-endian u32)."""
+    places = np.frombuffer(ends, "<u4").tolist()
+    return [bytes(buffer[start:end]) for start, end in pairwise([0, *places])]

@@ -37,6 +37,7 @@ __all__ = [
     "LENGTH_AT",
     "MAX_DATAGRAM",
     "SEAL_SIZE",
+    "STRIPE_AT",
     "Malformed",
     "Packed",
     "Reason",
@@ -62,6 +63,7 @@ _SEAL_CRC32 = 1
 
 HEADER_SIZE = _HEADER.size
 KIND_AT = 3
+STRIPE_AT = 4
 LENGTH_AT = 16
 SEAL_SIZE = _CRC32.size
 
