@@ -30,6 +30,8 @@ from levelcast.tape.segments import TapeReader
 
 RELAY = "relay in C"
 PUNCTUAL_NS = 1_000_000
+KEEPING = '[tape]\nkeep_bytes = "200MB"\n'
+"""As an operator runs it: the disk is bounded, and the kernel gets back the memory that the oldest records had."""
 
 
 CASES = (
@@ -77,7 +79,7 @@ class Measured:
 
 def measure(case: Case, window_s: float, *, rate: float | None = None, warm_s: float = 1.5) -> Measured:
     """Run one case for `window_s` after it has warmed up."""
-    with at_work(case, rate) as way:
+    with at_work(case, rate, more=KEEPING) as way:
         time.sleep(warm_s)
         pids = way.pids
         before, busy, began, began_ns = way.delivered(), busy_seconds(), time.monotonic(), time.time_ns()

@@ -36,11 +36,6 @@ class Case:
     trains: bool
 
     @property
-    def credit(self) -> int:
-        """About eight slots of what this machine carries, and no more than a source manages."""
-        return max(64, 4_000_000 // self.core_bytes)
-
-    @property
     def records(self) -> int:
         """64-byte records in a core packet: a header of 24 bytes, a packet's of 20 and a seal of 4 around them."""
         return (self.core_bytes - 48) // 64
@@ -97,7 +92,7 @@ address = "239.192.74.1"
 port = {port}
 packet = {case.core_bytes}
 trains = {flag}
-credit = {case.credit}
+rate = "125MB"
 [edge]
 packet = {case.edge_bytes}
 trains = {flag}
@@ -218,8 +213,6 @@ def at_work(case: Case, rate: float | None = None, port: int = 30_411, more: str
         wait_for("starting the customers", lambda: all(each.said for each in customers))
         flags += [] if rate is None else ["--rate", str(rate)]
         data = str(directory / "data")
-        pump = running.enter_context(
-            speaking("pump", "--network", str(file), "--data", data, *flags)
-        )
+        pump = running.enter_context(speaking("pump", "--network", str(file), "--data", data, *flags))
         wait_for("releasing the first records", lambda: all(each.said.get("records") for each in customers))
         yield Way(case, network, directory, cluster, customers, pump)

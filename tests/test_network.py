@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import math
 import random
 import tomllib
 from pathlib import Path
@@ -24,6 +25,7 @@ from levelcast.network import (
     parse_network,
 )
 from levelcast.network.locate import KeyPath, Lines
+from levelcast.network.ring_config import ring_config
 
 MS = 1_000_000
 
@@ -611,3 +613,16 @@ def test_how_packets_travel_can_be_set_and_is_checked() -> None:
     with pytest.raises(NetworkError) as raised:
         parse_network(five_cities().replace("[core]", '[core]\npacket = 100\ntrains = "yes"\ncredit = 0'))
     assert len(raised.value.problems) == 3
+
+
+def test_credit_follows_from_the_rate_and_the_time_that_a_packet_is_unwitnessed() -> None:
+    def credit(core: str) -> int:
+        return ring_config(parse_network(five_cities().replace("[core]", "[core]\n" + core))).credit
+
+    timing = ring_config(parse_network(five_cities())).timing
+    unwitnessed_ns = (3 + 2) * timing.slot_ns + 2 * timing.late_ns
+    assert timing.unwitnessed_ns(3) == unwitnessed_ns
+    assert credit('rate = "10MB"') == math.ceil(10_000_000 * unwitnessed_ns / 1e9 / 1_400)
+    assert credit('rate = "1kB"') == credit("") == 64
+    assert credit('rate = "900GB"') == 65_536
+    assert credit('rate = "10MB"\ncredit = 7') == 7

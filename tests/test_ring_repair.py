@@ -76,6 +76,21 @@ def test_the_packets_of_a_recovered_token_get_k_r_attempts_of_their_own() -> Non
     assert reported - START <= 2 * K_R * TAU_R  # R, less the δ_N before the first request
 
 
+def test_who_catches_up_from_before_the_ring_has_all_attempts_again_whenever_it_comes_forward() -> None:
+    """A member that returned got a part of what it asked for each time, and had the ring formed again all the same."""
+    repairs = Repairs(PIPELINED)
+    for slot in (50, 60):
+        repairs.open(slot, "TOKEN", START)
+    faults_at: list[tuple[int, int]] = []
+    have = 6
+    for attempt in range(5 * K_R):
+        have += attempt < 3 * K_R
+        _, faults = repairs.due(START + attempt * TAU_R, have, no_token, 55)
+        faults_at += [(slot, attempt) for slot, _ in faults]
+    assert [at for slot, at in faults_at if slot == 50] == [4 * K_R - 1, 5 * K_R - 1], "k_r after it last came forward"
+    assert [at for slot, at in faults_at if slot == 60] == [K_R, 2 * K_R, 3 * K_R, 4 * K_R]
+
+
 def test_a_stage_begins_anew_when_the_token_turns_out_to_be_there_or_gone() -> None:
     repairs = Repairs(PIPELINED)
     repairs.open(7, "TOKEN", START)

@@ -369,6 +369,27 @@ def test_what_is_forgotten_frees_the_disk_and_what_is_not_stays(folder: Path) ->
     assert len(list(folder.glob("*.journal"))) <= 3
 
 
+def test_a_segment_is_written_over_and_what_it_had_before_never_comes_back(folder: Path, tmp_path: Path) -> None:
+    """The process is killed after every write: what an earlier use left behind the end is no entry of this one."""
+    journal, _ = JournalFile.open(folder, segment_bytes=3_000)
+    inodes = set()
+    for n in range(1, 121):
+        journal.append(make_data(201, n, payload=bytes([n]) * (100 + 37 * n % 400)))
+        journal.commit()
+        if n % 5 == 0:
+            journal.forget(n, {201: (1, n - 2)})
+        inodes |= {path.stat().st_ino for path in folder.glob("*.journal*")}
+        left = tmp_path / f"killed at {n}"
+        shutil.copytree(folder, left)
+        numbers = sorted(key[2] for key in read(left)["packets"])
+        assert numbers == list(range(numbers[0], n + 1)), "no gap, and nothing old behind the last one"
+        shutil.rmtree(left)
+    assert not list(left.glob("*"))
+    journal.close()
+    assert len(inodes) < 12, "segments are used again"
+    assert not list(folder.glob("*.new"))
+
+
 def test_a_ring_that_stands_still_keeps_everything(folder: Path) -> None:
     write(folder, [[make_data(201, n, payload=bytes(500))] for n in range(1, 200)], segment_bytes=5_000)
     assert len(read(folder)["packets"]) == 199

@@ -35,7 +35,7 @@ from levelcast.wire.messages import Data, Message, Packet, Repair, Request, Ring
 from levelcast.wire.parts import Malformed, Reason
 
 LONGEST_SLEEP_NS = 50_000_000
-GATHER_NS = 2_000_000
+GATHER_NS = 5_000_000
 """While packets keep coming, they may gather for so long: only what is due, or said to this node, wakes it earlier.
 
 A packet waits for a token to name it, and a turn for a token begins with taking in what has come.
@@ -152,7 +152,7 @@ class Driver:
         sockets: Sockets,
         keeper: Keeper,
         *,
-        credit: int = 64,
+        most_served: int = 64,
         punctual_ns: int = 1_000_000,
         packet_fault: Callable[[Packet], str | None] | None = None,
         impairment: Impairment | None = None,
@@ -172,7 +172,7 @@ class Driver:
         self.work = work
         self.services = tuple(services)
         self._spin_ns = spin_ns
-        self._credit = credit
+        self._most_served = most_served
         self._punctual_ns = punctual_ns
         self._packet_fault = packet_fault
         self._on_report = on_report
@@ -316,7 +316,9 @@ class Driver:
         self._bytes_of[id(message)] = (message, datagram)
 
     def _is_bad(self, data: Data) -> bool:
-        if self._packet_fault is None or all(self._packet_fault(packet) is None for packet in open_packets(data)):
+        if self._packet_fault is None or kernel.open_data(data.sealed, self.stripe, Data) is not None:
+            return False
+        if all(self._packet_fault(packet) is None for packet in open_packets(data)):
             return False
         self.counters.malformed[BAD_RECORDS] += 1
         return True
@@ -349,7 +351,7 @@ class Driver:
         elif isinstance(effect, Forget):
             self.keeper.forget(effect.slot, effect.places)
         elif isinstance(effect, ServeTape):
-            for message in self.keeper.serve(self.node, effect, self._credit):
+            for message in self.keeper.serve(self.node, effect, self._most_served):
                 self._send(effect.to, message)
 
     def _persist(self, effect: Persist) -> None:

@@ -53,6 +53,8 @@ from levelcast.tape.store import Store
 
 Role = Literal["receiver", "reformation", "floor"]
 STATUS_EVERY_NS = 250_000_000
+MOST_SERVED_BYTES = 1 << 20
+"""Of each source, in one answer to a member that catches up: it takes in all of it at once."""
 UNINTERESTING = frozenset({"witnessed", "rejected"})
 """Reports that come with every slot, or with every packet while a node catches up: they are only counted."""
 CLOCK_WRONG = "the wall clock was set: a receiver is silent until it is back where it was, or the node is started again"
@@ -138,7 +140,7 @@ def build(
 
 def ring_of(machine: Receiver) -> dict[str, Any] | None:
     """The ring's schedule (rule 1), by which anybody can tell whose slot it is; None before the first ring."""
-    schedule = machine._schedule
+    schedule = machine.schedule
     if schedule is None:
         return None
     return {
@@ -212,7 +214,7 @@ class Node:
             machine,
             self._sockets,
             keeper,
-            credit=config.credit,
+            most_served=min(config.credit, max(1, MOST_SERVED_BYTES // network.carriage.packet_bytes)),
             punctual_ns=config.punctual_ns,
             packet_fault=packet_fault if place.role == "receiver" else None,
             impairment=Impairment(links_to(network, place), seed) if options.impair else None,

@@ -248,11 +248,11 @@ class Publisher:
             raise NetError(f'"{floor}" is a {place.role} of the network, and only a floor publishes')
         self.floor = place.floor
         self.directory = Directory(network)
-        window = network.carriage.credit * (packet_bytes // TRADE.itemsize)
-        self._queue_records = queue_records if queue_records is not None else max(QUEUE_RECORDS, window)
         self._ids = np.array(sorted(self.directory.ids_of(self.floor).values()), np.uint32)
         now = time.time_ns()
         config = ring_config(network, place.stripe)
+        window = config.credit * (packet_bytes // TRADE.itemsize)
+        self._queue_records = queue_records if queue_records is not None else max(QUEUE_RECORDS, window)
         with ExitStack() as undo:
             source, keeper, progress = _disk(network, config, place, data, now)
             undo.callback(keeper.close)

@@ -1,6 +1,7 @@
 """Keeps a receiver's tape within the network file's limits while the node runs.
 
-Every few seconds one old segment may go, so a tape that is far beyond its limit shrinks over a while. Its name is
+One old segment goes at a time; while the tape is larger than it should be, the next one follows soon, otherwise there
+is a look every few seconds. A segment's name is
 taken away in the loop; the blocks behind it, which take the kernel up to tens of milliseconds, are freed by a thread
 that does nothing else, so that no release waits for them.
 """
@@ -21,7 +22,7 @@ from levelcast.tape.store import Store
 
 EVERY_NS = 2_000_000_000
 SOON_NS = 20_000_000
-"""When to look again, if the ring is about to be due."""
+"""When to look again, if the ring is about to be due, or more has to go."""
 GAP_NS = 1_000_000
 """What the ring must have left: a look at the tape takes less."""
 PATIENCE_NS = 1_000_000_000
@@ -71,6 +72,9 @@ class Retention:
             )
         except (OSError, TapeError) as error:  # the ring can go on: there is only more on disk than there should be
             self._report(Report("retention", 0, f"an old segment could not be removed: {error}"))
+            return
+        if self._keeping.keep_bytes is not None and self._store.tape.size_bytes > self._keeping.keep_bytes:
+            self._due_ns = self._wake_ns = now + SOON_NS
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
         pass

@@ -173,7 +173,7 @@ class StatusService:
         return status | self.diary.as_json()
 
     def _receiver(self, machine: Receiver, store: Store, status: Status, now: int) -> Status:
-        schedule, record = machine._schedule, machine.history.tip.records[-1]
+        schedule, record = machine.schedule, machine.history.tip.records[-1]
         places = machine.history.tip.places
         return {
             "life": machine.life,

@@ -6,6 +6,7 @@ opens a socket or reads a clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, combinations_with_replacement
@@ -141,6 +142,10 @@ class Group:
     """Of an edge group: whose receivers send to it; None for those of every region."""
 
 
+DEFAULT_CREDIT = 64
+MOST_CREDIT = 65_536
+
+
 @dataclass(frozen=True, slots=True)
 class Carriage:
     """How packets travel in the core."""
@@ -149,8 +154,19 @@ class Carriage:
     """The largest datagram in which a floor sends records."""
     trains: bool = True
     """Neighbouring datagrams leave together, where the kernel can (segmentation offload)."""
-    credit: int = 64
-    """W: how many packets a floor may have unwitnessed (rule 10)."""
+    credit: int | None = None
+    """W: how many packets a floor may have unwitnessed (rule 10); None: what `rate_bytes` asks for."""
+    rate_bytes: int | None = None
+    """Bytes a second that one floor can bring into the ring; None: what `DEFAULT_CREDIT` allows."""
+
+    def window(self, timing: Timing, witnesses: int) -> int:
+        """W: as many packets as the rate brings in the time that they are unwitnessed."""
+        if self.credit is not None:
+            return self.credit
+        if self.rate_bytes is None:
+            return DEFAULT_CREDIT
+        packets = self.rate_bytes * timing.unwitnessed_ns(witnesses) / 1e9 / self.packet_bytes
+        return min(MOST_CREDIT, max(DEFAULT_CREDIT, math.ceil(packets)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from levelcast.network.directory import LARGEST_ID, symbols_of
 from levelcast.network.fields import Fields, Problem, Report, did_you_mean, is_int, show
 from levelcast.network.locate import KeyPath, Lines
 from levelcast.network.model import (
+    MOST_CREDIT,
     PORTS_PER_STRIPE,
     Carriage,
     Durable,
@@ -47,7 +48,6 @@ _SYNTAX_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$"
 _ID_LIMIT = 65535
 _LEAST_PACKET, _MOST_PACKET = 1_200, 65_000
 """The largest record (1,020 bytes) and all headers fit the one; the other is the largest datagram, with some room."""
-_MOST_CREDIT = 65_536
 
 
 class NetworkError(Exception):
@@ -470,7 +470,8 @@ def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[
         carriage = Carriage(
             core_fields.whole("packet", _LEAST_PACKET, _MOST_PACKET) or carriage.packet_bytes,
             core_fields.flag("trains", carriage.trains),
-            core_fields.whole("credit", 1, _MOST_CREDIT) or carriage.credit,
+            core_fields.whole("credit", 1, MOST_CREDIT),
+            core_fields.size("rate"),
         )
         core_fields.finish()
     edge_fields = root.table("edge", "[edge]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from levelcast.network.model import Network
+from levelcast.network.model import Network, Witness
 from levelcast.ring.config import RingConfig
 from levelcast.wire.messages import MemberLife, Membership
 
@@ -10,15 +10,23 @@ from levelcast.wire.messages import MemberLife, Membership
 def ring_config(network: Network, stripe: int | str = 0) -> RingConfig:
     """The configuration of a stripe. The file's receivers are version 0 of the configured set, in their first lives."""
     found = network.stripe(stripe)
+    timing = network.timing(stripe)
     return RingConfig(
         stripe=found.index,
-        timing=network.timing(stripe),
+        timing=timing,
         witnesses=found.rules.witness,
         membership=Membership(0, tuple(MemberLife(receiver.id, 1) for receiver in network.receivers)),
         servers=tuple(server.id for server in network.reformation),
-        credit=network.carriage.credit,
+        credit=network.carriage.window(timing, _needed(found.rules.witness, len(network.receivers))),
         nearness={receiver.id: _nearest(network, receiver.id) for receiver in network.receivers},
     )
+
+
+def _needed(witness: Witness, members: int) -> int:
+    """How many witnesses a slot needs."""
+    if witness == "majority":
+        return members // 2 + 1
+    return members if witness == "all" else min(witness, members)
 
 
 def _nearest(network: Network, member: int) -> tuple[int, ...]:

@@ -5,7 +5,7 @@
   run in number order.
 - A packet that two tokens name belongs to the lower slot.
 - A run of an incarnation lower than one already ordered for that source is skipped.
-- A slot with new packets makes one frame. Sequence numbers count records; frames are chained by SHA-256 over
+- A slot with new packets makes one frame. Sequence numbers count records; frames are chained by BLAKE3 over
   everything that is in them, so equal chains mean equal tapes: the chain before, slot, timestamp, first sequence and
   number of packets, a row for each packet (source, incarnation, number, records, bytes), and all payloads.
 
@@ -23,6 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple, Protocol
+
+from blake3 import blake3
 
 from levelcast import kernel
 from levelcast.wire.membership import decode_membership
@@ -263,7 +265,7 @@ def chained(
     chain_before: bytes,
 ) -> Frame:
     """The frame of these packets, with its hash."""
-    digest = sha256(chain_before)
+    digest = blake3(chain_before)
     digest.update(_FRAME_HEAD.pack(slot, timestamp_ns, first_sequence, len(table) // PACKET_ROW.size))
     digest.update(table)
     digest.update(content)

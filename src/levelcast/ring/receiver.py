@@ -53,7 +53,7 @@ from levelcast.ring.schedule import Lineage, Schedule, generation_name, refusal
 from levelcast.ring.state import DUTIES, State, state_of
 from levelcast.ring.witness import Witness, guarantees
 from levelcast.wire.core import MAX_MARKS
-from levelcast.wire.data import cut
+from levelcast.wire.data import cut, join
 from levelcast.wire.messages import (
     Data,
     Fault,
@@ -145,6 +145,11 @@ class Receiver:
     @property
     def witnessed(self) -> int:
         return self._witness.witnessed if self._witness is not None else self.released
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """Whose slot is when, in the ring that it is in; None before the first one."""
+        return self._schedule
 
     @property
     def ring_members(self) -> tuple[int, ...]:
@@ -395,7 +400,7 @@ class Receiver:
             self._expect += 1
         if repairs.next_ns is None or repairs.next_ns > now:
             return
-        wants, faults = repairs.due(now, self.history.have, self._missing_of)
+        wants, faults = repairs.due(now, self.history.have, self._missing_of, schedule.start_slot)
         self._send_requests(wants)
         for slot, reason in faults if self.active else ():
             suspect = schedule.site_of(slot) if slot >= schedule.start_slot else schedule.helper
@@ -443,10 +448,10 @@ class Receiver:
 
     def _on_repair(self, repair: Repair, now: int) -> None:
         for item in repair.items:
-            if isinstance(item, Data):
-                self._on_data(item, now)
-            else:
+            if isinstance(item, Token):
                 self._on_token(item, now)
+        for data in join(item for item in repair.items if isinstance(item, Data)):
+            self._on_data(data, now)
 
     # -- catching up by frames (rule 9) -------------------------------------------------------------------
 

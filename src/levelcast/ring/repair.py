@@ -10,6 +10,9 @@ Each slot that is not complete has one record here, in one of two stages:
 Each stage asks every τ_r; after k_r requests without success a fault is reported, and asking goes on. That is the
 paper's two-stage recovery, R = δ_N + 2·k_r·τ_r (MS §5.1). The first holder asked is the slot's site, which holds
 what it acknowledged; each further attempt goes to another member, those that claim to have the slot first.
+
+A member that catches up with slots from before its ring asks for many and gets a part at a time. While that brings it
+forward its attempts at such slots count anew: what the ring would be formed again for is a helper that does not help.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ class Repairs:
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
         self._open: dict[int, OpenSlot] = {}
+        self._have = 0
         self.next_ns: int | None = None
         """When `due` should be called next."""
 
@@ -77,12 +81,18 @@ class Repairs:
             self.next_ns = at_ns
 
     def due(
-        self, now: int, have: int, missing: Callable[[int], tuple[Run, ...] | None]
+        self, now: int, have: int, missing: Callable[[int], tuple[Run, ...] | None], start_slot: int = 0
     ) -> tuple[list[Want], list[tuple[int, int]]]:
         """What to ask for at `now`, and the (slot, reason) of stages that ran out of attempts.
 
-        `missing(slot)` is None while the token is not held, else the packets of it that are not.
+        `missing(slot)` is None while the token is not held, else the packets of it that are not. The ring begins at
+        `start_slot`.
         """
+        if have > self._have:
+            for slot, item in self._open.items():
+                if slot < start_slot:
+                    item.attempts = 0
+        self._have = have
         wants: list[Want] = []
         faults: list[tuple[int, int]] = []
         next_ns: int | None = None

@@ -68,6 +68,14 @@ class Timing:
         """From a token's timestamp until every operable receiver has heard it: δ_N + k_r·τ_r (rules 6, 7)."""
         return self.late_ns + self.attempts * self.request_ns
 
+    def unwitnessed_ns(self, witnesses: int) -> int:
+        """From when a packet leaves its source until that hears of its witnesses, if nothing is lost.
+
+        A token names it within τ, one of each witness comes within w·τ after that, and the next token marks it, within
+        τ; the packet and the token that marks it are on their way for δ_N each.
+        """
+        return (witnesses + 2) * self.slot_ns + 2 * self.late_ns
+
 
 def failure_ratio(loss_ratio: float) -> float:
     """How often one attempt fails: the request or its answer is lost, 1 − (1 − p)²."""

@@ -5,7 +5,8 @@
     2       u8    kind
     3       u8    flags: 1 is the first entry of a write
     4       u32   length of the body
-    8       u32   CRC-32 (zlib's) of bytes 2 to 7 and of the body; of a message's body of its last 4 bytes
+    8       u32   CRC-32 (zlib's) of bytes 2 to 7 and of the body, of a message's body of its last 4 bytes; it goes on
+                  from the segment's number, so that what an earlier use of the file has left is no entry
     12            body
 
     kind               body
@@ -76,14 +77,22 @@ def body_of(entry: JournalEntry, stripe: int, datagram: bytes | None = None) -> 
     raise TypeError(f"{type(entry).__name__} does not go to the journal")
 
 
-def head_of(kind: int, flags: int, body: bytes) -> bytes:
+def head_of(kind: int, flags: int, body: bytes, segment: int) -> bytes:
     checked = _CHECKED.pack(kind, flags, len(body))
-    return MARK + checked + _CRC.pack(crc32(body[-SEAL_SIZE:] if kind == KIND_MESSAGE else body, crc32(checked)))
+    return (
+        MARK
+        + checked
+        + _CRC.pack(crc32(body[-SEAL_SIZE:] if kind == KIND_MESSAGE else body, crc32(checked, _salt(segment))))
+    )
 
 
-def read_entry(content: bytes, at: int, stripe: int) -> Found:
+def _salt(segment: int) -> int:
+    return segment & 0xFFFFFFFF
+
+
+def read_entry(content: bytes, at: int, stripe: int, segment: int) -> Found:
     """The entry that starts at byte `at`; BadEntry if there is none, or not all of it."""
-    body = content[at + HEAD.size : _end_of(content, at)]
+    body = content[at + HEAD.size : _end_of(content, at, segment)]
     kind = content[at + 2]
     size = HEAD.size + len(body)
     try:
@@ -117,7 +126,7 @@ def _read_message(body: bytes, stripe: int) -> Token | Data | Ring:
     return joined[0]
 
 
-def _end_of(content: bytes, at: int) -> int:
+def _end_of(content: bytes, at: int, segment: int) -> int:
     """Where the entry at `at` ends, if its checksum is right."""
     if at + HEAD.size > len(content):
         raise BadEntry("incomplete entry")
@@ -129,29 +138,29 @@ def _end_of(content: bytes, at: int) -> int:
         raise BadEntry("incomplete entry")
     view = memoryview(content)
     start = max(at + HEAD.size, end - SEAL_SIZE) if kind == KIND_MESSAGE else at + HEAD.size
-    if crc32(view[start:end], crc32(view[at + 2 : at + 8])) != checksum:
+    if crc32(view[start:end], crc32(view[at + 2 : at + 8], _salt(segment))) != checksum:
         raise BadEntry("wrong checksum")
     return end
 
 
-def read_entries(content: bytes, at: int, stripe: int) -> Iterator[Found]:
+def read_entries(content: bytes, at: int, stripe: int, segment: int) -> Iterator[Found]:
     """Entries from byte `at` on, as far as they are good."""
     while at < len(content):
         try:
-            found = read_entry(content, at, stripe)
+            found = read_entry(content, at, stripe, segment)
         except BadEntry:
             return
         yield found
         at += found.size
 
 
-def later_write_after(content: bytes, at: int) -> int | None:
+def later_write_after(content: bytes, at: int, segment: int) -> int | None:
     """Where a whole entry that begins a later write lies behind the bad one at `at`."""
     at = content.find(MARK, at + 1)
     while at >= 0:
         if at + HEAD.size <= len(content) and content[at + 3] & FIRST_OF_WRITE:
             try:
-                _end_of(content, at)
+                _end_of(content, at, segment)
             except BadEntry:
                 pass
             else:

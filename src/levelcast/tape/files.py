@@ -35,20 +35,31 @@ class AppendFile:
         self.path = path
         self.fd = fd
         self.size = size
+        self._extent = size
+        """Up to where there are bytes; behind `size` they are an earlier use's."""
 
     @classmethod
-    def create(cls, path: Path, content: bytes, durable: Durability = "process") -> AppendFile:
-        """A new file with `content`, whole or not there; it takes the place of one with the same name."""
-        unfinished = path.with_name(path.name + NEW)
-        fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-        file = cls(unfinished, fd, 0)
+    def create(
+        cls, path: Path, content: bytes, durable: Durability = "process", reuse: AppendFile | None = None
+    ) -> AppendFile:
+        """A new file with `content`, whole or not there; it takes the place of one with the same name.
+
+        With `reuse` it is written over a retired one, whose old bytes stay behind `content` until they are overwritten
+        too: to write where the kernel has pages already costs less than half.
+        """
+        if reuse is None:
+            unfinished = path.with_name(path.name + NEW)
+            file = cls(unfinished, os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644), 0)
+        else:
+            file, unfinished = reuse, reuse.path
+            file.size = 0
         try:
             file.append(content)
             if durable == "power":
                 file.sync()
             os.rename(unfinished, path)
         except (OSError, TapeError):
-            os.close(fd)
+            os.close(file.fd)
             with suppress(OSError):
                 os.unlink(unfinished)
             raise
@@ -77,13 +88,23 @@ class AppendFile:
                         view, at = view[wrote:], at + wrote
         except OSError as error:
             with suppress(OSError):
-                os.ftruncate(self.fd, self.size)
+                self.truncate(self.size)
             raise TapeError(_why_not_written(self.path, error)) from error
         self.size = at
+        self._extent = max(self._extent, at)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
-        self.size = size
+        self.size = self._extent = size
+
+    def finish(self) -> None:
+        """Nothing more will be appended: let go of what an earlier use left behind the end."""
+        if self._extent > self.size:
+            self.truncate(self.size)
+
+    def retire(self) -> None:
+        """Nobody needs what is in it: take its name away, and keep it for `create`."""
+        self.rename(self.path.with_name(self.path.name + NEW))
 
     def read(self, size: int, at: int) -> bytes:
         return os.pread(self.fd, size, at)

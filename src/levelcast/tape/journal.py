@@ -20,6 +20,9 @@
   `Receiver` leaves that aside.
 - An incomplete entry at the end is cut off on `open`: its `commit` never returned, so nobody was told of it. A bad
   entry with a later write behind it is damage and refused: the node would not know what it has promised.
+- A segment that is not needed any more is not removed but written over, a few of them in turn: a node that journals
+  what a ring carries would otherwise make and free hundreds of megabytes of the kernel's memory each second. Entries
+  are bound to their segment's number by their checksums, so what is left of an earlier use is never read.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from zlib import crc32
 
 from levelcast.ring.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
 from levelcast.ring.journal import Journal
-from levelcast.tape.entries import FIRST_OF_WRITE, body_of, head_of, later_write_after, read_entries
+from levelcast.tape.entries import FIRST_OF_WRITE, HEAD, body_of, head_of, later_write_after, read_entries
 from levelcast.tape.files import (
     AppendFile,
     Durability,
@@ -52,6 +55,8 @@ from levelcast.wire.parts import new_tuple
 SUFFIX = ".journal"
 SEGMENT_BYTES = 8 << 20
 """The ring waits while a segment is removed: small ones spread that (docs/tape.md has the figures)."""
+MOST_SPARES = 2
+"""Segments that are kept to be written over."""
 _MAGIC = b"LVLCJRNL"
 _VERSION = 2
 _HEADER = Struct("<8sHHIQI")
@@ -112,6 +117,7 @@ class JournalFile:
         self._lock = -1
         self._is_open = False
         self._segments: dict[int, AppendFile] = {}
+        self._spares: list[AppendFile] = []
         self._current = 0
         self._begun_at = 0
         """The size of the current segment when it was begun."""
@@ -179,7 +185,7 @@ class JournalFile:
                 raise TapeError(f"{path}: does not follow the segment before it; a segment of this journal is missing")
             self._current = number
             end = _HEADER.size
-            for found in read_entries(content, end, stripe):
+            for found in read_entries(content, end, stripe, number):
                 image.apply(found.entry)
                 self._note(found.entry, Place(number, found.at, found.size), content)
                 end = found.at + found.size
@@ -193,7 +199,7 @@ class JournalFile:
         return image
 
     def _cut_off(self, file: AppendFile, content: bytes, end: int, *, is_last: bool) -> None:
-        if not is_last or later_write_after(content, end) is not None:
+        if not is_last or later_write_after(content, end, self._current) is not None:
             raise TapeError(
                 f"{file.path}: damaged at byte {end}, before entries that were written later, so what this node has "
                 "promised may be gone: put the file back, or declare the disk lost"
@@ -211,7 +217,7 @@ class JournalFile:
     def append(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
         """Collect an entry for the next `commit`; `datagram` saves encoding a message that came as one."""
         kind, body = body_of(entry, self.stripe, datagram)
-        head = head_of(kind, 0 if self._pending else FIRST_OF_WRITE, body)
+        head = head_of(kind, 0 if self._pending else FIRST_OF_WRITE, body, self._current)
         size = len(head) + len(body)
         at = self._segments[self._current].size + self._pending_bytes
         self._pending.append(head)
@@ -256,9 +262,14 @@ class JournalFile:
                 self.commit()
             if self._is_open:
                 for file in self._segments.values():
+                    file.finish()
                     file.sync()
                 end_session(self.directory, self.durable)
         finally:
+            for spare in self._spares:
+                remove(spare.path)
+                spare.close()
+            self._spares.clear()
             self._is_open = False
             for file in self._segments.values():
                 file.close()
@@ -312,13 +323,17 @@ class JournalFile:
         number = self._current + 1
         content = bytearray(_header(self.stripe, self.life, number))
         for kind, body in self._state.values():
-            content += head_of(kind, FIRST_OF_WRITE, body) + body
+            content += head_of(kind, FIRST_OF_WRITE, body, number) + body
         moved: dict[Place, Place] = {}
         for place in self._left_alive():
             moved[place] = Place(number, len(content), place.size)
-            content += self._segments[place.segment].read(place.size, place.at)
+            entry = self._segments[place.segment].read(place.size, place.at)
+            body = entry[HEAD.size :]
+            content += head_of(entry[2], entry[3], body, number) + body
+        reuse = self._spares.pop() if self._spares else None
         try:
-            file = AppendFile.create(_path(self.directory, number), bytes(content), self.durable)
+            self._segments[self._current].finish()
+            file = AppendFile.create(_path(self.directory, number), bytes(content), self.durable, reuse)
         except (OSError, TapeError):
             return
         self._segments[number] = file
@@ -352,9 +367,13 @@ class JournalFile:
             if self._live[number]:
                 return
             file = self._segments.pop(number)
-            remove(file.path)
-            file.close()
             del self._live[number]
+            if len(self._spares) < MOST_SPARES:
+                file.retire()
+                self._spares.append(file)
+            else:
+                remove(file.path)
+                file.close()
 
 
 def _path(directory: Path, number: int) -> Path:

@@ -40,6 +40,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any, NamedTuple
 
+from levelcast import kernel
 from levelcast.wire.data import BODY, DATA_OVERHEAD, KIND_DATA, MAX_PAYLOAD, check_packet
 from levelcast.wire.messages import (
     Data,
@@ -326,13 +327,20 @@ def _decode_repair(datagram: bytes, stripe: int, sender: int, generation: int) -
             bad_field("a Repair carries tokens and data")
         if at + length > len(datagram):
             raise Malformed(Reason.TRUNCATED_BODY)
-        item_stripe, item = decode(datagram[at : at + length])
-        if item_stripe != stripe:
-            bad_field("an item of another stripe")
-        assert isinstance(item, Token | Data)
-        items.append(item)
+        items.append(_decode_item(datagram[at : at + length], stripe))
         at += length
     return Repair(sender, tuple(items)), at
+
+
+def _decode_item(datagram: bytes, stripe: int) -> Token | Data:
+    data = kernel.open_data(datagram, stripe, Data)  # the ordinary case
+    if data is not None:
+        return data
+    item_stripe, item = decode(datagram)
+    if item_stripe != stripe:
+        bad_field("an item of another stripe")
+    assert isinstance(item, Token | Data)
+    return item
 
 
 def _check_settled(message: Settled) -> None:
