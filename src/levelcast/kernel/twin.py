@@ -159,7 +159,7 @@ def ends(sealed: bytes, /) -> bytes:
 
 
 def assemble(values: Sequence[tuple[Any, ...]], /) -> tuple[bytes, bytes, int]:
-    """Of values (source, incarnation, first, last, sealed): a row for each packet, their payloads, and how many records.
+    """Of values (source, incarnation, first, last, sealed): a row for each packet, all payloads, how many records.
 
     A row is source, incarnation, number, records and the bytes of the payload.
     """
