@@ -7,7 +7,18 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import faults, journal, liveness, modes, simulator, soak, throughput
+from benchmarks import (
+    faults,
+    journal,
+    liveness,
+    modes,
+    planner,
+    planner_grid,
+    planner_scale,
+    simulator,
+    soak,
+    throughput,
+)
 from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_facts, tell, write_json
 
 BENCHMARKS: dict[str, Callable[[Options], Result]] = {
@@ -18,6 +29,9 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "journal": journal.run,
     "throughput": throughput.run,
     "soak": soak.run,
+    "planner": planner.run,
+    "planner-grid": planner_grid.run,
+    "planner-scale": planner_scale.run,
 }
 
 

@@ -1,0 +1,195 @@
+"""A channel plan on Spark: the pairs of user and flow stay where they are, the driver sees a sample of them.
+
+1. The users of each flow are gathered into one row (`columns`), with the flow's rate.
+2. A sample of the flows, drawn by a hash of their names, is planned on the driver, its rates scaled up to the whole.
+3. Every part of the columns is inserted into the sample's groups, each flow where it costs least; the sample stays.
+4. Every group is split into sessions where its flows are: as many as the sample's plan has in that group, or so.
+
+What comes back is one row a flow. The costs are exact: each group reports what its users receive and accept.
+Deviation from the local search: groups are not annealed over all flows, and a group's sessions are not exchanged with
+another's; `docs/planner.md` has the price of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.plan.cluster import Rules, Shape, cluster, cluster_both, seed_for
+from levelcast.plan.costs import Costs, costs_of, members, product, rates_of, sizes
+from levelcast.plan.files import arrow
+from levelcast.plan.make import make_plan
+from levelcast.plan.model import UNSENT, Instance, Ints, Plan, PlanError, Weights, tidy
+from levelcast.plan.search import Effort
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SAMPLE = 20_000
+"""Flows that the driver plans."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkPlan:
+    """A plan with the names of its flows (all of them wanted), and what it costs."""
+
+    flows: Any
+    plan: Plan
+    costs: Costs
+    n_users: int
+    n_pairs: int
+
+
+def read_table(spark: SparkSession, path: Path, columns: tuple[str, str]) -> DataFrame:
+    """Parquet or CSV with these columns."""
+    if not path.exists():
+        raise PlanError(f"{path}: there is no such file")
+    where = str(path.resolve())
+    if path.suffix in (".parquet", ".pq") or path.is_dir():
+        table = spark.read.parquet(where)
+    else:
+        table = spark.read.option("header", True).option("inferSchema", True).csv(where)
+    for column in columns:
+        if column not in table.columns:
+            raise PlanError(f"{path}: there is no column {column!r}; it must have {' and '.join(columns)}")
+    return table.select(*columns)
+
+
+def gather_columns(interest: DataFrame, rates: DataFrame) -> tuple[DataFrame, list[Any]]:
+    """One row a wanted flow: its name, its rate and the numbers of its users; and the users' names by number."""
+    from pyspark.sql import functions as f
+
+    _check(rates.groupBy("flow").count().filter("count > 1"), "flow {flow!r} has {count} rates")
+    _check(rates.filter("rate is null or isnan(rate) or rate < 0"), "flow {flow!r} has the rate {rate}")
+    names = sorted(row.user for row in interest.select("user").distinct().toLocalIterator())
+    spark = interest.sparkSession
+    numbered = spark.createDataFrame([(name, number) for number, name in enumerate(names)], ["user", "number"])
+    pairs = interest.join(f.broadcast(numbered), "user").select("flow", f.col("number").cast("int").alias("number"))
+    users = pairs.groupBy("flow").agg(f.sort_array(f.collect_list("number")).alias("users"))
+    columns = users.join(rates.select("flow", f.col("rate").cast("double")), "flow", "left").persist()
+    _check(columns.filter("rate is null"), "flow {flow!r} has no rate")
+    _check(
+        columns.filter(f.size(f.array_distinct("users")) < f.size("users")),
+        "flow {flow!r} is paired more than once with a user",
+    )
+    return columns, names
+
+
+def _check(wrong: DataFrame, sentence: str) -> None:
+    found = wrong.limit(1).collect()
+    if found:
+        raise PlanError(sentence.format(**found[0].asDict()))
+
+
+def plan_on_spark(
+    interest: DataFrame, rates: DataFrame, sessions: int, groups: int, weights: Weights, seed: int
+) -> SparkPlan:
+    """A legal plan of an interest that the driver never sees whole."""
+    from pyspark.sql import functions as f
+
+    columns, names = gather_columns(interest, rates)
+    n_users = len(names)
+    total = columns.agg(
+        f.count("*").alias("flows"),
+        f.sum("rate").alias("rate"),
+        f.sum(f.size("users")).alias("pairs"),
+        f.sum(f.col("rate") * f.size("users")).alias("wanted"),
+    ).collect()[0]
+    if not total.flows:
+        raise PlanError("nobody wants anything: there is nothing to plan")
+    every = max(1, total.flows // SAMPLE)
+    drawn = columns.filter(f.pmod(f.xxhash64("flow", f.lit(seed)), f.lit(every)) == 0).toArrow()
+    if drawn.num_rows < groups:
+        drawn = columns.limit(max(groups, 1)).toArrow()
+    sample = scaled(instance_of(drawn, n_users), float(total.rate))
+    plan = make_plan(sample, sessions, groups, effort=Effort.FAST, weights=weights, seed=seed)
+    start = (sample.rates, sample.start, sample.users, plan.flow_group())
+    room = np.bincount(plan.group, minlength=plan.n_groups)
+
+    def to_groups(batches: Iterator[Any]) -> Iterator[Any]:
+        return insert(batches, Instance(*start[:3], n_users), start[3], plan.n_groups, seed)
+
+    def to_sessions(key: tuple[Any, ...], table: Any) -> Any:
+        return split_group(table, int(key[0].as_py()), n_users, int(room[key[0].as_py()]), seed)
+
+    flow_type = columns.schema["flow"].dataType.simpleString()
+    grouped = columns.mapInArrow(to_groups, f"flow {flow_type}, rate double, users array<int>, group int")
+    placed = grouped.groupBy("group").applyInArrow(
+        to_sessions, f"flow {flow_type}, group int, session int, received double, accepted double"
+    )
+    table = placed.toArrow()
+    columns.unpersist()
+    group = table["group"].to_numpy().astype(np.int64)
+    final = tidy(group * sessions + table["session"].to_numpy(), np.arange(plan.n_groups * sessions) // sessions)
+    received, accepted = (float(table[name].to_numpy().sum()) for name in ("received", "accepted"))
+    cost = costs_of(weights, received, accepted, float(total.wanted), float(total.rate), n_users)
+    return SparkPlan(table["flow"].combine_chunks(), final, cost, n_users, int(total.pairs))
+
+
+def instance_of(table: Any, n_users: int) -> Instance:
+    """Rows of flow, rate and users as an instance."""
+    users = table["users"].combine_chunks()
+    start = np.concatenate(([0], np.cumsum(_lengths(users)))).astype(np.int64)
+    flat = np.asarray(users.flatten().to_numpy(zero_copy_only=False), np.int32)
+    return Instance(np.asarray(table["rate"].to_numpy(), np.float64), start, flat, n_users)
+
+
+def _lengths(lists: Any) -> npt.NDArray[np.int64]:
+    return np.asarray(arrow("pyarrow.compute").list_value_length(lists).to_numpy(zero_copy_only=False), np.int64)
+
+
+def scaled(sample: Instance, rate: float) -> Instance:
+    """The sample with the rate of the whole, so that a group of it weighs what the group will weigh."""
+    have = float(sample.rates.sum())
+    return Instance(sample.rates * (rate / have if have else 1.0), sample.start, sample.users, sample.n_users)
+
+
+def insert(batches: Iterator[Any], sample: Instance, at: Ints, groups: int, seed: int) -> Iterator[Any]:
+    """Each flow's group: where it costs least beside the sample, whose flows stay where they are."""
+    pa = arrow()
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        both = joined(sample, instance_of(table, sample.n_users))
+        new = both.n_flows - sample.n_flows
+        label = np.concatenate([at, np.full(new, UNSENT, np.int32)]).astype(np.int32)
+        rules = Rules()
+        rules.home, rules.weight = label.copy(), np.ones(len(label), np.int32)
+        # One level: a slot is a group here. Nothing may leave home, so only the new ones move.
+        cluster_both(both, label, Shape(groups, 1, groups), Weights(0, 1), seed_for(seed, 7), np.zeros(2), rules)
+        column = pa.array(label[sample.n_flows :], pa.int32())
+        yield from table.append_column("group", column).select(["flow", "rate", "users", "group"]).to_batches()
+
+
+def joined(one: Instance, other: Instance) -> Instance:
+    """The flows of both, one after the other."""
+    start = np.concatenate([one.start, one.start[-1] + other.start[1:]])
+    return Instance(
+        np.concatenate([one.rates, other.rates]), start, np.concatenate([one.users, other.users]), one.n_users
+    )
+
+
+def split_group(table: Any, group: int, n_users: int, room: int, seed: int) -> Any:
+    """The sessions of one group, by greedy insertion and descent; its first row carries what its users get."""
+    pa = arrow()
+    flows = instance_of(table, n_users)
+    label = np.full(flows.n_flows, UNSENT, np.int32)
+    cluster(flows, label, max(room, 1), seed_for(seed, 1000 + group), np.zeros(3))
+    clusters = int(label.max()) + 1
+    received = float(flows.rates.sum()) * float(sizes(members(flows, np.zeros_like(label), 1))[0])
+    accepted = product(rates_of(flows, label, clusters), sizes(members(flows, label, clusters)))
+    first = np.zeros(flows.n_flows)
+    first[0] = 1.0
+    return pa.table(
+        {
+            "flow": table["flow"],
+            "group": pa.array(np.full(flows.n_flows, group), pa.int32()),
+            "session": pa.array(label, pa.int32()),
+            "received": first * received,
+            "accepted": first * accepted,
+        }
+    )

@@ -1,0 +1,49 @@
+"""One place that makes the Spark session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkMissing(Exception):
+    """Why there is no Spark here, in one sentence for a person."""
+
+
+@contextmanager
+def spark_session(master: str, name: str) -> Iterator[SparkSession]:
+    """A session that ends with the block. `master` is `local[2]` or a cluster's address."""
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise SparkMissing("Spark needs pyspark, which is not here: pip install 'levelcast[spark]'") from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python has what this one has
+    builder = (
+        SparkSession.builder.master(master)
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        # A driver and its local workers share one heap; the default of 1 GB is small for a million lists.
+        .config("spark.driver.memory", "3g")
+        .config("spark.sql.shuffle.partitions", "16")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "20000")
+    )
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkException, RuntimeError, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise SparkMissing(f"Spark does not start ({reason}): it needs Java 17 or newer") from None
+    try:
+        yield spark
+    finally:
+        spark.stop()
