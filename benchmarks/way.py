@@ -96,6 +96,7 @@ rate = "125MB"
 [edge]
 packet = {case.edge_bytes}
 trains = {flag}
+store = "256MB"
 {groups}{more}"""
 
 

@@ -38,7 +38,7 @@ def lacking(what: str) -> NoReturn:
 @pytest.fixture(autouse=True)
 def _own_signals() -> Iterator[None]:
     """Commands that run in the test's process take signals for themselves; later tests fork, and need them back."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     before = [signal.getsignal(number) for number in numbers]
     yield
     for number, handler in zip(numbers, before, strict=True):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +28,7 @@ from levelcast.ring.source import Source
 from levelcast.tape.files import TapeError
 from levelcast.wire.data import open_packets, seal
 from levelcast.wire.messages import Data, Mark, Packet, Token
+from tests.net_edge_parts import some_network
 
 NOW = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -171,3 +175,24 @@ def test_a_floor_that_starts_again_uses_no_trade_id_twice() -> None:
     (first, *_) = packets_of(floor, NOW)
     assert first.number == 4
     assert np.frombuffer(first.payload, TRADE)["trade_id"][0] == 3 * MOST_RECORDS + 1
+
+
+def test_sigusr1_ends_the_sessions_of_a_receiver_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("levelcast.net.node.calm_garbage_collection", lambda: None)
+    network, name = some_network(), "a-1"
+    initialise_disk(tmp_path, name)
+    now = time.time_ns()
+    node = Node(network, name, tmp_path, now, Options(realtime="off", run_ns=300_000_000))
+    assert node.edge is not None
+    told: list[bool] = []
+
+    def on_status(_: dict[str, Any]) -> None:
+        assert node.edge is not None
+        told.append(node.edge.feed.ended)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    node.run(on_status)
+    assert told[0] is False
+    assert node.edge.feed.ended

@@ -626,3 +626,10 @@ def test_credit_follows_from_the_rate_and_the_time_that_a_packet_is_unwitnessed(
     assert credit('rate = "1kB"') == credit("") == 64
     assert credit('rate = "900GB"') == 65_536
     assert credit('rate = "10MB"\ncredit = 7') == 7
+
+
+def test_what_is_kept_for_customers_is_a_size() -> None:
+    assert parse_network(five_cities()).edge.store_bytes == 64 << 20
+    assert parse_network(five_cities().replace("[edge]", '[edge]\nstore = "2GB"')).edge.store_bytes == 2_000_000_000
+    with pytest.raises(NetworkError, match="1MB is the least"):
+        parse_network(five_cities().replace("[edge]", '[edge]\nstore = "5kB"'))

@@ -246,7 +246,7 @@ class EdgeService:
         plan = everything_in_one(network.stripe(stripe))
         edge = network.edge
         config = GatherConfig(packet_bytes=edge.packet_bytes, watermark_ns=edge.watermark_ns)
-        retransmit = RetransmitConfig(packet_bytes=edge.packet_bytes)
+        retransmit = RetransmitConfig(edge.store_bytes, edge.packet_bytes)
         feed = restore(TapeReader(directory / "tape"), path, plan, config, retransmit)
         groups = [(group.address, group.port) for group in network.edge_groups_of(receiver)]
         return cls(feed, groups, interface, complete_upto_ns, path, now, ttl=edge.ttl, trains=edge.trains)

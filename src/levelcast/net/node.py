@@ -280,10 +280,16 @@ class Node:
         """End after this turn: the handler of SIGTERM and SIGINT."""
         self._stopping = True
 
+    def end_sessions(self, *_: int | FrameType | None) -> None:
+        """The day is over for customers: the handler of SIGUSR1. The ring and the tape go on."""
+        if self.edge is not None:
+            self.edge.end_sessions()
+
     def run(self, on_status: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Run until told to stop, or until the time is over; the last status."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
+        signal.signal(signal.SIGUSR1, self.end_sessions)
 
         def on_turn(now: int) -> None:
             self._watch_clock()

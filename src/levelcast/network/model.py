@@ -180,6 +180,8 @@ class Edge:
     packet_bytes: int = 1_400
     trains: bool = False
     """Off: a plain listener on the same machine and a capture must see plain packets."""
+    store_bytes: int = 64 << 20
+    """What a receiver keeps of what it sent, for those who ask for it again."""
 
 
 @dataclass(frozen=True, slots=True)

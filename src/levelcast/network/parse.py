@@ -46,6 +46,7 @@ DEFAULT_CORE = Group("core", "239.192.74.1", 30001)
 _MARKET = re.compile(r"[A-Z0-9]{4}", re.ASCII)
 _SYNTAX_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 _ID_LIMIT = 65535
+_LEAST_STORE = 1_000_000
 _LEAST_PACKET, _MOST_PACKET = 1_200, 65_000
 """The largest record (1,020 bytes) and all headers fit the one; the other is the largest datagram, with some room."""
 
@@ -495,6 +496,9 @@ def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[
     ttl = edge_fields.whole("ttl", 1, 255)
     packet_bytes = edge_fields.whole("packet", _LEAST_PACKET, _MOST_PACKET)
     trains = edge_fields.flag("trains", Edge().trains)
+    store_bytes = edge_fields.size("store")
+    if store_bytes is not None and store_bytes < _LEAST_STORE:
+        edge_fields.problem("store", f"keeps {store_bytes:,} bytes for customers who ask: 1MB is the least")
     edge_fields.finish()
     edge = Edge(
         tuple(groups),
@@ -502,6 +506,7 @@ def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[
         ttl or Edge().ttl,
         packet_bytes or Edge().packet_bytes,
         trains,
+        store_bytes or Edge().store_bytes,
     )
     return core, carriage, edge
 
