@@ -96,7 +96,6 @@ rate = "125MB"
 [edge]
 packet = {case.edge_bytes}
 trains = {flag}
-store = "256MB"
 {groups}{more}"""
 
 

@@ -31,7 +31,7 @@ class Group:
         assert not hears_data
         self._inbox: list[Arrival] = []
 
-    def wait(self, timeout_s: float, others: object = (), wakes: str = "anything") -> tuple[bool, list[int]]:
+    def wait(self, timeout_s: float, others: object = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         return bool(self._inbox), []
 
     def drain(self, stripe: int | None = None) -> list[Arrival]:

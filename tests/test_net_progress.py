@@ -57,7 +57,7 @@ class Wire:
         self.heard: dict[int, bytes] = {}
         self.inbox: list[Arrival] = []
 
-    def wait(self, timeout_s: float, others: Sequence[int] = (), wakes: str = "anything") -> tuple[bool, list[int]]:
+    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         return bool(self.inbox), []
 
     def drain(self, stripe: int | None = None) -> list[Arrival]:

@@ -25,7 +25,7 @@ from typing import Protocol
 from levelcast import kernel
 from levelcast.net.impair import Impairment, sender_of
 from levelcast.net.keeper import Keeper
-from levelcast.net.sockets import RECEIVERS, Address, Arrival, Wakes
+from levelcast.net.sockets import RECEIVERS, Address, Arrival
 from levelcast.ring.clock import ClockGuard
 from levelcast.ring.effects import GROUP, Effect, Forget, Persist, Release, Report, Send, ServeTape
 from levelcast.ring.machine import Machine
@@ -40,9 +40,6 @@ GATHER_NS = 5_000_000
 
 A packet waits for a token to name it, and a turn for a token begins with taking in what has come.
 """
-HEAVY_BYTES = 256 << 10
-"""With so many bytes of packets in a turn, what others say waits for the next instant of the machine too: turns cost
-more than that delay, which `[timing] process` covers."""
 CLOCK_TOLERANCE_NS = 5_000_000
 """A wall clock that moves this much against the monotonic one has been stepped."""
 READ_TOGETHER_NS = 200_000
@@ -90,9 +87,7 @@ class Service(Protocol):
 class Sockets(Protocol):
     """What the loop needs of `levelcast.net.sockets.CoreSockets`."""
 
-    def wait(
-        self, timeout_s: float, others: Sequence[int] = (), wakes: Wakes = "anything"
-    ) -> tuple[bool, list[int]]: ...
+    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]: ...
 
     def drain(self, stripe: int | None = None) -> list[Arrival]: ...
 
@@ -188,8 +183,6 @@ class Driver:
         self._bytes_of: dict[int, tuple[Message, bytes]] = {}
         self._streaming = False
         """Packets came in the last turn: the next ones may gather for a moment."""
-        self._heavy = False
-        """Many did."""
         self._uncommitted = False
         self._outbox: list[bytes] = []
         self._outbox_to = 0
@@ -239,8 +232,7 @@ class Driver:
         if self._streaming:
             until = min(until, now + GATHER_NS)
         others = [fileno for service in self.services for fileno in service.filenos]
-        wakes: Wakes = "nothing" if self._heavy else "control" if self._streaming else "anything"
-        came, ready = self.sockets.wait(max(0, until - now) / 1e9, others, wakes)
+        came, ready = self.sockets.wait(max(0, until - now) / 1e9, others, packets=not self._streaming)
         if self._spin_ns and due is not None and not came and not ready:
             clock = self._clock
             if 0 < due - clock.wall_ns() <= self._spin_ns:
@@ -266,12 +258,12 @@ class Driver:
     def _drain(self) -> list[Arrival]:
         """What has come; packets are opened and checked by the kernel, unless each datagram is to be delayed."""
         arrivals = self.sockets.drain(self.stripe if self.impairment is None else None)
-        received, size = len(arrivals), 0
+        self._streaming = False
+        received = len(arrivals)
         for content, _ in arrivals:
             if type(content) is Data:
+                self._streaming = True
                 received += content.last - content.first
-                size += len(content.sealed)
-        self._streaming, self._heavy = size > 0, size >= HEAVY_BYTES
         self.counters.received += received
         return arrivals
 

@@ -38,7 +38,7 @@ from levelcast.net.keeper import JournalKeeper, Keeper
 from levelcast.net.node import Place, build, links_to, place_of
 from levelcast.net.packing import MAX_PACKET_BYTES, Feed
 from levelcast.net.progress import FILE, Progress, ProgressKeeper
-from levelcast.net.sockets import LOOPBACK, Address, Arrival, CoreSockets, NetError, Wakes
+from levelcast.net.sockets import LOOPBACK, Address, Arrival, CoreSockets, NetError
 from levelcast.network import Directory, Network, load_network
 from levelcast.network.ring_config import ring_config
 from levelcast.records import INSTRUMENT, RECORD_TYPES, RTYPE_INSTRUMENT, TRADE, RecordArray
@@ -65,7 +65,7 @@ class _SharedSockets:
         self.inbox: list[Arrival] = []
         self._core = core
 
-    def wait(self, timeout_s: float, others: Sequence[int] = (), wakes: Wakes = "anything") -> tuple[bool, list[int]]:
+    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         return bool(self.inbox), []
 
     def drain(self, stripe: int | None = None) -> list[Arrival]:

@@ -29,7 +29,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal
 
 from levelcast import kernel
 from levelcast.ring.effects import GROUP, SERVERS
@@ -58,10 +57,6 @@ class NetError(Exception):
 
 Arrival = tuple[bytes | Data, Address]
 """A datagram, or packets that came together, and where from."""
-
-
-Wakes = Literal["anything", "control", "nothing"]
-"""What ends a node's sleep: anything that comes, all but packets of sources, or only time (and its services)."""
 
 
 @dataclass(slots=True)
@@ -123,12 +118,12 @@ class CoreSockets:
 
     # -- receiving ----------------------------------------------------------------------------------------
 
-    def wait(self, timeout_s: float, others: Sequence[int] = (), wakes: Wakes = "anything") -> tuple[bool, list[int]]:
+    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         """Sleep until something has come, here or to `others`: whether here, and to which of the others.
 
-        What comes here ends the sleep if it is of a kind that `wakes`.
+        Without `packets` those of sources do not end the sleep.
         """
-        ours = self._filenos if wakes == "anything" else self._control if wakes == "control" else ()
+        ours = self._filenos if packets else self._control
         ready = select.select((*ours, *others), (), (), timeout_s)[0]
         if not others:
             return bool(ready), []
