@@ -355,3 +355,25 @@ def test_packets_that_came_together_are_one_message_and_leave_together(stage: St
         ("send together", RECEIVERS, together.sealed, ends),
         ("send", RECEIVERS, PACKET.sealed),
     ]
+
+
+def test_what_the_next_release_sends_is_made_before_its_instant(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def content(frame: Frame) -> bytearray:
+        made.append(frame.slot)
+        return bytearray(b"stamped")
+
+    monkeypatch.setattr(stage, "content", content)
+    machine = Script()
+    running = driver(stage, machine)
+    first, second = release(5, NOW), release(6, NOW)
+    machine.upcoming = first.frame  # type: ignore[attr-defined]
+    running.turn()
+    running.turn()
+    assert made == [5]
+    machine.effects = [first, second]
+    machine.upcoming = None  # type: ignore[attr-defined]
+    running.turn()
+    assert made == [5, 6], "the second came without notice"
+    assert [line[1] for line in stage.diary if line[0] == "release"] == [5, 6]

@@ -4,6 +4,7 @@ A turn: sleep until something comes or is due, drain (bounded), decode, one step
 order. What the machine persists and sends is collected: all that was persisted is written, then what was sent leaves,
 neighbours together. Malformed datagrams are counted by reason and go no further.
 
+- What the next release will send is made before its instant, when that frame is certain.
 - The machine's next instant is met by a sleep that ends `spin_ns` early and a spin over the rest: the kernel wakes a
   process some 50 to 100 µs late. There is no spin for what is overdue, nor for anything but the machine.
 - A released frame goes to the services (the edge) first and to the tape after them, because everybody waits for that
@@ -29,6 +30,7 @@ from levelcast.net.sockets import RECEIVERS, Address, Arrival
 from levelcast.ring.clock import ClockGuard
 from levelcast.ring.effects import GROUP, Effect, Forget, Persist, Release, Report, Send, ServeTape
 from levelcast.ring.machine import Machine
+from levelcast.ring.order import Frame
 from levelcast.wire.core import decode, encode
 from levelcast.wire.data import open_packets
 from levelcast.wire.messages import Data, Message, Packet, Repair, Request, Ring, Token
@@ -183,6 +185,8 @@ class Driver:
         self._bytes_of: dict[int, tuple[Message, bytes]] = {}
         self._streaming = False
         """Packets came in the last turn: the next ones may gather for a moment."""
+        self._prepared: tuple[Frame, bytearray] | None = None
+        """The next frame to be released, and its stamped records."""
         self._uncommitted = False
         self._outbox: list[bytes] = []
         self._outbox_to = 0
@@ -221,6 +225,7 @@ class Driver:
         for service in self.services:
             service.step(ready, now)
         self._bytes_of.clear()
+        self._prepare()
         return now
 
     def _wait(self) -> tuple[bool, list[int]]:
@@ -392,9 +397,19 @@ class Driver:
         self._bytes_of[id(message)] = (message, datagram)
         return datagram
 
+    def _prepare(self) -> None:
+        """Stamp the records of the next release while nobody waits for them."""
+        frame = getattr(self.machine, "upcoming", None)
+        if frame is not None and (self._prepared is None or self._prepared[0] is not frame):
+            self._prepared = (frame, self.keeper.content(frame))
+
     def _release(self, release: Release) -> None:
         """The machine said whether the release was late by the clock of its step; here it is made, maybe later."""
-        content = self.keeper.content(release.frame)
+        if self._prepared is not None and self._prepared[0] is release.frame:
+            content = self._prepared[1]
+        else:
+            content = self.keeper.content(release.frame)
+        self._prepared = None
         now, counters = self._clock.wall_ns(), self.counters
         if now - release.scheduled_ns > self._punctual_ns:
             release = release._replace(late=True)

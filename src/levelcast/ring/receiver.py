@@ -40,7 +40,7 @@ from levelcast.ring.effects import (
 )
 from levelcast.ring.holdings import Holdings
 from levelcast.ring.journal import Journal
-from levelcast.ring.order import SETTLED, History, Record, Tip
+from levelcast.ring.order import SETTLED, Frame, History, Record, Tip
 from levelcast.ring.plea import Pleas
 from levelcast.ring.repair import (
     MAX_OPEN_SLOTS,
@@ -145,6 +145,15 @@ class Receiver:
     @property
     def witnessed(self) -> int:
         return self._witness.witnessed if self._witness is not None else self.released
+
+    @property
+    def upcoming(self) -> Frame | None:
+        """The frame that will be released next, once that is certain; a driver may prepare for it."""
+        slot = self.released + 1
+        if self._witness is None or slot > min(self.history.have, self._witness.witnessed):
+            return None
+        ordered = self.history.get(slot)
+        return ordered.frame if ordered is not None else None
 
     @property
     def schedule(self) -> Schedule | None:
