@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     faults,
+    filtering,
     journal,
     liveness,
     modes,
@@ -32,6 +33,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "planner": planner.run,
     "planner-grid": planner_grid.run,
     "planner-scale": planner_scale.run,
+    "filtering": filtering.run,
 }
 
 

@@ -76,6 +76,8 @@ class Result:
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     plots: list[str] = field(default_factory=list)
+    more: dict[str, object] = field(default_factory=dict)
+    """What other programs read from the JSON: it stands there beside the rest."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
 
@@ -89,7 +91,8 @@ class Result:
         values = asdict(self)
         for figure, value in zip(self.figures, values["figures"], strict=True):
             value["ratio"] = figure.ratio
-        return values
+        more: dict[str, object] = values.pop("more")
+        return values | more
 
 
 class Stopwatch:

@@ -12,11 +12,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import liveness, modes
+from benchmarks import filtering, liveness, modes
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.plots import PlotMissing, canvas
 from benchmarks.report import Figure, Options, Result, Table, quantile
 from benchmarks.simulator import part_of
+from levelcast.plan.files import read_weights
+from levelcast.plan.model import Curve
 from levelcast.sim.ring_scenario import Outcome
 from levelcast.sim.steady import MS, steady_world
 
@@ -31,6 +33,7 @@ PLOTS = {
     "planner": [],
     "planner-grid": [f"planner-{name}.svg" for name in ("figure6", "figure7", "interest", "excess")],
     "planner-scale": [],
+    "filtering": ["filtering.svg"],
 }
 
 
@@ -147,3 +150,33 @@ def test_functions_are_counted_with_their_part() -> None:
     assert part_of(("/x/levelcast/sim/network.py", 1, "copies")) == "network model"
     assert part_of(("~", 0, "<built-in method _heapq.heappop>")) == "heap"
     assert part_of(("/usr/lib/python3.11/random.py", 1, "choice")) == "Python's library"
+
+
+def test_what_filtering_costs_is_found_again() -> None:
+    """Equations (9), (2) and (4) of TH from what they give, and no cost below 0."""
+    runs = [
+        filtering.Run(n, n * rate, (2 - n) * rate, 100 + 30 * n + 2 * rate * 0.5 + n * rate * 0.25)
+        for n in (0, 1, 2)
+        for rate in (200.0, 30_000.0)
+    ]
+    assert filtering.fit_rates(runs) == pytest.approx((100, 30, 0.5, 0.25, 0), abs=1e-6)
+    aggregations = (1, 2, 5, 20)
+    found = filtering.fit_curve(aggregations, [0.1 + 3 / h for h in aggregations])
+    assert (found.fixed, found.per_packet) == pytest.approx((0.1, 3))
+    for slope, packet in ((0.1, -1.0), (-0.1, 2.0), (-0.1, -1.0)):
+        found = filtering.fit_curve(aggregations, [slope + packet / h for h in aggregations])
+        assert found.fixed >= 0
+        assert found.per_packet >= 0
+    assert filtering.fit_curve(aggregations, [0.0] * 4) == Curve(0.0)
+
+
+def test_the_planner_reads_the_weights_that_were_measured(tmp_path: Path) -> None:
+    """Scaled to α + β = 2 at h = 8; a curve of 0 stays one."""
+    points = [filtering.Point(h, 0.1 + 3 / h, 0.02 + 1 / h, 0, 0, 0, 0) for h in (1, 2, 5, 20)]
+    alpha, beta = filtering.fitted(False, points).weights()
+    content = {"weights": {"alpha": alpha, "beta": beta, "aggregation": filtering.AGGREGATION}}
+    (tmp_path / "filtering.json").write_text(json.dumps(content), encoding="utf-8")
+    read = read_weights(tmp_path / "filtering.json")
+    assert read.alpha.at(8) + read.beta.at(8) == pytest.approx(2, abs=1e-3)
+    assert read.alpha.at(8) / read.beta.at(8) == pytest.approx((0.1 + 3 / 8) / (0.02 + 1 / 8), rel=1e-3)
+    assert filtering.text(Curve(0.0)) == "0.0000+0.0000/h"

@@ -92,6 +92,47 @@ def test_weights_may_be_the_paper_s_curves(folder: Path) -> None:
     assert (made["alpha"], made["beta"]) == (1.0, 0.25)
 
 
+def test_weights_may_be_what_the_benchmark_measured(folder: Path) -> None:
+    file = folder / "filtering.json"
+    weights = {"alpha": "0.5+4.0/h", "beta": "0.2500+2.0/h", "aggregation": 8}
+    file.write_text(json.dumps({"name": "filtering", "weights": weights}), encoding="utf-8")
+    made = facts(make(folder, "--weights", file, "--json"))
+    assert (made["alpha"], made["beta"]) == (1.0, 0.5)
+    made = facts(make(folder, "--weights", file, "--aggregation", 4, "--json", out="other"))
+    assert (made["alpha"], made["beta"]) == (1.5, 0.75)
+    files = ("--interest", folder / "interest.csv", "--rates", folder / "rates.csv")
+    again = facts(run("evaluate", folder / "other", *files, "--weights", file, "--aggregation", 4, "--json"))
+    assert again["c_x"] == pytest.approx(made["c_x"])
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        (b"{", "is not JSON"),
+        (b"\xff", "is not JSON"),
+        (b"[]", 'has no "weights"'),
+        (b'{"weights": {"alpha": "1", "beta": "1"}}', "with alpha, beta and aggregation"),
+        (b'{"quick": true, "weights": {"alpha": "1", "beta": "1", "aggregation": 8}}', "is of a quick run"),
+        (b'{"weights": {"alpha": "-1", "beta": "1", "aggregation": 8}}', '"-1" is neither a number'),
+        (b'{"weights": {"alpha": "1", "beta": null, "aggregation": 8}}', '"None" is neither a number'),
+        (b'{"weights": {"alpha": "0", "beta": "0", "aggregation": 8}}', "not both 0"),
+        (b'{"weights": {"alpha": "1", "beta": "1", "aggregation": 0}}', "at least 1, not 0"),
+        (b'{"weights": {"alpha": "1", "beta": "1", "aggregation": true}}', "at least 1, not True"),
+        (b'{"weights": {"alpha": "1", "beta": "1", "aggregation": "8"}}', "at least 1, not '8'"),
+    ],
+)
+def test_a_bad_file_of_weights_is_one_sentence_and_no_plan(folder: Path, content: bytes | None, says: str) -> None:
+    file = folder / "filtering.json"
+    if content is not None:
+        file.write_bytes(content)
+    result = make(folder, "--weights", file)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (folder / "plan").exists()
+
+
 def test_a_plan_is_changed_and_compared(folder: Path) -> None:
     facts(make(folder, "--json"))
     with (folder / "interest.csv").open("a", encoding="utf-8") as file:
@@ -182,6 +223,8 @@ def test_a_broken_file_is_one_sentence_and_no_plan(folder: Path, name: str, old:
         (("--groups", 0), "at least one group"),
         (("--alpha", "x"), "neither a number"),
         (("--alpha", "0", "--beta", "0"), "not both 0"),
+        (("--alpha", "", "--beta", "0"), "neither a number"),
+        (("--weights", "x.json", "--beta", "1"), "leave out --alpha and --beta"),
         (("--engine", "spark", "--effort", "best"), "no other"),
         (("--engine", "spark", "--together", "IBM,BP"), "the engine local does"),
         (("--together", "IBM,NOPE"), "there is no flow 'NOPE'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,28 @@ def test_a_late_joiner_begins_where_it_says_or_where_it_comes_in() -> None:
     assert delivered(effects) == [3, 7]
     assert (customer.position(ALPHA), customer.position(BETA), customer.position(GAMMA)) == (4, 8, None)
     assert customer.counts.foreign == 1
+
+
+def test_what_is_not_wanted_is_dropped_by_its_header_unopened(monkeypatch: pytest.MonkeyPatch) -> None:
+    customer = Subscriber({ALPHA: 1})
+    opened: list[bytes] = []
+
+    def decode(datagram: mold.Buffer, real: Callable[[mold.Buffer], mold.Downstream] = mold.decode) -> mold.Downstream:
+        opened.append(bytes(datagram[: mold.SESSION_SIZE]))
+        return real(datagram)
+
+    monkeypatch.setattr(mold, "decode", decode)
+    blocks = kernel.join_molds([packet(1, 2, BETA), packet(3, 2, BETA), packet(1, 1, ALPHA)], Block)
+    heartbeat = mold.encode(Heartbeat(BETA, 9))
+    broken = packet(5, 1, BETA)[:-1]
+    effects = customer.receive([*blocks, heartbeat, broken, memoryview(packet(5, 1, BETA)), packet(2)], 0)
+    assert delivered(effects) == [1, 2]
+    assert customer.counts.foreign == 2 + 3
+    assert opened == [ALPHA]
+    assert not customer.counts.malformed
+    assert customer.position(BETA) is None
+    customer.receive([packet(1, 1, BETA)[: mold.HEADER_SIZE - 1], packet(3)[:-1]], 0)
+    assert sum(customer.counts.malformed.values()) == 2  # too short for a header, and a wanted one
 
 
 def test_overlaps_are_trimmed_and_counted() -> None:

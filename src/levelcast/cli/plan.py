@@ -27,6 +27,7 @@ from levelcast.plan.files import (
     for_problem,
     read_plan,
     read_problem,
+    read_weights,
     write_plan,
     write_problem,
 )
@@ -54,14 +55,31 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 Interest = Annotated[Path, typer.Option(metavar="FILE", help="Parquet or CSV with the columns user, flow.")]
 Rates = Annotated[Path, typer.Option(metavar="FILE", help="Parquet or CSV with the columns flow, rate.")]
 Alpha = Annotated[
-    str, typer.Option(metavar="A", help="What it costs to drop a message by its session: a number, or 0.4+4.8/h.")
+    str | None,
+    typer.Option(
+        metavar="A", help="What it costs to drop a message by its session: a number, or 0.4+4.8/h.", show_default="1"
+    ),
 ]
-Beta = Annotated[str, typer.Option(metavar="B", help="What it costs to drop a message by its flow.")]
-Aggregation = Annotated[float, typer.Option("--aggregation", metavar="H", min=1, help="h: messages to a packet.")]
+Beta = Annotated[
+    str | None, typer.Option(metavar="B", help="What it costs to drop a message by its flow.", show_default="1")
+]
+Aggregation = Annotated[
+    float | None,
+    typer.Option("--aggregation", metavar="H", min=1, help="h: messages to a packet.", show_default="the file's, or 8"),
+]
+WeightsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--weights", metavar="FILE", help="Alpha and beta as `python -m benchmarks filtering` measured them.",
+        show_default="none",
+    ),
+]  # fmt: skip
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
 
 
 _TH = Model()
+_AGGREGATION = 8.0
+"""TH's."""
 
 
 @contextmanager
@@ -83,9 +101,10 @@ def make(
     sessions: Annotated[int, typer.Option(help="Sessions at most.")] = 1000,
     algorithm: Annotated[Algorithm, typer.Option(help="Ours, or one of the paper's (TH §4.3).")] = Algorithm.LEVELCAST,
     effort: Annotated[Effort, typer.Option(help="How long levelcast looks for a better plan.")] = Effort.FAST,
-    alpha: Alpha = "1",
-    beta: Beta = "1",
-    aggregation: Aggregation = 8.0,
+    alpha: Alpha = None,
+    beta: Beta = None,
+    aggregation: Aggregation = None,
+    weights_file: WeightsFile = None,
     engine: Annotated[Engine, typer.Option(help="Where it is computed.")] = Engine.LOCAL,
     master: Annotated[str, typer.Option(help="With --engine spark: the cluster, or this machine.")] = "local[2]",
     seed: Seed = 0,
@@ -122,7 +141,7 @@ def make(
     """
     with _one_sentence():
         check_numbers(sessions, groups)
-        weights = _weights(alpha, beta, aggregation)
+        weights = _weights(alpha, beta, aggregation, weights_file)
         asked = {
             "algorithm": str(algorithm), "effort": str(effort) if algorithm is Algorithm.LEVELCAST else None,
             "seed": seed, "groups_allowed": groups, "sessions_allowed": sessions, "alpha": weights.alpha,
@@ -250,9 +269,10 @@ def evaluate(
     directory: Directory,
     interest: Interest,
     rates: Rates,
-    alpha: Alpha = "1",
-    beta: Beta = "1",
-    aggregation: Aggregation = 8.0,
+    alpha: Alpha = None,
+    beta: Beta = None,
+    aggregation: Aggregation = None,
+    weights_file: WeightsFile = None,
     plots: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write interest.svg and excess.svg there.", show_default="none")
     ] = None,
@@ -265,7 +285,7 @@ def evaluate(
     levelcast plan evaluate plan --interest today.csv --rates rates.csv
     """
     with _one_sentence():
-        weights = _weights(alpha, beta, aggregation)
+        weights = _weights(alpha, beta, aggregation, weights_file)
         problem = read_problem(interest, rates)
         plan = for_problem(read_plan(directory), problem)
         wrong = fault(problem.instance, plan)
@@ -316,8 +336,15 @@ def generate_files(
     typer.echo(f"{out}: {flows:,} flows, {users:,} users, {len(instance.users):,} pairs of user and flow")
 
 
-def _weights(alpha: str, beta: str, aggregation: float) -> Weights:
-    return Weights(Curve.parse(alpha).at(aggregation), Curve.parse(beta).at(aggregation))
+def _weights(alpha: str | None, beta: str | None, aggregation: float | None, file: Path | None) -> Weights:
+    if file is None:
+        h = _AGGREGATION if aggregation is None else aggregation
+        return Weights(*(Curve.parse("1" if text is None else text).at(h) for text in (alpha, beta)))
+    if alpha is not None or beta is not None:
+        raise PlanError("--weights gives both alpha and beta: leave out --alpha and --beta")
+    measured = read_weights(file)
+    h = measured.aggregation if aggregation is None else aggregation
+    return Weights(measured.alpha.at(h), measured.beta.at(h))
 
 
 def _flow_numbers(problem: Problem, names: str) -> list[int]:

@@ -19,6 +19,7 @@ What happens to a hole in a session, by grade:
   up: a heartbeat that lies must not make it deaf to what really comes.
 - A large hole is asked for in several requests at once: at full speed more comes in a millisecond than one answer has.
 - Holes are ranges and waiting packets are bounded, so no packet, however far ahead, costs more than itself.
+- Packets of sessions that are not wanted are dropped by the name in their header, sound or not, before they are opened.
 - Records are checked as they come in; those of a block have been. A batch has records of one size, or comes from a
   single mixed packet. Small neighbours are put together; what is large already is not copied again.
 
@@ -173,6 +174,9 @@ class Subscriber:
         counts = self.counts
         touched: dict[bytes, _Inbox] = {}
         for item in arrived:
+            if not self._open and self._is_foreign(item):
+                counts.foreign += item.packets if type(item) is Block else 1
+                continue
             if type(item) is Block:
                 message: mold.Downstream = new_tuple(Packet, item[:5])
                 number = item.packets
@@ -230,8 +234,14 @@ class Subscriber:
 
     # -- what comes in ------------------------------------------------------------------------------------
 
+    def _is_foreign(self, item: bytes | memoryview | Block) -> bool:
+        """Whether the name in its header is that of no session that is wanted; nothing else of it is looked at."""
+        if isinstance(item, Block):
+            return item[0] not in self._inboxes
+        return len(item) >= mold.HEADER_SIZE and bytes(item[: mold.SESSION_SIZE]) not in self._inboxes
+
     def _new_inbox(self, session: bytes) -> _Inbox | None:
-        if not self._open or len(self._inboxes) >= self.config.max_sessions:
+        if len(self._inboxes) >= self.config.max_sessions:
             return None
         inbox = self._inboxes[session] = _Inbox(session, None)
         return inbox

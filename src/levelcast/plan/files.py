@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.plan.model import UNSENT, Instance, Ints, Plan, PlanError, from_pairs
+from levelcast.plan.model import UNSENT, Curve, Instance, Ints, Plan, PlanError, from_pairs
 
 FLOW_SESSION, SESSION_GROUP, REPORT = "flow_session.parquet", "session_group.parquet", "report.json"
 
@@ -54,6 +54,39 @@ class StoredPlan:
     session_ids: Ints
     group_ids: Ints
     report: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredWeights:
+    """What `python -m benchmarks filtering` found on a machine."""
+
+    alpha: Curve
+    beta: Curve
+    aggregation: float
+
+
+def read_weights(path: Path) -> MeasuredWeights:
+    """The part `"weights": {"alpha": "0.3+5/h", "beta": "0.1+2/h", "aggregation": 8}` of a JSON file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise PlanError(f"{path}: is not JSON") from None
+    found = content.get("weights") if isinstance(content, dict) else None
+    if not isinstance(found, dict) or not {"alpha", "beta", "aggregation"} <= found.keys():
+        raise PlanError(
+            f'{path}: has no "weights" with alpha, beta and aggregation: `python -m benchmarks filtering` writes them'
+        )
+    if content.get("quick"):
+        raise PlanError(f"{path}: is of a quick run, which measures nothing worth planning by: run it without --quick")
+    aggregation = found["aggregation"]
+    if type(aggregation) not in (int, float) or not 1 <= aggregation < float("inf"):
+        raise PlanError(f"{path}: the aggregation is a number of at least 1, not {aggregation!r}")
+    try:
+        return MeasuredWeights(Curve.parse(str(found["alpha"])), Curve.parse(str(found["beta"])), float(aggregation))
+    except PlanError as error:
+        raise PlanError(f"{path}: {error}") from None
 
 
 def read_problem(interest: Path, rates: Path) -> Problem:
