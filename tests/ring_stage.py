@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from itertools import count
 from random import Random
+from typing import ClassVar
 
 from levelcast.ring.config import RingConfig
 from levelcast.ring.derive import Given, Path, Shape, derive
@@ -54,7 +55,8 @@ MS = 1_000_000
 A, B, C, D, E = RECEIVERS = (1, 2, 3, 4, 5)
 S, Z = SERVERS_BY_RANK = (102, 101)  # of two generations with one count, that of S is the higher
 X, Y, K = SOURCES = (201, 202, CONTROL_SOURCE)
-NAMES = {A: "A", B: "B", C: "C", D: "D", E: "E", S: "S", Z: "Z", X: "X", Y: "Y", K: "K"}
+P, Q, U = SECONDARIES = (301, 302, 303)
+NAMES = {A: "A", B: "B", C: "C", D: "D", E: "E", S: "S", Z: "Z", X: "X", Y: "Y", K: "K", P: "P", Q: "Q", U: "U"}
 
 Nodes = int | Collection[int] | None
 """One node, several, or (None) all of them."""
@@ -108,7 +110,7 @@ class StageWorld(World):
         if to == GROUP:
             receivers = [node for node in self.nodes if node != sender.id]
         elif to == SERVERS:
-            receivers = list(self.servers)
+            receivers = [node for node in self.servers if node != sender.id]
         else:
             receivers = [to]
         for receiver in receivers:
@@ -125,9 +127,13 @@ class StageWorld(World):
 class Stage:
     """One history in the making."""
 
+    HOMES: ClassVar[dict[int, int]] = {}
+    """The primary of each secondary; there are some on `tests.group_stage`."""
+
     def __init__(self, *, slot_ms: int = 10, clock_error_ms: int = 1, delay_ms: int = 2) -> None:
         path = Path(delay_ns=5 * MS, loss_ratio=0.0, clock_error_ns=clock_error_ms * MS, process_ns=2 * MS)
-        shape = Shape("pipelined", slot_ms * MS, witnesses=2, members=3, servers=2)
+        layers = 1 if self.HOMES else 0
+        shape = Shape("pipelined", slot_ms * MS, witnesses=2, members=3, servers=2, layers=layers)
         self.membership = Membership(0, tuple(MemberLife(member, 1) for member in (A, B, C)))
         self.config = RingConfig(
             stripe=0,
@@ -135,6 +141,7 @@ class Stage:
             witnesses="majority",
             membership=self.membership,
             servers=SERVERS_BY_RANK,
+            homes=self.HOMES,
         )
         delays = {(a, b): delay_ms * MS for a in NAMES for b in NAMES if a != b}
         self.world = StageWorld(self.config, VirtualNetwork(Random(0), delays))
@@ -413,7 +420,7 @@ class Stage:
         for node in sorted(self._cast):
             if not self.up(node):
                 self.start(node)
-        bound_ns = liveness_bound_ns(self.config.timing, len(self.membership.members), len(SERVERS_BY_RANK))
+        bound_ns = self._bound_ns()
         limit_ns = self.world.now + bound_ns
         while not self._all_released() and self.world.now < limit_ns:
             self.world.pass_moment(limit_ns)
@@ -421,6 +428,9 @@ class Stage:
         if not self._all_released():
             raise InvariantBroken("liveness", f"not everything is released after {bound_ns / 1e9:.2f} s")
         self.checker.check_end([self.world.nodes[node] for node in RECEIVERS], 2 * MS)
+
+    def _bound_ns(self) -> int:
+        return liveness_bound_ns(self.config.timing, len(self.membership.members), len(SERVERS_BY_RANK))
 
     def _operable(self) -> list[SimNode]:
         """The receivers that the configured set names, with the life that it names."""

@@ -35,6 +35,14 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(run.SCENARIOS, "ring", BrokenHistory)
 
 
+def test_a_summary_of_receivers_counts_secondaries_and_their_groups() -> None:
+    result = sim("--scenario", "receivers", "--seeds", "3", "--jobs", "1")
+    assert result.exit_code == 0, result.output
+    rows = dict(re.findall(r"│ (.+?) +│ +(.+?) │", result.output))
+    assert int(rows["secondaries"]) > 0
+    assert int(rows["groups formed"]) > 0
+
+
 def test_a_summary_says_what_the_histories_contained_and_that_every_promise_held() -> None:
     result = sim("--seeds", f"{SEED}..{SEED + 1}", "--jobs", "1")
     assert result.exit_code == 0, result.output

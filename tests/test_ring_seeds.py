@@ -24,6 +24,10 @@ FOUND = [
     ("ring", 1000791, "a server that was away refused a replaced member for ever: members vouch for it"),
     ("ring", 2003981, "a ring was formed as soon as everybody of an outdated set had joined, again and again"),
     ("ring", 2011950, "the same, with a member that was always left out"),
+    ("receivers", 12, "a plain count of witnesses does not shrink with the ring: no primary may stay dead then"),
+    ("receivers", 50, "a secondary said what it had and lost its disk: its cover is checked by life"),
+    ("receivers", 211, "two steps of a clock cancelled but for a millisecond: only clocks that are right are stepped"),
+    ("receivers", 126, "a claim from before the ring's start is not counted, so nothing need stand for it"),
     ("ring", 5452, "after two lost disks the second replacement was never witnessed, and nothing released"),
 ]
 """Scenario, seed, and what it once found."""

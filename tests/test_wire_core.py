@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from levelcast.wire import core
+from levelcast.wire import core, group
 from levelcast.wire.core import Malformed, Reason, decode, decode_batch, encode, encode_batch
 from levelcast.wire.data import seal
 from levelcast.wire.messages import (
@@ -19,6 +19,10 @@ from levelcast.wire.messages import (
     Era,
     Fault,
     FaultReason,
+    Group,
+    GroupInvite,
+    GroupPlea,
+    GroupToken,
     Invite,
     Join,
     Mark,
@@ -111,6 +115,10 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     ),
     Promised: st.builds(Promised, u16, u64),
     Ring: a_ring(),
+    GroupToken: st.builds(GroupToken, u16, u64, u64, u64, u64),
+    GroupPlea: st.builds(GroupPlea, u16, u64, u64, u16, u16),
+    GroupInvite: st.builds(GroupInvite, u64, u16),
+    Group: st.builds(Group, u64, u16, u16, st.lists(u16, max_size=6, unique=True).map(tuple)),
 }
 messages = st.one_of(list(KINDS.values()))
 
@@ -139,6 +147,10 @@ EXAMPLES: list[Message] = [
     JOIN,
     Promised(1, 5),
     RING,
+    GroupToken(301, 3, 5, 77, 90),
+    GroupPlea(301, 0, 5, 1, 302),
+    GroupInvite(6, 9),
+    Group(6, 9, 1, (301, 302)),
 ]
 
 
@@ -282,7 +294,7 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (0, "<H", 0, Reason.BAD_MAGIC),
         (2, "<B", 2, Reason.UNKNOWN_VERSION),
         (3, "<B", 0, Reason.UNKNOWN_KIND),
-        (3, "<B", 11, Reason.UNKNOWN_KIND),
+        (3, "<B", 15, Reason.UNKNOWN_KIND),
         (16, "<I", 2**32 - 1, Reason.WRONG_LENGTH),
         (20, "<B", 0, Reason.UNKNOWN_SEAL),
         (20, "<B", 2, Reason.UNKNOWN_SEAL),
@@ -328,6 +340,9 @@ BODY = HEADER_SIZE
         (RING, 8, "<Q", 4),  # not the generation of its last era
         (RING, BODY + 2, "<B", 2),  # a flag that does not exist
         (RING, BODY + 66, "<B", 0xFF),  # no UTF-8
+        (GroupPlea(301, 0, 5, 1, 302), 8, "<Q", 1),  # a generation in a kind that has none
+        (Group(6, 9, 1, (301, 302)), BODY + 2, "<I", group.MAX_GROUP + 1),
+        (Group(6, 9, 1, (301, 302)), BODY + 6, "<H", 302),  # a member twice
     ],
 )
 def test_a_field_out_of_range_is_rejected(message: Message, at: int, layout: str, value: int) -> None:

@@ -46,6 +46,10 @@ def _core() -> tuple[Check, list[bytes]]:
         messages.Promised(1, 5),
         messages.Ring(3, 9, 1, members, True, (life,), (era,), ((1, "233.252.0.1:7001"), (2, "börse:7002"))),
         messages.Ring(3, 9, 1, members, False, (life,), (era,), ()),
+        messages.GroupToken(301, 3, 5, 77, 90),
+        messages.GroupPlea(301, 0, 5, 1, 302),
+        messages.GroupInvite(6, 9),
+        messages.Group(6, 9, 1, (301, 302)),
     ]
 
     def check(datagram: bytes) -> None:

@@ -133,6 +133,8 @@ def _show_summary(summary: Summary, scenario: str, seeds: range, without: str | 
         ),
         "histories per second": f"{summary.histories / took:.1f} ({jobs} processes)",
     }
+    if summary.secondaries:
+        rows |= {"secondaries": f"{summary.secondaries:,}", "groups formed": f"{summary.groups:,}"}
     for what, count in rows.items():
         table.add_row(what, count)
     console.print(table)

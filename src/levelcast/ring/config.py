@@ -27,6 +27,8 @@ class RingConfig:
     nearness: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Per member, the others from nearest to farthest; ring order where it is not given."""
     edges: tuple[tuple[int, str], ...] = ()
+    homes: dict[int, int] = field(default_factory=dict)
+    """Per secondary, the primary that it belongs to while all is well (rule 11)."""
 
     @property
     def accept_ahead(self) -> int:

@@ -25,6 +25,7 @@ from levelcast.ring.acknowledge import runs_for
 from levelcast.ring.answer import Audience, look_up, pack_repairs
 from levelcast.ring.catchup import take_over
 from levelcast.ring.config import RingConfig
+from levelcast.ring.cover import Cover
 from levelcast.ring.effects import (
     GROUP,
     SERVERS,
@@ -58,6 +59,8 @@ from levelcast.wire.messages import (
     Data,
     Fault,
     FaultReason,
+    Group,
+    GroupToken,
     Invite,
     Join,
     Mark,
@@ -85,7 +88,19 @@ def first_tip(config: RingConfig) -> Tip:
 class Receiver:
     """One primary receiver, sans I/O."""
 
-    LISTENS: ClassVar[frozenset[type]] = frozenset({Token, Data, Request, Repair, Settled, Fault, Invite, Ring})
+    HANDLERS: ClassVar[dict[type, str]] = {
+        Token: "_on_token",
+        Data: "_on_data",
+        Request: "_on_request",
+        Repair: "_on_repair",
+        Settled: "_on_settled",
+        Fault: "_on_fault",
+        Invite: "_on_invite",
+        Ring: "_on_ring",
+        GroupToken: "_on_group_token",
+        Group: "_on_group",
+    }
+    LISTENS: ClassVar[frozenset[type]] = frozenset(HANDLERS)
     """The messages it has a use for; a driver need not bring it others."""
 
     def __init__(self, config: RingConfig, member: int, journal: Journal, tape: Tip, now: int) -> None:
@@ -108,6 +123,7 @@ class Receiver:
         self._marks = {source: Mark(source, place.incarnation, place.next - 1) for source, place in base.places.items()}
         self._changed_marks: set[int] = set()
         self._secondaries: dict[int, int] = {}
+        self._cover = Cover(self.timing)
         self._ring: Ring | None = None
         self._schedule: Schedule | None = None
         self._witness: Witness | None = None
@@ -179,14 +195,20 @@ class Receiver:
         else:
             self._secondaries[secondary] = have
 
+    @property
+    def cover(self) -> Cover:
+        """What the secondaries of this primary have said (rule 11)."""
+        return self._cover
+
     # -- one step -----------------------------------------------------------------------------------------
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
         """Take in `batch` at local time `now`; return what to do, in order, and set `wake_ns`."""
         self._effects = []
         self._clock_trusted = clock_trusted
+        handlers = self.HANDLERS
         for message in sorted(batch, key=_control_first):
-            handler = _HANDLERS.get(type(message))
+            handler = handlers.get(type(message))
             if handler is not None:
                 getattr(self, handler)(message, now)
         self._advance()
@@ -301,6 +323,8 @@ class Receiver:
                 return
             if self.timing.mode == "lockstep" and self.history.have != slot - 1:
                 return
+            for secondary, have in self._cover.claims(schedule, now):
+                self.note_secondary(secondary, have)
             token = self._make_token(slot, schedule)
             self._held.tokens[slot] = token
             self._journal_own_token(token)
@@ -318,11 +342,15 @@ class Receiver:
             slot,
             schedule.time_of(slot),
             self.member,
-            min(have, min(self._secondaries.values(), default=have)),
+            self._groups_have(have),
             self.config.credit,
             runs,
             tuple(self._marks[source] for source in marked),
         )
+
+    def _groups_have(self, have: int) -> int:
+        """A token claims the lowest `have` of the primary's group, so that rule 8 covers the tree (rule 11)."""
+        return min(have, min(self._secondaries.values(), default=have))
 
     def _journal_own_token(self, token: Token) -> None:
         """Journaled before it is sent, so that a restart never makes a second one (rule 2)."""
@@ -411,6 +439,10 @@ class Receiver:
             return
         wants, faults = repairs.due(now, self.history.have, self._missing_of, schedule.start_slot)
         self._send_requests(wants)
+        self._report_unanswered(faults, schedule, now)
+
+    def _report_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
+        """k_r requests brought nothing: the ring is broken (rule 5)."""
         for slot, reason in faults if self.active else ():
             suspect = schedule.site_of(slot) if slot >= schedule.start_slot else schedule.helper
             self._report_fault(reason, slot, suspect, now)
@@ -502,6 +534,20 @@ class Receiver:
         self._report("caught-up", settled.upto_slot, f"by frames from {settled.sender}")
         self._settle(settled.upto_slot)
 
+    # -- the secondaries of this primary (rule 11) --------------------------------------------------------
+
+    def _on_group_token(self, token: GroupToken, now: int) -> None:
+        """A secondary of this primary says what it has, and hears of the ring or the group that it has missed."""
+        if token.generation < self.entered and self._ring is not None:
+            self._effects.append(Send(token.sender, self._ring))
+        outdated = self._cover.hear(token)
+        if outdated is not None:
+            self._effects.append(Send(token.sender, outdated))
+
+    def _on_group(self, group: Group, now: int) -> None:
+        for gone in self._cover.take(group) if group.primary == self.member else ():
+            self.note_secondary(gone, None)
+
     # -- promises and rings (rules 12, 13) ----------------------------------------------------------------
 
     def _on_invite(self, invite: Invite, now: int) -> None:
@@ -566,6 +612,10 @@ class Receiver:
             self._report("refused", ring.lineage[-1].start_slot, why_not)
             self._report_fault(FaultReason.REFUSED, ring.lineage[-1].start_slot, ring.server, now)
             return
+        self._enter(ring, now)
+
+    def _enter(self, ring: Ring, now: int) -> None:
+        """Go on in `ring`, which nothing speaks against."""
         self._read_claims()
         start_slot = ring.lineage[-1].start_slot
         if not guarantees(self.config.witnesses, len(ring.membership.members)):
@@ -623,10 +673,13 @@ class Receiver:
         self._witness = Witness(schedule, self.config.witnesses, self.history.base.slot, self.released, standing)
         self._repairs.clear()
         self._expect = self.history.have + 1
-        self._next_own = schedule.first_own_slot(self.member)
+        self._next_own = self._first_own_slot(schedule)
         self._skip_own_slots(self.history.have)
         for slot in tokens:
             self._repairs.open(slot, "PACKETS", schedule.time_of(slot) + self.timing.late_ns)
+
+    def _first_own_slot(self, schedule: Schedule) -> int:
+        return schedule.first_own_slot(self.member)
 
     def _slot_is_valid(self, slot: int, lineage: Lineage) -> bool:
         ordered = self.history.get(slot)
@@ -677,7 +730,7 @@ class Receiver:
     # -- when to step next --------------------------------------------------------------------------------
 
     def _next_wake(self, now: int) -> int:
-        wake = self._pleas.stuck_ns if self.state == "PROMISED" else self._pleas.ask_ns
+        wake = self._plea_ns()
         schedule, witness = self._schedule, self._witness
         if schedule is None or witness is None:
             return max(wake, now + 1)
@@ -692,6 +745,10 @@ class Receiver:
                 wake = min(wake, self._repairs.next_ns)
         return max(wake, now + 1)
 
+    def _plea_ns(self) -> int:
+        """When it goes to the servers next."""
+        return self._pleas.stuck_ns if self.state == "PROMISED" else self._pleas.ask_ns
+
 
 def token_is_valid(token: Token, lineage: Lineage) -> bool:
     """A token is valid only if its generation is the lineage's for its slot (rule 12)."""
@@ -701,15 +758,3 @@ def token_is_valid(token: Token, lineage: Lineage) -> bool:
 def _control_first(message: Message) -> bool:
     """Sorts control before data and keeps the order within each (rule 17)."""
     return type(message) is Data
-
-
-_HANDLERS: dict[type, str] = {
-    Token: "_on_token",
-    Data: "_on_data",
-    Request: "_on_request",
-    Repair: "_on_repair",
-    Settled: "_on_settled",
-    Fault: "_on_fault",
-    Invite: "_on_invite",
-    Ring: "_on_ring",
-}

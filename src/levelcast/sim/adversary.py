@@ -191,12 +191,16 @@ class Adversary:
 
     def _step_clock(self) -> None:
         """A clock jumps and is set right again later."""
-        node = self._rng.choice(self._field.receivers)
+        node = self._rng.choice(self._clocks())
         step_ns = int(self._rng.choice((-1, 1)) * self._rng.uniform(10, 900) * MS)
         node.clock_offset_ns += step_ns
         self._wrong_clocks.append((node, step_ns))
         self._world.trace(node.id, "clock steps", step_ns)
         self._world.after(self._some_delay(), self._set_clocks_right)
+
+    def _clocks(self) -> list[SimNode]:
+        """Whose clocks may step."""
+        return self._field.receivers
 
     def _set_clocks_right(self) -> None:
         for node, step_ns in self._wrong_clocks:

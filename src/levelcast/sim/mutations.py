@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from levelcast.ring import acknowledge, order, quorum, receiver, reformation, source, witness
+from levelcast.ring import acknowledge, cover, order, quorum, receiver, reformation, secondary, source, witness
 from levelcast.ring.schedule import Lineage
-from levelcast.wire.messages import Join, MemberLife, Membership, Run, Token
+from levelcast.wire.messages import GroupToken, Join, MemberLife, Membership, Run, Token
 
 Patch = tuple[Any, str, Callable[..., Any]]
 
@@ -128,6 +128,41 @@ def _resolve_incarnation_here(self: Any, token: Token, now: int) -> None:
     _receiver_on_token(self, token._replace(runs=tuple(resolved(run) for run in token.runs)), now)
 
 
+def _own_have(self: receiver.Receiver, have: int) -> int:
+    return have
+
+
+_on_group_token = receiver.Receiver._on_group_token
+
+
+def _count_secondary(self: Any, token: GroupToken, now: int) -> None:
+    """What a secondary has counts like what a member has."""
+    _on_group_token(self, token, now)
+    if self._witness is not None and token.generation == self.entered:
+        counted = self._witness._counted
+        counted[token.sender] = max(counted.get(token.sender, -1), token.have)
+
+
+def _witnessed_by_receivers(self: witness.Witness, slot: int, records: Any) -> bool:
+    return sum(have >= slot for have in self._counted.values()) >= quorum.majority(records[-1].membership)
+
+
+_suspect = secondary.Secondary._suspect
+
+
+def _suspect_peers(self: secondary.Secondary, node: int, now: int) -> None:
+    """A primary is for ever: only those of the group are suspected."""
+    if node != self.primary:
+        _suspect(self, node, now)
+
+
+_claim = cover.Cover._claim
+
+
+def _claim_in_any_ring(self: cover.Cover, token: GroupToken, schedule: Any, now: int) -> int | None:
+    return _claim(self, token._replace(generation=schedule.generation), schedule, now)
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for mutation in (
@@ -213,6 +248,33 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             "frames-across-generations", "F14", "9", "frames are served to members of older generations too",
             ((receiver.Receiver, "_may_have_frames", _always),),
+        ),
+        Mutation(
+            "claims-own-have", "S1", "11", "a primary claims its own have, whatever its secondaries have",
+            ((receiver.Receiver, "_groups_have", _own_have),),
+        ),
+        Mutation(
+            "secondary-asks-the-site", "S2", "11", "a secondary asks whom a primary would ask",
+            ((secondary.Secondary, "_holder_of", receiver.Receiver._holder_of),),
+        ),
+        Mutation(
+            "secondary-is-a-witness", "S3", "11", "a secondary's have counts towards the witness",
+            (
+                (receiver.Receiver, "_on_group_token", _count_secondary),
+                (witness.Witness, "_is_witnessed", _witnessed_by_receivers),
+            ),
+        ),
+        Mutation(
+            "orphan-keeps-primary", "S4", "11", "a secondary keeps its primary when that has died",
+            ((secondary.Secondary, "_suspect", _suspect_peers),),
+        ),
+        Mutation(
+            "secondary-holds-for-ever", "S5", "11", "a silent secondary stays in the minimum",
+            ((cover, "holds", _always),),
+        ),
+        Mutation(
+            "have-of-any-ring", "S6", "11", "a secondary's have counts whatever ring it follows",
+            ((cover.Cover, "_claim", _claim_in_any_ring),),
         ),
     )
 }  # fmt: skip

@@ -11,6 +11,10 @@ from levelcast.wire.messages import (
     Data,
     Fault,
     FaultReason,
+    Group,
+    GroupInvite,
+    GroupPlea,
+    GroupToken,
     Invite,
     Join,
     Message,
@@ -79,6 +83,16 @@ def describe(message: Message | tuple[object, ...]) -> str:
             members = " ".join(f"{life.member}/{life.life}" for life in message.members)
             eras = " ".join(f"{generation_name(era.generation)}@{era.start_slot}" for era in message.lineage)
             return f"RING {generation_name(message.generation)} of {members}, lineage {eras}, helper {message.helper}"
+        case GroupToken():
+            return f"group token {message.turn} in {generation_name(message.generation)} have {message.have}"
+        case GroupPlea():
+            suspect = f", suspect {message.suspect}" if message.suspect else ""
+            return f"plea for a group, has {generation_name(message.group)} of {message.primary}{suspect}"
+        case GroupInvite():
+            return f"GROUP INVITE {generation_name(message.number)}"
+        case Group():
+            members = " ".join(map(str, message.members))
+            return f"GROUP {generation_name(message.number)} of {message.primary}: {members}"
         case _:
             return str(message)
 

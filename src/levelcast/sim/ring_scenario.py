@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import ClassVar
 
 from levelcast.ring.config import RingConfig
 from levelcast.ring.derive import Given, Path, Shape, derive
@@ -53,6 +54,8 @@ class Outcome:
     caught_up_by_frames: int = 0
     strikes: int = 0
     malformed: int = 0
+    secondaries: int = 0
+    groups: int = 0
     liveness_ns: int = 0
     bound_ns: int = 0
     mode: str = ""
@@ -63,6 +66,9 @@ class Outcome:
 class RingHistory:
     """Builds and runs the history of one seed."""
 
+    LAYERS: ClassVar[int] = 0
+    """Layers of secondary receivers; a scenario that has some builds them (`levelcast.sim.receivers_scenario`)."""
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = rng = Random(seed)
@@ -72,8 +78,10 @@ class RingHistory:
         self._spare_ids = list(range(members + 1, members + 1 + spares))
         self._server_ids = [FIRST_SERVER, FIRST_SERVER + 1]
         self._source_ids = list(range(FIRST_SOURCE, FIRST_SOURCE + rng.randint(2, 4)))
+        self._secondary_ids = self._draw_secondaries(rng)
         self.config = self._make_config(rng, members)
         nodes = [*self._member_ids, *self._spare_ids, *self._server_ids, *self._source_ids, CONTROL_SOURCE]
+        nodes += self._secondary_ids
         delays = {(a, b): int(rng.uniform(1, 8) * MS) for a in nodes for b in nodes if a != b}  # asymmetric on purpose
         calm = Weather(loss=rng.choice((0.0, 0.01, 0.02)), jitter_ns=1 * MS)
         network = VirtualNetwork(rng, delays, {node: rng.randint(0, 2) for node in nodes}, calm)
@@ -91,16 +99,26 @@ class RingHistory:
         self.world.watchers.append(self.checker)
         lockstep = self.config.timing.mode == "lockstep"
         self.fault_ns = int(rng.uniform(4, 9) * 1000 * MS) if lockstep else int(rng.uniform(0.8, 3) * 1000 * MS)
-        targets = [node for node in self.world.nodes.values() if node.id != CONTROL_SOURCE]
-        self.adversary = Adversary(self, rng, targets, strikes=rng.choice((0, 2, 5, 10)), calm=calm)
+        self.adversary = self._make_adversary(rng, calm)
         self.world.watchers.append(self.adversary)
-        self.bound_ns = liveness_bound_ns(self.config.timing, members, len(self._server_ids))
+        self.bound_ns = self._make_bound_ns(members)
         self.liveness_ns = 0
+
+    def _draw_secondaries(self, rng: Random) -> list[int]:
+        """The ids of secondary receivers."""
+        return []
+
+    def _make_adversary(self, rng: Random, calm: Weather) -> Adversary:
+        targets = [node for node in self.world.nodes.values() if node.id != CONTROL_SOURCE]
+        return Adversary(self, rng, targets, strikes=rng.choice((0, 2, 5, 10)), calm=calm)
+
+    def _make_bound_ns(self, members: int) -> int:
+        return liveness_bound_ns(self.config.timing, members, len(self._server_ids))
 
     def _make_config(self, rng: Random, members: int) -> RingConfig:
         lockstep = rng.random() < 0.2
         slot_ns = None if lockstep else rng.choice((5, 10, 20, 30)) * MS
-        shape = Shape("lockstep" if lockstep else "pipelined", slot_ns, members // 2 + 1, members, 2)
+        shape = Shape("lockstep" if lockstep else "pipelined", slot_ns, members // 2 + 1, members, 2, self.LAYERS)
         path = Path(delay_ns=10 * MS, loss_ratio=0.02, clock_error_ns=CLOCK_ERROR_NS, process_ns=2 * MS)
         timing = derive(path, shape, Given(attempts=3)).timing
         return RingConfig(
@@ -134,6 +152,10 @@ class RingHistory:
 
     def _start_source(self, node: SimNode) -> Machine:
         return Source(self.config, node.id, self._incarnations[node.id], node.disk.journal, node.local_ns)
+
+    @property
+    def faults_begin_ns(self) -> int:
+        return START_NS + 20 * MS
 
     # -- what the adversary may do ------------------------------------------------------------------------
 
@@ -256,14 +278,14 @@ class RingHistory:
         gap_ns = int(rng.choice((15, 40, 100)) * MS)
         for source in self._source_ids:
             self._workload(world.nodes[source], gap_ns, end_ns + 50 * MS)
-        self.adversary.plan(START_NS + 20 * MS, end_ns, rng.randint(0, 9))
+        self.adversary.plan(self.faults_begin_ns, end_ns, rng.randint(0, 9))
         broken: str | None = None
         try:
             world.run(end_ns)
             self._end_faults()
             self._check_liveness(world.now)
-            self.checker.check_end(self.receivers, 2 * MS)
-            self.checker.check_no_loss(self._operable(), self._witnessed())
+            self.checker.check_end(self._tapes(), 2 * MS)
+            self.checker.check_no_loss(self._releasing(), self._witnessed())
         except InvariantBroken as error:
             broken = str(error)
         except AssertionError as error:
@@ -280,6 +302,14 @@ class RingHistory:
         members = set(self._configured.members)
         return [node for node in self.receivers if node.up and MemberLife(node.id, self._lives[node.id]) in members]
 
+    def _releasing(self) -> list[SimNode]:
+        """Everybody who must release everything."""
+        return self._operable()
+
+    def _tapes(self) -> list[SimNode]:
+        """Everybody who has a tape."""
+        return self.receivers
+
     def _check_liveness(self, faults_end_ns: int) -> None:
         """Everything that living sources sent is released everywhere, within the bound."""
         last_submit_ns = faults_end_ns + 60 * MS
@@ -295,12 +325,12 @@ class RingHistory:
         if self._wanted:
             return False
         living = self._living()
-        return all(not self.checker.missing_from(node, living) for node in self._operable())
+        return all(not self.checker.missing_from(node, living) for node in self._releasing())
 
     def _what_is_stuck(self) -> str:
         living = self._living()
         lines = [f"operator waits for {self._wanted[0]}"] if self._wanted else []
-        for node in self._operable():
+        for node in self._releasing():
             missing = self.checker.missing_from(node, living)
             if missing:
                 lines.append(f"{node.name} lacks {len(missing)}")

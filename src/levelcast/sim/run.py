@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.narrate import narrate
+from levelcast.sim.receivers_scenario import ReceiversHistory
 from levelcast.sim.ring_scenario import Outcome, RingHistory
 
-SCENARIOS: dict[str, Callable[[int], RingHistory]] = {"ring": RingHistory}
+SCENARIOS: dict[str, Callable[[int], RingHistory]] = {"ring": RingHistory, "receivers": ReceiversHistory}
 """Every scenario builds a history from a seed."""
 
 CHUNK = 25
@@ -37,6 +38,8 @@ class Summary:
     caught_up_by_frames: int = 0
     strikes: int = 0
     malformed: int = 0
+    secondaries: int = 0
+    groups: int = 0
     liveness_ratios: list[float] = field(default_factory=list)
     broken: list[Outcome] = field(default_factory=list)
 
@@ -69,6 +72,7 @@ class Summary:
 _ADDED = (
     "events", "datagrams", "simulated_ns", "packets", "releases", "late_releases", "reformations", "voided_slots",
     "crashes", "disks_lost", "membership_changes", "caught_up_by_frames", "strikes", "malformed",
+    "secondaries", "groups",
 )  # fmt: skip
 
 

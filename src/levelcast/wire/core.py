@@ -17,6 +17,7 @@ bytes.
     9  Promised  member    nothing
     10 Ring      server    helper u16, flags u8, membership, [member], [era], [node u16, text];
                            flag 1: the membership is known to be witnessed
+    11 to 14               secondary groups: see `levelcast.wire.group`
 
     run         source u16, incarnation u64, first u64, last u64
     mark        source u16, incarnation u64, number u64
@@ -41,12 +42,17 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from levelcast import kernel
+from levelcast.wire import group
 from levelcast.wire.data import BODY, DATA_OVERHEAD, KIND_DATA, MAX_PAYLOAD, check_packet
 from levelcast.wire.messages import (
     Data,
     Era,
     Fault,
     FaultReason,
+    Group,
+    GroupInvite,
+    GroupPlea,
+    GroupToken,
     Invite,
     Join,
     Mark,
@@ -518,6 +524,10 @@ _ENCODERS: dict[type[Any], Callable[[Any, int], bytes]] = {
     Join: _encode_join,
     Promised: _encode_promised,
     Ring: _encode_ring,
+    GroupToken: group.encode_token,
+    GroupPlea: group.encode_plea,
+    GroupInvite: group.encode_invite,
+    Group: group.encode_group,
 }
 
 _DECODERS: dict[int, Callable[[bytes, int, int, int], tuple[Message, int]]] = {
@@ -531,4 +541,8 @@ _DECODERS: dict[int, Callable[[bytes, int, int, int], tuple[Message, int]]] = {
     KIND_JOIN: _decode_join,
     KIND_PROMISED: _decode_promised,
     KIND_RING: _decode_ring,
+    group.KIND_GROUP_TOKEN: group.decode_token,
+    group.KIND_GROUP_PLEA: group.decode_plea,
+    group.KIND_GROUP_INVITE: group.decode_invite,
+    group.KIND_GROUP: group.decode_group,
 }

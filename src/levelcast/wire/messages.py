@@ -211,4 +211,58 @@ class Ring(NamedTuple):
     edges: tuple[tuple[int, str], ...]
 
 
-Message = Data | Token | Request | Repair | Settled | Fault | Invite | Join | Promised | Ring
+class GroupToken(NamedTuple):
+    """A secondary's turn: what it has, to its group and its primary (rule 11). `generation` is the ring it follows."""
+
+    sender: int
+    generation: int
+    group: int
+    turn: int
+    have: int
+
+
+class GroupPlea(NamedTuple):
+    """A secondary asks a server for a group (`invitation` 0), or answers an invitation (MS §4.3).
+
+    `group` and `primary` are what it has now, 0 for none; `suspect` is who does not answer it, 0 for nobody.
+    """
+
+    secondary: int
+    invitation: int
+    group: int
+    primary: int
+    suspect: int
+
+
+class GroupInvite(NamedTuple):
+    """A server asks a secondary whether it is there: it is about to form groups with `number`."""
+
+    number: int
+    server: int
+
+
+class Group(NamedTuple):
+    """The secondaries of one primary, in the order of their turns (rule 11). The highest number counts."""
+
+    number: int
+    server: int
+    primary: int
+    members: tuple[int, ...]
+
+
+Message = (
+    Data
+    | Token
+    | Request
+    | Repair
+    | Settled
+    | Fault
+    | Invite
+    | Join
+    | Promised
+    | Ring
+    | GroupToken
+    | GroupPlea
+    | GroupInvite
+    | Group
+)

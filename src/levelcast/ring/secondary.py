@@ -1,0 +1,274 @@
+"""A secondary receiver: listens to the core group, asks its own primary, passes the group's token (MS §4.1; rule 11).
+
+It orders, counts witnesses and releases exactly as a primary does, because it *is* that code: the same instant, the
+same bytes. It differs in what it says. It sends no core token, no JOIN and no fault, so nobody counts it and no fault
+of it reaches the primary ring.
+
+| state   | is                                         | does |
+|---------|--------------------------------------------|------|
+| ALONE   | no group                                   | asks the servers for one, every `ask` |
+| LOST    | a group, but not the ring that is running  | its group token says so; the primary answers with the RING |
+| FOLLOWS | a group, and the ring                      | asks its primary for what it misses, says `have` in turn |
+| ORPHAN  | its primary has left the ring or is silent | asks the servers for another one, and goes on listening |
+| SILENT  | the clock is not trusted                   | nothing |
+
+It releases in every state but SILENT, as soon as it has been in a ring.
+
+| message     | from, to                       | says |
+|-------------|--------------------------------|------|
+| GroupToken  | secondary to group and primary | the ring that it follows, and its `have` there |
+| GroupPlea   | secondary to servers           | that it wants a group, or is there; who does not answer it |
+| GroupInvite | server to secondary            | who is there? |
+| Group       | server to members and primary  | the secondaries of this primary, in turn |
+
+- **Turns** are by the clock: turn u is at u·σ UTC and belongs to members[u mod n], with σ = τ_r / n, so that everybody
+  speaks once in τ_r. Who is not heard for k_r rounds is reported to the servers by the others of its group; the
+  primary ring is not told. So a failure is found by one small group (`levelcast.ring.layers` counts the passes).
+- **Rings.** It enters every RING that is newer than its own, whoever is in it, without a promise. A promise keeps a
+  member from claiming in an old ring what a new one does not know of; a secondary claims nothing. What it counts are
+  members' tokens, and a slot that a majority of them has claimed survives every reformation whoever does the counting.
+- **Its primary is silent** if k_r requests brought nothing although somebody's token claims the slot, or if there are
+  tokens of a ring that it has not told of for as long. A slot that nobody claims may be one that nobody has.
+- **Journal**: tokens, packets, the RING and checkpoints, as a primary. The group is not journaled: a server that is
+  asked says it again. `have` is claimed only behind the journal entries that it rests on.
+
+Deviations from MS §4.1: the paper's secondary waits with the token until it has everything up to the token's number;
+here it passes the token on time and says how far it is, as a primary in pipelined mode (rule 4). Its tokens are
+numbered by turns of the group and carry the primary slot in `have`. The primary takes no turn: its core tokens are
+heard anyway.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from levelcast.ring.config import RingConfig
+from levelcast.ring.effects import SERVERS, Send
+from levelcast.ring.journal import Journal
+from levelcast.ring.order import Tip
+from levelcast.ring.receiver import MAX_EARLY_TOKENS, Receiver
+from levelcast.ring.repair import Want
+from levelcast.ring.schedule import Schedule
+from levelcast.ring.state import State
+from levelcast.ring.timing import Timing
+from levelcast.wire.messages import (
+    Data,
+    Group,
+    GroupInvite,
+    GroupPlea,
+    GroupToken,
+    Repair,
+    Ring,
+    Settled,
+    Token,
+)
+
+Standing = Literal["ALONE", "LOST", "FOLLOWS", "ORPHAN", "SILENT"]
+
+NEVER_OWN = 2**63
+"""The slot that a secondary sends its next core token in."""
+
+
+class Turns:
+    """When each secondary of a group speaks: by the clock, each once in τ_r (rule 11)."""
+
+    def __init__(self, timing: Timing, members: tuple[int, ...]) -> None:
+        self._members = members
+        self._slot_ns = max(1, timing.request_ns // len(members))
+
+    def next_of(self, member: int, now: int) -> tuple[int, int]:
+        """The first turn of `member` after `now`, and its time."""
+        n = len(self._members)
+        turn = now // self._slot_ns + 1
+        turn += (self._members.index(member) - turn) % n
+        return turn, turn * self._slot_ns
+
+
+def silent_after_ns(timing: Timing) -> int:
+    """When one that speaks every τ_r counts as silent: k_r rounds, one that was under way, and the way here."""
+    return timing.hear_ns + timing.request_ns
+
+
+class Secondary(Receiver):
+    """One secondary receiver, sans I/O."""
+
+    HANDLERS: ClassVar[dict[type, str]] = {
+        Token: "_on_token",
+        Data: "_on_data",
+        Repair: "_on_repair",
+        Settled: "_on_settled",
+        Ring: "_on_ring",
+        GroupToken: "_on_group_token",
+        GroupInvite: "_on_group_invite",
+        Group: "_on_group",
+    }
+    LISTENS: ClassVar[frozenset[type]] = frozenset(HANDLERS)
+
+    def __init__(self, config: RingConfig, member: int, journal: Journal, tape: Tip, now: int) -> None:
+        self.group: Group | None = None
+        self.suspect = 0
+        """Who does not answer: its primary, one of its group, or nobody (0)."""
+        self._number = 0
+        self._turns: Turns | None = None
+        self._turn = (0, 0)
+        self._heard_ns: dict[int, int] = {}
+        self._newer = 0
+        self._newer_ns = 0
+        self._ask_at_ns = now
+        super().__init__(config, member, journal, tape, now)
+        self.promised = self.entered
+
+    # -- what people and drivers look at ------------------------------------------------------------------
+
+    @property
+    def primary(self) -> int | None:
+        """Who serves it."""
+        return self.group.primary if self.group is not None else None
+
+    @property
+    def standing(self) -> Standing:
+        if not self._trusted:
+            return "SILENT"
+        if self.group is None:
+            return "ALONE"
+        if self.suspect == self.group.primary:
+            return "ORPHAN"
+        return "LOST" if self.entered == 0 or self._newer > self.entered else "FOLLOWS"
+
+    @property
+    def state(self) -> State:
+        """In the words of a primary: it never promises, and never sends."""
+        return "SILENT" if not self._trusted else "NEW" if self.entered == 0 else "ACTIVE"
+
+    @property
+    def active(self) -> bool:
+        return False
+
+    @property
+    def _trusted(self) -> bool:
+        return self._clock_trusted and not self._diverged
+
+    # -- rings: entered when heard of, without a promise --------------------------------------------------
+
+    def _on_ring(self, ring: Ring, now: int) -> None:
+        if ring.generation <= self.entered or self._diverged:
+            return
+        self._early = [token for token in self._early if token.generation == ring.generation]
+        self._enter(ring, now)
+        self.promised = self.entered
+        if self.group is not None and self._has_left(ring, self.group.primary):
+            self._suspect(self.group.primary, now)
+
+    def _has_left(self, ring: Ring, primary: int) -> bool:
+        """Its primary is no member of the ring: it cannot serve what the ring does (MS §4.3)."""
+        return all(life.member != primary for life in ring.members)
+
+    def _first_own_slot(self, schedule: Schedule) -> int:
+        return NEVER_OWN
+
+    def _on_foreign_token(self, token: Token, now: int) -> None:
+        """A token of a ring that it was not told of is kept until it is; void ones are not."""
+        if token.generation <= self.entered:
+            return
+        if self._newer <= self.entered:
+            self._newer_ns = now
+        self._newer = max(self._newer, token.generation)
+        if len(self._early) < MAX_EARLY_TOKENS:
+            self._early.append(token)
+
+    # -- repair: from its own primary (MS §4.1) -----------------------------------------------------------
+
+    def _holder_of(self, want: Want) -> int | None:
+        return self.primary
+
+    def _report_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
+        """k_r requests brought nothing. If somebody has the slot, its primary should have answered."""
+        claimed = max((token.have for token in self._held.tokens.values()), default=0)
+        claimed = max(claimed, schedule.start_slot - 1)
+        if self.group is not None and any(slot <= claimed for slot, _ in faults):
+            self._suspect(self.group.primary, now)
+
+    # -- the group ----------------------------------------------------------------------------------------
+
+    def _on_group_token(self, token: GroupToken, now: int) -> None:
+        self._heard_ns[token.sender] = now
+        if self.suspect == token.sender:
+            self.suspect = 0
+
+    def _on_group_invite(self, invite: GroupInvite, now: int) -> None:
+        if self._trusted:  # one that cannot keep its turns would be found dead at once
+            self._effects.append(Send(invite.server, self._plea(invite.number)))
+
+    def _on_group(self, group: Group, now: int) -> None:
+        """The highest number counts; nothing that a group says is counted, so it needs no promise."""
+        if group.number <= self._number:
+            return
+        if self.member not in group.members:
+            if group.primary == self.primary:
+                self._number = group.number
+                self._leave(now)
+            return
+        self._number = group.number
+        self.group = group
+        self.suspect = 0
+        self._turns = Turns(self.timing, group.members)
+        self._turn = self._turns.next_of(self.member, now)
+        self._heard_ns = dict.fromkeys(group.members, now)
+        self._newer_ns = now
+        self._report("group", self.history.have, f"of {group.primary}: {', '.join(map(str, group.members))}")
+        if self._ring is not None and self._has_left(self._ring, group.primary):
+            self._suspect(group.primary, now)
+
+    def _leave(self, now: int) -> None:
+        self.group = self._turns = None
+        self.suspect = 0
+        self._ask_at_ns = now
+
+    def _suspect(self, node: int, now: int) -> None:
+        """Note who does not answer. One is enough to be given another group; its primary comes first."""
+        if self.suspect == node or (self.suspect and node != self.primary):
+            return
+        self.suspect = node
+        self._ask_at_ns = min(self._ask_at_ns, now + self.timing.request_ns)
+        self._report("suspects", self.history.have, str(node))
+
+    def _plea(self, invitation: int) -> GroupPlea:
+        return GroupPlea(self.member, invitation, self._number, self.primary or 0, self.suspect)
+
+    def _ask_servers(self, now: int) -> None:
+        """Take its turn, look who is silent, and ask for a group if it needs one: the last thing in a step."""
+        if not self._trusted:
+            self._heard_ns = dict.fromkeys(self._heard_ns, now)
+            self._newer_ns = now
+            self._ask_at_ns = max(self._ask_at_ns, now + self.timing.request_ns)
+            return
+        if self.group is not None and self._turns is not None:
+            if now >= self._turn[1]:
+                self._pass_token(self.group, self._turns, now)
+            self._look_who_is_silent(self.group, now)
+        if now >= self._ask_at_ns and (self.group is None or self.suspect):
+            self._ask_at_ns = now + self.timing.ask_ns
+            self._effects.append(Send(SERVERS, self._plea(0)))
+
+    def _pass_token(self, group: Group, turns: Turns, now: int) -> None:
+        token = GroupToken(self.member, self.entered, group.number, self._turn[0], self.history.have)
+        self._turn = turns.next_of(self.member, now)
+        for node in (group.primary, *group.members):
+            if node != self.member:
+                self._effects.append(Send(node, token))
+
+    def _look_who_is_silent(self, group: Group, now: int) -> None:
+        since_ns = now - silent_after_ns(self.timing)
+        if self._newer > self.entered and self._newer_ns < since_ns:
+            self._suspect(group.primary, now)
+        for peer in group.members:
+            if peer != self.member and self._heard_ns.get(peer, now) < since_ns:
+                self._suspect(peer, now)
+
+    def _plea_ns(self) -> int:
+        """When it has something to say next, asked for nothing."""
+        if not self._trusted:
+            return self._ask_at_ns
+        asks = self.group is None or self.suspect
+        turn_ns = self._turn[1] if self.group is not None else self._ask_at_ns
+        return min(turn_ns, self._ask_at_ns) if asks else turn_ns
