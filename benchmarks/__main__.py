@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import (
+    evenness,
     faults,
     filtering,
     journal,
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "faults": faults.run,
     "journal": journal.run,
     "throughput": throughput.run,
+    "evenness": evenness.run,
     "soak": soak.run,
     "planner": planner.run,
     "planner-grid": planner_grid.run,

@@ -1,4 +1,5 @@
-"""What a node waits for when it writes: the journal's commit, forget and roll, a frame on the tape, a segment removed.
+"""What a node waits for when it writes: the journal's commit, forget and roll, a frame on the tape, a segment removed,
+and what it computes for every byte: the hash of the chain.
 
 Everything is wall time of single calls, because that is what the ring waits, on the file system that holds `--out`. The
 compared figure of a write is the same bytes written bare: one `pwrite`, with `power` one `fdatasync` behind it.
@@ -10,8 +11,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from blake3 import blake3
 
 from benchmarks.report import Cell, Figure, Options, Result, Table, quantile, tell
 from levelcast.net.retention import Leaving
@@ -40,6 +44,7 @@ SETTLE_SLOTS = 16
 """A checkpoint comes as often as the receiver makes one."""
 TAPE_SEGMENT_BYTES = 64 << 20
 SEGMENTS_REMOVED = 6
+HASHED_BYTES, HASHES = 60_000, 2_000
 FIRST = Tip(records=[Record(0, Membership(0, (MemberLife(1, 1),)))])
 
 Times = list[float]
@@ -57,6 +62,7 @@ def run(options: Options) -> Result:
             rows += _journal(result, place, durable, options)
             rows += _tape(result, place, durable, options)
         rows += _removal(place, options)
+        rows += _hash(result, options)
         result.notes.append(f"File system: {_file_system(place)}.")
     result.tables.append(Table("one call, microseconds", ("call", "calls", "p50", "p99", "max"), rows))
     result.notes.append(
@@ -65,6 +71,18 @@ def run(options: Options) -> Result:
         f"come every {SETTLE_SLOTS} slots."
     )
     return result
+
+
+def _hash(result: Result, options: Options) -> Iterator[tuple[Cell, ...]]:
+    """The chain hash of a frame, and the usual one that it was chosen over (docs/dependencies.md)."""
+    content, count = os.urandom(HASHED_BYTES), HASHES // (QUICK if options.quick else 1)
+    chosen = [_timed(lambda: blake3(content).digest()) for _ in range(count)]
+    usual = [_timed(lambda: sha256(content).digest()) for _ in range(count)]
+    what = f"hash of {HASHED_BYTES:,} bytes"
+    medians = [quantile(sorted(times), 0.5) for times in (chosen, usual)]
+    result.figures.append(Figure(f"{what}, BLAKE3, p50", medians[0], "µs", "SHA-256", medians[1]))
+    yield _row(f"{what}, BLAKE3", chosen)
+    yield _row("  SHA-256", usual)
 
 
 # -- the journal ------------------------------------------------------------------------------------------

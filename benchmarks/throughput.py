@@ -47,8 +47,6 @@ RELAYED = ("plain", "trains", "large")
 """The cases that the relay in C has, too."""
 SAME_MTU = {"MTU 1,500": "trains", "MTU 9,000": "jumbo"}
 """Corosync's settings, and which of our cases has datagrams of that size."""
-EVEN = Case("even", 60_000, 65_000, trains=False)
-"""How the release's evenness is measured."""
 
 
 @dataclass(slots=True)
@@ -157,7 +155,7 @@ def _percentiles(values: np.ndarray[Any, Any]) -> tuple[float, float]:
 
 
 def run(options: Options) -> Result:
-    """Our cases and the peers, interleaved, a few rounds; then how even the release is at two rates."""
+    """Our cases and the peers, interleaved, a few rounds."""
     rounds, window_s = (1, 1.0) if options.quick else (3, 4.0)
     most = QUICK_RATE if options.quick else None
     ours: list[Measured] = []
@@ -174,16 +172,6 @@ def run(options: Options) -> Result:
                 peers += _others(window_s, result.notes)
     result.tables += [_table_of_ours(ours), _table_of_peers(peers)]
     result.figures += _figures(ours, peers)
-    rates = (20_000.0,) if options.quick else (100_000.0, 1_000_000.0)
-    even = [measure(EVEN, window_s * 2, rate=rate) for rate in rates]
-    result.tables.append(_table_of_evenness(even, rates))
-    for each, rate in zip(even, rates, strict=True):
-        at = f"at {rate:,.0f} records/s"
-        result.figures += [
-            Figure(f"release spread {at}, p50", each.spread_us[0], "µs", "wanted", 300),
-            Figure(f"release spread {at}, p99", each.spread_us[1], "µs", "wanted", 1_500),
-            Figure(f"source to release minus (Δ_A + τ/2) {at}, p50", each.extra_us, "µs", "wanted", 1_500),
-        ]
     return result
 
 
@@ -248,33 +236,6 @@ def _table_of_peers(peers: Sequence[PeerResult]) -> Table:
         for each in peers
     ]
     return Table("Peers, in the same run", columns, rows)
-
-
-def _table_of_evenness(even: Sequence[Measured], rates: Sequence[float]) -> Table:
-    columns = (
-        "records/s",
-        "released/s",
-        "spread p50 µs",
-        "p99",
-        "behind its instant p50 µs",
-        "p99",
-        "late share",
-        "source to release less Δ_A + τ/2, p50 µs",
-        "other cores",
-    )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            f"{rate:,.0f}",
-            each.records_per_s,
-            *each.spread_us,
-            *each.lateness_us,
-            each.late_share,
-            each.extra_us,
-            each.others_cores,
-        )
-        for each, rate in zip(even, rates, strict=True)
-    ]
-    return Table("How even the release is over three receivers", columns, rows)
 
 
 def _figures(ours: Sequence[Measured], peers: Sequence[PeerResult]) -> list[Figure]:

@@ -29,6 +29,7 @@ PLOTS = {
     "liveness": ["liveness.svg"],
     "journal": [],
     "throughput": [],
+    "evenness": [],
     "soak": ["soak.svg"],
     "planner": [],
     "planner-grid": [f"planner-{name}.svg" for name in ("figure6", "figure7", "interest", "excess")],
