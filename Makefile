@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 READY       := $(VENV)/.ready
 FUZZ_READY  := $(VENV)/.ready-fuzz
 BENCH_READY := $(VENV)/.ready-bench
-INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/kernel/_*.c)
+INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/kernel/_*.[ch])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

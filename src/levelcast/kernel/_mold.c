@@ -5,23 +5,9 @@
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
 #include <Python.h>
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
+#include "_records.h"
+#include "_udp.h"
 
-#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the compiled module is for little-endian machines; the pure Python twin does its work elsewhere"
-#endif
-
-enum { MAX_DATAGRAM = 65507, MAX_RECORD = 1020 };
-
-static uint16_t u16_at(const uint8_t *at) { uint16_t x; memcpy(&x, at, 2); return x; }
-static uint32_t u32_at(const uint8_t *at) { uint32_t x; memcpy(&x, at, 4); return x; }
-static uint64_t u64_at(const uint8_t *at) { uint64_t x; memcpy(&x, at, 8); return x; }
 static void put_u32(uint8_t *at, uint32_t x) { memcpy(at, &x, 4); }
 
 /* Copy a record, of mostly 16 bytes and more: without a call, which costs more than the copy. */
@@ -51,36 +37,9 @@ static inline size_t size_at(const uint8_t *p, size_t before)
 
 /* ---- records --------------------------------------------------------------------------------------------------- */
 
-static uint16_t least[256]; /* the least size of each type of records; 0: there is no such type */
-
-static PyObject *teach_py(PyObject *self, PyObject *rows)
-{
-    PyObject *listed = PySequence_Fast(rows, "a sequence of (rtype, base, sequence, ts_recv) is wanted");
-    if (listed == NULL)
-        return NULL;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(listed); i++) {
-        int rtype, base, sequence, ts_recv;
-        PyObject *row = PySequence_Fast_GET_ITEM(listed, i);
-        if (!PyTuple_Check(row) || !PyArg_ParseTuple(row, "iiii", &rtype, &base, &sequence, &ts_recv)) {
-            if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_TypeError, "a row is a tuple");
-            Py_DECREF(listed);
-            return NULL;
-        }
-        if (rtype < 0 || rtype > 255 || base < 4 || base > MAX_RECORD) {
-            Py_DECREF(listed);
-            PyErr_SetString(PyExc_ValueError, "no such record type can be");
-            return NULL;
-        }
-        least[rtype] = (uint16_t)base;
-    }
-    Py_DECREF(listed);
-    Py_RETURN_NONE;
-}
-
 static inline int is_allowed(const uint8_t *record, size_t size)
 {
-    return least[record[1]] != 0 && size >= least[record[1]];
+    return types[record[1]].base != 0 && size >= types[record[1]].base;
 }
 
 /* ---- the last records ------------------------------------------------------------------------------------------ */
@@ -631,9 +590,6 @@ static PyObject *join_molds_py(PyObject *self, PyObject *const *args, Py_ssize_t
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
 #endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
 enum { TRAIN_CARS = 64, TRAIN_BYTES = 65000, BATCH = 64 };
 
 static int is_no_room(int error)
@@ -758,20 +714,6 @@ done:
     return found;
 }
 
-enum { INBOX = 32, LARGEST = 65536 };
-static uint8_t *inbox; /* INBOX buffers of LARGEST bytes: one thread drains at a time, under the interpreter's lock */
-
-static size_t segment_of(struct msghdr *message)
-{
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c))
-        if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
-            int size;
-            memcpy(&size, CMSG_DATA(c), sizeof size);
-            return size > 0 ? (size_t)size : 0;
-        }
-    return 0;
-}
-
 static PyObject *drain_molds_py(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 3 || !PyLong_Check(args[0]) || !PyLong_Check(args[1]) || !is_tuple_type(args[2])) {
@@ -781,54 +723,29 @@ static PyObject *drain_molds_py(PyObject *self, PyObject *const *args, Py_ssize_
     long fd = PyLong_AsLong(args[0]), limit = PyLong_AsLong(args[1]);
     if (PyErr_Occurred())
         return NULL;
-    if (inbox == NULL && (inbox = malloc((size_t)INBOX * LARGEST)) == NULL)
-        return PyErr_NoMemory();
     struct run run = {.number = 0, .list = PyList_New(0), .type = (PyTypeObject *)args[2]};
     struct sockaddr_in known = {0};
+    struct arrivals in;
     static long cars = 1; /* datagrams in what came last: trains are taken a few at a time, so that it stays bounded */
-    if (run.list == NULL)
-        return NULL;
-    while (limit > 0) {
-        struct mmsghdr messages[INBOX];
-        struct iovec vectors[INBOX];
-        struct sockaddr_in from[INBOX];
-        union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control[INBOX];
-        long wanted = limit / cars < 1 ? 1 : limit / cars > INBOX ? INBOX : limit / cars;
-        for (long i = 0; i < wanted; i++) {
-            vectors[i] = (struct iovec){inbox + (size_t)i * LARGEST, LARGEST};
-            messages[i].msg_hdr = (struct msghdr){.msg_name = &from[i],
-                                                  .msg_namelen = sizeof from[i],
-                                                  .msg_iov = &vectors[i],
-                                                  .msg_iovlen = 1,
-                                                  .msg_control = control[i].bytes,
-                                                  .msg_controllen = sizeof control[i].bytes};
-        }
-        int got = recvmmsg((int)fd, messages, (unsigned)wanted, MSG_DONTWAIT, NULL);
-        if (got < 0) {
-            if (errno == EINTR)
-                continue;
-            if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ECONNREFUSED)
-                break;
-            PyErr_SetFromErrno(PyExc_OSError);
+    while (run.list != NULL && limit > 0) {
+        int wanted = limit / cars < 1 ? 1 : limit / cars > AT_ONCE ? AT_ONCE : (int)(limit / cars);
+        int got = take_arrivals((int)fd, wanted, &in);
+        if (got < 0)
             goto failed;
-        }
         for (int i = 0; i < got; i++) {
-            if (run.source == NULL || from[i].sin_addr.s_addr != known.sin_addr.s_addr ||
-                from[i].sin_port != known.sin_port) {
-                char text[INET_ADDRSTRLEN];
+            if (run.source == NULL || !is_from(&in.from[i], &known)) {
                 if (end_run(&run) < 0)
                     goto failed;
-                inet_ntop(AF_INET, &from[i].sin_addr, text, sizeof text);
-                Py_XSETREF(run.source, Py_BuildValue("si", text, (int)ntohs(from[i].sin_port)));
+                Py_XSETREF(run.source, address_of(&in.from[i]));
                 if (run.source == NULL)
                     goto failed;
-                known = from[i];
+                known = in.from[i];
             }
-            const uint8_t *p = vectors[i].iov_base;
-            size_t left = messages[i].msg_len, segment = segment_of(&messages[i].msg_hdr);
+            const uint8_t *p = in.vectors[i].iov_base;
+            size_t left = in.messages[i].msg_len, segment = segment_of(&in, i);
             long number = 0;
             do {
-                size_t size = segment && segment < left ? segment : left;
+                size_t size = left < segment ? left : segment;
                 if (add_to_run(&run, p, size) < 0)
                     goto failed;
                 p += size;

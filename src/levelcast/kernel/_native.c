@@ -5,20 +5,8 @@
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
 #include <Python.h>
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/socket.h>
-
-#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the compiled module is for little-endian machines; the pure Python twin does its work elsewhere"
-#endif
-
-static uint16_t u16_at(const uint8_t *at) { uint16_t x; memcpy(&x, at, 2); return x; }
-static uint32_t u32_at(const uint8_t *at) { uint32_t x; memcpy(&x, at, 4); return x; }
-static uint64_t u64_at(const uint8_t *at) { uint64_t x; memcpy(&x, at, 8); return x; }
+#include "_records.h"
+#include "_udp.h"
 
 /* ---- CRC-32 (zlib's) ------------------------------------------------------------------------------------------- */
 
@@ -153,34 +141,6 @@ static PyObject *crc32_py(PyObject *self, PyObject *const *args, Py_ssize_t narg
 
 /* ---- records --------------------------------------------------------------------------------------------------- */
 
-struct record_type {
-    uint16_t base; /* 0: there is no such type */
-    int16_t sequence, ts_recv; /* offsets, -1 where the type has no such field */
-};
-static struct record_type types[256];
-
-static PyObject *teach_py(PyObject *self, PyObject *rows)
-{
-    PyObject *listed = PySequence_Fast(rows, "a sequence of (rtype, base, sequence, ts_recv) is wanted");
-    if (listed == NULL)
-        return NULL;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(listed); i++) {
-        int rtype, base, sequence, ts_recv;
-        if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(listed, i), "iiii", &rtype, &base, &sequence, &ts_recv)) {
-            Py_DECREF(listed);
-            return NULL;
-        }
-        if (rtype < 0 || rtype > 255 || base < 4 || base > 1020 || sequence + 4 > base || ts_recv + 8 > base) {
-            Py_DECREF(listed);
-            PyErr_SetString(PyExc_ValueError, "no such record type can be");
-            return NULL;
-        }
-        types[rtype] = (struct record_type){(uint16_t)base, (int16_t)sequence, (int16_t)ts_recv};
-    }
-    Py_DECREF(listed);
-    Py_RETURN_NONE;
-}
-
 /* The size of the record at `p`, of which `left` bytes are there; 0 if it is no allowed record. */
 static inline size_t record_size(const uint8_t *p, size_t left)
 {
@@ -274,7 +234,7 @@ static PyObject *unstamp_py(PyObject *self, PyObject *buffer)
 
 /* ---- core datagrams: Data -------------------------------------------------------------------------------------- */
 
-enum { HEADER = 24, DATA_HEAD = 20, SEAL = 4, OVERHEAD = HEADER + DATA_HEAD + SEAL, MAX_DATAGRAM = 65507, KIND_DATA = 1 };
+enum { HEADER = 24, DATA_HEAD = 20, SEAL = 4, OVERHEAD = HEADER + DATA_HEAD + SEAL, KIND_DATA = 1 };
 #define DATA_MAGIC (0x0001434Cu | (uint32_t)KIND_DATA << 24) /* magic, version and kind */
 #define CRC_SEAL 0x0401u                                       /* kind and size of the seal, and what is reserved */
 
@@ -533,112 +493,61 @@ static PyObject *seal_packets_py(PyObject *self, PyObject *args)
 
 /* ---- sockets --------------------------------------------------------------------------------------------------- */
 
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
-enum { BATCH = 32, LARGEST = 65536 };
-static uint8_t *inbox; /* BATCH buffers of LARGEST bytes: one thread drains at a time, under the interpreter's lock */
-
-/* How many were appended; -1 on an error. */
-static int append_segments(PyObject *list, const uint8_t *p, size_t n, size_t segment, PyObject *source)
+static int append_pair(PyObject *list, PyObject *value, PyObject *source)
 {
-    int appended = 0;
-    if (segment == 0)
-        segment = n ? n : 1;
-    do {
-        size_t size = n < segment ? n : segment;
-        PyObject *datagram = PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)size);
-        PyObject *pair = datagram == NULL ? NULL : PyTuple_Pack(2, datagram, source);
-        Py_XDECREF(datagram);
-        if (pair == NULL || PyList_Append(list, pair) < 0) {
-            Py_XDECREF(pair);
-            return -1;
-        }
-        Py_DECREF(pair);
-        p += size;
-        n -= size;
-        appended++;
-    } while (n);
-    return appended;
+    PyObject *pair = value == NULL ? NULL : PyTuple_Pack(2, value, source);
+    int failed = pair == NULL || PyList_Append(list, pair) < 0;
+    Py_XDECREF(value);
+    Py_XDECREF(pair);
+    return failed ? -1 : 0;
 }
 
-static size_t segment_of(struct msghdr *message)
+/* A socket's own address, whose datagrams are left out. */
+static int own_address(const char *host, int port, struct sockaddr_in *own)
 {
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c))
-        if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
-            int size;
-            memcpy(&size, CMSG_DATA(c), sizeof size);
-            return size > 0 ? (size_t)size : 0;
-        }
-    return 0;
-}
-
-static PyObject *address_of(const struct sockaddr_in *from)
-{
-    char text[INET_ADDRSTRLEN];
-    inet_ntop(AF_INET, &from->sin_addr, text, sizeof text);
-    return Py_BuildValue("si", text, (int)ntohs(from->sin_port));
+    *own = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    if (inet_aton(host, &own->sin_addr) != 0)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "an IPv4 address is wanted");
+    return -1;
 }
 
 static PyObject *drain_py(PyObject *self, PyObject *args)
 {
     int fd, limit, own_port;
     const char *own_host;
-    if (!PyArg_ParseTuple(args, "iisi", &fd, &limit, &own_host, &own_port))
+    struct sockaddr_in own, known = {0};
+    if (!PyArg_ParseTuple(args, "iisi", &fd, &limit, &own_host, &own_port) || own_address(own_host, own_port, &own) < 0)
         return NULL;
-    struct in_addr own;
-    if (inet_aton(own_host, &own) == 0) {
-        PyErr_SetString(PyExc_ValueError, "an IPv4 address is wanted");
-        return NULL;
-    }
-    if (inbox == NULL && (inbox = malloc((size_t)BATCH * LARGEST)) == NULL)
-        return PyErr_NoMemory();
     PyObject *list = PyList_New(0), *source = NULL;
-    struct sockaddr_in known = {0};
+    struct arrivals in;
     static int trains; /* they come one at a time, so that a drain stays bounded */
-    if (list == NULL)
-        return NULL;
-    while (limit > 0) {
-        struct mmsghdr messages[BATCH];
-        struct iovec vectors[BATCH];
-        struct sockaddr_in from[BATCH];
-        union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control[BATCH];
-        int wanted = trains ? 1 : limit < BATCH ? limit : BATCH;
-        for (int i = 0; i < wanted; i++) {
-            vectors[i] = (struct iovec){inbox + (size_t)i * LARGEST, LARGEST};
-            messages[i].msg_hdr = (struct msghdr){.msg_name = &from[i],
-                                                  .msg_namelen = sizeof from[i],
-                                                  .msg_iov = &vectors[i],
-                                                  .msg_iovlen = 1,
-                                                  .msg_control = control[i].bytes,
-                                                  .msg_controllen = sizeof control[i].bytes};
-        }
-        int got = recvmmsg(fd, messages, (unsigned)wanted, MSG_DONTWAIT, NULL);
-        if (got < 0) {
-            if (errno == EINTR)
-                continue;
-            if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ECONNREFUSED)
-                break;
-            PyErr_SetFromErrno(PyExc_OSError);
+    while (list != NULL && limit > 0) {
+        int wanted = trains ? 1 : limit < AT_ONCE ? limit : AT_ONCE, got = take_arrivals(fd, wanted, &in);
+        if (got < 0)
             goto failed;
-        }
         for (int i = 0; i < got; i++) {
-            if (from[i].sin_addr.s_addr == own.s_addr && ntohs(from[i].sin_port) == own_port) {
+            if (is_from(&in.from[i], &own)) {
                 limit--;
                 continue;
             }
-            if (source == NULL || from[i].sin_addr.s_addr != known.sin_addr.s_addr || from[i].sin_port != known.sin_port) {
-                Py_XSETREF(source, address_of(&from[i]));
+            if (source == NULL || !is_from(&in.from[i], &known)) {
+                Py_XSETREF(source, address_of(&in.from[i]));
                 if (source == NULL)
                     goto failed;
-                known = from[i];
+                known = in.from[i];
             }
-            size_t segment = segment_of(&messages[i].msg_hdr);
-            int appended = append_segments(list, vectors[i].iov_base, messages[i].msg_len, segment, source);
-            if (appended < 0)
-                goto failed;
-            limit -= appended;
-            trains = appended > 1;
+            const uint8_t *p = in.vectors[i].iov_base;
+            size_t left = in.messages[i].msg_len, segment = segment_of(&in, i);
+            trains = left > segment;
+            do {
+                size_t n = left < segment ? left : segment;
+                if (append_pair(list, PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)n), source) < 0)
+                    goto failed;
+                p += n;
+                left -= n;
+                limit--;
+            } while (left);
         }
         if (got < wanted)
             break;
@@ -656,18 +565,9 @@ struct together {
     struct packet first;
     uint64_t packets;
     size_t bytes, stretches;
-    struct { const uint8_t *at; size_t bytes; } stretch[BATCH];
+    struct { const uint8_t *at; size_t bytes; } stretch[AT_ONCE];
     PyObject *source;
 };
-
-static int append_pair(PyObject *list, PyObject *value, PyObject *source)
-{
-    PyObject *pair = value == NULL ? NULL : PyTuple_Pack(2, value, source);
-    int failed = pair == NULL || PyList_Append(list, pair) < 0;
-    Py_XDECREF(value);
-    Py_XDECREF(pair);
-    return failed ? -1 : 0;
-}
 
 static int append_together(PyObject *list, struct together *held, PyTypeObject *type)
 {
@@ -725,57 +625,32 @@ static PyObject *drain_packets_py(PyObject *self, PyObject *args)
     PyTypeObject *type;
     if (!PyArg_ParseTuple(args, "insiHnO!", &fd, &limit, &own_host, &own_port, &stripe, &most, &PyType_Type, &type))
         return NULL;
-    struct in_addr own;
-    if (inet_aton(own_host, &own) == 0) {
-        PyErr_SetString(PyExc_ValueError, "an IPv4 address is wanted");
+    struct sockaddr_in own, known = {0};
+    if (own_address(own_host, own_port, &own) < 0)
         return NULL;
-    }
-    if (inbox == NULL && (inbox = malloc((size_t)BATCH * LARGEST)) == NULL)
-        return PyErr_NoMemory();
     PyObject *list = PyList_New(0), *source = NULL;
-    struct sockaddr_in known = {0};
+    struct arrivals in;
     struct together held = {.packets = 0};
-    if (list == NULL)
-        return NULL;
-    while (limit > 0) {
-        struct mmsghdr messages[BATCH];
-        struct iovec vectors[BATCH];
-        struct sockaddr_in from[BATCH];
-        union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control[BATCH];
-        for (int i = 0; i < BATCH; i++) {
-            vectors[i] = (struct iovec){inbox + (size_t)i * LARGEST, LARGEST};
-            messages[i].msg_hdr = (struct msghdr){.msg_name = &from[i],
-                                                  .msg_namelen = sizeof from[i],
-                                                  .msg_iov = &vectors[i],
-                                                  .msg_iovlen = 1,
-                                                  .msg_control = control[i].bytes,
-                                                  .msg_controllen = sizeof control[i].bytes};
-        }
-        int got = recvmmsg(fd, messages, BATCH, MSG_DONTWAIT, NULL);
-        if (got < 0) {
-            if (errno == EINTR)
-                continue;
-            if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ECONNREFUSED)
-                break;
-            PyErr_SetFromErrno(PyExc_OSError);
+    while (list != NULL && limit > 0) {
+        int got = take_arrivals(fd, AT_ONCE, &in);
+        if (got < 0)
             goto failed;
-        }
         for (int i = 0; i < got; i++) {
-            limit -= (Py_ssize_t)messages[i].msg_len + 1;
-            if (from[i].sin_addr.s_addr == own.s_addr && ntohs(from[i].sin_port) == own_port)
+            const uint8_t *p = in.vectors[i].iov_base;
+            size_t left = in.messages[i].msg_len, segment = segment_of(&in, i);
+            limit -= (Py_ssize_t)left + 1;
+            if (is_from(&in.from[i], &own))
                 continue;
-            if (source == NULL || from[i].sin_addr.s_addr != known.sin_addr.s_addr || from[i].sin_port != known.sin_port) {
+            if (source == NULL || !is_from(&in.from[i], &known)) {
                 if (append_together(list, &held, type) < 0)
                     goto failed;
-                Py_XSETREF(source, address_of(&from[i]));
+                Py_XSETREF(source, address_of(&in.from[i]));
                 if (source == NULL)
                     goto failed;
-                known = from[i];
+                known = in.from[i];
             }
-            const uint8_t *p = vectors[i].iov_base;
-            size_t left = messages[i].msg_len, segment = segment_of(&messages[i].msg_hdr);
             do {
-                size_t n = segment && segment < left ? segment : left;
+                size_t n = left < segment ? left : segment;
                 if (take_datagram(list, &held, p, n, source, stripe, (size_t)(most > 0 ? most : 0), type) < 0)
                     goto failed;
                 p += n;
@@ -784,7 +659,7 @@ static PyObject *drain_packets_py(PyObject *self, PyObject *args)
         }
         if (append_together(list, &held, type) < 0) /* the inbox is used again */
             goto failed;
-        if (got < BATCH)
+        if (got < AT_ONCE)
             break;
     }
     Py_XDECREF(source);
