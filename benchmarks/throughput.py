@@ -1,5 +1,5 @@
 """Records a second through the whole way: a floor, three receivers that journal, order, witness and release, three
-customers that decode; beside the same processes as a bare relay in C.
+customers that decode; beside the same processes as a relay in C, bare and one that keeps what it relays on disk.
 
 Every process is a real one, over real multicast on loopback. The cases differ in how packets travel:
 
@@ -167,7 +167,10 @@ def run(options: Options) -> Result:
                 tell(f"round {number + 1} of {rounds}: {case.name}")
                 ours.append(measure(case, window_s, rate=most))
                 if case.name in RELAYED:
-                    peers.append(relay.run(case.name, window_s, packet_bytes=case.core_bytes, program=program))
+                    peers += [
+                        relay.run(case.name, window_s, packet_bytes=case.core_bytes, program=program, keep=keep)
+                        for keep in (False, True)
+                    ]
             if not options.quick:
                 peers += _others(window_s, result.notes)
     result.tables += [_table_of_ours(ours), _table_of_peers(peers)]
@@ -243,15 +246,15 @@ def _figures(ours: Sequence[Measured], peers: Sequence[PeerResult]) -> list[Figu
     rate = {case.name: max(each.records_per_s for each in ours if each.case is case) for case in CASES}
     cpu = {case.name: min(each.cpu_us_per_packet for each in ours if each.case is case) for case in CASES}
     relays = [each for each in peers if each.name == RELAY]
-    bare = {name: [each for each in relays if each.case == name] for name in RELAYED}
+    relayed = {(name, how): [r for r in relays if r.case == name + how] for name in RELAYED for how in ("", ", kept")}
     figures = [
         Figure("records a second in trains", rate["trains"], "records/s", "plain", rate["plain"]),
         Figure("records a second at best", max(rate.values()), "records/s", "wanted", 2_000_000),
     ]
-    for name, found in bare.items():
+    for (name, how), found in relayed.items():
         if found:
             least = min(each.cpu_us_per_datagram for each in found)
-            figures.append(Figure(f"CPU of the C relay a datagram, {name}", least, "µs", "ours", cpu[name]))
+            figures.append(Figure(f"CPU of the C relay a datagram, {name}{how}", least, "µs", "ours", cpu[name]))
     by_case: dict[str, float] = {}
     for each in peers:
         if each.name != RELAY:

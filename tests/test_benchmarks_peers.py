@@ -38,9 +38,9 @@ def program(require_tool: Callable[[str], str]) -> Iterator[Path]:
     assert not built.exists()
 
 
-def brief(mode: str, program: Path, **options: int) -> PeerResult:
+def brief(mode: str, program: Path, *, keep: bool = False, **options: int) -> PeerResult:
     try:
-        return relay.run(mode, BRIEF_S, program=program, **options)
+        return relay.run(mode, BRIEF_S, program=program, keep=keep, **options)
     except Missing as why:
         pytest.skip(str(why))
 
@@ -74,6 +74,20 @@ def test_relay_works_with_any_window(mode: str, window_bytes: int, program: Path
     assert result.lost == 0
     assert result.datagrams > 0
     assert result.notes == ()
+
+
+def test_relay_keeps_everything_it_relays(program: Path, tmp_path: Path) -> None:
+    numbers = [8_900, 1, 100_000, 30, 1_000_000]
+    told = json.loads(subprocess.check_output([program, "plain", *map(str, numbers), tmp_path], timeout=60))
+    for site in range(3):
+        journal, tape = ((tmp_path / f"{what}-{site}").read_bytes() for what in ("journal", "tape"))
+        assert len(journal) == len(tape) >= told["processes"][1 + site]["bytes"] >= 1_000_000
+        assert tape[:10] == f"RELAY-{site:<4}".encode() != journal[:10]
+        assert tape[10:8_900] == journal[10:8_900]
+
+
+def test_relay_is_named_by_whether_it_keeps(program: Path) -> None:
+    assert brief("large", program, keep=True).case == "large, kept"
 
 
 def test_relay_ends_after_so_many_bytes(program: Path) -> None:

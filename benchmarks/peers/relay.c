@@ -1,4 +1,4 @@
-/* A bare relay: what the same processes cost when nothing but datagrams moves. No protocol, no disk.
+/* A bare relay: what the same processes cost when nothing but datagrams moves. No protocol and, unless asked, no disk.
  *
  *   source --> group of the source --> 3 receivers --> a group each --> 3 customers
  *      ^                                                                     |
@@ -9,7 +9,11 @@
  * is less than a socket's receive buffer holds, so nothing is lost; what is lost nevertheless is counted. Where the
  * kernel grants small buffers, the window shrinks with them.
  *
- *   relay MODE PACKET_BYTES TRAIN WINDOW_BYTES SECONDS BYTES
+ *   relay MODE PACKET_BYTES TRAIN WINDOW_BYTES SECONDS BYTES [DIRECTORY]
+ *
+ * With a DIRECTORY it is a relay that keeps: every receiver writes what comes to one file before it sends it on, reads
+ * every byte once, as a hash would, and writes what it sent to a second file. Both are written over from the start when
+ * they have KEEP_BYTES, so that the disk stays bounded and memory that was used before is used again.
  *
  *   plain   sendmmsg and recvmmsg of single datagrams (TRAIN is 1)
  *   large   the same code with datagrams as large as loopback carries
@@ -24,6 +28,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -34,6 +39,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -49,6 +55,7 @@ enum { SITES = 3, PROCESSES = 1 + 2 * SITES };
 enum { NAME_BYTES = 10, KIND_AT = 10, NUMBER_AT = 12, HEAD_BYTES = 20 };
 enum { KIND_DATA = 1, KIND_END = 2 };
 enum { MAX_VECTOR = 64, SEND_BYTES = 128 << 10, LARGEST = 65507, RECEIVE_BUFFER = 8 << 20 };
+enum { KEEP_BYTES = 200 << 20 };
 enum { END_TRIES = 20, END_WAIT_MS = 500, STALL_MS = 5000 };
 
 struct plan {
@@ -59,6 +66,7 @@ struct plan {
     uint64_t ack_every; /* datagrams between two acknowledgements of a customer */
     double seconds;
     uint64_t bytes;
+    const char *directory; /* where receivers keep what they relay; NULL: nowhere */
 };
 
 struct report {
@@ -252,6 +260,40 @@ static uint16_t kind_of(const char *packet) {
     return kind;
 }
 
+/* A file of a receiver, and where it is written next. */
+struct kept {
+    int file;
+    off_t at;
+};
+
+static struct kept keep_in(const char *what, int site) {
+    char path[4096];
+    struct kept kept = {0, 0};
+    snprintf(path, sizeof path, "%s/%s-%d", plan.directory, what, site);
+    kept.file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (kept.file < 0) fail(path);
+    return kept;
+}
+
+static void keep(struct kept *kept, unsigned count) {
+    ssize_t length = 0;
+    for (unsigned i = 0; i < count; i++) length += (ssize_t)parts[i].iov_len;
+    if (kept->at + length > KEEP_BYTES) kept->at = 0;
+    if (pwritev(kept->file, parts, (int)count, kept->at) != length) fail("writing");
+    kept->at += length;
+}
+
+/* Read every byte once. The sum is kept, so that the compiler reads them, too. */
+static uint64_t read_bytes(unsigned count, uint64_t sum) {
+    for (unsigned i = 0; i < count; i++)
+        for (size_t at = 0; at + 8 <= parts[i].iov_len; at += 8) {
+            uint64_t word;
+            memcpy(&word, (const char *)parts[i].iov_base + at, sizeof word);
+            sum = (sum ^ word) * 0x9E3779B97F4A7C15u;
+        }
+    return sum;
+}
+
 static void run_receiver(int site) {
     struct report report = {.process = 1 + site};
     char name[NAME_BYTES + 1];
@@ -262,9 +304,13 @@ static void run_receiver(int site) {
     if (plan.trains && setsockopt(out, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment)) fail("UDP_SEGMENT");
     if (connect(out, (struct sockaddr *)&customer_group[site], sizeof customer_group[site])) fail("a socket");
     snprintf(name, sizeof name, "RELAY-%-4d", site);
+    struct kept journal = {0, 0}, tape = {0, 0};
+    volatile uint64_t sum = 0;
+    if (plan.directory) journal = keep_in("journal", site), tape = keep_in("tape", site);
     for (;;) {
         unsigned got = receive_slots(receiver_in[site]);
         int ended = 0;
+        if (plan.directory) keep(&journal, got);
         for (unsigned i = 0; i < got; i++) {
             char *packet = parts[i].iov_base, *end = packet + parts[i].iov_len;
             ended |= kind_of(packet) == KIND_END;
@@ -273,6 +319,7 @@ static void run_receiver(int site) {
             report.bytes += parts[i].iov_len;
         }
         send_slots(out, got);
+        if (plan.directory) sum = read_bytes(got, sum), keep(&tape, got);
         report.calls++;
         if (ended && !told) told = 1, tell(&report);
     }
@@ -376,7 +423,9 @@ int main(int count, char **arguments) {
     int done = 0;
     unsigned limit;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (count != 7) return fprintf(stderr, "relay MODE PACKET_BYTES TRAIN WINDOW_BYTES SECONDS BYTES\n"), 2;
+    if (count != 7 && count != 8)
+        return fprintf(stderr, "relay MODE PACKET_BYTES TRAIN WINDOW_BYTES SECONDS BYTES [DIRECTORY]\n"), 2;
+    plan.directory = count == 8 ? arguments[7] : NULL;
     plan.trains = !strcmp(arguments[1], "trains");
     plan.packet = strtoul(arguments[2], NULL, 10);
     plan.train = (unsigned)strtoul(arguments[3], NULL, 10);

@@ -1,13 +1,15 @@
-"""The limit of the same processes: a bare relay in C, without a protocol and without a disk (see `relay.c`).
+"""The limit of the same processes: a bare relay in C, without a protocol (see `relay.c`).
 
-One source, three receivers that send everything on, three customers, all on loopback multicast. Whatever Levelcast
-costs beyond this is order, repair, disk and Python.
+One source, three receivers that send everything on, three customers, all on loopback multicast. Bare, it has no disk;
+`keep=True` makes it one whose receivers write everything twice and read it once, as ours do for journal, chain and
+tape. Whatever Levelcast costs beyond that is order, repair and Python.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +74,7 @@ def run(
     window_bytes: int = WINDOW_BYTES,
     record_bytes: int = RECORD_BYTES,
     program: Path | None = None,
+    keep: bool = False,
 ) -> PeerResult:
     """Run one mode for `seconds` or `total_bytes`, whichever is reached first. `program` comes from `build`."""
     chosen = MODES[mode]
@@ -83,8 +86,9 @@ def run(
     numbers = [packet_bytes, train, window_bytes, seconds, total_bytes]
     with (
         nullcontext(program) if program else build() as built,
+        tempfile.TemporaryDirectory(prefix="levelcast-relay-") if keep else nullcontext() as folder,
         load_beside() as load,
-        started([built, mode, *map(str, numbers)]) as process,
+        started([built, mode, *map(str, numbers), *([folder] if folder else [])]) as process,
     ):
         try:
             out, errors = process.communicate(timeout=seconds + _GRACE_S)
@@ -94,13 +98,13 @@ def run(
         raise Missing(f"this kernel has no segmentation offload for UDP ({errors.strip()}), which trains need")
     if process.returncode:
         raise Failed(f"the relay ({mode}) failed: {errors.strip() or process.returncode}")
-    return result_of(out, mode, records, load)
+    return result_of(out, f"{mode}, kept" if keep else mode, records, load)
 
 
 def run_all(seconds: float = 2.0) -> list[PeerResult]:
-    """All modes one after the other."""
+    """All modes one after the other, each bare and keeping."""
     with build() as program:
-        return [run(mode, seconds, program=program) for mode in MODES]
+        return [run(mode, seconds, program=program, keep=keep) for mode in MODES for keep in (False, True)]
 
 
 def result_of(line: str, mode: str, records_per_datagram: int, load: Load) -> PeerResult:
