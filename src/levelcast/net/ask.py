@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from levelcast.net.node import Place, all_places, place_of
@@ -25,6 +25,9 @@ class Answer:
     status: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
 
+    lag: int | None = None
+    """Of a secondary, how many slots it is behind the primary that serves it, if both answer."""
+
     @property
     def ok(self) -> bool:
         return not self.problem
@@ -42,7 +45,21 @@ def ask_all(network: Network, names: Iterable[str] = (), timeout_s: float = 1.0)
         address = network.status_address(place.name, place.stripe)
         assert address is not None
         addresses.append((place.part, address))
-    return asyncio.run(_ask_all(addresses, timeout_s))
+    return with_lags(asyncio.run(_ask_all(addresses, timeout_s)))
+
+
+def with_lags(answers: list[Answer]) -> list[Answer]:
+    """The answers, those of secondaries with their lag. The two were asked together, not at the same instant."""
+    have = {(said.get("stripe"), said.get("name")): said.get("have") for said in (each.status for each in answers)}
+
+    def lag_of(said: dict[str, Any]) -> int | None:
+        ahead, here = have.get((said.get("stripe"), said.get("primary"))), said.get("have")
+        return None if ahead is None or here is None else max(0, ahead - here)
+
+    return [
+        replace(answer, lag=lag_of(answer.status)) if answer.status.get("role") == "secondary" else answer
+        for answer in answers
+    ]
 
 
 def _chosen(network: Network, names: list[str]) -> list[Place]:

@@ -1,4 +1,4 @@
-"""What nodes tell of the second layer (rule 11): secondaries of their primary, primaries of their group, servers too."""
+"""What nodes tell of the second layer (rule 11): secondaries of their primary, others of the groups that they know."""
 
 from __future__ import annotations
 
