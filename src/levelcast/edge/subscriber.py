@@ -114,6 +114,7 @@ class _Inbox:
         "full",
         "kept",
         "kept_bytes",
+        "left",
         "lost",
         "newest",
         "next",
@@ -141,6 +142,8 @@ class _Inbox:
         self.lost: deque[tuple[int, int]] = deque(maxlen=MAX_LOST_KEPT)
         self.ask_ns: int | None = None
         self.attempts = 0
+        self.left = 0
+        """The first message that a server still has, as it said when it was asked in vain."""
         self.end: int | None = None
         self.end_ns = 0
         self.ended = False
@@ -241,15 +244,20 @@ class Subscriber:
             self._hand_over(inbox, effects)
         return effects
 
-    def skip(self, session: bytes, now: int) -> list[Effect]:
-        """Give up the nearest hole of a session, as the caller decides."""
+    def gone(self, session: bytes, left: int) -> None:
+        """A server that was asked says that what it still has of a session begins with `left`."""
+        if (inbox := self._inboxes.get(session)) is not None:
+            inbox.left = left
+
+    def skip(self, session: bytes, now: int, upto: int | None = None) -> list[Effect]:
+        """Give up the nearest hole of a session, or what of it lies before `upto`, as the caller decides."""
         effects: list[Effect] = []
         inbox = self._inboxes[session]
         if inbox.newest is not None and inbox.newest.holes:
             self._lose_oldest(inbox, inbox.newest)
             self._settle(inbox, True, now)
         elif hole := next(inbox.missing(), None):
-            self._lose(inbox, hole[1])
+            self._lose(inbox, hole[1] if upto is None or upto <= hole[0] else min(upto, hole[1]))
             self._settle(inbox, True, now)
         self._hand_over(inbox, effects)
         return effects
@@ -411,7 +419,7 @@ class Subscriber:
         room = _Room(MAX_ASKS, MAX_ASKED_BYTES)
         for first, end in inbox.missing():
             if room.requests == MAX_ASKS and attempt == config.attempts:
-                effects.append(Stuck(inbox.session, first, end - first))
+                effects.append(Stuck(inbox.session, first, end - first, inbox.left if inbox.left > first else 0))
             if not self._request(inbox, first, end, attempt, room, effects):
                 break
         inbox.attempts += 1
