@@ -42,11 +42,11 @@ class Found:
     jumps: int = 0
     """Times that a record was not the next one of the tape."""
     back: int = 0
-    """Records of an instrument that came behind a newer one of it."""
+    """Where the grade is latest only, records of an instrument that came behind a newer one of it."""
     digest: str = ""
-    """Of all records, in the order in which they came."""
+    """Where the grade is guaranteed, of all records, in the order in which they came."""
     newest: dict[int, int] = field(default_factory=dict)
-    """By instrument, the newest trade."""
+    """Where the grade is latest only, by instrument the newest trade."""
     lost: int = 0
     gaps: int = 0
     requests: int = 0
@@ -63,6 +63,8 @@ class Customer:
     def __init__(self, name: str, region: str, grade: str) -> None:
         self.found = Found(name, region, grade)
         self._hash = blake2b(digest_size=16)
+        self._newest = np.zeros(0, np.int64)
+        """By instrument; 0 where there was no trade."""
 
     def take(self, batch: Batch, now: int) -> None:
         found, rows = self.found, batch.records
@@ -74,18 +76,28 @@ class Customer:
         steps = np.diff(sequences, prepend=found.next_sequence - 1)
         found.jumps += int(np.count_nonzero(steps != 1))
         found.next_sequence = int(sequences[-1]) + 1
-        self._hash.update(rows.tobytes())
-        found.digest = self._hash.hexdigest()
-        self._note_newest(rows)
+        if found.grade == Grade.GUARANTEED.value:
+            self._hash.update(rows.tobytes())
+        elif found.grade == Grade.LATEST_ONLY.value:
+            self._note_newest(rows)
 
     def _note_newest(self, rows: RecordArray) -> None:
-        """Trade ids of the floor grow, so they tell which of two trades is newer."""
-        newest = self.found.newest
-        instruments, ids = rows["instrument_id"], rows["trade_id"]
-        for instrument in np.unique(instruments).tolist():
-            own = ids[instruments == instrument].astype(np.int64)
-            self.found.back += int(np.count_nonzero(np.diff(own, prepend=newest.get(instrument, 0)) < 0))
-            newest[instrument] = max(newest.get(instrument, 0), int(own.max()))
+        """Trade ids of the floor grow, so they tell which of two trades of an instrument is newer."""
+        instruments = rows["instrument_id"].astype(np.int64)
+        order = np.argsort(instruments, kind="stable")
+        instruments, ids = instruments[order], rows["trade_id"].astype(np.int64)[order]
+        if instruments[-1] >= len(self._newest):
+            self._newest = np.concatenate([self._newest, np.zeros(instruments[-1] + 1 - len(self._newest), np.int64)])
+        first = np.diff(instruments, prepend=-1) != 0
+        before = np.where(first, self._newest[instruments], np.concatenate([[0], ids[:-1]]))
+        self.found.back += int(np.count_nonzero(ids < before))
+        np.maximum.at(self._newest, instruments, ids)
+
+    def finish(self) -> Found:
+        """Everything, when nothing more comes."""
+        self.found.digest = self._hash.hexdigest()
+        self.found.newest = {int(each): int(self._newest[each]) for each in np.flatnonzero(self._newest)}
+        return self.found
 
     async def follow(self, network: Network) -> None:
         found = self.found
@@ -134,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     calm_garbage_collection()
     keep_freed_memory()
     asyncio.run(serve(load_network(chosen.network), customers))
-    chosen.out.write_text(json.dumps([asdict(each.found) for each in customers]), encoding="utf-8")
+    chosen.out.write_text(json.dumps([asdict(each.finish()) for each in customers]), encoding="utf-8")
     return 0
 
 
