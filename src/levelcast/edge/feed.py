@@ -187,6 +187,10 @@ class Feed:
     def heartbeats(self, now: int) -> list[Outgoing]:
         return self._gatherer.heartbeats(now)
 
+    def announce(self) -> list[Outgoing]:
+        """A heartbeat of every session, at once."""
+        return self._gatherer.announce()
+
     def end(self) -> list[Outgoing]:
         """The end of every session; to be sent more than once."""
         self.ended = True

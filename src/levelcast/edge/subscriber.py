@@ -189,6 +189,10 @@ class Subscriber:
         inbox = self._inboxes.get(session)
         return inbox.next if inbox is not None else None
 
+    def wants(self, session: bytes) -> bool:
+        """Whether packets of a session are looked at."""
+        return self._open or session in self._inboxes
+
     def receive(self, arrived: Iterable[bytes | memoryview | Block], now: int) -> list[Effect]:
         """Downstream packets, multicast or unicast, in the order they came; neighbours may be joined to blocks."""
         counts = self.counts

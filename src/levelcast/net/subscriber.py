@@ -6,7 +6,8 @@
 
 - One socket for each group of the region, and one of its own, from which it asks and to which the answers come. What is
   missing is asked of the addresses from which the session's packets came, the one heard last first, then the others.
-- Several receivers send the same numbered bytes to one group: what comes first counts, the rest are duplicates.
+- The region's lines, or several receivers in one group, bring the same numbered bytes: what comes first counts, the
+  rest are duplicates. `lines` tells what came on each.
 - Trains of packets arrive whole where the kernel can (UDP_GRO), and the packets of one are opened together.
 - A snapshot is read over TCP from an address from which packets came; what comes meanwhile waits.
 - Everything runs in the caller's event loop, without threads. A caller that does not keep up stops the reading when
@@ -22,7 +23,7 @@ import errno
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from types import TracebackType
@@ -36,6 +37,7 @@ from levelcast.edge import subscriber as core
 from levelcast.edge.delivery import Ask, Complete, Deliver, Effect, Ended, Grade, Lost, Stuck, SubscriberCounts
 from levelcast.edge.watermark import WATERMARK_TEXT, Watermark
 from levelcast.net.edge import stripe_session
+from levelcast.net.line import Line
 from levelcast.net.sockets import LOOPBACK, RECEIVE_BUFFER, Address, NetError, takes_trains
 from levelcast.network import Directory, Group, Network, Stripe, load_network
 from levelcast.network.fields import did_you_mean
@@ -131,6 +133,7 @@ class Subscriber:
     | `start`     | "now": from the first packet that is heard; "snapshot": behind a snapshot, without a hole; or the sequence from which each session is wanted |
     | `symbols`   | symbols or instrument ids that are wanted, and records of no instrument; all, if left out |
     | `watermarks`| whether a batch without records is given for each watermark, so that time passes in silence too |
+    | `arrivals`  | whether `lines` keep when the first byte of each slot came: for a campaign that measures the spread |
     | `on_event`  | is called with `Lost`, `Stuck` and `Ended` as they happen |
     | `interface` | the address of the interface that has the groups |
 
@@ -147,6 +150,7 @@ class Subscriber:
         symbols: Iterable[str | int] | None = None,
         *,
         watermarks: bool = False,
+        arrivals: bool = False,
         on_event: Callable[[Event], None] | None = None,
         interface: str = LOOPBACK,
         config: core.SubscriberConfig | None = None,
@@ -174,6 +178,8 @@ class Subscriber:
         self._news: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._sockets: list[socket.socket] = []
+        self._lines = [Line(name, arrivals=arrivals) for name in _line_names(self.groups)]
+        """One for each socket but the first."""
         self._reading = False
         self._closed = False
 
@@ -181,6 +187,11 @@ class Subscriber:
     def counts(self) -> SubscriberCounts:
         """What has come, and how: packets, gaps, requests, lost messages."""
         return self._core.counts if self._core is not None else SubscriberCounts()
+
+    @property
+    def lines(self) -> dict[str, Line]:
+        """What came on each line, or in each group that is none."""
+        return {line.name: line for line in self._lines}
 
     @property
     def watermarks(self) -> dict[str, Watermark]:
@@ -381,13 +392,25 @@ class Subscriber:
             now = time.monotonic_ns()
             arrived = kernel.drain_molds(each.fileno(), MAX_DRAIN, Block)
             if each is self._sockets[0]:
-                arrived = [(item, source) for item, source in arrived if not self._is_refusal(item)]
-            else:
-                for item, source in arrived:
-                    self._hear(item, source, now)
+                self._receive([item for item, _ in arrived if not self._is_refusal(item)], now)
+                return
+            line = self._lines[self._sockets.index(each) - 1]
+            came_ns = time.time_ns() - (time.monotonic_ns() - now)
+            messages, before = 0, self._known
+            for item, source in arrived:
+                session = self._hear(item, source, now)
+                if self._core is None or self._core.wants(session):
+                    messages += line.take(item, came_ns, self._config.max_sessions)
             self._receive([item for item, _ in arrived], now)
+            if self._core is not None:
+                line.counts.first += max(0, messages - (self._known - before))
         except Exception as error:  # a callback has nobody to raise it to; the iterator does it
             self._fail(error)
+
+    @property
+    def _known(self) -> int:
+        """Messages that had come before when they came, or that nobody wants any more."""
+        return self.counts.duplicates + self.counts.late
 
     def _is_refusal(self, item: bytes | Block) -> bool:
         """Whether an answer is a heartbeat: what was asked for is gone, and from its number on there is something."""
@@ -401,8 +424,8 @@ class Subscriber:
                 return True
         return False
 
-    def _hear(self, item: bytes | Block, source: Address, now: int) -> None:
-        """Note where a session's packets come from; more sessions than there can be are not believed."""
+    def _hear(self, item: bytes | Block, source: Address, now: int) -> bytes:
+        """Note where a session's packets come from; more sessions than there can be are not believed. The session."""
         if type(item) is Block:
             session, whole = item.session, True
         else:
@@ -413,6 +436,7 @@ class Subscriber:
             stream = self._stream(session)
         if stream is not None:
             stream.hear(source, now)
+        return session
 
     def _fail(self, error: Exception) -> None:
         self._error = error
@@ -540,6 +564,12 @@ def _groups(network: Network, region: str | None) -> tuple[Group, ...]:
     if region not in known:
         raise NetError(f'the network has no edge group for region "{region}"; there are {", ".join(known)}')
     return network.groups_of_region(region)
+
+
+def _line_names(groups: Sequence[Group]) -> list[str]:
+    """What groups are called as lines: by their line, if no other of them has the same."""
+    lines = [group.line for group in groups]
+    return [group.line if group.line and lines.count(group.line) == 1 else group.name for group in groups]
 
 
 def _session(name: str) -> bytes:
