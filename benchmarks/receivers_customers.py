@@ -50,7 +50,8 @@ class Found:
     lost: int = 0
     gaps: int = 0
     requests: int = 0
-    duplicates: int = 0
+    missing: int = 0
+    """Messages that did not come on one of its lines."""
     ended: bool = False
     error: str = ""
     came_ns: list[int] = field(default_factory=list)
@@ -113,7 +114,7 @@ class Customer:
             found.error = str(error) or type(error).__name__
         counts = feed.counts
         found.lost, found.gaps, found.requests = counts.lost, counts.gaps, counts.requests
-        found.duplicates = counts.duplicates
+        found.missing = sum(line.counts.missing for line in feed.lines.values())
 
 
 async def _tell(customers: Sequence[Customer]) -> None:

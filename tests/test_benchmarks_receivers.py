@@ -31,6 +31,7 @@ from levelcast.net.cluster import Cluster
 from levelcast.net.node import Options
 from levelcast.net.subscriber import Batch
 from levelcast.network import load_network
+from levelcast.network.lines import holders
 from levelcast.records import RECORD_TYPES, RTYPE_TRADE, trades
 
 MS = 1_000_000
@@ -48,7 +49,10 @@ def test_every_region_is_covered_by_two_receivers_and_every_primary_has_secondar
     regions = [network.region_of(name) for name in names]
     assert min(regions.count(region) for region in regions) >= 2
     assert all(network.secondaries_of(each.name) for each in network.receivers)
-    assert all(len(network.edge_groups_of(name)) == 1 for name in names)
+    held = holders(network, names)
+    assert sorted(held) == sorted(group.name for group in network.edge.groups)
+    assert len(set(held.values())) == 2 * scale.regions  # nobody has two lines
+    assert all(network.groups_of_region(network.region_of(name))[0].region in regions for name in names)
     customers = [text.split(":") for text in customer_names(scale)]
     assert len(customers) == scale.customers
     assert {region for _, region, _ in customers} <= set(regions)
