@@ -177,6 +177,8 @@ class Kill:
     at_ns: int
     ring_before: str
     started_ns: int = 0
+    spoke_ns: int = 0
+    """When the process that was started again said its first word: until then it is Python that starts."""
     whole_ns: int = 0
     """When the network was whole again."""
     ring_after: str = ""
@@ -241,6 +243,8 @@ class Campaign:
                 self._strike(now)
 
     def _wait_until_whole(self, kill: Kill | None, now_s: float, now: int) -> None:
+        if kill is not None and not kill.spoke_ns and self._cluster.members[kill.name].status:
+            kill.spoke_ns = now
         if is_whole(self._cluster, now):
             self._strike_s = now_s + self._rng.uniform(*GAP_S)
             if kill is not None:
@@ -551,17 +555,24 @@ def _kills_table(outcome: Outcome) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for role, name in (("receiver", "primary"), ("secondary", "secondary"), ("reformation", "server")):
         kills = [each for each in outcome.kills if each.role == role]
-        whole = sorted((each.whole_ns - each.started_ns) / 1e9 for each in kills if each.whole_ns)
+        starts = sorted((each.spoke_ns - each.started_ns) / 1e9 for each in kills if each.spoke_ns)
+        whole = sorted((each.whole_ns - each.spoke_ns) / 1e9 for each in kills if each.whole_ns)
         over = sorted(each.over_ms for each in kills if each.over_ms is not None)
         rings = sum(each.ring_after != each.ring_before for each in kills)
-        middle, most = (quantile(whole, 0.5), quantile(whole, 1.0)) if whole else ("", "")
-        rows.append((name, len(kills), rings, quantile(over, 0.5) if over else "", middle, most))
+        rows.append((
+            name, len(kills), rings, _cell(over, 0.5), _cell(over, 1.0), _cell(starts, 0.5),
+            _cell(whole, 0.5), _cell(whole, 1.0),
+        ))  # fmt: skip
     return Table(
         "the kills; new ring: how many were followed by one; over: from the death to the next ring's first release; "
-        "whole: from its start to one ring of all and every secondary counted",
-        ("killed", "times", "new ring", "over p50 ms", "whole p50 s", "whole max s"),
+        "start: of the process; whole: from then to one ring of all and every secondary counted",
+        ("killed", "times", "new ring", "over p50 ms", "over max ms", "start p50 s", "whole p50 s", "whole max s"),
         rows,
     )
+
+
+def _cell(values: list[float], share: float) -> Cell:
+    return quantile(values, share) if values else ""
 
 
 def _others_table(outcome: Outcome) -> Table:
