@@ -6,6 +6,7 @@ import errno
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -221,13 +222,153 @@ def test_refusals_are_counted_by_reason(start: Callable[..., Receiver]) -> None:
 
 def test_requests_are_bounded_in_one_turn(start: Callable[..., Receiver]) -> None:
     edge = start("a-1").edge
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as customer:
-        for _ in range(module.MAX_REQUESTS + 5):
+    for _ in range(module.MAX_REQUESTS + 5):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as customer:
             customer.sendto(b"?", edge.address)
     edge.step(edge.filenos, T0)
     assert edge.status()["requests"] == module.MAX_REQUESTS
     edge.step(edge.filenos, T0)
     assert edge.status()["requests"] == module.MAX_REQUESTS + 5
+
+
+class Customer:
+    """A socket that asks."""
+
+    def __init__(self, edge: EdgeService) -> None:
+        self.edge = edge
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self.socket.bind((LOOPBACK, 0))
+        self.socket.setblocking(False)
+
+    def ask(self, sequence: int, messages: int) -> None:
+        self.socket.sendto(mold.encode(Request(MAIN, sequence, messages)), self.edge.address)
+
+    def heard(self) -> int:
+        """How many packets have come since."""
+        found = 0
+        while True:
+            try:
+                self.socket.recv(65_535)
+            except BlockingIOError:
+                return found
+            found += 1
+
+
+@pytest.fixture
+def customers(start: Callable[..., Receiver]) -> Iterator[tuple[Receiver, list[Customer]]]:
+    receiver = start("a-1")
+    made = [Customer(receiver.edge) for _ in range(12)]
+    yield receiver, made
+    for each in made:
+        each.socket.close()
+
+
+def test_what_several_customers_miss_is_sent_once_to_the_group(
+    customers: tuple[Receiver, list[Customer]], west: Ear
+) -> None:
+    receiver, several = customers
+    for frame in make_frames(20):
+        receiver.release(frame)
+    receiver.step()
+    sent = numbered(west.all())
+    for each in several:
+        each.ask(1, 5)
+    receiver.step()
+    assert [each.heard() for each in several] == [1] + [0] * 11
+    answers = [mold.decode(datagram) for datagram, _ in west.all()]
+    assert [(each.sequence, each.records) for each in answers if isinstance(each, Packet)] == [(1, 5)]
+    assert len(answers) == 1
+    status = receiver.edge.status()
+    assert (status["requests"], status["shared"], status["to_group"], status["retransmitted"]) == (12, 11, 1, 2)
+    assert len(sent) > 10
+
+
+def test_a_flood_of_requests_leaves_releases_and_other_customers_alone(
+    customers: tuple[Receiver, list[Customer]], west: Ear, clock: Clock
+) -> None:
+    receiver, (flooding, other, *_) = customers
+    frames = make_frames(60)
+    for frame in frames[:20]:
+        receiver.release(frame)
+    receiver.step()
+    last = max(numbered(west.all()))
+    answers = 0
+    desk = receiver.edge._desk
+    for number, frame in enumerate(frames[20:]):
+        for _ in range(200):
+            flooding.ask(1, 65_535)
+        asked = number % 10 == 0
+        if asked:
+            other.ask(last, 1)
+        before = receiver.edge.status()["requests"]
+        receiver.release(frame)
+        assert west.all(), "sent before any request is looked at"
+        clock.now += SLOT_NS
+        receiver.step()
+        assert receiver.edge.status()["requests"] - before <= module.MAX_READ
+        if asked:
+            answers += min(1, other.heard())
+    assert answers == 4, "answered in the turn in which it asked"
+    most = desk.config.burst + desk.config.requests_a_second * 40 * SLOT_NS // SECOND
+    assert flooding.heard() <= 8 * most
+    assert receiver.edge.status()["refused"]["too fast"] > 5_000
+
+
+# -- lines ------------------------------------------------------------------------------------------------
+
+
+def test_a_line_is_sent_to_by_its_holder_alone_and_taken_over(network: Network, tmp_path: Path, clock: Clock) -> None:
+    """The customer of one line sees the same numbered bytes from another address, and knows at once whom to ask."""
+    west, east = network.edge.groups
+    lines = (replace(west, line="a"), replace(east, region="west", line="b", ttl=3))
+    network = replace(network, edge=replace(network.edge, groups=lines))
+    ring: dict[str, tuple[int, ...]] = {"a-1": (), "b-1": (), "c-1": ()}
+    ears = [Ear(group.address, group.port) for group in lines]
+
+    def begin(name: str) -> Receiver:
+        return Receiver(network, name, tmp_path, clock, members=lambda: ring[name])
+
+    receivers = {name: begin(name) for name in ring}
+
+    def turn(frame: Frame, *alive: str) -> list[set[tuple[str, int]]]:
+        for name in alive:
+            receivers[name].step()
+            receivers[name].release(frame)
+        found = [ear.all() for ear in ears]
+        for heard in found:
+            for datagram, source in heard:
+                packet = mold.decode(datagram)
+                if isinstance(packet, Packet):
+                    assert sent.setdefault(packet.sequence, datagram) == datagram
+                assert source in addresses
+        return [{source for _, source in heard} for heard in found]
+
+    def groups(name: str) -> list[str]:
+        found = receivers[name].edge.status()["groups"]
+        assert isinstance(found, list)
+        return found
+
+    sent: dict[int, bytes] = {}
+    addresses = {each.edge.address: name for name, each in receivers.items()}
+    own = {name: {each.edge.address} for name, each in receivers.items()}
+    frames = iter(make_frames(20))
+    try:
+        assert turn(next(frames), *receivers) == [set(), set()], "nobody is in a ring"
+        ring |= dict.fromkeys(ring, (101, 102, 103))
+        assert turn(next(frames), *receivers) == [own["a-1"], own["b-1"]]
+        assert (groups("a-1"), groups("b-1"), groups("c-1")) == (["west"], ["east"], [])
+        ring |= {"b-1": (102, 103), "c-1": (102, 103)}  # a-1 does not answer any more
+        heard = turn(next(frames), "b-1", "c-1")
+        assert heard == [own["c-1"], own["b-1"]], "the line goes to the one that has none"
+        assert receivers["b-1"].edge._scope == 3
+        ring |= dict.fromkeys(ring, (101, 102, 103))
+        assert turn(next(frames), "b-1", "c-1") == [set(), own["b-1"]], "it is given back"
+    finally:
+        for each in receivers.values():
+            each.stop()
+        for ear in ears:
+            ear.close()
 
 
 # -- snapshots --------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ frame that was sent but did not reach the tape before the process died gets the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import crc32
@@ -134,6 +135,25 @@ class Feed:
     def next_sequences(self) -> dict[bytes, int]:
         return self._gatherer.state.next_sequences
 
+    def again(self, store_bytes: int, state: FeedState | None) -> Feed:
+        """A feed of the same plan and settings from the beginning of the tape, or from a state: it sends the same."""
+        retransmit = replace(self.retransmitter.config, store_bytes=store_bytes)
+        return Feed(self._plan, self._stripe, self.config, retransmit, state)
+
+    @property
+    def sessions(self) -> int:
+        """How many there are."""
+        return len(self._plan.sessions)
+
+    @property
+    def next_global(self) -> int:
+        """The stripe's sequence behind the last frame; `marked_ns` is the last watermark."""
+        return self._gatherer.next_global
+
+    @property
+    def marked_ns(self) -> int:
+        return self._gatherer.marked_ns
+
     @property
     def unplanned(self) -> int:
         return self._gatherer.unplanned
@@ -167,6 +187,10 @@ class Feed:
     def heartbeats(self, now: int) -> list[Outgoing]:
         return self._gatherer.heartbeats(now)
 
+    def announce(self) -> list[Outgoing]:
+        """A heartbeat of every session, at once."""
+        return self._gatherer.announce()
+
     def end(self) -> list[Outgoing]:
         """The end of every session; to be sent more than once."""
         self.ended = True
@@ -174,13 +198,22 @@ class Feed:
 
     def snapshot(self) -> bytes:
         """The snapshot as it stands, for customers."""
+        return self._snapshot(self._latest.payload())
+
+    def _snapshot(self, content: bytes) -> bytes:
         numbers, marked_ns, frame_ns, next_global = self._gatherer.state
         sessions = tuple(Position(session, numbers[session]) for session in self._plan.sessions)
-        content = self._latest.payload()
         return encode_snapshot(Snapshot(self._stripe, next_global, marked_ns, frame_ns, sessions, content))
 
     def state(self) -> bytes:
         """What a restarted feed needs to go on behind `slot`."""
+        return self._state(self.snapshot())
+
+    def mark(self) -> bytes:
+        """A state without the snapshot's records: a feed that is made of it sends again what this one sends."""
+        return self._state(self._snapshot(b""))
+
+    def _state(self, snapshot: bytes) -> bytes:
         fields = (self._plan_crc, self.config.watermark_ns, self.slot, self.chain)
         head = _HEADER.pack(MAGIC, VERSION, 0, *fields)
-        return b"".join((head, _CRC.pack(crc32(head)), self.snapshot()))
+        return b"".join((head, _CRC.pack(crc32(head)), snapshot))

@@ -171,6 +171,15 @@ class Gatherer:
         return GatherState(numbers, self._marked_ns, self._frame_ns, self._next_global)
 
     @property
+    def next_global(self) -> int:
+        """The stripe's sequence behind the last frame; `marked_ns` is the last watermark."""
+        return self._next_global
+
+    @property
+    def marked_ns(self) -> int:
+        return self._marked_ns
+
+    @property
     def next_ns(self) -> int | None:
         """When to ask for heartbeats: not after the next one is due, and not often before."""
         return None if self._ended or not len(self._sent_ns) else self._look_ns
@@ -235,6 +244,10 @@ class Gatherer:
         if len(self._sent_ns):
             self._look_ns = int(self._sent_ns.min()) + self.config.heartbeat_ns
         return [self._bare(index, 0) for index in due]
+
+    def announce(self) -> list[Outgoing]:
+        """A heartbeat of every session, for a group that is sent to from now on."""
+        return [] if self._ended else [self._bare(index, 0) for index in range(len(self._next))]
 
     def end(self) -> list[Outgoing]:
         """The end of every session. It may be asked for again: nobody acknowledges it, so it is sent more than once."""
