@@ -30,7 +30,9 @@ ALSO_ALLOWED: dict[str, frozenset[str]] = {
     # What a customer's or a floor's program imports from the root; each is loaded when it is used.
     "": frozenset({"levelcast.net.publisher", "levelcast.net.subscriber"}),
     # The network file gives a ring its timing and its configuration, so it needs the values that a ring is made with.
-    "network": frozenset({"levelcast.ring.timing", "levelcast.ring.derive", "levelcast.ring.config"}),
+    "network": frozenset(
+        {"levelcast.ring.timing", "levelcast.ring.derive", "levelcast.ring.config", "levelcast.ring.nack"}
+    ),
     # The disk keeps what the ring orders and journals, and answers from it; of the protocol itself it needs nothing.
     "tape": frozenset(
         {"levelcast.ring.catchup", "levelcast.ring.effects", "levelcast.ring.journal", "levelcast.ring.order"}

@@ -19,6 +19,7 @@ def ring_config(network: Network, stripe: int | str = 0) -> RingConfig:
         servers=tuple(server.id for server in network.reformation),
         credit=network.carriage.window(timing, _needed(found.rules.witness, len(network.receivers))),
         nearness={receiver.id: _nearest(network, receiver.id) for receiver in network.receivers},
+        nack=network.nack(stripe),
     )
 
 
