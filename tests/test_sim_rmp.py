@@ -177,7 +177,8 @@ def test_a_source_sends_one_message_at_a_time_and_again_until_it_is_acknowledged
     effects = source.step([ack(1, 201, 1)], START + again_ns + 1)
     assert [data.first for data in sent(effects, Data)] == [2]
     source.step([ack(2, 201, 2)], START + again_ns + 2)
-    assert (source.waiting, source.acknowledged, source.wake_ns) == (0, 2, None)
+    assert (source.waiting, source.acknowledged) == (0, 2)
+    assert source.step([], START + 10 * again_ns) == []
 
 
 def test_a_source_that_is_not_answered_reports_a_fault() -> None:

@@ -36,6 +36,8 @@ from levelcast.wire.data import singles
 from levelcast.wire.messages import Data, MemberLife, Membership, Request
 
 MS = 1_000_000
+SLICE_NS = 500 * MS
+"""A load is run by so much at a time: the world's limit of events is for nodes that spin, not for long days."""
 FIRST_SERVER = 101
 FIRST_SOURCE = 201
 PAYLOAD = struct.Struct("<HQ54x")
@@ -200,7 +202,8 @@ class SteadyWorld:
         end_ns = self.world.now + lasting_ns
         for source in self.roles.sources:
             self._submit_until(self.world.nodes[source], end_ns)
-        self.world.run(end_ns, until)
+        while self.world.now < end_ns and not (until is not None and until()):
+            self.world.run(min(end_ns, self.world.now + SLICE_NS), until)
 
     def _submit_until(self, node: SimNode, end_ns: int) -> None:
         def tick() -> None:
