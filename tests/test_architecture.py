@@ -36,6 +36,7 @@ ALSO_ALLOWED: dict[str, frozenset[str]] = {
             "levelcast.ring.timing",
             "levelcast.ring.derive",
             "levelcast.ring.config",
+            "levelcast.ring.nack",
             "levelcast.ring.secondary_server",
         }
     ),

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from levelcast.cli import steady
 from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.ring_scenario import Outcome
 from levelcast.sim.run import SCENARIOS, Summary, first_failing_seed, replay, replay_command, run_seeds
@@ -22,8 +23,13 @@ MAX_BROKEN_SHOWN = 5
 
 
 def sim(
-    scenario: Annotated[str, typer.Option(help="What to simulate: " + ", ".join(SCENARIOS) + ".")] = "ring",
-    seeds: Annotated[str, typer.Option(help="One seed, or a range FROM..TO with both ends.")] = "0..199",
+    scenario: Annotated[
+        str, typer.Option(help="What to simulate: " + ", ".join((*SCENARIOS, steady.NAME)) + ".")
+    ] = "ring",
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="One seed, or a range FROM..TO with both ends.", show_default="0..199; 1 for steady"),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes to run in.")] = os.cpu_count() or 1,
     without: Annotated[
         str | None, typer.Option(help="Take one clause out of the rules; see --mutations for the names.")
@@ -34,8 +40,25 @@ def sim(
     trace: Annotated[bool, typer.Option("--trace", help="Print the history itself, one line an event.")] = False,
     last: Annotated[int, typer.Option(min=1, help="How many lines of the history --trace prints.")] = 120,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    protocol: Annotated[
+        str, typer.Option(help="Of steady: timed, rmp (the original, event-driven) or both.", rich_help_panel="Steady")
+    ] = "both",
+    members: Annotated[int, typer.Option(help="Of steady: members of the ring.", rich_help_panel="Steady")] = 5,
+    loss: Annotated[float, typer.Option(help="Of steady: share that is lost.", rich_help_panel="Steady")] = 0.01,
+    load: Annotated[float, typer.Option(help="Of steady: packets a second.", rich_help_panel="Steady")] = 20.0,
+    seconds: Annotated[float, typer.Option(help="Of steady: how long.", rich_help_panel="Steady")] = 10.0,
+    branch_loss: Annotated[
+        float,
+        typer.Option(help="Of steady: share lost at each of 4 branches, for all below.", rich_help_panel="Steady"),
+    ] = 0.0,
+    nack_sets: Annotated[
+        str | None,
+        typer.Option(help="Of steady: sets that ask one after the other; a number or tree.", rich_help_panel="Steady"),
+    ] = None,
 ) -> None:
     """Run random fault histories and check every promise of the ring in each.
+
+    The scenario steady has no faults but loss: it runs the timed token and the original RMP and compares their figures.
 
     A seed is a history, bit for bit: members, delays, losses, crashes, lost disks, partitions, wrong clocks. Exit
     code 1 means that a promise broke; the command that replays it is printed.
@@ -47,12 +70,23 @@ def sim(
     levelcast sim --seeds 2003..2003 --trace
 
     levelcast sim --mutations --seeds 0..999
+
+    levelcast sim --scenario steady --protocol rmp --seeds 1..3 --load 5
     """
+    if scenario == steady.NAME:
+        if trace or mutations or without is not None:
+            raise typer.BadParameter("the scenario steady has no history to trace and no clause to take out")
+        steady.check_numbers(members, loss, load, seconds, branch_loss)
+        sets = steady.chosen_sets(nack_sets, members)
+        wanted, chosen = steady.chosen_protocols(protocol), parse_seeds("1" if seeds is None else seeds)
+        steady.run(wanted, chosen, members, loss, load, seconds, branch_loss, sets, as_json=as_json)
+        return
     if scenario not in SCENARIOS:
-        raise typer.BadParameter(f"there is no scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
+        known = ", ".join((*SCENARIOS, steady.NAME))
+        raise typer.BadParameter(f"there is no scenario {scenario!r}; known: {known}")
     if without is not None and without not in MUTATIONS:
         raise typer.BadParameter(f"there is no clause {without!r}; known: {', '.join(MUTATIONS)}")
-    chosen = parse_seeds(seeds)
+    chosen = parse_seeds("0..199" if seeds is None else seeds)
     if trace and (as_json or mutations):
         raise typer.BadParameter("--trace prints a history as text; leave out --json and --mutations")
     if trace:

@@ -14,11 +14,14 @@ from typing import Literal
 
 from levelcast.network import lines
 from levelcast.ring.derive import Derived, Explained, Given, Path, Shape, derive, show_ns
+from levelcast.ring.nack import NackSets, even_sets, tree_sets, tuned_sets
 from levelcast.ring.secondary_server import secondary_bound_ns
 from levelcast.ring.timing import BoundTerm, Mode, Timing, attempts_for, liveness_terms
 
 Witness = Literal["majority", "all"] | int
 Durable = Literal["process", "power"]
+Nack = int | tuple[int, ...] | Literal["tree"]
+"""Sets of receivers that ask one after the other: how many, how large each, or by the tree (MS §5.2)."""
 
 PORTS_PER_STRIPE = 2
 """Control first (rule 17): packets have a port of their own, the one after that of tokens, requests and reformation."""
@@ -125,6 +128,7 @@ class Rules:
     clock_error_ns: int = 1_000_000
     transmit_ns: int = 0
     process_ns: int = 5_000_000
+    nack_sets: Nack = 1
 
     def witnesses(self, receivers: int) -> int:
         """w of rule 8, among this many configured primaries."""
@@ -335,6 +339,7 @@ class Network:
             members=len(self.receivers),
             servers=len(self.reformation),
             layers=1 if self.secondaries else 0,
+            nack_sets=nack.count if (nack := self.nack(stripe)) is not None else 1,
         )
 
     @property
@@ -350,6 +355,19 @@ class Network:
     def secondaries_of(self, primary: str) -> tuple[Secondary, ...]:
         """Those whose home a primary is."""
         return tuple(each for each in self.secondaries if each.home == primary)
+
+    def nack(self, stripe: int | str = 0) -> NackSets | None:
+        """Which receivers ask first and which wait (MS §5.2); None if all ask at once.
+
+        What is lost on the way to a region is taken to be lost for all receivers there; a site without a region is one.
+        """
+        wanted = self.stripe(stripe).rules.nack_sets
+        if wanted == "tree":
+            branches = {site.name: site.region or site.name for site in self.sites}
+            sets = tree_sets({receiver.id: branches.get(receiver.site, "") for receiver in self.receivers})
+        else:
+            sets = even_sets(wanted) if isinstance(wanted, int) else tuned_sets(wanted)
+        return sets if sets.count > 1 else None
 
     def path(self, stripe: int | str = 0) -> Path:
         """The worst that a message of the core meets.
@@ -486,6 +504,14 @@ def _timing_warnings(network: Network, stripe: int | str) -> Iterator[str]:
                 f"Attempts (k_r) is given as {rules.attempts}; a loss of {path.loss_ratio:g} needs {needed}, "
                 "so bad luck alone will reform the ring more than once in 10⁹ packets."
             )
+    if timing.stagger_ns:
+        yield (
+            f"Receivers ask in {network.shape(stripe).nack_sets} sets, one after the other: fewer requests where many "
+            f"miss the same, and a recovery that is {show_ns(timing.stagger_ns)} longer. The paper advises against it "
+            "for a market (MS §5.2)."
+        )
+    if rules.nack_sets == "tree" and not timing.stagger_ns:
+        yield 'Nack_sets is "tree", and no two receivers stand in one region: all of them ask at once.'
     if timing.mode == "pipelined" and timing.slot_ns > timing.hold_ns:
         yield (
             f"A slot is {show_ns(timing.slot_ns)}, longer than the hold time: "

@@ -30,6 +30,7 @@ from levelcast.network.model import (
     Keeping,
     Link,
     Links,
+    Nack,
     Network,
     Receiver,
     ReformationServer,
@@ -41,6 +42,7 @@ from levelcast.network.model import (
     Witness,
 )
 from levelcast.ring.derive import contradictions
+from levelcast.ring.nack import MOST_SETS
 from levelcast.ring.timing import LOSS_LIMIT, Mode
 from levelcast.wire.group import MAX_GROUP
 
@@ -358,7 +360,27 @@ def _read_rules(fields: Fields, base: Rules) -> Rules:
         clock_error_ns=either(fields.duration("clock_error", zero=True), base.clock_error_ns),
         transmit_ns=either(fields.duration("transmit", zero=True), base.transmit_ns),
         process_ns=either(fields.duration("process", zero=True), base.process_ns),
+        nack_sets=_read_nack_sets(fields, base.nack_sets),
     )
+
+
+def _read_nack_sets(fields: Fields, default: Nack) -> Nack:
+    value = fields.raw("nack_sets")
+    if value is None:
+        return default
+    if value == "tree":
+        return "tree"
+    if is_int(value) and 1 <= value <= MOST_SETS:
+        return value
+    if isinstance(value, list) and 1 <= len(value) <= MOST_SETS and all(is_int(size) and size >= 1 for size in value):
+        return tuple(value)
+    shown = str(value) if isinstance(value, list) and len(str(value)) <= 60 else show(value)
+    fields.problem(
+        "nack_sets",
+        f"has nack_sets = {shown}: it must be a number of sets from 1 to {MOST_SETS}, the sizes of so many sets "
+        f'such as [1, 2, 4], or "tree"{did_you_mean(value, ("tree",))}',
+    )
+    return default
 
 
 def _read_witness(fields: Fields, default: Witness) -> Witness:
@@ -422,6 +444,12 @@ def _check_timing(
         sound = False
     if not sound:
         return
+    sets = rules.nack_sets
+    receivers = len(network.receivers)
+    if sets != "tree" and (asked := sets if isinstance(sets, int) else sum(sets)) > receivers:
+        what = f"{asked} sets" if isinstance(sets, int) else f"sets of {asked} receivers"
+        count = "is one" if receivers == 1 else f"are {receivers}"
+        problem("nack_sets", f"nack_sets asks for {what}, and there {count}: each set needs a receiver (MS §5.2)")
     derived = network.derived(stripe.name)
     if derived.timing.request_ns == 0:
         problem("process", "request (τ_r) comes out as nothing: give [links] a delay or [timing] a process time")

@@ -20,6 +20,7 @@ def ring_config(network: Network, stripe: int | str = 0) -> RingConfig:
         credit=network.carriage.window(timing, _needed(found.rules.witness, len(network.receivers))),
         nearness={receiver.id: _nearest(network, receiver.id) for receiver in network.receivers},
         homes=_homes(network),
+        nack=network.nack(stripe),
     )
 
 

@@ -1,7 +1,8 @@
 """Answering those who ask for tokens and packets (rules 5 and 9).
 
 - What is held goes out again as its sender sent it. What has left the journal is served from the tape.
-- Retransmissions that several members ask for within one request interval are multicast (rule 5, MS §3.9).
+- Retransmissions that several members ask for within one request interval are multicast (rule 5, MS §3.9). With NACK
+  reduction all are, because others wait for them (MS §5.2).
 - A repair fits a datagram.
 """
 
@@ -57,18 +58,37 @@ class Audience:
 
     def __init__(self, timing: Timing) -> None:
         self._window_ns = timing.request_ns
+        self._late_ns = timing.late_ns
+        self._served_ns: dict[object, int] = {}
         self._asked: dict[object, tuple[int, int]] = {}
 
     def split(
-        self, items: Iterable[Token | Data], requester: int, now: int
+        self, items: Iterable[Token | Data], requester: int, now: int, *, others_wait: bool = False
     ) -> tuple[list[Token | Data], list[Token | Data]]:
         """Items for the requester alone, and items for all."""
+        if others_wait:
+            return [], self.once(items, now)
         for_one: list[Token | Data] = []
         for_all: list[Token | Data] = []
         for item in items:
-            key = item[:3] if isinstance(item, Data) else (item.generation, item.slot)
-            (for_all if self.is_everybody(key, requester, now) else for_one).append(item)
+            (for_all if self.is_everybody(_key(item), requester, now) else for_one).append(item)
         return for_one, for_all
+
+    def once(self, items: Iterable[Token | Data], now: int) -> list[Token | Data]:
+        """Items to multicast because others wait for them (MS §5.2): each once in δ_N.
+
+        Those who ask first do so together, within δ_N of each other; who asks again does so τ_r > 2·δ_N later.
+        """
+        fresh: list[Token | Data] = []
+        for item in items:
+            key = _key(item)
+            served_ns = self._served_ns.get(key)
+            if served_ns is None or now - served_ns > self._late_ns:
+                self._served_ns[key] = now
+                fresh.append(item)
+        if len(self._served_ns) > MAX_REMEMBERED:
+            self._served_ns = {key: at_ns for key, at_ns in self._served_ns.items() if now - at_ns <= self._late_ns}
+        return fresh
 
     def is_everybody(self, item: object, requester: int, now: int) -> bool:
         """True if somebody else asked for `item` within the last request interval."""
@@ -77,6 +97,10 @@ class Audience:
         if len(self._asked) > MAX_REMEMBERED:
             self._asked = {key: value for key, value in self._asked.items() if now - value[1] <= self._window_ns}
         return last is not None and last[0] != requester and now - last[1] <= self._window_ns
+
+
+def _key(item: Token | Data) -> object:
+    return item[:3] if isinstance(item, Data) else (item.generation, item.slot)
 
 
 def pack_repairs(member: int, items: Iterable[Token | Data]) -> Iterator[Repair]:

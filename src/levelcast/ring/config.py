@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from levelcast.ring.nack import NackSets
 from levelcast.ring.timing import Timing
 from levelcast.ring.witness import Witnesses
 from levelcast.wire.messages import Membership
@@ -29,6 +30,8 @@ class RingConfig:
     edges: tuple[tuple[int, str], ...] = ()
     homes: dict[int, int] = field(default_factory=dict)
     """Per secondary, the primary that it belongs to while all is well (rule 11)."""
+    nack: NackSets | None = None
+    """Who asks first and who waits (MS §5.2); None: everybody asks at once. `timing` has the hold time for it."""
 
     @property
     def accept_ahead(self) -> int:

@@ -89,6 +89,8 @@ class Shape:
     servers: int
     layers: int = 0
     """Layers of secondary receivers (rule 11)."""
+    nack_sets: int = 1
+    """k_p: sets of receivers that ask for what is missing one after the other (MS §5.2); 1: all ask at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +128,17 @@ def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa
         attempts = attempts_for(path.loss_ratio, shape.members)
     else:
         attempts = given.attempts
-    recovery_ns = late_ns + 2 * attempts * request_ns
+    stagger_ns = (shape.nack_sets - 1) * request_ns
+    next_site_ns = late_ns + 2 * attempts * request_ns
+    recovery_ns = next_site_ns + stagger_ns
     slot_ns = shape.slot_ns
     if slot_ns is None:
         if shape.mode == "pipelined":
             raise ValueError("a pipelined ring needs a slot length: no rule gives one")
-        slot_ns = recovery_ns
-    least_hold_ns = required_hold_ns(slot_ns, late_ns, request_ns, attempts, shape.witnesses, shape.layers)
+        slot_ns = next_site_ns
+    least_hold_ns = required_hold_ns(
+        slot_ns, late_ns, request_ns, attempts, shape.witnesses, shape.layers, shape.nack_sets
+    )
     lead_ns = late_ns + request_ns
     join_ns = -(-attempts // 3) * request_ns
     backoff_ns = request_ns + join_ns + lead_ns
@@ -149,6 +155,7 @@ def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa
         backoff_ns=backoff_ns,
         ask_ns=max(recovery_ns, (shape.servers + 2) * backoff_ns),
         resend_ns=out_and_back_ns + 2 * slot_ns,
+        stagger_ns=stagger_ns,
     )
     closed_ns = closed_form_ns(late_ns, max(request_ns - 2 * late_ns, 0), attempts)
     explained = (
@@ -165,13 +172,13 @@ def contradictions(derived: Derived, shape: Shape) -> list[Contradiction]:
     found = []
     if timing.request_ns < derived.least_request_ns:
         found.append(_too_small("request", "τ_r", timing.request_ns, derived.least_request_ns, "2δ_N + X + P (rule 6)"))
-    if timing.mode == "lockstep" and timing.slot_ns < timing.recovery_ns:
+    if timing.mode == "lockstep" and timing.slot_ns < timing.next_site_ns:
         found.append(
             _too_small(
                 "slot",
                 "τ",
                 timing.slot_ns,
-                timing.recovery_ns,
+                timing.next_site_ns,
                 "in lockstep the recovery time R = δ_N + 2·k_r·τ_r (rule 4)",
             )
         )
@@ -210,11 +217,12 @@ def _are(count: int, noun: str) -> str:
 
 
 def _hold_rule(shape: Shape) -> str:
+    waits = "" if shape.nack_sets == 1 else " + (k_p − 1)·τ_r"
     if shape.witnesses <= 1 and shape.layers == 0:
-        return "R = δ_N + 2·k_r·τ_r"
+        return f"R = δ_N{waits} + 2·k_r·τ_r"
     if shape.layers:
-        return f"R + {1 + shape.layers}·(w·τ + δ_N + k_r·τ_r)"
-    return "R + w·τ + δ_N + k_r·τ_r"
+        return f"R + {1 + shape.layers}·(w·τ + δ_N{waits} + k_r·τ_r)"
+    return f"R + w·τ + δ_N{waits} + k_r·τ_r"
 
 
 def _explain_network(
@@ -284,16 +292,20 @@ def _explain_release(shape: Shape, given: Given, timing: Timing, least_hold_ns: 
     elif shape.witnesses <= 1 and shape.layers == 0:
         hold_because = "by then every operable receiver has it, or the ring is being reformed"
     else:
+        waits = "" if shape.nack_sets == 1 else "(k_p − 1)·τ_r + "
         hold_because = (
-            "by R all hold it; within w slots more, w members say so; those tokens are heard within δ_N + k_r·τ_r"
+            "by R all hold it; within w slots more, w members say so; those tokens are heard within "
+            f"δ_N + {waits}k_r·τ_r"
         )
+    waits = "" if shape.nack_sets == 1 else " + (k_p − 1)·τ_r"
     return [
+        *_explain_nack(shape, timing, least_hold_ns),
         Explained(
             "R",
             "recovery",
             timing.recovery_ns,
             "ns",
-            "R = δ_N + 2·k_r·τ_r (rule 6, MS §5.1)",
+            f"R = δ_N{waits} + 2·k_r·τ_r (rule 6, MS §5.1)",
             "miss the token, recover it, then recover what it names: two stages of k_r requests",
         ),
         Explained(
@@ -302,9 +314,30 @@ def _explain_release(shape: Shape, given: Given, timing: Timing, least_hold_ns: 
             closed_ns,
             "ns",
             "(1 + 2k_r)·δ_N + k_r·(X + P) (MS §5.1), not used",
-            f"it drops one recovery stage, k_r·τ_r: {show_ns(timing.recovery_ns - closed_ns)} less than R",
+            f"it drops one recovery stage, k_r·τ_r: {show_ns(timing.next_site_ns - closed_ns)} less than "
+            + ("R" if shape.nack_sets == 1 else "R without sets"),
         ),
         Explained("Δ_A", "hold", timing.hold_ns, "ns", f"Δ_A ≥ {_hold_rule(shape)} (rule 6)", hold_because),
+    ]
+
+
+def _explain_nack(shape: Shape, timing: Timing, least_hold_ns: int) -> list[Explained]:
+    """Nothing where all ask at once."""
+    if shape.nack_sets == 1:
+        return []
+    without_ns = required_hold_ns(
+        timing.slot_ns, timing.late_ns, timing.request_ns, timing.attempts, shape.witnesses, shape.layers
+    )
+    return [
+        Explained(
+            "k_p",
+            "nack_sets",
+            shape.nack_sets,
+            "count",
+            "S_i asks i·τ_r later than S_0 (MS §5.2)",
+            f"the last set waits {show_ns(timing.stagger_ns)}, which makes the least hold time "
+            f"{show_ns(least_hold_ns - without_ns)} longer",
+        )
     ]
 
 

@@ -41,6 +41,7 @@ from levelcast.ring.effects import (
 )
 from levelcast.ring.holdings import Holdings
 from levelcast.ring.journal import Journal
+from levelcast.ring.nack import Askers
 from levelcast.ring.order import SETTLED, Frame, History, Record, Tip
 from levelcast.ring.plea import Pleas
 from levelcast.ring.repair import (
@@ -128,6 +129,7 @@ class Receiver:
         self._schedule: Schedule | None = None
         self._witness: Witness | None = None
         self._repairs = Repairs(self.timing)
+        self._askers: Askers | None = None
         self._audience = Audience(self.timing)
         self._settled: Settled | None = None
         self._early: list[Token] = []
@@ -267,7 +269,7 @@ class Receiver:
             return
         self._held.tokens[token.slot] = token
         self._effects.append(Persist(token))
-        self._repairs.open(token.slot, "PACKETS", max(now, schedule.time_of(token.slot) + self.timing.late_ns))
+        self._repairs.open(token.slot, "PACKETS", max(now, self._ask_ns(token.slot, schedule)))
 
     def _on_foreign_token(self, token: Token, now: int) -> None:
         """A token that the lineage does not know: void, early, or of a ring without this member."""
@@ -433,13 +435,25 @@ class Receiver:
             slot = self._expect
             own = slot >= schedule.start_slot and schedule.site_of(slot) == self.member and slot >= self._next_own
             if slot not in self._held.tokens and not own:
-                repairs.open(slot, "TOKEN", now)
+                repairs.open(slot, "TOKEN", max(now, self._ask_ns(slot, schedule)))
             self._expect += 1
         if repairs.next_ns is None or repairs.next_ns > now:
             return
         wants, faults = repairs.due(now, self.history.have, self._missing_of, schedule.start_slot)
         self._send_requests(wants)
         self._report_unanswered(faults, schedule, now)
+
+    def _ask_ns(self, slot: int, schedule: Schedule) -> int:
+        """From when on it asks for what it misses of `slot`: δ_N, and its set's turn (rule 5, MS §5.2)."""
+        at_ns = schedule.time_of(slot) + self.timing.late_ns
+        if self._askers is not None and slot >= schedule.start_slot:
+            at_ns += self._askers.set_of(self._asks_as, schedule.site_of(slot)) * self.timing.request_ns
+        return at_ns
+
+    @property
+    def _asks_as(self) -> int | None:
+        """The member whose set it asks with."""
+        return self.member
 
     def _report_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
         """k_r requests brought nothing: the ring is broken (rule 5)."""
@@ -475,9 +489,17 @@ class Receiver:
             self._effects.append(Send(request.sender, self._ring))
         if found.from_tape and self._may_have_frames(request) and request.have < self.released:
             self._effects.append(ServeTape(request.sender, request.have, self.released))
-        for_one, for_all = self._audience.split(found.items, request.sender, now)
+        others_wait = self._others_wait(request, now)
+        for_one, for_all = self._audience.split(found.items, request.sender, now, others_wait=others_wait)
         self._effects.extend(Send(request.sender, repair) for repair in pack_repairs(self.member, for_one))
         self._effects.extend(Send(GROUP, repair) for repair in pack_repairs(self.member, for_all))
+
+    def _others_wait(self, request: Request, now: int) -> bool:
+        """Whether others may wait for what a member asks for (MS §5.2): not if that is long past."""
+        schedule = self._schedule
+        if self._askers is None or schedule is None or request.sender not in schedule.lives:
+            return False
+        return now <= schedule.time_of(request.have + 1) + self.timing.recovery_ns
 
     def _may_have_frames(self, request: Request) -> bool:
         """Frames go only to members of the same generation (rule 9).
@@ -672,11 +694,12 @@ class Receiver:
         standing = ring.membership.version if ring.membership_stands else ring.membership.version - 1
         self._witness = Witness(schedule, self.config.witnesses, self.history.base.slot, self.released, standing)
         self._repairs.clear()
+        self._askers = Askers(self.config.nack, schedule.members) if self.config.nack is not None else None
         self._expect = self.history.have + 1
         self._next_own = self._first_own_slot(schedule)
         self._skip_own_slots(self.history.have)
         for slot in tokens:
-            self._repairs.open(slot, "PACKETS", schedule.time_of(slot) + self.timing.late_ns)
+            self._repairs.open(slot, "PACKETS", self._ask_ns(slot, schedule))
 
     def _first_own_slot(self, schedule: Schedule) -> int:
         return schedule.first_own_slot(self.member)

@@ -7,6 +7,7 @@ Each slot that is not complete has one record here, in one of two stages:
 | TOKEN   | slot time + δ_N, token not held        | the token                   | token held -> PACKETS |
 | PACKETS | token held, not before slot time + δ_N | its packets still missing   | all held -> gone      |
 
+With NACK reduction a member of the set S_i counts from slot time + δ_N + i·τ_r instead (`levelcast.ring.nack`).
 Each stage asks every τ_r; after k_r requests without success a fault is reported, and asking goes on. That is the
 paper's two-stage recovery, R = δ_N + 2·k_r·τ_r (MS §5.1). The first holder asked is the slot's site, which holds
 what it acknowledged; each further attempt goes to another member, those that claim to have the slot first.

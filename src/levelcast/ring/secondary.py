@@ -186,6 +186,11 @@ class Secondary(Receiver):
     def _holder_of(self, want: Want) -> int | None:
         return self.primary
 
+    @property
+    def _asks_as(self) -> int | None:
+        """It waits as long as its primary may wait itself."""
+        return self.primary
+
     def _report_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
         """k_r requests brought nothing. If somebody has the slot, its primary should have answered."""
         claimed = max((token.have for token in self._held.tokens.values()), default=0)

@@ -57,16 +57,23 @@ class Timing:
     """How often a member outside the ring asks to be let in."""
     resend_ns: int
     """How often a source sends an unacknowledged packet again."""
+    stagger_ns: int = 0
+    """How much later the last set of receivers asks than the first (MS §5.2); 0 without NACK reduction."""
 
     @property
     def recovery_ns(self) -> int:
         """R: the longest that recovery takes before it succeeds or a fault is reported (rule 6, MS §5.1)."""
-        return self.late_ns + 2 * self.attempts * self.request_ns
+        return self.late_ns + self.stagger_ns + 2 * self.attempts * self.request_ns
+
+    @property
+    def next_site_ns(self) -> int:
+        """R of whoever asks first: it includes the next site, so that lockstep need not wait for the others."""
+        return self.recovery_ns - self.stagger_ns
 
     @property
     def hear_ns(self) -> int:
         """From a token's timestamp until every operable receiver has heard it: δ_N + k_r·τ_r (rules 6, 7)."""
-        return self.late_ns + self.attempts * self.request_ns
+        return self.late_ns + self.stagger_ns + self.attempts * self.request_ns
 
     def unwitnessed_ns(self, witnesses: int) -> int:
         """From when a packet leaves its source until that hears of its witnesses, if nothing is lost.
@@ -105,14 +112,15 @@ def attempts_for(loss_ratio: float, members: int = 2, fault_ratio: float = FAULT
 
 
 def required_hold_ns(
-    slot_ns: int, late_ns: int, request_ns: int, attempts: int, witnesses: int, layers: int = 0
+    slot_ns: int, late_ns: int, request_ns: int, attempts: int, witnesses: int, layers: int = 0, nack_sets: int = 1
 ) -> int:
     """The least Δ_A of rule 6: R for w = 1 (the paper), else R + w·τ + δ_N + k_r·τ_r.
 
     Each layer of secondaries adds the time to hear its witnesses once more. The rule is the same in both
-    modes; lockstep differs in that τ itself must be R or more.
+    modes; lockstep differs in that τ itself must be R or more. With k_p sets of receivers that ask one after the other
+    R, and the time to hear a witness, are (k_p − 1)·τ_r longer (MS §5.2).
     """
-    hear_ns = late_ns + attempts * request_ns
+    hear_ns = late_ns + (nack_sets - 1 + attempts) * request_ns
     recovery_ns = hear_ns + attempts * request_ns
     if witnesses <= 1 and layers == 0:
         return recovery_ns

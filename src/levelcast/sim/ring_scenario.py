@@ -16,10 +16,11 @@ from typing import ClassVar
 from levelcast.ring.config import RingConfig
 from levelcast.ring.derive import Given, Path, Shape, derive
 from levelcast.ring.machine import Machine
+from levelcast.ring.nack import NackSets
 from levelcast.ring.receiver import Receiver
 from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.source import Source
-from levelcast.ring.timing import liveness_bound_ns
+from levelcast.ring.timing import Mode, liveness_bound_ns
 from levelcast.sim.adversary import MS, Adversary
 from levelcast.sim.check import Checker, InvariantBroken, PacketId
 from levelcast.sim.disk import Disk
@@ -104,6 +105,10 @@ class RingHistory:
         self.bound_ns = self._make_bound_ns(members)
         self.liveness_ns = 0
 
+    def _draw_nack(self) -> NackSets | None:
+        """Sets of receivers that ask one after the other, drawn without this history's generator."""
+        return None
+
     def _draw_secondaries(self, rng: Random) -> list[int]:
         """The ids of secondary receivers."""
         return []
@@ -118,7 +123,10 @@ class RingHistory:
     def _make_config(self, rng: Random, members: int) -> RingConfig:
         lockstep = rng.random() < 0.2
         slot_ns = None if lockstep else rng.choice((5, 10, 20, 30)) * MS
-        shape = Shape("lockstep" if lockstep else "pipelined", slot_ns, members // 2 + 1, members, 2, self.LAYERS)
+        nack = self._draw_nack()
+        sets = nack.count if nack is not None else 1
+        mode: Mode = "lockstep" if lockstep else "pipelined"
+        shape = Shape(mode, slot_ns, members // 2 + 1, members, 2, self.LAYERS, sets)
         path = Path(delay_ns=10 * MS, loss_ratio=0.02, clock_error_ns=CLOCK_ERROR_NS, process_ns=2 * MS)
         timing = derive(path, shape, Given(attempts=3)).timing
         return RingConfig(
@@ -128,6 +136,7 @@ class RingHistory:
             membership=Membership(0, tuple(MemberLife(member, 1) for member in self._member_ids)),
             servers=tuple(self._server_ids),
             credit=rng.choice((4, 16, 64)),
+            nack=nack,
         )
 
     def _build_nodes(self) -> None:

@@ -8,11 +8,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from levelcast.sim.mutations import MUTATIONS
+from levelcast.sim.nack_scenario import nack_history
 from levelcast.sim.narrate import narrate
 from levelcast.sim.receivers_scenario import ReceiversHistory
 from levelcast.sim.ring_scenario import Outcome, RingHistory
 
-SCENARIOS: dict[str, Callable[[int], RingHistory]] = {"ring": RingHistory, "receivers": ReceiversHistory}
+SCENARIOS: dict[str, Callable[[int], RingHistory]] = {
+    "ring": RingHistory,
+    "receivers": ReceiversHistory,
+    "nack": nack_history,
+}
 """Every scenario builds a history from a seed."""
 
 CHUNK = 25

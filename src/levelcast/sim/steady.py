@@ -22,6 +22,7 @@ from levelcast.ring.config import RingConfig
 from levelcast.ring.derive import Path, Shape, derive
 from levelcast.ring.effects import Effect, Release, Report, Send
 from levelcast.ring.machine import Machine
+from levelcast.ring.nack import NackSets
 from levelcast.ring.receiver import Receiver
 from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.source import Source
@@ -35,9 +36,11 @@ from levelcast.wire.data import singles
 from levelcast.wire.messages import Data, MemberLife, Membership, Request
 
 MS = 1_000_000
+SLICE_NS = 500 * MS
+"""A load is run by so much at a time: the world's limit of events is for nodes that spin, not for long days."""
 FIRST_SERVER = 101
 FIRST_SOURCE = 201
-_PAYLOAD = struct.Struct("<HQ54x")
+PAYLOAD = struct.Struct("<HQ54x")
 """As long as one trade record: 64 bytes."""
 
 
@@ -194,12 +197,13 @@ class SteadyWorld:
             for receiver in self.receivers
         )
 
-    def load(self, lasting_ns: int) -> None:
-        """Every source submits a packet at random moments, one in `gap_ns` on average."""
+    def load(self, lasting_ns: int, until: Callable[[], bool] | None = None) -> None:
+        """Every source submits a packet at random moments, one in `gap_ns` on average; `until` may end it sooner."""
         end_ns = self.world.now + lasting_ns
         for source in self.roles.sources:
             self._submit_until(self.world.nodes[source], end_ns)
-        self.world.run(end_ns)
+        while self.world.now < end_ns and not (until is not None and until()):
+            self.world.run(min(end_ns, self.world.now + SLICE_NS), until)
 
     def _submit_until(self, node: SimNode, end_ns: int) -> None:
         def tick() -> None:
@@ -220,7 +224,7 @@ class SteadyWorld:
             self.refused += 1
             return
         self._numbers[node.id] += 1
-        node.perform(source.submit(_PAYLOAD.pack(node.id, self._numbers[node.id]), 1, node.local_ns))
+        node.perform(source.submit(PAYLOAD.pack(node.id, self._numbers[node.id]), 1, node.local_ns))
         self.unwitnessed_most = max(self.unwitnessed_most, source.unwitnessed)
 
     def drain(self) -> None:
@@ -249,8 +253,15 @@ def steady_world(
     jitter_ns: int = 1 * MS,
     gap_ns: int = 50 * MS,
     credit: int = 256,
+    branch_of: dict[int, int] | None = None,
+    branch_loss: float = 0.0,
+    nack: NackSets | None = None,
+    build: type[SteadyWorld] = SteadyWorld,
 ) -> SteadyWorld:
     """A ring of so many members in which all nodes are equally far apart and lose equally much.
+
+    What is multicast is also lost at the branches of a tree, for all members below (MS §3.9): `branch_of` says who
+    hangs where, `branch_loss` how much. `nack` divides members into sets that ask one after the other (MS §5.2).
 
     >>> ring = steady_world(3, 0.01)
     >>> ring.form()
@@ -266,11 +277,13 @@ def steady_world(
         tuple(range(FIRST_SOURCE, FIRST_SOURCE + sources)),
     )
     worst_ns = delay_ns + jitter_ns
-    path = Path(worst_ns, loss, clock_error_ns=MS // 2, process_ns=MS, reach_ns=worst_ns)
+    all_loss = 1.0 - (1.0 - loss) * (1.0 - branch_loss)
+    path = Path(worst_ns, all_loss, clock_error_ns=MS // 2, process_ns=MS, reach_ns=worst_ns)
     delays = {(a, b): delay_ns for a in roles.nodes for b in roles.nodes if a != b}
-    network = VirtualNetwork(rng, delays, {}, Weather(loss=loss, jitter_ns=jitter_ns))
-    config = _config(path, roles, mode, slot_ns, witnesses, credit, {})
-    return SteadyWorld(config, roles, network, seed, gap_ns, path.clock_error_ns)
+    weather = Weather(loss=loss, branch_loss=branch_loss, jitter_ns=jitter_ns)
+    network = VirtualNetwork(rng, delays, branch_of or {}, weather)
+    config = _config(path, roles, mode, slot_ns, witnesses, credit, {}, nack)
+    return build(config, roles, network, seed, gap_ns, path.clock_error_ns)
 
 
 def steady_network(
@@ -314,10 +327,12 @@ def _config(
     witnesses: Witnesses,
     credit: int,
     nearness: dict[int, tuple[int, ...]],
+    nack: NackSets | None = None,
 ) -> RingConfig:
     members = len(roles.members)
     needed = members // 2 + 1 if witnesses == "majority" else members if witnesses == "all" else witnesses
-    shape = Shape(mode, None if mode == "lockstep" else slot_ns, needed, members, len(roles.servers))
+    sets = nack.count if nack is not None else 1
+    shape = Shape(mode, None if mode == "lockstep" else slot_ns, needed, members, len(roles.servers), nack_sets=sets)
     return RingConfig(
         stripe=0,
         timing=derive(path, shape).timing,
@@ -326,4 +341,5 @@ def _config(
         servers=roles.servers,
         credit=credit,
         nearness=nearness,
+        nack=nack,
     )
