@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from levelcast import __version__
-from levelcast.cli import demo, disk, network, node, plan, publish, sim, status, tape, watch
+from levelcast.cli import demo, disk, network, node, plan, publish, regions, sim, status, tape, watch
 from levelcast.network import NetworkError
 
 _EXAMPLES = """
@@ -37,6 +37,7 @@ app = typer.Typer(
 
 app.command()(network.init)
 app.command()(network.timing)
+app.command()(regions.regions)
 app.command()(demo.demo)
 app.command()(sim.sim)
 app.command()(node.node)
