@@ -64,6 +64,9 @@ class Core:
     """How far each receiver's clock is ahead."""
     branch_loss: float = 0.0
     """How often a multicast is lost for a whole city (MS §3.9), beside the loss of each copy."""
+    scoped: bool = False
+    """An answer to several secondaries goes to their own group instead of to the whole core. The protocol does not do
+    that today; here one can see what it would save."""
 
     @property
     def receivers(self) -> int:
@@ -94,9 +97,15 @@ class CoreRun:
     """Requests sent by each receiver for slots in `slots`."""
     nacks: npt.NDArray[np.int64]
     """Requests that reached each receiver, for slots in `slots`."""
-    answers_to_all: int = 0
+    completing_ms: Times
+    """From each slot's time to that of the token that completes its witness."""
     answers: int = 0
+    answers_to_all: int = 0
+    """Those that were multicast because somebody else had asked just before."""
+    copies: int = 0
+    """Copies of answers that receivers get to see."""
     resent: int = 0
+    """Packets that sources sent again, in the whole run."""
     attempts_most: int = 0
     """The most requests for one thing."""
     faults: int = 0
@@ -118,6 +127,7 @@ class _Counts:
     got: npt.NDArray[np.int64]
     answers: int = 0
     answers_to_all: int = 0
+    copies: int = 0
     resent: int = 0
     attempts_most: int = 0
     faults: int = 0
@@ -383,11 +393,29 @@ class BulkCore:
         alone = ~to_all
         arrives = self._unicast(city[asked[alone]], city[asking[alone]], heard_ms[alone])
         has_ms[asking[alone]] = np.minimum(has_ms[asking[alone]], arrives)
+        to_group = to_all & (asking >= self.m) & self.core.scoped
         if counts.counting:
+            groups, others = int(to_group.sum()), int((to_all & ~to_group).sum())
             counts.answers += len(asking)
-            counts.answers_to_all += int(to_all.sum())
+            counts.answers_to_all += groups + others
+            counts.copies += int(alone.sum()) + groups * (self.n // self.m - 1) + others * (self.n - 1)
+        if to_group.any():
+            self._answer_group(has_ms, asked[to_group], heard_ms[to_group])
+            to_all &= ~to_group
         if to_all.any():
             self._answer_all(has_ms, city[asked[to_all]], heard_ms[to_all])
+
+    def _answer_group(self, has_ms: Times, asked: Indexes, sent_ms: Times) -> None:
+        """Answers of primaries to their own secondaries."""
+        missing = np.flatnonzero(has_ms > sent_ms.min())
+        missing = missing[np.argsort(self.core.home[missing], kind="stable")]
+        homes = self.core.home[missing]
+        begin, end = np.searchsorted(homes, asked), np.searchsorted(homes, asked, side="right")
+        number = end - begin
+        which = np.repeat(np.arange(len(asked)), number)
+        to = missing[np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number) + begin[which]]
+        came = self._unicast(self.core.city[asked[which]], self.core.city[to], sent_ms[which])
+        np.minimum.at(has_ms, to, came)
 
     def _answer_all(self, has_ms: Times, city: Indexes, sent_ms: Times) -> None:
         """Answers from `city` to everybody; only the first of many are followed."""
@@ -430,8 +458,10 @@ class BulkCore:
             wait_ms=packets.slot[numbers] * self.slot_ms - packets.sent_ms[numbers],
             sent_nacks=counts.sent,
             nacks=counts.got,
-            answers_to_all=counts.answers_to_all,
+            completing_ms=done * self.slot_ms - times,
             answers=counts.answers,
+            answers_to_all=counts.answers_to_all,
+            copies=counts.copies,
             resent=counts.resent,
             attempts_most=counts.attempts_most,
             faults=counts.faults,
