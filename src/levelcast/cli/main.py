@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from levelcast import __version__
-from levelcast.cli import demo, disk, network, node, plan, publish, regions, sim, status, tape, watch
+from levelcast.cli import demo, disk, network, node, plan, publish, regions, sim, status, tape, watch, world
 from levelcast.network import NetworkError
 
 _EXAMPLES = """
@@ -40,6 +40,7 @@ app.command()(network.timing)
 app.command()(regions.regions)
 app.command()(demo.demo)
 app.command()(sim.sim)
+app.command()(world.world)
 app.command()(node.node)
 app.command()(node.up)
 app.command()(publish.publish)

@@ -106,8 +106,10 @@ class CoreRun:
     """Copies of answers that receivers get to see."""
     resent: int = 0
     """Packets that sources sent again, in the whole run."""
+    nacks_peak: int = 0
+    """The most requests that one receiver got at once: for one token, or for the packets of one."""
     attempts_most: int = 0
-    """The most requests for one thing."""
+    """The most requests of one receiver for one thing."""
     faults: int = 0
     """Things of primaries that k_r requests did not bring: each would form the ring anew (rule 5)."""
 
@@ -128,6 +130,7 @@ class _Counts:
     answers: int = 0
     answers_to_all: int = 0
     copies: int = 0
+    peak: int = 0
     resent: int = 0
     attempts_most: int = 0
     faults: int = 0
@@ -365,7 +368,9 @@ class BulkCore:
         heard_ms = self._unicast(city[asking], city[asked], asked_ms)
         if counts.counting:
             counts.sent[asking] += 1
-            np.add.at(counts.got, asked[np.isfinite(heard_ms)], 1)
+            got = np.bincount(asked[np.isfinite(heard_ms)], minlength=self.n)
+            counts.got += got
+            counts.peak = max(counts.peak, int(got.max()))
         for item in items:
             has_ms = item.has_ms
             answered = (has_ms[asking] > asked_ms) & (has_ms[asked] <= heard_ms) & np.isfinite(heard_ms)
@@ -450,7 +455,7 @@ class BulkCore:
         counts = self._counts
         return CoreRun(
             slots=counted,
-            held=held[first:last],
+            held=held[first:last].copy(),
             ready=ready,
             release=release,
             late=release + clock > self.hold_ms + PUNCTUAL_MS,
@@ -463,6 +468,7 @@ class BulkCore:
             answers_to_all=counts.answers_to_all,
             copies=counts.copies,
             resent=counts.resent,
+            nacks_peak=counts.peak,
             attempts_most=counts.attempts_most,
             faults=counts.faults,
         )

@@ -62,6 +62,8 @@ class EdgeRules:
     """How many gaps of the latest only are closed by newer prices before they are asked for."""
     branch_loss: float = 0.0
     """How often a line's packet is lost for a whole place, beside the loss of each copy."""
+    two_lines: bool = True
+    """False: customers have only the nearer line, to see what the other one is worth."""
 
 
 @dataclass(slots=True)
@@ -173,9 +175,9 @@ class BulkEdge:
     ) -> Floats:
         """When each customer of a region has the packet of one slot; inf if never."""
         first, second = (self._copy(line, release, part) for line in lines)
-        came = np.minimum(first, second)
+        came = np.minimum(first, second) if self._rules.two_lines else first
         both = np.flatnonzero(np.isinf(came))
-        by_first = int((first <= second).sum()) - len(both)
+        by_first = int(((first <= second) & np.isfinite(first)).sum())
         run.first_line += by_first
         run.second_line += len(came) - len(both) - by_first
         if len(both):
@@ -210,7 +212,7 @@ class BulkEdge:
         run.lost += np.bincount(grade[~asks], minlength=3)
         who = missing[asks]
         first, second = lines
-        unseen = (first.loss[who] * second.loss[who]).astype(np.float64)
+        unseen = first.loss[who] * (second.loss[who] if rules.two_lines else 1.0)
         seen = rng.geometric(np.maximum(1.0 - unseen, 1e-3))
         way = first.delay[who] + first.jitter[who] * rng.random(len(who), np.float32)
         ask_ms = release[first.receiver[who]] + seen * gap_ms + way + rules.reorder_ms
@@ -220,7 +222,7 @@ class BulkEdge:
         for attempt in range(MOST_ROUNDS):
             if not len(who):
                 return
-            line = lines[attempt % 2]
+            line = lines[attempt % 2 if rules.two_lines else 0]
             run.asked[number] += len(who)
             heard = rng.random(len(who), np.float32) >= line.loss[who]
             run.nacks += np.bincount(line.receiver[who[heard]], minlength=len(run.nacks))
