@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli.main import app
-from levelcast.network import NetworkError, parse_network
+from levelcast.network import Group, NetworkError, parse_network
 from levelcast.network.region_file import site_names
 
 CITIES = ["Oslo", "Rome", "Bonn", "New York", "Lima", "Quito"]
@@ -35,7 +36,9 @@ def test_the_plan_is_a_network_file_with_two_lines_a_region(pings: Path, tmp_pat
     groups = tomllib.loads(text)["edge"]["group"]
     assert sorted(group["line"] for group in groups) == ["a", "a", "a", "b", "b", "b"]
     assert len({(group["address"], group["port"]) for group in groups}) == 6
-    network = parse_network(re.sub(r'\nline = "[ab]"', "", text))
+    if "line" not in {field.name for field in fields(Group)}:
+        text = re.sub(r'\nline = "[ab]"', "", text)
+    network = parse_network(text)
     assert len(network.receivers) == 7
     assert len(network.sites) == 6
     for region in {site.region for site in network.sites}:

@@ -1,10 +1,17 @@
-"""Customers in bulk: what two lines, loss and grades must come to."""
+"""Customers in bulk: what two lines, loss and grades must come to, and what real subscribers do on the same lines."""
 
 from __future__ import annotations
+
+import heapq
+from random import Random
 
 import numpy as np
 import pytest
 
+from levelcast.edge.delivery import Ask
+from levelcast.edge.gather import Outgoing
+from levelcast.edge.retransmit import Retransmitter
+from levelcast.edge.subscriber import Subscriber, SubscriberConfig
 from levelcast.network.delays import Delays
 from levelcast.sim.bulk import CoreRun
 from levelcast.sim.bulk_edge import (
@@ -17,6 +24,8 @@ from levelcast.sim.bulk_edge import (
     EdgeRun,
     histogram_quantile,
 )
+from levelcast.wire import mold
+from tests.edge_parts import ALPHA, some_trades
 
 HOLD_MS = 1_000.0
 SLOT_MS = 50.0
@@ -121,3 +130,69 @@ def test_a_late_release_is_late_at_customers() -> None:
     one = Customers(here, here, here, np.zeros(5, np.int8), np.array([0, 5]))
     late = BulkEdge(delays, np.zeros(1, np.intp), one, EdgeRules(), 1).run(released(1, 4, 300.0), HOLD_MS, SLOT_MS, 4)
     assert late.quantile_ms(0.5) == pytest.approx(301.0, abs=0.2)
+
+
+# -- the real subscriber on the same lines --------------------------------------------------------------------------
+
+LINES_MS = (5.0, 20.0)
+RETRY_MS = 2.0 * (20.0 + 1.0 + 1.0)
+
+
+def subscribed(rng: Random, loss: float, packets: int) -> tuple[int, list[float]]:
+    """One guaranteed customer: how often it asked, and after how many ms it had each packet but the last ones."""
+    config = SubscriberConfig(reorder_ns=1_000_000, retry_ns=int(RETRY_MS * 1e6), attempts=1_000)
+    customer, server = Subscriber({ALPHA: 1}, config), Retransmitter()
+    events: list[tuple[float, int, bytes]] = []
+
+    def travel(at_ms: float, line: int, data: bytes) -> None:
+        if rng.random() >= loss:
+            heapq.heappush(events, (at_ms + LINES_MS[line] + rng.random(), len(events), data))
+
+    for number in range(packets):
+        payload = some_trades(1)
+        packet = mold.encode(mold.Packet(ALPHA, number + 1, 1, len(payload), payload))
+        server.keep([Outgoing(ALPHA, number + 1, 1, packet, len(packet).to_bytes(4, "little"))])
+        for line in (0, 1):
+            travel(number * SLOT_MS, line, packet)
+    came: dict[int, float] = {}
+    asked = 0
+    while events or customer.next_ns is not None:
+        wake_ns = customer.next_ns
+        wake_ms = wake_ns / 1e6 if wake_ns is not None else float("inf")
+        if events and events[0][0] <= wake_ms:
+            now_ms, _, data = heapq.heappop(events)
+            for sequence in range(int.from_bytes(data[10:18], "big"), sum(_range_of(data))):
+                came.setdefault(sequence, now_ms - (sequence - 1) * SLOT_MS)
+            customer.receive([data], int(now_ms * 1e6))
+            continue
+        assert wake_ns is not None
+        for effect in customer.wake(wake_ns):
+            if isinstance(effect, Ask):
+                asked += 1
+                line = effect.attempt % 2
+                answer = server.answer(effect.datagram)
+                if rng.random() >= loss and answer is not None:
+                    for datagram in answer.datagrams:
+                        travel(wake_ms + LINES_MS[line] + rng.random(), line, datagram)
+        if wake_ms > (packets + 100) * SLOT_MS:
+            break
+    return asked, [came[number] for number in range(1, packets - 5)]
+
+
+def _range_of(data: bytes) -> tuple[int, int]:
+    return int.from_bytes(data[10:18], "big"), int.from_bytes(data[18:20], "big")
+
+
+@pytest.mark.parametrize("loss", [0.1, 0.2])
+def test_bulk_customers_do_as_real_subscribers_do(loss: float) -> None:
+    """As often asking, and packets as late: quantiles up to the last thousandth, which is all repairs."""
+    rng = Random(5)
+    packets, customers = 400, 60
+    real = [subscribed(rng, loss, packets) for _ in range(customers)]
+    asked = sum(each for each, _ in real) / customers / packets
+    came = np.concatenate([times for _, times in real])
+    seen = run(loss)
+    assert seen.asked.mean() / 20_000 == pytest.approx(asked, rel=0.2)
+    for share in (0.5, 0.8, 0.985 if loss < 0.2 else 0.95):
+        assert seen.quantile_ms(share) == pytest.approx(np.quantile(came, share), abs=1.0)
+    assert seen.quantile_ms(0.999) == pytest.approx(np.quantile(came, 0.999), rel=0.15)
