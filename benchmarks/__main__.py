@@ -21,6 +21,7 @@ from benchmarks import (
     simulator,
     soak,
     throughput,
+    world,
 )
 from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_facts, tell, write_json
 
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "planner-grid": planner_grid.run,
     "planner-scale": planner_scale.run,
     "filtering": filtering.run,
+    "world": world.run,
 }
 
 

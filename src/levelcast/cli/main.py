@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 from levelcast import __version__
-from levelcast.cli import certify, demo, disk, network, node, plan, publish, sim, status, tape, watch
+from levelcast.cli import (
+    certify,
+    demo,
+    disk,
+    network,
+    node,
+    plan,
+    publish,
+    regions,
+    sim,
+    status,
+    tape,
+    watch,
+    world,
+)
 from levelcast.network import NetworkError
 
 _EXAMPLES = """
@@ -37,8 +51,10 @@ app = typer.Typer(
 
 app.command()(network.init)
 app.command()(network.timing)
+app.command()(regions.regions)
 app.command()(demo.demo)
 app.command()(sim.sim)
+app.command()(world.world)
 app.command()(node.node)
 app.command()(node.up)
 app.command()(publish.publish)

@@ -30,7 +30,7 @@ def init(
 
     levelcast init my-network.toml --force
     """
-    _write_new(path, five_cities(), force=force)
+    write_new(path, five_cities(), force=force)
     typer.echo(f"Wrote {path}. To see what follows from it: levelcast timing {path}")
 
 
@@ -64,7 +64,7 @@ def timing(
         _print_stripe(console, network, name)
 
 
-def _write_new(path: Path, text: str, *, force: bool) -> None:
+def write_new(path: Path, text: str, *, force: bool) -> None:
     """Write a file whole or not at all, never over another one unless told to."""
     if path.exists() and not force:
         raise FileExistsError(0, "it exists already; --force replaces it", str(path))

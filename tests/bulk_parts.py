@@ -1,0 +1,163 @@
+"""The exact simulator beside the bulk one: a small ring with secondaries over the same links, with the same timing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from random import Random
+
+import numpy as np
+
+from levelcast.network import Link
+from levelcast.network.delays import Delays
+from levelcast.ring.config import RingConfig
+from levelcast.ring.derive import Given, Path, Shape, derive
+from levelcast.ring.effects import Effect, Release, Send
+from levelcast.ring.machine import Machine
+from levelcast.ring.secondary import Secondary
+from levelcast.ring.secondary_server import NetworkServer
+from levelcast.ring.timing import Timing
+from levelcast.sim.bulk import BulkCore, Core, CoreRun
+from levelcast.sim.network import LinkNetwork
+from levelcast.sim.steady import FIRST_SERVER, FIRST_SOURCE, MS, Roles, SteadyWorld
+from levelcast.sim.world import SimNode
+from levelcast.wire.messages import MemberLife, Membership, Request
+
+FIRST_SECONDARY = 301
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A small case: every node in a city of its own."""
+
+    primaries: int
+    secondaries: int
+    """Below each primary."""
+    loss: float
+    hold: float = 1.0
+    """Share of the hold time that rule 6 asks for: with less, some releases are late."""
+    sources: int = 3
+    slot_ms: int = 20
+    gap_ms: int = 120
+
+    @property
+    def receivers(self) -> int:
+        return self.primaries * (1 + self.secondaries)
+
+    def delays(self) -> Delays:
+        """10 to 40 ms one way, 4 ms of jitter."""
+        cities = self.receivers + self.sources + 2
+        rng = np.random.default_rng(11)
+        places = rng.uniform(0, 1, (cities, 2))
+        apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
+        ones = np.ones((cities, cities))
+        return Delays(tuple(map(str, range(cities))), 10 + 20 * apart, 4 * ones, self.loss * ones)
+
+    def timing(self) -> Timing:
+        delays = self.delays()
+        longest_ns = int(delays.quantile_ms.max() * MS)
+        path = Path(longest_ns, self.loss, clock_error_ns=MS // 2, process_ns=MS, reach_ns=longest_ns)
+        shape = Shape(
+            "pipelined", self.slot_ms * MS, self.primaries // 2 + 1, self.primaries, 2, 1 if self.secondaries else 0
+        )
+        timing = derive(path, shape).timing
+        return derive(path, shape, Given(hold_ns=int(self.hold * timing.hold_ns))).timing
+
+
+class Asked:
+    """A watcher that counts requests by whom they are sent to, and releases."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.requests: Counter[int] = Counter()
+        self.counted: Counter[int] = Counter()
+        """Those while sources were sending."""
+        self.releases: dict[int, list[bool]] = {}
+
+    def on_effect(self, node: SimNode, effect: Effect) -> None:
+        if self.on and isinstance(effect, Send) and type(effect.message) is Request:
+            self.requests[effect.to] += 1
+        elif self.on and isinstance(effect, Release):
+            self.releases.setdefault(node.id, []).append(effect.late)
+
+
+class Layered(SteadyWorld):
+    """A ring with secondaries, and nothing that fails."""
+
+    def __init__(self, config: RingConfig, roles: Roles, network: LinkNetwork, seed: int, gap_ns: int) -> None:
+        super().__init__(config, roles, network, seed, gap_ns, MS // 2)
+        self.asked = Asked()
+        self.world.watchers.append(self.asked)
+        for secondary in config.homes:
+            self._add(secondary, f"secondary {secondary}", self._start_secondary, MS // 2)
+            self.world.nodes[secondary].listens = Secondary.LISTENS
+
+    def _start_server(self, node: SimNode) -> Machine:
+        return NetworkServer(self.config, node.id, node.disk.journal, node.local_ns)
+
+    def _start_secondary(self, node: SimNode) -> Machine:
+        return Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+
+    def _formed(self) -> bool:
+        machines = [self.world.nodes[secondary].machine for secondary in self.config.homes]
+        return super()._formed() and all(
+            isinstance(machine, Secondary) and machine.standing == "FOLLOWS" and machine.released > 0
+            for machine in machines
+        )
+
+
+def exact(small: Small, seed: int, lasting_ns: int) -> Layered:
+    """Run the protocol itself."""
+    members = tuple(range(1, small.primaries + 1))
+    homes = {
+        FIRST_SECONDARY + number: members[number // small.secondaries]
+        for number in range(small.primaries * small.secondaries)
+    }
+    sources = tuple(range(FIRST_SOURCE, FIRST_SOURCE + small.sources))
+    servers = (FIRST_SERVER, FIRST_SERVER + 1)
+    nodes = [*members, *homes, *sources, *servers]
+    delays = small.delays()
+    links = {
+        (a, b): Link(int(delays.delay_ms[i, k] * MS), int(delays.jitter_ms[i, k] * MS), float(delays.loss[i, k]))
+        for i, a in enumerate(nodes)
+        for k, b in enumerate(nodes)
+        if a != b
+    }
+    config = RingConfig(
+        stripe=0,
+        timing=small.timing(),
+        witnesses="majority",
+        membership=Membership(0, tuple(MemberLife(member, 1) for member in members)),
+        servers=servers,
+        credit=256,
+    )
+    ring = Layered(
+        replace(config, homes=homes),
+        Roles(members, servers, sources),
+        LinkNetwork(Random(seed), {}, links=links),
+        seed,
+        small.gap_ms * MS,
+    )
+    ring.form()
+    ring.asked.on = True
+    ring.samples.ready_ns = type(ring.samples.ready_ns)("q")
+    ring.load(lasting_ns)
+    ring.asked.counted = ring.asked.requests.copy()
+    ring.drain()
+    return ring
+
+
+def bulk(small: Small, seed: int, slots: int) -> CoreRun:
+    """The same in bulk."""
+    receivers = small.receivers
+    home = np.concatenate([np.arange(small.primaries), np.repeat(np.arange(small.primaries), small.secondaries)])
+    core = Core(
+        small.delays(),
+        np.arange(receivers),
+        home,
+        np.arange(receivers, receivers + small.sources),
+        small.timing(),
+        small.primaries // 2 + 1,
+        np.random.default_rng(seed + 1_000).uniform(-0.5, 0.5, receivers),
+    )
+    return BulkCore(core, seed).run(slots, small.gap_ms, warm=50)
