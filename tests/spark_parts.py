@@ -1,0 +1,49 @@
+"""One Spark session for all tests of a run: small, on one core, without pages to look at.
+
+`from tests.spark_parts import spark` in a test module gives it the fixture. Without pyspark or Java the test is
+skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session with `local[1]`; whatever needs another one has to stop it first."""
+    pyspark = pytest.importorskip("pyspark.sql")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("needs Java")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # The workers import what this process imports, from a checkout as well.
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    os.environ["PYTHONPATH"] = path.strip(os.pathsep)
+    place = tmp_path_factory.mktemp("spark")
+    session = (
+        pyspark.SparkSession.builder.master("local[1]")
+        .appName("levelcast tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.host", "localhost")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(place / "warehouse"))
+        .config("spark.local.dir", str(place / "local"))
+        .config("spark.sql.streaming.stopTimeout", "30s")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
