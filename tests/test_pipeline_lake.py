@@ -175,15 +175,15 @@ def test_compaction_keeps_the_rows_and_goes_beside_a_writer(spark: Any, lake: La
 def test_compaction_gives_way_to_a_correction_made_meanwhile(spark: Any, lake: Lake) -> None:
     lake.append("trades", rows(spark, 1, 10))
     lake.append("trades", rows(spark, 11, 20))
-    staged = lake._staged
+    staged = lake.staged
 
     def correct_first(name: str, frame: Any) -> Any:
-        lake._staged = staged  # type: ignore[method-assign]
+        lake.staged = staged  # type: ignore[method-assign]
         held = staged(name, frame)
         Lake(lake.directory).replace("trades", rows(spark, 1, 1), ["2026-11-16"])
         return held
 
-    lake._staged = correct_first  # type: ignore[method-assign,assignment]
+    lake.staged = correct_first  # type: ignore[method-assign,assignment]
     lake.compact(spark, "trades")
     assert sequences(spark, lake) == [1, *range(2, 21, 2)]
 

@@ -42,7 +42,7 @@ def seconds(trades: DataFrame) -> DataFrame:
     """The first stage: what happened in each second, by symbol, venue and stripe. The trades are settled."""
     from pyspark.sql import functions as f
 
-    good = trades.filter("price is not null and symbol is not null")
+    good = trades.filter("price is not null")
     second = f.expr(f"ts_recv div {SECOND_NS}").alias("second")
     return good.groupBy("day", "symbol", "venue", "stripe", second).agg(
         f.min("sequence").alias("first"),
@@ -112,7 +112,7 @@ def last_prices(trades: DataFrame) -> DataFrame:
     """The last trade of each symbol and venue, and of all venues."""
     from pyspark.sql import functions as f
 
-    good = settled(trades).filter("price is not null and symbol is not null")
+    good = settled(trades).filter("price is not null")
     by_stripe = good.groupBy("day", "symbol", "venue", "stripe").agg(
         f.max("sequence").alias("sequence"),
         *(f.max_by(name, "sequence").alias(name) for name in ("ts_recv", "price", "size")),
@@ -131,7 +131,7 @@ def venue_share(trades: DataFrame) -> DataFrame:
 
     parts = (
         settled(trades)
-        .filter("price is not null and symbol is not null")
+        .filter("price is not null")
         .groupBy("day", "symbol", "venue")
         .agg(f.count("*").alias("trades"), f.sum("size").alias("volume"), notional().alias("notional"))
     )

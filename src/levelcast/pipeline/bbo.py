@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.pipeline.settle import THROUGH_ALLOWED, floor, settled
+from levelcast.pipeline.settle import THROUGH_ALLOWED, named, settled
 from levelcast.pipeline.tables import BBO, TRADE_THROUGHS, Table
 from levelcast.plan.files import arrow
 
@@ -39,7 +39,7 @@ def bbo(quotes: DataFrame) -> DataFrame:
     """The table `bbo` of rows of `quotes`: a row for every quote."""
     from pyspark.sql import functions as f
 
-    events = quotes.filter("symbol is not null").select(*_COMMON[:-1], floor().alias("venue"), *_QUOTE)
+    events = named(quotes).select(*_COMMON, *_QUOTE)
     return _pass(events.withColumn("is_trade", f.lit(False)), BBO, best_rows)
 
 
@@ -47,8 +47,8 @@ def trade_throughs(trades: DataFrame, quotes: DataFrame, allowed: int = THROUGH_
     """The table `trade_throughs`: settled trades worse than what another venue was showing."""
     from pyspark.sql import functions as f
 
-    quoted = quotes.filter("symbol is not null").select(*_COMMON[:-1], floor().alias("venue"), *_QUOTE)
-    traded = settled(trades).filter("symbol is not null and price is not null").select(*_COMMON, *_TRADE)
+    quoted = named(quotes).select(*_COMMON, *_QUOTE)
+    traded = settled(trades).filter("price is not null").select(*_COMMON, *_TRADE)
     events = (
         quoted.withColumn("is_trade", f.lit(False))
         .unionByName(traded.withColumn("is_trade", f.lit(True)), allowMissingColumns=True)

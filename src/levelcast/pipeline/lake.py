@@ -86,6 +86,8 @@ class File:
     rows: int
     partition: Mapping[str, str | None]
     stats: Mapping[str, Any]
+    """As Delta has them: `numRecords`, `minValues`, `maxValues`, `nullCount`."""
+    added_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ class Lake:
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory).resolve()
+        self._handed: set[str] = set()
+        """Files that the log has been given: whatever fails afterwards, it may name them."""
         marker = self.directory / MARKER
         try:
             told = json.loads(marker.read_text(encoding="utf-8"))
@@ -175,10 +179,14 @@ class Lake:
         self, spark: SparkSession, name: str, version: int | None = None, days: Sequence[str] | None = None
     ) -> DataFrame:
         """A version of a table in Spark. The files are those of the version, whatever happens meanwhile."""
+        return self.read_files(spark, name, self.files(name, version, days) if self.has(name) else [])
+
+    def read_files(self, spark: SparkSession, name: str, files: Sequence[File]) -> DataFrame:
+        """Just these files, staged or committed."""
         table, root = _known(name), self.directory / name
-        paths = [str(root / file.path) for file in self.files(name, version, days)] if self.has(name) else []
-        if not paths:
+        if not files:
             return spark.createDataFrame([], table.ddl)
+        paths = [str(root / file.path) for file in files]
         found = spark.read.schema(table.ddl).option("basePath", str(root)).parquet(*paths)
         return found.select(*table.names)
 
@@ -237,26 +245,28 @@ class Lake:
         also: Callable[[list[File]], list[Mark]] | None = None,
     ) -> Commit | None:
         """Add rows; None if one of the marks is there already. `also` may claim more, knowing the files."""
-        handle = self._ensure(name)
-        if _taken(handle, marks):
+        if _taken(self._ensure(name), marks):
             return None
-        with self._staged(name, rows) as files:
-            claimed = [*marks, *(also(files) if also is not None else ())]
-            for _ in range(_TRIES):
-                if _taken(handle, claimed):
-                    self._discard(name, files)
-                    return None
-                if self._commit(handle, files, (), claimed):
-                    return _commit_of(handle, name, files)
-                handle = self.handle(name)
-            raise LakeError(f"{self.directory / name}: others write there without a pause: try again")
+        with self.staged(name, rows) as files:
+            return self.land(name, files, [*marks, *(also(files) if also is not None else ())])
+
+    def land(self, name: str, files: Sequence[File], marks: Sequence[Mark] = ()) -> Commit | None:
+        """Commit staged files; without a trace if one of the marks is there already."""
+        for _ in range(_TRIES):
+            handle = self._ensure(name)
+            if _taken(handle, marks):
+                self._discard(name, files)
+                return None
+            if self._commit(handle, files, (), marks):
+                return _commit_of(handle, name, files)
+        raise LakeError(f"{self.directory / name}: others write there without a pause: try again")
 
     def replace(
         self, name: str, rows: DataFrame, days: Sequence[str] | None = None, marks: Sequence[Mark] = ()
     ) -> Commit | None:
         """Put rows in the place of all that a table has (of these days), in one commit: a correction, or a refresh."""
         self._ensure(name)
-        with self._staged(name, rows) as files:
+        with self.staged(name, rows) as files:
             foreign = {file.partition.get("day") for file in files} - set(days) if days is not None else set()
             if foreign:
                 self._discard(name, files)
@@ -286,16 +296,10 @@ class Lake:
         """Each bin of files into one file, in one commit."""
         from functools import reduce
 
-        table, root = _known(name), self.directory / name
+        root = self.directory / name
         old = [file for bin in bins for file in bin]
-        parts = [
-            spark.read.schema(table.ddl)
-            .option("basePath", str(root))
-            .parquet(*(str(root / file.path) for file in bin))
-            .coalesce(1)
-            for bin in bins
-        ]
-        with self._staged(name, reduce(lambda one, other: one.union(other), parts)) as files:
+        parts = [self.read_files(spark, name, bin).coalesce(1) for bin in bins]
+        with self.staged(name, reduce(lambda one, other: one.union(other), parts)) as files:
             if sum(file.rows for file in files) != sum(file.rows for file in old):
                 raise LakeError(f"{root}: its files do not have the rows that the log tells of: restore them")
             for _ in range(_TRIES):
@@ -337,7 +341,7 @@ class Lake:
         return self.handle(name)
 
     @contextmanager
-    def _staged(self, name: str, rows: DataFrame) -> Iterator[list[File]]:
+    def staged(self, name: str, rows: DataFrame) -> Iterator[list[File]]:
         """Rows as files in their place, which nobody sees yet; removed again if what follows fails."""
         table, root = _known(name), self.directory / name
         attempt = uuid.uuid4().hex
@@ -355,7 +359,7 @@ class Lake:
                         path.rename(place)
             yield files
         except BaseException:
-            self._discard(name, files)
+            self._discard(name, [file for file in files if file.path not in self._handed])
             raise
         finally:
             shutil.rmtree(stage, ignore_errors=True)
@@ -382,6 +386,7 @@ class Lake:
             for file in add
         ]
         actions += [RemoveAction(file.path, data_change, now_ms, file.bytes, dict(file.partition)) for file in remove]
+        self._handed |= {file.path for file in add}
         try:
             with _disk(handle.table_uri):
                 handle.create_write_transaction(
@@ -392,6 +397,7 @@ class Lake:
                     commit_properties=_properties(marks),
                 )
         except delta().exceptions.CommitFailedError:
+            self._handed -= {file.path for file in add}
             return False
         return True
 
@@ -406,11 +412,17 @@ def _known(name: str) -> Table:
 
 
 def _files_of(handle: DeltaTable) -> list[File]:
-    wanted = ["path", "size_bytes", "num_records", *(["partition"] if handle.metadata().partition_columns else [])]
-    found = arrow().table(handle.get_add_actions()).select(wanted)
+    found = arrow().table(handle.get_add_actions())
     return sorted(
         (
-            File(row["path"], row["size_bytes"], row["num_records"] or 0, _as_text(row.get("partition") or {}), {})
+            File(
+                row["path"],
+                row["size_bytes"],
+                row["num_records"] or 0,
+                _as_text(row.get("partition") or {}),
+                {"minValues": row.get("min") or {}, "maxValues": row.get("max") or {}},
+                row["modification_time"],
+            )
             for row in found.to_pylist()
         ),
         key=lambda file: file.path,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from levelcast.pipeline.settle import named
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -17,7 +19,7 @@ def rates(records: DataFrame, seconds: int = SECONDS) -> DataFrame:
 
     start = f.expr(f"cast((ts_recv div 1000000000) % {DAY_S} div {seconds} * {seconds} as int)")
     return (
-        records.filter("symbol is not null")
+        named(records.filter("symbol is not null or instrument_id is not null"))
         .groupBy("day", "symbol", start.alias("start_s"))
         .agg(f.count("*").alias("messages"))
         .withColumn("seconds", f.lit(seconds))

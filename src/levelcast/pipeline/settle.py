@@ -35,21 +35,29 @@ UNKNOWN = "UNKNOWN"
 ALL = "ALL"
 
 
-def floor() -> Column:
-    """The venue's name, or else the floor's number."""
+def named(rows: DataFrame) -> DataFrame:
+    """With a venue and a symbol in every row: where no definition has named them, their number stands for them."""
     from pyspark.sql import functions as f
 
-    return f.coalesce(f.col("venue"), f.col("publisher_id").cast("string"), f.lit(UNKNOWN))
+    def number(column: str) -> Column:
+        return f.concat(f.lit("#"), f.col(column).cast("string"))
+
+    return rows.withColumns(
+        {
+            "venue": f.coalesce(f.col("venue"), number("publisher_id"), f.lit(UNKNOWN)),
+            "symbol": f.coalesce(f.col("symbol"), number("instrument_id"), f.lit(UNKNOWN)),
+        }
+    )
 
 
 def settled(trades: DataFrame) -> DataFrame:
-    """Only trades, each as it stands after its last bust or correction; `venue` is never null.
+    """Only trades, each as it stands after its last bust or correction; named.
 
     Busts and corrections are few beside the trades, so they go to every worker and the trades stay where they are.
     """
     from pyspark.sql import functions as f
 
-    rows = trades.withColumn("venue", floor())
+    rows = named(trades)
     changes = (
         rows.filter(f.col("action").isin("C", "M"))
         .groupBy("day", "venue", "trade_id")
