@@ -1,4 +1,21 @@
-"""What runs on Spark: today the channel plan of an interest table that no single machine should hold.
+"""What runs on Spark: tapes and captures as rows of one schema, and channel plans of large interest tables.
 
-The only package that imports pyspark. Functions from DataFrame to DataFrame; `session` makes the session.
+The only package that imports pyspark. Functions from DataFrame to DataFrame; `session` makes the session, and
+`register(spark)` makes `spark.read.format("levelcast")` work in it.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data source `levelcast` known to a session (`levelcast.pipeline.source`)."""
+    from levelcast.pipeline.source import register as to_spark
+
+    to_spark(spark)
