@@ -22,8 +22,12 @@ S = 1_000_000_000
 
 
 def records(spark: Any, counts: dict[str, int], at_s: int = 0) -> Any:
-    rows = [(DAY, symbol, T0 + (at_s * S) + n, None, None, None) for symbol, count in counts.items() for n in range(count)]
-    return spark.createDataFrame(rows, "day date, symbol string, ts_recv long, venue string, publisher_id int, instrument_id long")
+    rows = [
+        (DAY, symbol, T0 + (at_s * S) + n, None, None, None) for symbol, count in counts.items() for n in range(count)
+    ]
+    return spark.createDataFrame(
+        rows, "day date, symbol string, ts_recv long, venue string, publisher_id int, instrument_id long"
+    )
 
 
 def test_messages_by_symbol_and_time_of_day(spark: Any) -> None:

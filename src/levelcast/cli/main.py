@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from levelcast import __version__
-from levelcast.cli import demo, disk, network, node, plan, publish, sim, status, tape, watch
+from levelcast.cli import demo, disk, network, node, pipeline, plan, publish, sim, status, tape, watch
 from levelcast.network import NetworkError
 
 _EXAMPLES = """
@@ -47,6 +47,7 @@ app.command()(watch.watch)
 app.add_typer(tape.app, name="tape")
 app.add_typer(disk.app, name="disk")
 app.add_typer(plan.app, name="plan")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _print_version(wanted: bool) -> None:

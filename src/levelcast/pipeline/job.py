@@ -10,21 +10,23 @@ day is known is a mark too: `day/D` with the time of the newest file that it was
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from levelcast.pipeline import bars, bbo, quarantine, rates, releases, settle
 from levelcast.pipeline.lake import Commit, File, Lake, LakeError, Mark, highest
-from levelcast.pipeline.tables import INSTRUMENTS, ORDERS, QUOTES, TRADES, VENUES
+from levelcast.pipeline.tables import INSTRUMENTS, ORDERS, PROBES, QUOTES, REQUESTS, TRADES, VENUES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Tell = Callable[[str], None]
 OF_KIND = {"trade": TRADES, "quote": QUOTES, "order": ORDERS}
-_TAPE_MARK = "tape/{}"
+TAPE_MARK = "tape/"
 _BASES = ("trades", "quotes", "orders", "quarantine")
 
 
@@ -47,25 +49,27 @@ class Loaded:
 # -- loading ----------------------------------------------------------------------------------------------
 
 
-def load_tape(
-    spark: SparkSession, lake: Lake, rows: DataFrame, source: str, stripes: Iterable[int], tell: Tell = _silent
-) -> Loaded:
-    """Rows of a tape behind what the lake has of these stripes: it may be any receiver's, and may have grown."""
-    marks = {stripe: _TAPE_MARK.format(stripe) for stripe in stripes}
-    known = {name: lake.marks(name, list(marks.values())) for name in ("tape", *_BASES)}
+def load_tape(spark: SparkSession, lake: Lake, rows: DataFrame, source: str, tell: Tell = _silent) -> Loaded:
+    """Rows of a tape behind what the lake has of their stripes: it may be any receiver's, and may have grown."""
+    known = {name: tape_ends(lake, name) for name in ("tape", *_BASES)}
 
     def behind(name: str, frame: DataFrame) -> DataFrame:
-        return _after(frame, {stripe: known[name].get(mark, 0) for stripe, mark in marks.items()})
+        return _after(frame, known[name])
 
     def claims(name: str, files: Sequence[File]) -> list[Mark]:
-        upto = highest(files, "sequence", "stripe")
         return [
-            Mark(mark, upto[str(stripe)], before=known[name].get(mark, 0))
-            for stripe, mark in marks.items()
-            if upto.get(str(stripe), 0) > known[name].get(mark, 0)
+            Mark(f"{TAPE_MARK}{stripe}", upto, before=known[name].get(int(stripe), 0))
+            for stripe, upto in highest(files, "sequence", "stripe").items()
+            if upto > known[name].get(int(stripe), 0)
         ]
 
     return _load(spark, lake, behind("tape", rows), source, behind, claims, tell)
+
+
+def tape_ends(lake: Lake, name: str = "tape") -> dict[int, int]:
+    """The last sequence of each stripe that a table has."""
+    marks = lake.all_marks(name, TAPE_MARK)
+    return {int(mark.removeprefix(TAPE_MARK)): upto for mark, upto in marks.items()}
 
 
 def load_files(
@@ -113,15 +117,15 @@ def _keep(done: Loaded, commit: Commit | None) -> None:
 
 
 def _after(rows: DataFrame, known: Mapping[int, int]) -> DataFrame:
-    """Rows behind the last known sequence of their stripe; a filter that the source can use."""
+    """Rows behind the last known sequence of their stripe."""
     from functools import reduce
 
     from pyspark.sql import functions as f
 
-    if not any(known.values()):
+    if not known:
         return rows
-    each = [(f.col("stripe") == stripe) & (f.col("sequence") > upto) for stripe, upto in known.items()]
-    return rows.filter(reduce(lambda one, other: one | other, each))
+    new = [(f.col("stripe") != stripe) | (f.col("sequence") > upto) for stripe, upto in known.items()]
+    return rows.filter(reduce(lambda one, other: one & other, new))
 
 
 def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell: Tell = _silent) -> Commit | None:
@@ -134,7 +138,9 @@ def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell:
         return None
     tell("writing releases")
     rows = spark.createDataFrame(releases.release_rows(new))
-    claims = [Mark(marks[receiver], int(log["slot"].max()), known.get(marks[receiver], 0)) for receiver, log in new.items()]
+    claims = [
+        Mark(marks[receiver], int(log["slot"].max()), known.get(marks[receiver], 0)) for receiver, log in new.items()
+    ]
     return lake.append("releases", rows.coalesce(1), claims)
 
 
@@ -222,13 +228,17 @@ def instruments(tape: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     defined = ("currency", "instrument_class", "security_type", "min_price_increment", "expiration")
-    order = f.struct("ts_recv", "stripe", "sequence")
-    found = tape.filter("instrument_id is not null or symbol is not null").groupBy("instrument_id", "symbol").agg(
-        *(f.max_by(f.when(f.col("kind") == "instrument", f.col(name)), f.when(f.col("kind") == "instrument", order)).alias(name) for name in defined),
-        f.min("ts_recv").alias("first_ns"),
-        f.max("ts_recv").alias("last_ns"),
-        f.count("*").alias("records"),
-    )  # fmt: skip
+    order = f.when(f.col("kind") == "instrument", f.struct("ts_recv", "stripe", "sequence"))
+    found = (
+        tape.filter("instrument_id is not null or symbol is not null")
+        .groupBy("instrument_id", "symbol")
+        .agg(
+            *(f.max_by(name, order).alias(name) for name in defined),
+            f.min("ts_recv").alias("first_ns"),
+            f.max("ts_recv").alias("last_ns"),
+            f.count("*").alias("records"),
+        )
+    )
     return INSTRUMENTS.shape(found)
 
 
@@ -242,31 +252,56 @@ def venues(tape: DataFrame) -> DataFrame:
     return VENUES.shape(found)
 
 
+# -- what does not come from tapes ------------------------------------------------------------------------
+
+
 def load_subscriptions(spark: SparkSession, lake: Lake, path: Path) -> Commit:
     """Who wants what, from the planner's interest file (`user, flow`): it takes the place of what was there."""
     from levelcast.pipeline.channels import read_table
 
     rows = read_table(spark, path, ("user", "flow")).distinct()
-    commit = lake.replace("subscriptions", rows.coalesce(1))
+    return _landed(lake.replace("subscriptions", rows.coalesce(1)), path)
+
+
+def load_status(spark: SparkSession, lake: Lake, path: Path) -> Commit:
+    """Rows of `requests` from what `levelcast status --json` has printed."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        rows = [
+            (name, node["now_ns"], *(node.get(key) for key in ("requests", "gaps", "frames", "late")),
+             (node.get("edge") or {}).get("requests"), _day(node["now_ns"]))
+            for name, node in told["nodes"].items()
+        ]  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise LakeError(f"{path}: is not what `levelcast status --json` prints") from None
+    return _landed(lake.append("requests", spark.createDataFrame(rows, REQUESTS.ddl).coalesce(1)), path)
+
+
+def load_probes(spark: SparkSession, lake: Lake, path: Path) -> Commit:
+    """Rows of `probes` from a table with its columns; the day follows from `at_ns`."""
+    from pyspark.sql import functions as f
+
+    from levelcast.pipeline.channels import read_table
+
+    wanted = tuple(name for name in PROBES.names if name != "day")
+    rows = read_table(spark, path, wanted).withColumn(
+        "day", f.expr("date_from_unix_date(cast(at_ns div 86400000000000 as int))")
+    )
+    return _landed(lake.append("probes", rows.coalesce(1)), path)
+
+
+LOADERS: dict[str, Callable[[SparkSession, Lake, Path], Commit]] = {
+    "subscriptions": load_subscriptions,
+    "requests": load_status,
+    "probes": load_probes,
+}
+
+
+def _landed(commit: Commit | None, path: Path) -> Commit:
     if commit is None:
         raise LakeError(f"{path}: could not be taken")
     return commit
 
 
-def load_status(spark: SparkSession, lake: Lake, told: Sequence[Mapping[str, Any]], at_ns: int) -> Commit | None:
-    """Rows of `requests` from the status of nodes, as `levelcast status --json` prints it."""
-    from datetime import UTC, datetime
-
-    day = datetime.fromtimestamp(at_ns / 1e9, UTC).date()
-    rows = [
-        (node.get("name"), at_ns, _count(node, "requests"), _count(node, "repaired"), _count(node, "late"), day)
-        for node in told
-    ]
-    from levelcast.pipeline.tables import REQUESTS
-
-    return lake.append("requests", spark.createDataFrame(rows, REQUESTS.ddl).coalesce(1))
-
-
-def _count(node: Mapping[str, Any], name: str) -> int | None:
-    value = node.get(name)
-    return int(value) if isinstance(value, int) else None
+def _day(at_ns: int) -> date:
+    return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).date()

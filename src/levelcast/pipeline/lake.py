@@ -22,6 +22,7 @@ The directory must be on a file system that driver and executors share.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import time
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MARKER = "lake.json"
+LOCK = "lake.lock"
 STAGING = "_staging"
 PROPERTY = "levelcast.schema"
 REWRITE = "rewrite"
@@ -149,6 +151,16 @@ class Lake:
                 unfinished.replace(marker)
         return cls(directory)
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One job at a time; a killed one gives way by itself. Readers and compaction need not wait."""
+        with (self.directory / LOCK).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise LakeError(f"{self.directory}: another job writes there: wait for it, or stop it") from None
+            yield
+
     # -- reading
 
     def has(self, name: str) -> bool:
@@ -216,6 +228,13 @@ class Lake:
         handle = self.handle(name)
         found = {mark: handle.transaction_version(mark) for mark in wanted}
         return {mark: number for mark, number in found.items() if number is not None}
+
+    def all_marks(self, name: str, prefix: str = "") -> dict[str, int]:
+        """Every mark of a table that begins so. The library answers for one name only, so the log itself is read."""
+        if not self.has(name):
+            return {}
+        found = _all_marks(self.directory / name)
+        return {mark: number for mark, number in found.items() if mark.startswith(prefix)}
 
     def states(self) -> Iterator[State]:
         """Every table that there is."""
@@ -456,18 +475,22 @@ def _properties(marks: Sequence[Mark]) -> Any:
 
 
 def _all_marks(root: Path) -> dict[str, int]:
-    """Every mark of a table. The library answers for one name only, so the log itself is read."""
     marks: dict[str, int] = {}
     log = root / "_delta_log"
-    for path in sorted(log.glob("*.checkpoint*.parquet"))[-1:]:
-        for row in arrow("pyarrow.parquet").read_table(path, columns=["txn"])["txn"].to_pylist():
-            if row is not None:
-                marks[row["appId"]] = row["version"]
+    checkpoints = sorted(log.glob("*.checkpoint*.parquet"))
+    upto = checkpoints[-1].name.partition(".")[0] if checkpoints else ""
+    for path in checkpoints:
+        if path.name.startswith(upto):
+            for row in arrow("pyarrow.parquet").read_table(path, columns=["txn"])["txn"].to_pylist():
+                if row is not None and row["appId"] is not None:
+                    marks[row["appId"]] = row["version"]
     for path in sorted(log.glob("*.json")):
+        if path.name.partition(".")[0] <= upto:
+            continue
         for line in path.read_text(encoding="utf-8").splitlines():
             if line.startswith('{"txn"'):
                 told = json.loads(line)["txn"]
-                marks[told["appId"]] = max(told["version"], marks.get(told["appId"], 0))
+                marks[told["appId"]] = told["version"]
     return marks
 
 
@@ -503,10 +526,10 @@ def _describe(table: Table, path: Path, stage: Path, attempt: str) -> File:
 
 
 def _bounds(table: Table, footer: Any) -> dict[str, Any]:
-    """Least and greatest values of whole-number columns: readers leave out files by them."""
-    numbers = {column.name for column in table.columns if column.type in ("short", "int", "long")}
-    low: dict[str, int] = {}
-    high: dict[str, int] = {}
+    """Least and greatest values of numbers, and of the action: readers leave out files by them."""
+    numbers = {column.name for column in table.columns if column.type in ("short", "int", "long")} | {"action"}
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     unknown: set[str] = set()
     for group in (footer.row_group(i) for i in range(footer.num_row_groups)):

@@ -53,7 +53,8 @@ def release_rows(logs: Mapping[str, RecordArray]) -> Any:
     parts = [part for receiver, log in logs.items() for part in (_late(receiver, log), _delays(receiver, log))]
     parts.append(_spreads(list(logs.values())))
     schema = RELEASES.arrow_schema()
-    return arrow().concat_tables([part.cast(schema) for part in parts])
+    # In one chunk: of several, Spark 4.3 makes rows of the first ones only.
+    return arrow().concat_tables([part.cast(schema) for part in parts]).combine_chunks()
 
 
 def _table(receiver: str, kind: str, columns: Mapping[str, Ints]) -> Any:
@@ -72,7 +73,9 @@ def _table(receiver: str, kind: str, columns: Mapping[str, Ints]) -> Any:
 
 def _late(receiver: str, log: RecordArray) -> Any:
     late = log[(log["flags"] & LATE) != 0]
-    number = {name: late[name].astype(np.int64) for name in ("slot", "generation", "scheduled_ns", "released_ns", "records")}
+    number = {
+        name: late[name].astype(np.int64) for name in ("slot", "generation", "scheduled_ns", "released_ns", "records")
+    }
     delay = number["released_ns"] - number["scheduled_ns"]
     return _table(
         receiver,

@@ -196,13 +196,15 @@ RELEASES = Table(
 )  # fmt: skip
 REQUESTS = Table(
     "requests",
-    "How much each node had asked for again and had repaired when its status was taken.",
+    "How much each node had asked for again, and its customers, when its status was taken.",
     (
         _RECEIVER,
         Column("at_ns", "long", "When the status was taken, ns UTC."),
-        Column("requests", "long", "Requests sent since the node began."),
-        Column("repaired", "long", "Packets and tokens that came by repair."),
+        Column("requests", "long", "Requests that it has sent since it began."),
+        Column("open", "long", "Repairs that were open."),
+        Column("frames", "long", "Frames released."),
         Column("late", "long", "Frames released late."),
+        Column("customer_requests", "long", "Requests of customers to its edge."),
         Column("day", "date", "The UTC day of at_ns."),
     ),
     ("day",),
