@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from levelcast import __version__
-from levelcast.cli import demo, disk, network, node, pipeline, plan, publish, sim, status, tape, watch
+from levelcast.cli import demo, disk, network, node, pipeline, plan, publish, report, sim, status, tape, watch
 from levelcast.network import NetworkError
 
 _EXAMPLES = """
@@ -44,6 +44,7 @@ app.command()(node.up)
 app.command()(publish.publish)
 app.command()(status.status)
 app.command()(watch.watch)
+app.command()(report.report)
 app.add_typer(tape.app, name="tape")
 app.add_typer(disk.app, name="disk")
 app.add_typer(plan.app, name="plan")

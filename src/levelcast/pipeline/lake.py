@@ -202,10 +202,18 @@ class Lake:
         found = spark.read.schema(table.ddl).option("basePath", str(root)).parquet(*paths)
         return found.select(*table.names)
 
-    def arrow(self, name: str, version: int | None = None, days: Sequence[str] | None = None) -> Any:
-        """A version of a table as a pyarrow table (`.to_pandas()` makes it pandas)."""
-        filters = None if days is None else [("day", "in", [_date(day) for day in days])]
-        return self.handle(name, version).to_pyarrow_table(filters=filters)
+    def arrow(
+        self,
+        name: str,
+        version: int | None = None,
+        days: Sequence[str] | None = None,
+        where: Sequence[tuple[str, str, Any]] = (),
+        columns: Sequence[str] | None = None,
+    ) -> Any:
+        """A version of a table as a pyarrow table (`.to_pandas()` makes it pandas), where `("price", ">", 0)`, say."""
+        filters = [*where, *([] if days is None else [("day", "in", [_date(day) for day in days])])]
+        handle = self.handle(name, version)
+        return handle.to_pyarrow_table(filters=filters or None, columns=None if columns is None else [*columns])
 
     def duckdb(self, name: str, version: int | None = None) -> str:
         """What stands behind FROM in DuckDB: `duckdb.sql(f"select * from {lake.duckdb('bars')}")`."""
