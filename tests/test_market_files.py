@@ -365,7 +365,7 @@ def test_a_file_of_another_program_reads_as_that_program_says(
     databento = require_module("databento_dbn")
     path = data_dir / "cme_es_mbo_20231225" / "esh4-glbx-mdp3-20231225.mbo.dbn.zst"
     with pa.input_stream(path, compression="zstd") as stream:
-        header = dbn._read_header(path, stream)
+        header = dbn.read_header(path, stream)
     with pa.input_stream(path, compression="zstd") as stream:
         decoder = databento.DBNDecoder()
         decoder.write(stream.read(4096))

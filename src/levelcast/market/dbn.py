@@ -70,12 +70,12 @@ class Header:
 
 def read_dbn(path: Path, places: Places) -> Iterator[tuple[RecordArray, bool]]:
     """Batches of trades, and whether they have trade ids of their own."""
-    with refusing(path), _open(path) as stream:
-        header = _read_header(path, stream)
-        symbols = _Symbols(header, places)
+    with refusing(path), open_file(path) as stream:
+        header = read_header(path, stream)
+        symbols = Symbols(header, places)
         number = 1
-        for chunk in _chunks(path, stream):
-            for first, run in _runs(path, chunk, number):
+        for chunk in chunks(path, stream):
+            for first, run in runs(path, chunk, number):
                 kind = int(run[0, 1])
                 if kind == RTYPE_TRADE:
                     yield _trades(run, Rows(path, first, "record"), symbols, places)
@@ -84,7 +84,7 @@ def read_dbn(path: Path, places: Places) -> Iterator[tuple[RecordArray, bool]]:
                 number = first + len(run)
 
 
-def _open(path: Path) -> IO[bytes]:
+def open_file(path: Path) -> IO[bytes]:
     if path.suffix != ".zst":
         return path.open("rb")
     stream: IO[bytes] = arrow().input_stream(str(path), compression="zstd")
@@ -94,7 +94,7 @@ def _open(path: Path) -> IO[bytes]:
 # -- the header -------------------------------------------------------------------------------------------
 
 
-def _read_header(path: Path, stream: IO[bytes]) -> Header:
+def read_header(path: Path, stream: IO[bytes]) -> Header:
     prefix = stream.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size or not prefix.startswith(b"DBN"):
         raise TradeFileError(f"{path}: is no DBN file: name a file that begins with DBN's header")
@@ -158,7 +158,7 @@ def _text(field_bytes: bytes) -> str:
 # -- records ----------------------------------------------------------------------------------------------
 
 
-def _chunks(path: Path, stream: IO[bytes]) -> Iterator[Bytes]:
+def chunks(path: Path, stream: IO[bytes]) -> Iterator[Bytes]:
     """The file after its header, in pieces that end with a record."""
     rest = b""
     while True:
@@ -198,7 +198,7 @@ def _spans(octets: Bytes) -> Iterator[tuple[int, int, int]]:
         at += count * size
 
 
-def _runs(path: Path, chunk: Bytes, number: int) -> Iterator[tuple[int, Bytes]]:
+def runs(path: Path, chunk: Bytes, number: int) -> Iterator[tuple[int, Bytes]]:
     """The number of its first record, and the run as rows of bytes."""
     for at, count, size in _spans(chunk):
         if size < _NAMES_AT:
@@ -209,7 +209,7 @@ def _runs(path: Path, chunk: Bytes, number: int) -> Iterator[tuple[int, Bytes]]:
         number += count
 
 
-class _Symbols:
+class Symbols:
     """The symbol of each id, as far as the file has told by now."""
 
     def __init__(self, header: Header, places: Places) -> None:
@@ -251,7 +251,7 @@ class _Symbols:
         return self._own.get(number)
 
 
-def _trades(run: Bytes, rows: Rows, symbols: _Symbols, places: Places) -> tuple[RecordArray, bool]:
+def _trades(run: Bytes, rows: Rows, symbols: Symbols, places: Places) -> tuple[RecordArray, bool]:
     count, size = run.shape
     if size < _BARE_BYTES:
         rows.fail(0, f"a trade of {size} bytes is shorter than {_BARE_BYTES}: fetch the file again")
@@ -281,7 +281,7 @@ def _floors(publishers: npt.NDArray[np.uint16], rows: Rows, places: Places) -> C
     return Coded(codes.astype(np.int64), names)
 
 
-def _symbols(records: RecordArray, rows: Rows, symbols: _Symbols) -> Coded:
+def _symbols(records: RecordArray, rows: Rows, symbols: Symbols) -> Coded:
     """Each record's symbol; an id may stand for another symbol on another day."""
     keys = np.empty(len(records), np.dtype([("id", np.uint32), ("day", np.uint32)]))
     keys["id"], keys["day"] = records["instrument_id"], records["ts_event"] // _DAY_NS

@@ -32,6 +32,14 @@ class TradeFileError(Exception):
     """Why a file of trades cannot be published, in one sentence for a person."""
 
 
+class RowError(TradeFileError):
+    """What is wrong with one row of it; `sentence` is without its place."""
+
+    def __init__(self, place: str, sentence: str) -> None:
+        super().__init__(f"{place}: {sentence}")
+        self.sentence = sentence
+
+
 def arrow(module: str = "pyarrow") -> Any:
     """pyarrow, or the sentence that says how to get it."""
     import importlib
@@ -72,15 +80,29 @@ class Rows:
     """The numbers of those that were kept, where others were left out."""
 
     def name(self, index: int) -> str:
-        row = self.first + (index if self.kept is None else int(self.kept[index]))
+        row = self.place(index)
         line = f" (line {self.line_of(row):,})" if self.line_of is not None else ""
         return f"{self.path}: {self.what} {row:,}{line}"
 
     def keeping(self, kept: Ints) -> Rows:
         return replace(self, kept=kept)
 
+    def place(self, index: int) -> int:
+        """The row's number in its file."""
+        return self.first + (index if self.kept is None else int(self.kept[index]))
+
+    def places(self, count: int) -> Ints:
+        """The numbers of the first `count` rows."""
+        return np.arange(self.first, self.first + count) if self.kept is None else self.first + self.kept[:count]
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Some of the rows."""
+        if self.kept is None:
+            return replace(self, first=self.first + start)
+        return replace(self, kept=self.kept[start:stop])
+
     def fail(self, index: int, sentence: str) -> NoReturn:
-        raise TradeFileError(f"{self.name(index)}: {sentence}") from None
+        raise RowError(self.name(index), sentence) from None
 
 
 def show(value: object) -> str:
@@ -157,7 +179,7 @@ def prices(column: Any, rows: Rows) -> Ints:
         return pc.cast(part, pa.decimal128(38, PRICE_DECIMALS))
 
     try:
-        halves = _halves(convert(column))
+        halves = halves_of(convert(column))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         bad = first_bad(column, convert)
         _refuse_price(str(column[bad].as_py()), bad, rows)
@@ -169,7 +191,7 @@ def prices(column: Any, rows: Rows) -> Ints:
     return np.ascontiguousarray(low)
 
 
-def _halves(decimals: Any) -> Ints:
+def halves_of(decimals: Any) -> Ints:
     """The low and the high 64 bits of 128-bit decimals."""
     view = np.frombuffer(decimals.buffers()[1], np.int64).reshape(-1, 2)
     return view[decimals.offset : decimals.offset + len(decimals)]

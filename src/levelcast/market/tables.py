@@ -7,12 +7,15 @@ through a float and a bad field is named by its row and line.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
+import numpy as np
+
+from levelcast.market.events import Chunk, Events, Noted, Refused, salvage, shown
 from levelcast.market.rows import (
     LARGEST_U32,
     Coded,
@@ -55,12 +58,18 @@ def read_parquet(path: Path, places: Places) -> Iterator[tuple[RecordArray, bool
             first += batch.num_rows
 
 
-def csv_batches(path: Path, names: tuple[str, ...] | None = None) -> Iterator[Any]:
-    """The rows of a CSV as texts, in blocks; without `names` its first line has them."""
+def csv_batches(
+    path: Path, names: tuple[str, ...] | None = None, skip: Callable[[Any], None] | None = None
+) -> Iterator[Any]:
+    """The rows of a CSV as texts, in blocks; without `names` its first line has them. A row with too many or too few
+    columns is an error, or is told to `skip` and left out."""
     pa, csv = arrow(), arrow("pyarrow.csv")
     refused: list[Any] = []
 
     def refuse(row: Any) -> str:
+        if skip is not None:
+            skip(row)
+            return "skip"
         refused.append(row)
         return "error"
 
@@ -85,6 +94,59 @@ def csv_batches(path: Path, names: tuple[str, ...] | None = None) -> Iterator[An
                 _refuse_row(path, refused[0], 0 if names is not None else 1)
             if "Empty CSV file" not in str(error):
                 raise
+
+
+# -- what can be read of a file that may be wrong in places ------------------------------------------------
+
+
+def csv_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
+    """The trades of a CSV, and the rows that are none."""
+    with refusing(path):
+        for batch, rows, refused in whole_rows(path, None):
+            yield _events(batch, rows, Noted(venue), refused)
+
+
+def parquet_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
+    """The trades of a Parquet file, and the rows that are none."""
+    parquet = arrow("pyarrow.parquet")
+    first = 1
+    with refusing(path), parquet.ParquetFile(path) as file:
+        names = _columns(path, file.schema_arrow.names)
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+            yield _events(batch, Rows(path, first), Noted(venue), [])
+            first += batch.num_rows
+
+
+def _events(batch: Any, rows: Rows, places: Noted, refused: list[Refused]) -> Chunk:
+    def convert(part: Any, of: Rows) -> Events:
+        records, _ = _trades(part, of, places)
+        return Events(records, of.places(len(records)), places.symbols, places.floors)
+
+    chunk = salvage(batch, rows, convert)
+    return Chunk(chunk.events, refused + chunk.refused)
+
+
+def whole_rows(path: Path, names: tuple[str, ...] | None) -> Iterator[tuple[Any, Rows, list[Refused]]]:
+    """The rows of a CSV that have all their columns, with their places among all rows; and the others."""
+    header_lines = 1 if names is None else 0
+    before: list[int] = []  # good rows in front of each that is left out
+    refused: list[Refused] = []
+
+    def skip(row: Any) -> None:
+        place = row.number - header_lines
+        before.append(place - 1 - len(before))
+        why = f"has {row.actual_columns} columns instead of {row.expected_columns}: complete it or leave the row out"
+        refused.append(Refused(place, why, shown(row.text)))
+
+    good = 0
+    for batch in csv_batches(path, names, skip):
+        numbers = np.arange(good + 1, good + 1 + batch.num_rows)
+        places = numbers + np.searchsorted(np.array(before, np.int64), numbers)
+        good += batch.num_rows
+        yield batch, Rows(path, 0, kept=places), refused
+        refused = []
+    if refused:
+        yield arrow().RecordBatch.from_pylist([]), Rows(path, 0), refused
 
 
 def _refuse_row(path: Path, row: Any, header_lines: int) -> None:

@@ -1,75 +1,166 @@
-"""What a job is given to read: tapes, which go on from where they were, and files, which land once."""
+"""Captures and files of a day in Spark, in the same schema as a tape.
+
+    rows = read_input(spark, ["us_equities_tick_20131007"], "lean", day=date(2013, 10, 7))
+
+`read_both` also gives the rows that could not be read, with the schema of `QUARANTINE`: they are the caller's to keep.
+Both come from one table, `Input.both`, so whoever wants to read the files once keeps that. The readers themselves are
+`levelcast.market.captures`; each of its tasks is read where Spark puts it, and only the names of files travel there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from blake3 import blake3
+import pyarrow as pa
 
-from levelcast.pipeline.job import Loaded, Tell, load_files, load_releases, load_tape
-from levelcast.pipeline.lake import Lake, LakeError
+from levelcast.market.captures import FORMATS as CAPTURES
+from levelcast.market.captures import Batch, Placed, Task, TradeFileError, read_task, tasks_of
+from levelcast.market.rows import Coded
+from levelcast.pipeline.schema import NAMES, Part, Words, arrow_schema, spark_schema, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TAPE = "tape"
-_DIGITS = 32
+FORMATS = ("tape", *CAPTURES)
+QUARANTINE = ("source", "position", "reason", "raw")
+"""The file; the row's number in it from 1 (of a capture, the packet's); why it was refused; the row itself."""
+BATCH_ROWS = 1 << 16
+_REFUSED = tuple(f"refused_{name}" for name in QUARANTINE)
+_TYPES = (pa.string(), pa.int64(), pa.string(), pa.string())
 
 
-def load(
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What was read: `rows` in the schema of a tape, and what was `quarantine`d; `both` is the one table of the two."""
+
+    rows: DataFrame
+    quarantine: DataFrame
+    both: DataFrame
+
+    @classmethod
+    def of(cls, both: DataFrame) -> Input:
+        from pyspark.sql import functions as f
+
+        refused = f.col(_REFUSED[0]).isNotNull()
+        columns = [name for name in both.columns if name not in _REFUSED]
+        bad = [f.col(name).alias(short) for name, short in zip(_REFUSED, QUARANTINE, strict=True)]
+        return cls(both.where(~refused).select(*columns), both.where(refused).select(*bad), both)
+
+
+def read_input(
     spark: SparkSession,
-    lake: Lake,
-    paths: Sequence[Path],
+    paths: Sequence[str | PathLike[str]],
     format: str,
-    day: date | None,
-    stripe: int | None,
-    tell: Tell,
-) -> Loaded:
-    """Read the input and take it into the lake; nothing if it is there already."""
-    from pyspark.sql import functions as f
-
-    source = ", ".join(map(str, paths))
-    if format == TAPE:
-        loaded = load_tape(spark, lake, _tape(spark, paths), source, tell)
-        released = load_releases(spark, lake, paths, tell)
-        if released is not None:
-            loaded.commits[released.table] = released
-        return loaded
-    name = identity(paths, [format, str(day), str(stripe)])
-    rows = _files(spark, paths, format, day)
-    if stripe is not None:
-        rows = rows.withColumn("stripe", f.lit(stripe))
-    return load_files(spark, lake, rows, source, name, tell)
+    day: date | None = None,
+    *,
+    venue: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
+    """The rows of tapes (`tape`), or of files of another format. Raises TradeFileError before anything runs."""
+    return read_both(spark, paths, format, day, venue=venue, columns=columns).rows
 
 
-def _tape(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
-    """The tapes of all directories: each stripe once, from whichever receiver has what is wanted."""
-    from levelcast.pipeline.source import register
+def read_both(
+    spark: SparkSession,
+    paths: Sequence[str | PathLike[str]],
+    format: str,
+    day: date | None = None,
+    *,
+    venue: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> Input:
+    """The rows and the refused ones. `day` is for formats that do not say it, `venue` for trades without one."""
+    if format == "tape":
+        return Input.of(_with_nothing_refused(_tapes(spark, paths, columns)))
+    if format not in CAPTURES:
+        raise TradeFileError(f'there is no format "{format}": the formats are {", ".join(FORMATS)}')
+    tasks = tasks_of([Path(path).absolute() for path in paths], format, day=day, venue=venue)
+    names = arrow_schema(columns).names
+
+    def read(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from task_rows(tasks[number], names)
+
+    numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
+    return Input.of(numbers.mapInArrow(read, _both_schema(names)))
+
+
+def _tapes(spark: SparkSession, paths: Sequence[str | PathLike[str]], columns: Sequence[str] | None) -> DataFrame:
+    from levelcast.pipeline.source import FORMAT, register
 
     register(spark)
-    first, *others = (str(path.resolve()) for path in paths)
-    reader = spark.read.format("levelcast")
+    first, *others = [str(Path(path).absolute()) for path in paths]
+    reader = spark.read.format(FORMAT)
     if others:
         reader = reader.option("receivers", ",".join(others))
+    if columns is not None:
+        reader = reader.option("columns", ",".join(columns))
     return reader.load(first)
 
 
-def _files(spark: SparkSession, paths: Sequence[Path], format: str, day: date | None) -> DataFrame:
-    raise LakeError(f"{format}: is not read yet")
+def _with_nothing_refused(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    types = ("string", "bigint", "string", "string")
+    return rows.select("*", *(f.lit(None).cast(kind).alias(name) for name, kind in zip(_REFUSED, types, strict=True)))
 
 
-def identity(paths: Iterable[Path], how: Sequence[str]) -> str:
-    """What files are, by their content and how they are read: the same under another name is the same."""
-    digest = blake3("\0".join(how).encode())
-    for path in paths:
-        files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-        if not files:
-            raise LakeError(f"{path}: is an empty directory: name one with files in it")
-        for file in files:
-            each = blake3()
-            each.update_mmap(file) if file.stat().st_size else each.update(b"")
-            digest.update(each.digest())
-    return digest.hexdigest()[:_DIGITS]
+def _both_schema(names: Sequence[str]) -> Any:
+    """All columns may be null here: a refused row has none of a tape's."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    types = (StringType(), LongType(), StringType(), StringType())
+    fields = [StructField(each.name, each.dataType, True) for each in spark_schema(names)]
+    return StructType(fields + [StructField(name, kind, True) for name, kind in zip(_REFUSED, types, strict=True)])
+
+
+# -- where the files are ----------------------------------------------------------------------------------
+
+
+def task_rows(task: Task, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, those that were refused among them, as Arrow batches for `Input.both`."""
+    fields = [pa.field(each.name, each.type) for each in arrow_schema(names)]
+    schema = pa.schema(fields + [pa.field(name, kind) for name, kind in zip(_REFUSED, _TYPES, strict=True)])
+    for batch in read_task(task):
+        for rows in rows_of(batch.placed, names):
+            nothing = [pa.nulls(rows.num_rows, kind) for kind in _TYPES]
+            yield pa.RecordBatch.from_arrays([*rows.columns, *nothing], schema=schema)
+        if batch.refused:
+            bad = quarantined(batch)
+            nothing = [pa.nulls(bad.num_rows, each.type) for each in fields]
+            yield pa.RecordBatch.from_arrays([*nothing, *bad.columns], schema=schema)
+
+
+def rows_of(placed: Sequence[Placed], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Events as rows of the schema, by sequence."""
+    parts = [
+        Part(
+            events.records,
+            sequence,
+            ts_recv=events.ts_recv,
+            symbol=_words(events.symbols),
+            venue=_words(events.venues),
+            extra=events.extra,
+        )
+        for events, sequence in placed
+    ]
+    whole = to_arrow(parts, columns=columns or NAMES)
+    for start in range(0, whole.num_rows, BATCH_ROWS):
+        yield whole.slice(start, BATCH_ROWS)
+
+
+def _words(coded: Coded | None) -> Words | None:
+    return None if coded is None else Words(coded.codes, coded.names)
+
+
+def quarantined(batch: Batch) -> pa.RecordBatch:
+    """The refused rows of a batch, with the columns of `QUARANTINE`."""
+    columns = [[batch.path] * len(batch.refused), *map(list, zip(*batch.refused, strict=True))]
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, _TYPES, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(QUARANTINE))
