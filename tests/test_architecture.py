@@ -49,6 +49,7 @@ ALSO_ALLOWED: dict[str, frozenset[str]] = {
 ONLY_IN: dict[str, frozenset[str]] = {
     # The live path never needs Java.
     "pyspark": frozenset({"pipeline"}),
+    "deltalake": frozenset({"pipeline"}),
     # The one function of the kernel that does I/O.
     "levelcast.kernel.drain": frozenset({"net"}),
     "levelcast.kernel.twin": frozenset({"kernel"}),

@@ -16,9 +16,11 @@ from levelcast.cli import (
     disk,
     network,
     node,
+    pipeline,
     plan,
     publish,
     regions,
+    report,
     sim,
     status,
     tape,
@@ -61,9 +63,11 @@ app.command()(publish.publish)
 app.command()(status.status)
 app.command()(watch.watch)
 app.command("certify")(certify.certify_command)
+app.command()(report.report)
 app.add_typer(tape.app, name="tape")
 app.add_typer(disk.app, name="disk")
 app.add_typer(plan.app, name="plan")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _print_version(wanted: bool) -> None:

@@ -45,7 +45,7 @@ class SparkPlan:
     n_pairs: int
 
 
-def read_table(spark: SparkSession, path: Path, columns: tuple[str, str]) -> DataFrame:
+def read_table(spark: SparkSession, path: Path, columns: tuple[str, ...]) -> DataFrame:
     """Parquet or CSV with these columns."""
     if not path.exists():
         raise PlanError(f"{path}: there is no such file")

@@ -17,26 +17,32 @@ class SparkMissing(Exception):
 
 
 @contextmanager
-def spark_session(master: str, name: str) -> Iterator[SparkSession]:
-    """A session that ends with the block. `master` is `local[2]` or a cluster's address."""
+def spark_session(master: str | None, name: str) -> Iterator[SparkSession]:
+    """A session that ends with the block. `master` is `local[2]` or a cluster's address; without one it is what
+    spark-submit was told, or else all cores of this machine."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError:
         raise SparkMissing("Spark needs pyspark, which is not here: pip install 'levelcast[spark]'") from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python has what this one has
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has its own --master, memory and log
+    where = master or ("" if submitted else "local[*]")
     builder = (
-        SparkSession.builder.master(master)
-        .appName(name)
+        SparkSession.builder.appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
-        # A driver and its local workers share one heap; the default of 1 GB is small for a million lists.
-        .config("spark.driver.memory", "3g")
+        .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "16")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "20000")
     )
-    if master.startswith("local"):
+    if where:
+        builder = builder.master(where)
+    if not submitted:
+        # A driver and its local workers share one heap; the default of 1 GB is small for a million lists.
+        builder = builder.config("spark.driver.memory", "3g")
+    if where.startswith("local"):
         builder = builder.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
     try:
         spark = builder.getOrCreate()
@@ -47,3 +53,16 @@ def spark_session(master: str, name: str) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+def tasks() -> tuple[int, int]:
+    """Tasks done, and tasks in all, of the stages that Spark is at now."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return 0, 0
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    known = [stage for stage in stages if stage is not None]
+    return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)

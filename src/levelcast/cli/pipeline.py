@@ -1,0 +1,316 @@
+"""`levelcast pipeline`: recorded tapes and captures into tables that Spark, DuckDB and pandas read."""
+
+from __future__ import annotations
+
+import enum
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from levelcast.cli.common import duration_ns, on_interrupt
+from levelcast.market.rows import TradeFileError
+from levelcast.pipeline import inputs, job, stream
+from levelcast.pipeline.lake import KEEP_HOURS, TARGET_BYTES, Lake, LakeError
+from levelcast.pipeline.session import SparkMissing, spark_session
+from levelcast.plan.model import PlanError
+from levelcast.tape.files import TapeError
+
+app = typer.Typer(
+    help="Tapes and captures into tables that Spark, DuckDB and pandas read; bars, best quotes and rates from them.",
+    no_args_is_help=True,
+)
+
+
+class Format(enum.StrEnum):
+    """What the input is."""
+
+    TAPE = "tape"
+    DBN = "dbn"
+    CSV = "csv"
+    LEAN = "lean"
+    LOBSTER = "lobster"
+    ITCH = "itch"
+    IEX = "iex"
+
+
+Inputs = Annotated[
+    list[Path], typer.Option("--input", metavar="PATH", help="A tape's or nodes' directory, or files; may be repeated.")
+]
+LakeDir = Annotated[Path, typer.Option("--lake", metavar="DIR", help="The directory of the tables.")]
+Master = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Spark's cluster.", show_default="spark-submit's, or this machine's cores"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+MEGABYTE = 2**20
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """What a person can mend is one sentence on stderr and exit code 2; Spark wraps it in many."""
+    try:
+        yield
+    except (LakeError, SparkMissing, TapeError, TradeFileError, PlanError, ValueError) as error:
+        _refuse(str(error))
+    except Exception as error:
+        sentence = _ours(error)
+        if sentence is None:
+            raise
+        _refuse(sentence)
+
+
+def _refuse(sentence: str) -> None:
+    typer.echo(f"levelcast: {sentence}", err=True)
+    raise typer.Exit(2) from None
+
+
+def _ours(error: Exception) -> str | None:
+    """The sentence in what Spark has made of an error of ours."""
+    if not type(error).__module__.startswith(("pyspark", "py4j")):
+        return None
+    from levelcast.pipeline.source import sentence_of
+
+    return sentence_of(error)
+
+
+@app.command()
+def run(
+    paths: Inputs,
+    lake: LakeDir,
+    format: Annotated[Format, typer.Option(help="What the input is.")] = Format.TAPE,
+    day: Annotated[
+        str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day, where the files do not say it.")
+    ] = None,
+    stripe: Annotated[
+        int | None,
+        typer.Option(min=0, help="The stripe that files get, to keep inputs of one day apart.", show_default="0"),
+    ] = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the input into the lake and bring the derived tables up to date.
+
+    A tape goes on from where it was, at whichever receiver; other files land once, by their content. A run that was
+    killed is simply repeated: nothing is there twice, and nothing by halves.
+
+    Examples:
+
+    levelcast pipeline run --input data/tokyo-1 --lake lake
+
+    levelcast pipeline run --input us_equities --format lean --date 2013-10-07 --lake lake
+
+    spark-submit --master spark://host:7077 $(which levelcast) pipeline run --input data --lake /shared/lake
+    """
+    on = _date(day)
+    began = time.perf_counter()
+    with one_sentence():
+        for path in paths:
+            if not path.exists():
+                raise LakeError(f"{path}: there is no such file or directory")
+        with _working(quiet=as_json) as tell:
+            tell("starting Spark")
+            with spark_session(master, "levelcast pipeline run") as spark:
+                tables = Lake.create(lake)
+                with tables.alone():
+                    loaded = inputs.load(spark, tables, paths, format.value, on, stripe, tell)
+                    made = job.refresh(spark, tables, tell)
+    rows = {name: commit.rows for name, commit in (loaded.commits | made).items()}
+    seconds = round(time.perf_counter() - began, 3)
+    if as_json:
+        typer.echo(json.dumps({"lake": str(lake), "rows": rows, "stripes": loaded.stripes, "seconds": seconds}))
+        return
+    console = Console()
+    if "tape" not in rows:
+        console.print("Nothing new: the lake has all of it.", highlight=False)
+    for name, count in rows.items():
+        console.print(f"{name:>16}  {count:>12,} rows", highlight=False)
+    if rows.get("quarantine"):
+        console.print(
+            f"{rows['quarantine']:,} rows contradict themselves: the table quarantine has them, each with its reason.",
+            style="yellow",
+            highlight=False,
+            soft_wrap=True,
+        )
+    console.print(f"In {seconds:.1f} s. levelcast report --lake {lake} -o report.html", style="dim", highlight=False)
+
+
+@app.command(name="stream")
+def stream_command(
+    paths: Inputs,
+    lake: LakeDir,
+    until_now: Annotated[bool, typer.Option("--until-now", help="End when what is there now is in the lake.")] = False,
+    every: Annotated[str, typer.Option(metavar="TIME", help="How often a batch begins.")] = "2s",
+    most: Annotated[
+        int, typer.Option("--max-records", min=1, help="Records in a batch at most.")
+    ] = stream.MOST_RECORDS,
+    master: Master = None,
+) -> None:
+    """Follow tapes that grow, until ^C. More than one receiver may be named: the stream goes on with whoever is left.
+
+    Examples:
+
+    levelcast pipeline stream --input data/tokyo-1 --input data/london-1 --lake lake
+    """
+    every_ns = duration_ns(every, "--every")
+    console = Console(stderr=True)
+
+    def told(batch: int, done: job.Loaded) -> None:
+        ends = ", ".join(f"stripe {number} to {upto:,}" for number, upto in done.stripes.items()) or "nothing new"
+        console.print(f"batch {batch}: {done.rows('tape'):,} records, {ends}", highlight=False)
+
+    with one_sentence(), spark_session(master, "levelcast pipeline stream") as spark:
+        tables = Lake.create(lake)
+        with tables.alone():
+            query, follower = stream.start(
+                spark, tables, paths, until_now=until_now, every_s=every_ns / 1e9, most_records=most, tell=told
+            )
+            stopping = threading.Event()
+            on_interrupt(stopping.set)
+            while query.isActive and not stopping.is_set():
+                stopping.wait(0.2)
+            if stopping.is_set():
+                console.print("ending after this batch", style="dim")
+            query.stop()
+            if (failed := follower.failed or query.exception()) is not None:
+                raise failed
+            job.load_releases(spark, tables, paths)
+            job.refresh(spark, tables)
+
+
+@app.command()
+def status(lake: LakeDir, as_json: AsJson = False) -> None:
+    """Show every table: version, rows, files, bytes, days, and how far each stripe has come. Needs no Java."""
+    with one_sentence():
+        states = list(Lake(lake).states())
+    if as_json:
+        told = [
+            {"table": each.name, "version": each.version, "rows": each.rows, "files": each.files, "bytes": each.bytes,
+             "days": each.days, "marks": each.marks}
+            for each in states
+        ]  # fmt: skip
+        typer.echo(json.dumps(told))
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("table", "version", "rows", "files", "MB", "days"):
+        table.add_column(title, justify="left" if title in ("table", "days") else "right")
+    for each in states:
+        days = each.days[0] if len(each.days) == 1 else f"{each.days[0]} to {each.days[-1]}" if each.days else ""
+        size = f"{each.bytes / MEGABYTE:,.1f}"
+        table.add_row(each.name, str(each.version), f"{each.rows:,}", f"{each.files:,}", size, days)
+    console = Console()
+    console.print(table, highlight=False)
+    for stripe, upto in sorted(job.tape_ends(Lake(lake)).items()):
+        console.print(f"stripe {stripe}: up to sequence {upto:,}", highlight=False)
+
+
+@app.command()
+def compact(
+    lake: LakeDir,
+    name: Annotated[str | None, typer.Option("--table", help="Only this one.", show_default="all")] = None,
+    target: Annotated[int, typer.Option("--target-mb", min=1, help="How large files are to be.")] = TARGET_BYTES
+    // MEGABYTE,
+    keep: Annotated[
+        int, typer.Option("--keep-hours", min=0, help="How long replaced files stay for readers that still use them.")
+    ] = KEEP_HOURS,
+    master: Master = None,
+) -> None:
+    """Put small files together and remove those that no reader can still be using. Safe beside a stream."""
+    console = Console()
+    with one_sentence():
+        tables = Lake(lake)
+        names = [name] if name is not None else [each.name for each in tables.states()]
+        with _working(quiet=False) as tell:
+            tell("starting Spark")
+            with spark_session(master, "levelcast pipeline compact") as spark:
+                for each in names:
+                    tell(each)
+                    before, after = tables.compact(spark, each, target * MEGABYTE)
+                    removed = tables.clean(each, keep)
+                    console.print(
+                        f"{each:>16}  {before:,} files, now {after:,}; {removed:,} old ones removed", highlight=False
+                    )
+
+
+@app.command()
+def load(
+    table: Annotated[str, typer.Argument(help="subscriptions, requests or probes.")],
+    file: Annotated[
+        Path, typer.Argument(help="Interest (CSV, Parquet), `levelcast status --json`, or probes (CSV, Parquet).")
+    ],
+    lake: LakeDir,
+    master: Master = None,
+) -> None:
+    """Load what does not come from tapes: who wants what, what nodes asked for again, what the network measures.
+
+    Examples:
+
+    levelcast pipeline load subscriptions interest.csv --lake lake
+
+    levelcast status network.toml --json > status.json && levelcast pipeline load requests status.json --lake lake
+    """
+    with one_sentence():
+        if table not in job.LOADERS:
+            raise LakeError(f"{table!r} is not loaded from a file: name one of {', '.join(job.LOADERS)}")
+        if not file.exists():
+            raise LakeError(f"{file}: there is no such file")
+        with spark_session(master, "levelcast pipeline load") as spark:
+            tables = Lake.create(lake)
+            with tables.alone():
+                commit = job.LOADERS[table](spark, tables, file)
+                job.refresh_interest(spark, tables)
+    typer.echo(f"{commit.table}: {commit.rows:,} rows")
+
+
+def _date(text: str | None) -> date | None:
+    try:
+        return None if text is None else date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f'"{text}" is not a day such as 2013-10-07', param_hint="--date") from None
+
+
+@contextmanager
+def _working(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal with the step and Spark's tasks; on stderr, so that results can be piped."""
+    console = Console(stderr=True, quiet=quiet)
+    progress = Progress(
+        TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[tasks]}"),
+        TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal,
+    )  # fmt: skip
+    over = threading.Event()
+    with progress:
+        task = progress.add_task("", total=None, tasks="")
+
+        def tell(step: str) -> None:
+            progress.update(task, description=step, completed=0, total=None, tasks="")
+
+        def watch() -> None:
+            while not over.wait(0.3):
+                done, total = _tasks()
+                if total:
+                    progress.update(task, completed=done, total=total, tasks=f"{done}/{total} tasks")
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        if console.is_terminal:
+            watcher.start()
+        try:
+            yield tell
+        finally:
+            over.set()
+
+
+def _tasks() -> tuple[int, int]:
+    """Tasks done and in all, of the stages that run."""
+    from levelcast.pipeline.session import tasks
+
+    return tasks()

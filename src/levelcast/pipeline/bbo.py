@@ -1,0 +1,245 @@
+"""The best bid and offer of every venue and of all, and trades made through a better quote.
+
+Quotes and trades of a symbol go through one pass in the tape's order (timestamp, stripe, sequence). What a pass keeps
+is one quote of each venue, so it takes batch after batch and a symbol may have any number of rows. Within a batch numpy
+does the work: for each venue its quote is carried forward along the rows, and the best is the greatest of them.
+
+A quote with side B or A tells that side only, and the other stands; N tells both. A side without a price, or with the
+size 0, is empty.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.pipeline.settle import THROUGH_ALLOWED, named, settled
+from levelcast.pipeline.tables import BBO, TRADE_THROUGHS, Table
+from levelcast.plan.files import arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NO_BID, NO_ASK = -(2**63), 2**63 - 1
+_ROWS = 8192
+_COMMON = ("day", "symbol", "ts_recv", "stripe", "sequence", "ts_event", "venue")
+_QUOTE = ("side", "bid_px", "bid_sz", "ask_px", "ask_sz")
+_TRADE = ("price", "size", "condition")
+
+
+def bbo(quotes: DataFrame) -> DataFrame:
+    """The table `bbo` of rows of `quotes`: a row for every quote."""
+    from pyspark.sql import functions as f
+
+    events = named(quotes).select(*_COMMON, *_QUOTE)
+    return _pass(events.withColumn("is_trade", f.lit(False)), BBO, best_rows)
+
+
+def trade_throughs(trades: DataFrame, quotes: DataFrame, allowed: int = THROUGH_ALLOWED) -> DataFrame:
+    """The table `trade_throughs`: settled trades worse than what another venue was showing."""
+    from pyspark.sql import functions as f
+
+    quoted = named(quotes).select(*_COMMON, *_QUOTE)
+    traded = settled(trades).filter("price is not null").select(*_COMMON, *_TRADE)
+    events = (
+        quoted.withColumn("is_trade", f.lit(False))
+        .unionByName(traded.withColumn("is_trade", f.lit(True)), allowMissingColumns=True)
+    )  # fmt: skip
+
+    def rows(market: Market, part: Any) -> Any:
+        return through_rows(market, part, allowed)
+
+    return _pass(events, TRADE_THROUGHS, rows)
+
+
+def _pass(events: DataFrame, table: Table, rows: Callable[[Market, Any], Any]) -> DataFrame:
+    """Each symbol's day in order through `rows`."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        return follow(batches, rows)
+
+    ordered = events.repartition("day", "symbol").sortWithinPartitions("day", "symbol", "ts_recv", "stripe", "sequence")
+    return ordered.mapInArrow(run, table.ddl)
+
+
+def follow(batches: Iterator[Any], rows: Callable[[Market, Any], Any]) -> Iterator[Any]:
+    """What `rows` makes of each stretch of one day and symbol; a new one begins with an empty market."""
+    now: tuple[Any, Any] | None = None
+    market = Market()
+    for batch in batches:
+        for start in range(0, batch.num_rows, _ROWS):
+            piece = batch.slice(start, _ROWS)
+            for begin, end, key in _stretches(piece):
+                if key != now:
+                    now, market = key, Market()
+                yield rows(market, piece.slice(begin, end - begin))
+
+
+def _stretches(batch: Any) -> Iterator[tuple[int, int, tuple[Any, Any]]]:
+    symbols = batch.column("symbol").dictionary_encode()
+    codes = symbols.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    days = batch.column("day").cast(arrow().int32()).to_numpy(zero_copy_only=False).astype(np.int64)
+    edges = np.flatnonzero((np.diff(codes) != 0) | (np.diff(days) != 0)) + 1
+    bounds = [0, *edges.tolist(), batch.num_rows]
+    for begin, end in itertools.pairwise(bounds):
+        if end > begin:
+            yield begin, end, (int(days[begin]), symbols.dictionary[int(codes[begin])].as_py())
+
+
+@dataclass(slots=True)
+class Market:
+    """The quotes of a symbol: for each venue bid, its size, offer, its size."""
+
+    names: list[str] = field(default_factory=list)
+    quotes: list[list[int]] = field(default_factory=list)
+
+    def advance(self, venue: Ints, names: list[str], told: Told) -> Book:
+        """Every venue's quote after each row."""
+        for name in names:
+            if name not in self.names:
+                self.names.append(name)
+                self.quotes.append([NO_BID, 0, NO_ASK, 0])
+        place = np.array([self.names.index(name) for name in names], np.int64)
+        at = place[venue] if len(names) else venue
+        count = len(at)
+        book = Book(list(self.names), at, *(np.empty((len(self.names), count), np.int64) for _ in range(4)))
+        for v, last in enumerate(self.quotes):
+            mine = at == v
+            for column, (says, price, size) in enumerate(
+                ((told.bids, told.bid, told.bid_size), (told.asks, told.ask, told.ask_size))
+            ):
+                source = np.maximum.accumulate(np.where(mine & says, np.arange(count), -1))
+                carried = source >= 0
+                filled_price = np.where(carried, price[source], last[2 * column])
+                filled_size = np.where(carried, size[source], last[2 * column + 1])
+                book.parts[2 * column][v], book.parts[2 * column + 1][v] = filled_price, filled_size
+                if count:
+                    last[2 * column], last[2 * column + 1] = int(filled_price[-1]), int(filled_size[-1])
+        return book
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the rows say of bids and offers; an empty side has the price that loses to every other."""
+
+    bids: Bools
+    bid: Ints
+    bid_size: Ints
+    asks: Bools
+    ask: Ints
+    ask_size: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """Quotes by venue and row."""
+
+    names: list[str]
+    at: Ints
+    """The venue of each row."""
+    bid: Ints
+    bid_size: Ints
+    ask: Ints
+    ask_size: Ints
+
+    @property
+    def parts(self) -> tuple[Ints, Ints, Ints, Ints]:
+        return self.bid, self.bid_size, self.ask, self.ask_size
+
+
+def _numbers(batch: Any, name: str, missing: int) -> Ints:
+    column = batch.column(name)
+    return np.asarray(column.fill_null(missing).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _told(batch: Any) -> Told:
+    side = batch.column("side").fill_null("N").to_numpy(zero_copy_only=False)
+    quote = ~batch.column("is_trade").to_numpy(zero_copy_only=False).astype(bool)
+    bid_size, ask_size = _numbers(batch, "bid_sz", 0), _numbers(batch, "ask_sz", 0)
+    return Told(
+        quote & (side != "A"),
+        np.where(bid_size > 0, _numbers(batch, "bid_px", NO_BID), NO_BID),
+        bid_size,
+        quote & (side != "B"),
+        np.where(ask_size > 0, _numbers(batch, "ask_px", NO_ASK), NO_ASK),
+        ask_size,
+    )
+
+
+def _advance(market: Market, batch: Any) -> Book:
+    venues = batch.column("venue").dictionary_encode()
+    codes = venues.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return market.advance(codes, [str(name) for name in venues.dictionary.to_pylist()], _told(batch))
+
+
+def best_rows(market: Market, batch: Any) -> Any:
+    """Rows of `bbo`."""
+    pa = arrow()
+    book = _advance(market, batch)
+    rows = np.arange(len(book.at))
+    best_bid, best_ask = book.bid.max(axis=0), book.ask.min(axis=0)
+    bid_total = np.where(book.bid == best_bid, book.bid_size, 0).sum(axis=0)
+    ask_total = np.where(book.ask == best_ask, book.ask_size, 0).sum(axis=0)
+    no_bid, no_ask = best_bid == NO_BID, best_ask == NO_ASK
+    state = np.select(
+        [no_bid & no_ask, no_bid | no_ask, best_bid == best_ask, best_bid > best_ask],
+        ["empty", "one-sided", "locked", "crossed"],
+        "normal",
+    )
+    own_bid, own_ask = book.bid[book.at, rows], book.ask[book.at, rows]
+    made = {
+        "venue_bid": pa.array(own_bid, mask=own_bid == NO_BID),
+        "venue_bid_size": pa.array(book.bid_size[book.at, rows], mask=own_bid == NO_BID),
+        "venue_ask": pa.array(own_ask, mask=own_ask == NO_ASK),
+        "venue_ask_size": pa.array(book.ask_size[book.at, rows], mask=own_ask == NO_ASK),
+        "best_bid": pa.array(best_bid, mask=no_bid),
+        "best_bid_size": pa.array(bid_total, mask=no_bid),
+        "best_ask": pa.array(best_ask, mask=no_ask),
+        "best_ask_size": pa.array(ask_total, mask=no_ask),
+        "state": pa.array(state.tolist(), pa.string()),
+    }
+    return _shaped(BBO, batch, made)
+
+
+def through_rows(market: Market, batch: Any, allowed: int) -> Any:
+    """Rows of `trade_throughs`."""
+    pa = arrow()
+    book = _advance(market, batch)
+    is_trade = batch.column("is_trade").to_numpy(zero_copy_only=False).astype(bool)
+    index = np.flatnonzero(is_trade)
+    price, own = _numbers(batch, "price", 0)[index], book.at[index]
+    others = np.arange(len(book.names))[:, None] != own[None, :]
+    bids = np.where(others, book.bid[:, index], NO_BID)
+    asks = np.where(others, book.ask[:, index], NO_ASK)
+    below, above = price < bids.max(axis=0, initial=NO_BID), price > asks.min(axis=0, initial=NO_ASK)
+    hit = np.flatnonzero(below | above)
+    index, price, below, bids, asks = index[hit], price[hit], below[hit], bids[:, hit], asks[:, hit]
+    by_name = np.argsort(np.array(book.names, object)) if book.names else np.zeros(0, np.int64)
+    best = np.where(below, bids.max(axis=0, initial=NO_BID), asks.min(axis=0, initial=NO_ASK))
+    showing = np.where(below, bids, asks)[by_name] == best
+    venue = by_name[showing.argmax(axis=0)] if len(hit) else np.zeros(0, np.int64)
+    condition = _numbers(batch, "condition", 0)[index]
+    made = {
+        "side": pa.array(np.where(below, "B", "A").tolist(), pa.string()),
+        "better_venue": pa.array([book.names[int(v)] for v in venue], pa.string()),
+        "better_price": pa.array(best),
+        "by": pa.array(np.abs(best - price)),
+        "exempt": pa.array((condition & allowed) != 0),
+    }
+    return _shaped(TRADE_THROUGHS, batch.take(pa.array(index)), made)
+
+
+def _shaped(table: Table, batch: Any, made: dict[str, Any]) -> Any:
+    schema = table.arrow_schema()
+    columns = [
+        (made[name] if name in made else batch.column(name)).cast(schema.field(name).type) for name in schema.names
+    ]
+    return arrow().RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,307 @@
+"""The jobs: input into a lake, and what follows from it. Each step is a function of DataFrames or of the lake.
+
+`load` takes rows of the flat schema into `tape`, `trades`, `quotes`, `orders` and `quarantine`. The rows become files
+once; the other tables are made from those files, and `tape` is committed last. So after a crash the same input is
+loaded again, each table takes what it does not have, and `tape` says that all of it is there.
+
+`refresh` makes the derived tables of every day that has changed, each in one commit that replaces the day. How far a
+day is known is a mark too: `day/D` with the time of the newest file that it was made from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from levelcast.pipeline import bars, bbo, quarantine, rates, releases, settle
+from levelcast.pipeline.lake import Commit, File, Lake, LakeError, Mark, highest
+from levelcast.pipeline.tables import INSTRUMENTS, ORDERS, PROBES, QUOTES, REQUESTS, TRADES, VENUES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Tell = Callable[[str], None]
+OF_KIND = {"trade": TRADES, "quote": QUOTES, "order": ORDERS}
+TAPE_MARK = "tape/"
+_BASES = ("trades", "quotes", "orders", "quarantine")
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a load has done: rows by table, and whether there was anything new."""
+
+    commits: dict[str, Commit] = field(default_factory=dict)
+    stripes: Mapping[int, int] = field(default_factory=dict)
+    """The last sequence of each stripe."""
+
+    def rows(self, name: str) -> int:
+        return self.commits[name].rows if name in self.commits else 0
+
+
+# -- loading ----------------------------------------------------------------------------------------------
+
+
+def load_tape(spark: SparkSession, lake: Lake, rows: DataFrame, source: str, tell: Tell = _silent) -> Loaded:
+    """Rows of a tape behind what the lake has of their stripes: it may be any receiver's, and may have grown."""
+    known = {name: tape_ends(lake, name) for name in ("tape", *_BASES)}
+
+    def behind(name: str, frame: DataFrame) -> DataFrame:
+        return _after(frame, known[name])
+
+    def claims(name: str, files: Sequence[File]) -> list[Mark]:
+        return [
+            Mark(f"{TAPE_MARK}{stripe}", upto, before=known[name].get(int(stripe), 0))
+            for stripe, upto in highest(files, "sequence", "stripe").items()
+            if upto > known[name].get(int(stripe), 0)
+        ]
+
+    return _load(spark, lake, behind("tape", rows), source, behind, claims, tell)
+
+
+def tape_ends(lake: Lake, name: str = "tape") -> dict[int, int]:
+    """The last sequence of each stripe that a table has."""
+    marks = lake.all_marks(name, TAPE_MARK)
+    return {int(mark.removeprefix(TAPE_MARK)): upto for mark, upto in marks.items()}
+
+
+def load_files(
+    spark: SparkSession, lake: Lake, rows: DataFrame, source: str, identity: str, tell: Tell = _silent
+) -> Loaded:
+    """Rows of input that is known by what it is: `identity` lands once."""
+    mark = Mark(f"input/{identity}", 1)
+    if lake.marks("tape", [mark.name]):
+        return Loaded()
+    return _load(spark, lake, rows, source, lambda _, frame: frame, lambda _, __: [mark], tell)
+
+
+def _load(
+    spark: SparkSession,
+    lake: Lake,
+    rows: DataFrame,
+    source: str,
+    behind: Callable[[str, DataFrame], DataFrame],
+    claims: Callable[[str, Sequence[File]], list[Mark]],
+    tell: Tell,
+) -> Loaded:
+    done = Loaded()
+    tell("reading the input, writing tape")
+    with lake.staged("tape", rows) as files:
+        if not files:
+            return done
+        whole = lake.read_files(spark, "tape", files)
+        done.stripes = {int(stripe): upto for stripe, upto in highest(files, "sequence", "stripe").items()}
+        for kind, table in OF_KIND.items():
+            tell(f"writing {table.name}")
+            part = behind(table.name, quarantine.good(whole).filter(whole["kind"] == kind))
+            _keep(done, lake.append(table.name, part, claims(table.name, files)))
+        tell("looking for what contradicts itself")
+        wrong = behind("quarantine", quarantine.bad(whole, source).withColumnRenamed("position", "sequence"))
+        wrong = wrong.withColumnRenamed("sequence", "position")
+        _keep(done, lake.append("quarantine", wrong, claims("quarantine", files)))
+        tell("committing tape")
+        _keep(done, lake.land("tape", files, claims("tape", files)))
+    return done
+
+
+def _keep(done: Loaded, commit: Commit | None) -> None:
+    if commit is not None:
+        done.commits[commit.table] = commit
+
+
+def _after(rows: DataFrame, known: Mapping[int, int]) -> DataFrame:
+    """Rows behind the last known sequence of their stripe."""
+    from functools import reduce
+
+    from pyspark.sql import functions as f
+
+    if not known:
+        return rows
+    new = [(f.col("stripe") != stripe) | (f.col("sequence") > upto) for stripe, upto in known.items()]
+    return rows.filter(reduce(lambda one, other: one & other, new))
+
+
+def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell: Tell = _silent) -> Commit | None:
+    """The release logs beside the tapes, as far as they are new."""
+    logs = releases.find_logs(inputs)
+    marks = {receiver: f"releases/{receiver}" for receiver in logs}
+    known = lake.marks("releases", list(marks.values()))
+    new = releases.read_logs(logs, {receiver: known.get(mark, 0) for receiver, mark in marks.items()})
+    if not new:
+        return None
+    tell("writing releases")
+    rows = spark.createDataFrame(releases.release_rows(new))
+    claims = [
+        Mark(marks[receiver], int(log["slot"].max()), known.get(marks[receiver], 0)) for receiver, log in new.items()
+    ]
+    return lake.append("releases", rows.coalesce(1), claims)
+
+
+# -- what follows -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """How a derived table is made of the rows of a few days, and from which tables."""
+
+    name: str
+    bases: tuple[str, ...]
+    make: Callable[..., DataFrame]
+
+
+def derivations(mask: int = settle.NO_PRICE) -> tuple[Derived, ...]:
+    """In the order in which they are made: later ones read earlier ones."""
+    return (
+        Derived("bars", ("trades",), lambda trades: bars.bars(trades, mask=mask)),
+        Derived("last_prices", ("trades",), bars.last_prices),
+        Derived("venue_share", ("trades",), bars.venue_share),
+        Derived("rates", ("tape",), rates.rates),
+        Derived("rate_fit", ("rates",), rates.rate_fit),
+        Derived("bbo", ("quotes",), bbo.bbo),
+        Derived("trade_throughs", ("trades", "quotes"), bbo.trade_throughs),
+    )
+
+
+def refresh(spark: SparkSession, lake: Lake, tell: Tell = _silent, mask: int = settle.NO_PRICE) -> dict[str, Commit]:
+    """Bring every derived table up to its bases; what is up to date is left alone."""
+    done: dict[str, Commit] = {}
+    for each in derivations(mask):
+        stale = stale_days(lake, each)
+        if not stale:
+            continue
+        tell(f"making {each.name}")
+        days = sorted(stale)
+        bases = [lake.read(spark, base, days=days) for base in each.bases]
+        marks = [Mark(f"day/{day}", newest) for day, newest in stale.items()]
+        commit = _replace_days(lake, each.name, each.make(*bases), days, marks)
+        if commit is not None:
+            done[each.name] = commit
+    for name, make in (("instruments", instruments), ("venues", venues)):
+        newest = max((file.added_ms for file in lake.files("tape")), default=0) if lake.has("tape") else 0
+        if newest and lake.marks(name, ["tape"]).get("tape", 0) < newest:
+            tell(f"making {name}")
+            commit = lake.replace(name, make(lake.read(spark, "tape")).coalesce(1), None, [Mark("tape", newest)])
+            if commit is not None:
+                done[name] = commit
+    interest = refresh_interest(spark, lake, tell)
+    return done | interest
+
+
+def refresh_interest(spark: SparkSession, lake: Lake, tell: Tell = _silent) -> dict[str, Commit]:
+    """Interest pairs, where there are subscriptions."""
+    bases = [name for name in ("subscriptions", "rates") if lake.has(name)]
+    if len(bases) < 2:
+        return {}
+    newest = max((file.added_ms for name in bases for file in lake.files(name)), default=0)
+    if lake.marks("interest", ["bases"]).get("bases", 0) >= newest:
+        return {}
+    tell("making interest")
+    pairs = rates.interest(lake.read(spark, "subscriptions"), lake.read(spark, "rates"))
+    commit = lake.replace("interest", pairs, None, [Mark("bases", newest)])
+    return {"interest": commit} if commit is not None else {}
+
+
+def stale_days(lake: Lake, derived: Derived) -> dict[str, int]:
+    """Days of which a base has newer files than the table was made from, with the newest file's time."""
+    newest: dict[str, int] = {}
+    for base in derived.bases:
+        for file in lake.files(base) if lake.has(base) else []:
+            day = str(file.partition["day"])
+            newest[day] = max(file.added_ms, newest.get(day, 0))
+    known = lake.marks(derived.name, [f"day/{day}" for day in newest])
+    return {day: at for day, at in newest.items() if known.get(f"day/{day}", 0) < at}
+
+
+def _replace_days(lake: Lake, name: str, rows: DataFrame, days: Sequence[str], marks: Sequence[Mark]) -> Commit | None:
+    return lake.replace(name, rows.repartition("day"), days, marks)
+
+
+def instruments(tape: DataFrame) -> DataFrame:
+    """Rows of `instruments`: every one that the tape names, with its last definition."""
+    from pyspark.sql import functions as f
+
+    defined = ("currency", "instrument_class", "security_type", "min_price_increment", "expiration")
+    order = f.when(f.col("kind") == "instrument", f.struct("ts_recv", "stripe", "sequence"))
+    found = (
+        tape.filter("instrument_id is not null or symbol is not null")
+        .groupBy("instrument_id", "symbol")
+        .agg(
+            *(f.max_by(name, order).alias(name) for name in defined),
+            f.min("ts_recv").alias("first_ns"),
+            f.max("ts_recv").alias("last_ns"),
+            f.count("*").alias("records"),
+        )
+    )
+    return INSTRUMENTS.shape(found)
+
+
+def venues(tape: DataFrame) -> DataFrame:
+    """Rows of `venues`."""
+    from pyspark.sql import functions as f
+
+    found = tape.filter("publisher_id is not null or venue is not null").groupBy("publisher_id", "venue").agg(
+        f.min("ts_recv").alias("first_ns"), f.max("ts_recv").alias("last_ns"), f.count("*").alias("records")
+    )  # fmt: skip
+    return VENUES.shape(found)
+
+
+# -- what does not come from tapes ------------------------------------------------------------------------
+
+
+def load_subscriptions(spark: SparkSession, lake: Lake, path: Path) -> Commit:
+    """Who wants what, from the planner's interest file (`user, flow`): it takes the place of what was there."""
+    from levelcast.pipeline.channels import read_table
+
+    rows = read_table(spark, path, ("user", "flow")).distinct()
+    return _landed(lake.replace("subscriptions", rows.coalesce(1)), path)
+
+
+def load_status(spark: SparkSession, lake: Lake, path: Path) -> Commit:
+    """Rows of `requests` from what `levelcast status --json` has printed."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        rows = [
+            (name, node["now_ns"], *(node.get(key) for key in ("requests", "gaps", "frames", "late")),
+             (node.get("edge") or {}).get("requests"), _day(node["now_ns"]))
+            for name, node in told["nodes"].items()
+        ]  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise LakeError(f"{path}: is not what `levelcast status --json` prints") from None
+    return _landed(lake.append("requests", spark.createDataFrame(rows, REQUESTS.ddl).coalesce(1)), path)
+
+
+def load_probes(spark: SparkSession, lake: Lake, path: Path) -> Commit:
+    """Rows of `probes` from a table with its columns; the day follows from `at_ns`."""
+    from pyspark.sql import functions as f
+
+    from levelcast.pipeline.channels import read_table
+
+    wanted = tuple(name for name in PROBES.names if name != "day")
+    rows = read_table(spark, path, wanted).withColumn(
+        "day", f.expr("date_from_unix_date(cast(at_ns div 86400000000000 as int))")
+    )
+    return _landed(lake.append("probes", rows.coalesce(1)), path)
+
+
+LOADERS: dict[str, Callable[[SparkSession, Lake, Path], Commit]] = {
+    "subscriptions": load_subscriptions,
+    "requests": load_status,
+    "probes": load_probes,
+}
+
+
+def _landed(commit: Commit | None, path: Path) -> Commit:
+    if commit is None:
+        raise LakeError(f"{path}: could not be taken")
+    return commit
+
+
+def _day(at_ns: int) -> date:
+    return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).date()

@@ -1,0 +1,271 @@
+"""One page about a day in a lake: everything in it, nothing loaded from anywhere. Needs neither Spark nor Java."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from levelcast import __version__
+from levelcast.pipeline import svg
+from levelcast.pipeline.lake import Lake, LakeError, State
+
+SYMBOLS = 6
+_DAY_NS = 86_400_000_000_000
+_UNIT = 1e9
+_SHORT_S = 3600
+"""A day with less than this in it is shown second by second."""
+_CURVE = 400
+
+_STYLE = """
+:root{color-scheme:light dark;--ink:#1d232b;--dim:#67717e;--page:#fbfbf9;--card:#fff;--line:#e3e5e8}
+@media(prefers-color-scheme:dark){:root{--ink:#e4e7eb;--dim:#98a2ae;--page:#14171b;--card:#1c2026;--line:#30363e}}
+body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
+main{max-width:940px;margin:0 auto;padding:28px 20px 60px}
+h1{font-size:25px;margin:0 0 2px}h2{font-size:18px;margin:34px 0 4px}h3{font-size:15px;margin:0 0 6px}
+p{margin:4px 0 10px;color:var(--dim)}
+section.card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px;margin:10px 0}
+svg{width:100%;height:auto;display:block}
+svg text{font:11px system-ui,sans-serif;fill:var(--dim)}svg text.inside{fill:#fff}
+svg .grid{stroke:var(--line);stroke-width:1}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+td,th{padding:3px 10px 3px 0;text-align:right;border-bottom:1px solid var(--line)}
+td:first-child,th:first-child{text-align:left}th{font-weight:600;color:var(--dim)}
+"""
+
+
+def write_report(lake: Lake, out: Path, day: str | None = None, symbols: Sequence[str] = ()) -> dict[str, Any]:
+    """Write the page; what it is about."""
+    states = {state.name: state for state in lake.states()}
+    days = states["trades"].days if "trades" in states else ()
+    if not days:
+        raise LakeError(
+            f"{lake.directory}: has no trades yet: levelcast pipeline run --input PATH --lake {lake.directory}"
+        )
+    chosen = day or days[-1]
+    if chosen not in days:
+        raise LakeError(f"{lake.directory}: has no trades of {chosen}: it has {', '.join(days)}")
+    about = Day(lake, states, chosen, list(symbols))
+    page = "".join(_page(about))
+    unfinished = out.with_name(out.name + ".tmp")
+    unfinished.write_text(page, encoding="utf-8")
+    unfinished.replace(out)
+    return {"day": chosen, "symbols": about.symbols, "bytes": len(page.encode())}
+
+
+class Day:
+    """What the page is made of."""
+
+    def __init__(self, lake: Lake, states: dict[str, State], day: str, symbols: list[str]) -> None:
+        self.lake, self.states, self.day = lake, states, day
+        self.share = self.rows("venue_share")
+        self.symbols = symbols or self._busiest()
+        missing = [symbol for symbol in symbols if symbol not in {row["symbol"] for row in self.share}]
+        if missing:
+            raise LakeError(f"{lake.directory}: has no trades of {missing[0]} on {day}")
+
+    def rows(self, name: str, where: Sequence[tuple[str, str, Any]] = ()) -> list[dict[str, Any]]:
+        """Rows of the day; none if there is no such table."""
+        if not self.lake.has(name):
+            return []
+        found: list[dict[str, Any]] = self.lake.arrow(name, days=[self.day], where=where).to_pylist()
+        return found
+
+    def _busiest(self) -> list[str]:
+        trades: dict[str, int] = {}
+        for row in self.share:
+            if row["symbol"] != "ALL":
+                trades[row["symbol"]] = trades.get(row["symbol"], 0) + row["trades"]
+        return sorted(trades, key=lambda symbol: (-trades[symbol], symbol))[:SYMBOLS]
+
+    def bars(self, symbol: str, interval: str) -> list[dict[str, Any]]:
+        where = [("symbol", "=", symbol), ("interval", "=", interval), ("venue", "=", "ALL"), ("variant", "=", "all")]
+        return sorted(self.rows("bars", where), key=lambda row: row["start_ns"])
+
+
+def _page(day: Day) -> Iterator[str]:
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>Levelcast, {escape(day.day)}</title><style>{_STYLE}</style></head><body><main>"
+    yield f"<h1>The tape of {escape(day.day)}</h1>"
+    yield f"<p>Times are UTC, by the tape. Made by Levelcast {__version__} from {escape(day.lake.directory.name)}.</p>"
+    for part in (_summary, _prices, _rates, _venues, _throughs, _releases, _tables):
+        yield from part(day)
+    yield "</main></body></html>"
+
+
+def _card(title: str, inside: str) -> str:
+    return f'<section class="card"><h3>{escape(title)}</h3>{inside}</section>'
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
+
+
+def _money(units: float) -> str:
+    return f"{units / _UNIT:,.4f}".rstrip("0").rstrip(".")
+
+
+def _summary(day: Day) -> Iterator[str]:
+    days = {
+        row["symbol"]: row
+        for row in day.rows("bars", [("interval", "=", "1d"), ("venue", "=", "ALL"), ("variant", "=", "all")])
+    }
+    rows = []
+    for symbol in day.symbols:
+        bar = days.get(symbol)
+        if bar is not None:
+            prices = [_money(bar[name]) for name in ("open", "high", "low", "close", "vwap") if bar[name] is not None]
+            rows.append([symbol, *prices, f"{bar['volume']:,}", f"{bar['trades']:,}"])
+    total = sum(row["trades"] for row in days.values())
+    volume = sum(row["volume"] for row in days.values())
+    yield f"<p>{len(days):,} symbols, {total:,} trades, {volume:,} units traded; busts and corrections applied.</p>"
+    yield _card("The busiest", _table(["symbol", "open", "high", "low", "close", "vwap", "volume", "trades"], rows))
+
+
+def _prices(day: Day) -> Iterator[str]:
+    yield "<h2>Price and volume</h2><p>Close with the range of each bar; volume below.</p>"
+    for symbol in day.symbols:
+        minutes = day.bars(symbol, "1m")
+        if not minutes:
+            continue
+        long = (minutes[-1]["start_ns"] - minutes[0]["start_ns"]) / 1e9 > _SHORT_S
+        found, length = (minutes, 60.0) if long else (day.bars(symbol, "1s"), 1.0)
+        found = found or minutes
+        at = [row["start_ns"] % _DAY_NS / 1e9 for row in found]
+        close, high, low = ([row[name] / _UNIT for row in found] for name in ("close", "high", "low"))
+        yield _card(
+            symbol,
+            svg.price_and_volume(
+                f"{symbol}, price and volume", at, close, high, low, [row["volume"] for row in found], length
+            ),
+        )
+
+
+def _rates(day: Day) -> Iterator[str]:
+    rows = day.rows("rates")
+    if not rows:
+        return
+    yield "<h2>Message rates</h2>"
+    seconds = rows[0]["seconds"]
+    grid = sorted({row["start_s"] for row in rows})
+    if len(grid) > 1:
+        series = []
+        for symbol in day.symbols:
+            known = {row["start_s"]: row["rate"] for row in rows if row["symbol"] == symbol}
+            series.append(
+                (symbol, [(at + seconds / 2, known.get(at, 0.0)) for at in range(grid[0], grid[-1] + 1, seconds)])
+            )
+        yield _card(
+            f"Messages a second, in intervals of {seconds} s", svg.lines("Message rates by time of day", series)
+        )
+    else:
+        yield f"<p>All of it lies within one interval of {seconds} s.</p>"
+    totals: dict[str, int] = {}
+    for row in rows:
+        totals[row["symbol"]] = totals.get(row["symbol"], 0) + row["messages"]
+    span = grid[-1] + seconds - grid[0]
+    ranked = sorted((count / span for count in totals.values()), reverse=True)
+    for fit in day.rows("rate_fit"):
+        share = f"The busiest {fit['top_symbols']:,} of {fit['symbols']:,} symbols have {fit['top_share']:.0%} of the messages"
+        curves = [("measured", [(float(rank), rate) for rank, rate in enumerate(ranked)])]
+        if fit["decay"] is not None and len(ranked) > 1:
+            places = np.unique(np.linspace(0, len(ranked) - 1, _CURVE))
+            curves.append(
+                ("exponential", [(float(r), fit["scale"] * float(np.exp(-r / fit["decay"]))) for r in places])
+            )
+            share += f"; an exponential with a decay of {fit['decay']:,.1f} ranks fits with r² = {fit['r2']:.3f}"
+        yield f"<p>{share} (TH §5.1: 10 % had 55 % of New York).</p>"
+        if len(ranked) > 1:
+            yield _card("Messages a second by rank", svg.lines("Rate by rank", curves, times=False, log=True))
+
+
+def _venues(day: Day) -> Iterator[str]:
+    shown = []
+    for symbol in ("ALL", *day.symbols):
+        parts = [
+            (row["venue"], row["volume_share"]) for row in day.share if row["symbol"] == symbol and row["volume_share"]
+        ]
+        if parts:
+            shown.append((symbol, parts))
+    if shown:
+        yield "<h2>Venue share</h2><p>Part of the quantity traded.</p>"
+        yield _card("By symbol", svg.shares("Venue share", shown))
+
+
+def _throughs(day: Day) -> Iterator[str]:
+    rows = day.rows("trade_throughs")
+    if not rows:
+        return
+    yield "<h2>Trades through a better quote</h2>"
+    yield "<p>Worse than another venue was showing when the trade came; exempt by its sale condition, or not.</p>"
+    counts: dict[str, list[int]] = {}
+    for row in rows:
+        each = counts.setdefault(row["venue"], [0, 0, 0])
+        each[0] += 1
+        each[1] += bool(row["exempt"])
+        each[2] += row["size"]
+    listed = sorted(counts.items(), key=lambda item: -item[1][0])
+    cells = [[venue, f"{n:,}", f"{exempt:,}", f"{n - exempt:,}", f"{size:,}"] for venue, (n, exempt, size) in listed]
+    yield _card("By venue", _table(["venue", "through", "exempt", "not exempt", "quantity"], cells))
+
+
+def _duration(ns: float) -> str:
+    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if abs(ns) >= limit:
+            return f"{ns / limit:,.3g} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def _releases(day: Day) -> Iterator[str]:
+    rows = day.rows("releases")
+    if not rows:
+        return
+    yield "<h2>Release</h2>"
+    spread = _bins(row for row in rows if row["kind"] == "spread")
+    if spread:
+        yield "<p>How long after the first receiver the last one released a slot, where all were on time.</p>"
+        yield _card("Spread over the receivers, slots", svg.columns("Release spread", spread))
+    delay = _bins(row for row in rows if row["kind"] == "delay")
+    if delay:
+        yield _card("Behind the instant, releases of all receivers", svg.columns("Release delay", delay))
+    late = [row for row in rows if row["kind"] == "late"]
+    by: dict[str, list[tuple[float, float]]] = {}
+    for row in late:
+        by.setdefault(row["receiver"], []).append((row["scheduled_ns"] % _DAY_NS / 1e9, max(row["low_ns"], 1.0)))
+    on_time = sum(row["releases"] for row in rows if row["kind"] == "delay")
+    yield f"<p>{len(late):,} of {len(late) + on_time:,} releases were late (rule 7).</p>"
+    if late:
+        yield _card("Late releases, by how much", svg.dots("Late releases", sorted(by.items()), _duration))
+
+
+def _bins(rows: Iterator[dict[str, Any]]) -> list[tuple[str, float]]:
+    counts: dict[int, int] = {}
+    tops: dict[int, int] = {}
+    for row in rows:
+        counts[row["low_ns"]] = counts.get(row["low_ns"], 0) + row["releases"]
+        tops[row["low_ns"]] = row["high_ns"]
+    return [
+        (f"< {_duration(tops[low])}" if low < 0 else f"{_duration(low)}", float(counts[low])) for low in sorted(counts)
+    ]
+
+
+def _tables(day: Day) -> Iterator[str]:
+    yield "<h2>Tables</h2><p>Of the whole lake.</p>"
+    rows = [
+        [s.name, f"{s.rows:,}", f"{s.files:,}", f"{s.bytes / 2**20:,.1f}", str(s.version)] for s in day.states.values()
+    ]
+    yield _card("Rows and files", _table(["table", "rows", "files", "MB", "version"], rows))
+    reasons: dict[str, int] = {}
+    for row in day.lake.arrow("quarantine").to_pylist() if day.lake.has("quarantine") else []:
+        reasons[row["reason"]] = reasons.get(row["reason"], 0) + 1
+    if reasons:
+        yield _card(
+            "Quarantine", _table(["reason", "rows"], [[reason, f"{count:,}"] for reason, count in reasons.items()])
+        )

@@ -1,0 +1,75 @@
+"""What a job is given to read: tapes, which go on from where they were, and files, which land once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from blake3 import blake3
+
+from levelcast.pipeline.job import Loaded, Tell, load_files, load_releases, load_tape
+from levelcast.pipeline.lake import Lake, LakeError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TAPE = "tape"
+_DIGITS = 32
+
+
+def load(
+    spark: SparkSession,
+    lake: Lake,
+    paths: Sequence[Path],
+    format: str,
+    day: date | None,
+    stripe: int | None,
+    tell: Tell,
+) -> Loaded:
+    """Read the input and take it into the lake; nothing if it is there already."""
+    from pyspark.sql import functions as f
+
+    source = ", ".join(map(str, paths))
+    if format == TAPE:
+        loaded = load_tape(spark, lake, _tape(spark, paths), source, tell)
+        released = load_releases(spark, lake, paths, tell)
+        if released is not None:
+            loaded.commits[released.table] = released
+        return loaded
+    name = identity(paths, [format, str(day), str(stripe)])
+    rows = _files(spark, paths, format, day)
+    if stripe is not None:
+        rows = rows.withColumn("stripe", f.lit(stripe))
+    return load_files(spark, lake, rows, source, name, tell)
+
+
+def _tape(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
+    """The tapes of all directories: each stripe once, from whichever receiver has what is wanted."""
+    from levelcast.pipeline.source import register
+
+    register(spark)
+    first, *others = (str(path.resolve()) for path in paths)
+    reader = spark.read.format("levelcast")
+    if others:
+        reader = reader.option("receivers", ",".join(others))
+    return reader.load(first)
+
+
+def _files(spark: SparkSession, paths: Sequence[Path], format: str, day: date | None) -> DataFrame:
+    raise LakeError(f"{format}: is not read yet")
+
+
+def identity(paths: Iterable[Path], how: Sequence[str]) -> str:
+    """What files are, by their content and how they are read: the same under another name is the same."""
+    digest = blake3("\0".join(how).encode())
+    for path in paths:
+        files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        if not files:
+            raise LakeError(f"{path}: is an empty directory: name one with files in it")
+        for file in files:
+            each = blake3()
+            each.update_mmap(file) if file.stat().st_size else each.update(b"")
+            digest.update(each.digest())
+    return digest.hexdigest()[:_DIGITS]
