@@ -41,7 +41,7 @@ delay = "200us"
 [timing]
 slot = "20ms"
 late = "50ms"
-attempts = 3
+attempts = 6
 process = "10ms"
 
 [[receiver]]
