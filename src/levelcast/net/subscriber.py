@@ -37,7 +37,7 @@ from levelcast.edge import subscriber as core
 from levelcast.edge.delivery import Ask, Complete, Deliver, Effect, Ended, Grade, Lost, Stuck, SubscriberCounts
 from levelcast.edge.watermark import WATERMARK_TEXT, Watermark
 from levelcast.net.edge import stripe_session
-from levelcast.net.line import Line
+from levelcast.net.heard import Line
 from levelcast.net.sockets import LOOPBACK, RECEIVE_BUFFER, Address, NetError, takes_trains
 from levelcast.network import Directory, Group, Network, Stripe, load_network
 from levelcast.network.fields import did_you_mean
