@@ -29,21 +29,36 @@ from typing import NamedTuple
 
 import numpy as np
 
+from levelcast.edge.gather import SessionPlan
 from levelcast.edge.watermark import WATERMARK_BYTES
 from levelcast.wire import mold
 from levelcast.wire.parts import Malformed, Reason
 from levelcast.wire.plan import (
+    PLAN_TEXT,
     ChannelPlan,
     Kind,
     PlanRecord,
     decode_plan,
+    decode_record,
     digest_of,
     plan_session,
     session_of,
     symbols_crc,
 )
 
-__all__ = ["Collector", "Happened", "PlanLimits", "Plans", "Ready", "Refused", "Swapped", "plan_fault", "standing_rate"]
+__all__ = [
+    "Collector",
+    "Happened",
+    "PlanLimits",
+    "Plans",
+    "Ready",
+    "Refused",
+    "Swapped",
+    "plan_fault",
+    "plan_records",
+    "session_plan",
+    "standing_rate",
+]
 
 PACKET_OVERHEAD = mold.HEADER_SIZE + 28
 """What a packet costs beside its blocks on a line: MoldUDP64, UDP and IPv4 headers."""
@@ -72,7 +87,7 @@ def standing_rate(watermark_ns: int) -> float:
 
 
 def plan_fault(plan: ChannelPlan, limits: PlanLimits, stripe: int, needed: Collection[int] = ()) -> str | None:
-    """Why a plan cannot take effect, as the end of a sentence; None if it can. It must name the instruments `needed`."""
+    """Why a plan cannot take effect, as the end of a sentence; None if it can. It must name `needed` instruments."""
     try:
         plan_session(plan.number, stripe)
         session_of(plan.number, stripe, len(plan.groups) - 1)
@@ -105,10 +120,10 @@ def _line_fault(plan: ChannelPlan, limits: PlanLimits) -> str | None:
     worst = int((total - limits.line_rate).argmax())
     if total[worst] <= limits.line_rate:
         return None
+    number = f"{sessions[worst]} session{'s' if sessions[worst] > 1 else ''}"
     return (
-        f"group {worst} is expected to have {_kbit(total[worst])}, {_kbit(sessions[worst] * standing)} of it watermarks "
-        f"of {sessions[worst]} session{'s' if sessions[worst] > 1 else ''}, and its line carries "
-        f"{_kbit(limits.line_rate)}"
+        f"group {worst} is expected to have {_kbit(total[worst])}, {_kbit(sessions[worst] * standing)} of it "
+        f"watermarks of {number}, and its line carries {_kbit(limits.line_rate)}"
     )
 
 
@@ -119,6 +134,24 @@ def _kbit(rate: float) -> str:
 def _named(numbers: list[int], symbols: Mapping[int, str]) -> str:
     names = [symbols.get(number, str(number)) for number in numbers[:_NAMED]]
     return ", ".join(names) + (", …" if len(numbers) > _NAMED else "")
+
+
+def plan_records(content: mold.Buffer) -> list[PlanRecord]:
+    """The operator's records about plans among the records of a frame."""
+    whole = content if isinstance(content, bytes | bytearray) else bytes(content)
+    if whole.find(PLAN_TEXT) < 0:
+        return []
+    offsets, sizes = mold.record_places(whole)
+    places = zip(offsets.tolist(), sizes.tolist(), strict=True)
+    found = (decode_record(bytes(whole[offset : offset + size])) for offset, size in places)
+    return [each for each in found if each is not None]
+
+
+def session_plan(plan: ChannelPlan, stripe: int) -> SessionPlan:
+    """The plan with the names of its sessions in a stripe. A session that has no instrument is not there."""
+    names = {index: session_of(plan.number, stripe, index) for index in plan.used}
+    pairs = zip(plan.instruments.tolist(), plan.sessions.tolist(), strict=True)
+    return SessionPlan({number: names[session] for number, session in pairs}, names[plan.default])
 
 
 class Collector:

@@ -184,6 +184,11 @@ class ChannelPlan:
     def digest(self) -> bytes:
         return digest_of(self.content)
 
+    @property
+    def used(self) -> list[int]:
+        """The sessions that have an instrument, or may get one, in order."""
+        return [int(each) for each in np.unique(np.append(self.sessions, np.uint16(self.default)))]
+
     def sessions_of(self, wanted: Iterable[int]) -> list[int]:
         """The sessions that have these instruments, in order; those that the plan does not name are in one, too."""
         ids = np.array(sorted(wanted), np.uint32)
