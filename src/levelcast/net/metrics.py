@@ -63,6 +63,7 @@ _METRICS = (
     Metric("edge.bytes", "edge_bytes_total", "counter", "Bytes of those packets."),
     Metric("edge.requests", "edge_requests_total", "counter", "Requests of customers for what they missed."),
     Metric("edge.retransmitted", "edge_retransmitted_total", "counter", "Packets sent again for them."),
+    Metric("edge.from_tape", "edge_from_tape_total", "counter", "Those of them that were gathered from the tape again."),
     Metric("edge.snapshots", "edge_snapshots_total", "counter", "Snapshots that customers were given."),
     Metric("edge.clients_dropped", "edge_clients_dropped_total", "counter", "Customers that took too long."),
     # reformation servers

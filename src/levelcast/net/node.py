@@ -231,7 +231,9 @@ class Node:
         name = self.place.name
         if isinstance(machine, Receiver) and network.edge_groups_of(name):
             complete = machine.complete_upto_ns
-            self.edge = EdgeService.open(network, name, self.place.stripe, directory, options.interface, complete, now)
+            self.edge = EdgeService.open(
+                network, name, self.place.stripe, directory, options.interface, complete, now, lambda: machine.wake_ns
+            )
             yield self.edge
         address = network.status_address(name)
         if options.status_port is not None:
