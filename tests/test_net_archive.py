@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -226,6 +227,7 @@ def test_a_late_joiner_reads_from_the_beginning_of_the_tape_without_a_hole(
     """Over real sockets, with a store of three packets, while the market goes on."""
     frames = make_frames(400)
     play(receiver, west, frames[:300])
+    receiver.now = lambda: T0 + time.monotonic_ns()
 
     async def story() -> list[int]:
         found: list[int] = []

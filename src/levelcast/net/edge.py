@@ -17,6 +17,8 @@
   and replays the tape: this fills the store of the retransmit server too, so that customers can ask for what was sent
   before the restart.
 
+- Requests are answered one by one, or once to the groups where several customers want the same (`levelcast.edge.desk`);
+  such an answer is paced like a late frame. Who asks too fast is refused.
 - What has left that store is taken from the tape (`levelcast.net.archive`), a slice in a turn, and none when the ring
   is about to be due.
 
@@ -39,6 +41,7 @@ from typing import Any
 
 import numpy as np
 
+from levelcast.edge.desk import Desk, Route
 from levelcast.edge.feed import Feed, FeedState, decode_state
 from levelcast.edge.gather import GatherConfig, Outgoing, SessionPlan, session_name
 from levelcast.edge.retransmit import RetransmitConfig
@@ -54,8 +57,12 @@ from levelcast.wire.parts import Malformed
 STATE = Path("edge") / "state"
 MARKS = Path("edge") / "marks"
 SEND_BUFFER = 4 << 20
+REQUEST_BUFFER = 4 << 20
+"""Some thousand requests: one customer's flood should not crowd out the others."""
 MAX_REQUESTS = 32
-"""Requests that are answered in one turn; the others wait in the kernel."""
+"""Requests that are answered in one turn, those of one customer, and that are read: to refuse one costs little."""
+MAX_OF_ONE = 24
+MAX_READ = 256
 MAX_CLIENTS = 32
 """Customers that may be reading a snapshot at one time."""
 SNAPSHOT_AGE_NS = 200_000_000
@@ -162,6 +169,7 @@ def _open_sockets(interface: str, ttl: int) -> tuple[socket.socket, socket.socke
             udp.bind((interface, 0))
             tcp.bind(udp.getsockname())
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, REQUEST_BUFFER)
             udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
             udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
             udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
@@ -239,6 +247,9 @@ class EdgeService:
         self._ring_ns = ring_ns
         self._dug_ns = 0
         self._dig_ns: int | None = None
+        self._unanswered = 0
+        """Requests for what had just been sent to the groups."""
+        self._desk = Desk(now=now)
         self._udp, self._tcp = _open_sockets(interface, ttl)
         self._sender = Sender(self._udp, SendCounts(), trains)
         self.filenos: Sequence[int] = (self._udp.fileno(), self._tcp.fileno())
@@ -334,7 +345,7 @@ class EdgeService:
             self._ends = (self._ends[0] - 1, now + END_EVERY_NS)
             self._send_paced(feed.end(), now)
         if self.filenos[0] in ready:
-            self._answer()
+            self._answer(now)
         if self.filenos[1] in ready:
             self._accept(now)
         if self._clients:
@@ -368,6 +379,7 @@ class EdgeService:
         """What people want to know of the edge, for `--json` too."""
         counts, asked, archive = self.counts, self.feed.retransmitter.counts, self._archive
         refused = {"gone": asked.gone, "ahead": asked.ahead, "unknown session": asked.unknown}
+        refused["too fast"] = self._desk.counts.too_fast
         refused["too many waiting"] = archive.counts.too_many if archive is not None else 0
         refused |= {reason.value: number for reason, number in asked.malformed.items()}
         return {
@@ -376,7 +388,9 @@ class EdgeService:
             "packets": counts.packets,
             "bytes": counts.bytes,
             "unsent": dict(counts.unsent),
-            "requests": asked.whole + asked.partly + sum(refused.values()),
+            "requests": asked.whole + asked.partly + self._unanswered + sum(refused.values()),
+            "shared": self._desk.counts.shared,
+            "to_group": self._desk.counts.to_group,
             "retransmitted": asked.packets,
             "from_tape": archive.counts.packets if archive is not None else 0,
             "refused": {reason: number for reason, number in refused.items() if number},
@@ -429,10 +443,10 @@ class EdgeService:
         counts.packets += len(ends) // 4 * len(self._groups)
         counts.bytes += len(buffer) * len(self._groups)
 
-    def _answer(self) -> None:
-        """Requests, each with an answer to the socket that asked, now or when the tape has been read."""
-        server, archive = self.feed.retransmitter, self._archive
-        for _ in range(MAX_REQUESTS):
+    def _answer(self, now: int) -> None:
+        """Requests: an answer to the socket that asked, or to everybody; now, or when the tape has been read."""
+        admitted: Counter[Address] = Counter()
+        for _ in range(MAX_READ):
             try:
                 request, source = self._udp.recvfrom(64)
             except BlockingIOError:
@@ -440,13 +454,28 @@ class EdgeService:
             except OSError as error:  # the network's word on an answer that did not arrive
                 self.counts.unsent[error.strerror or str(error)] += 1
                 continue
-            wanted = server.open(request)
-            if wanted is None:
-                continue
-            if archive is not None and archive.takes(wanted):
-                archive.ask(wanted, source)
-            elif (found := server.give(wanted)) is not None:
-                self._reply(source, found)
+            if self._desk.admit(source, now, admitted[source] < MAX_OF_ONE):
+                self._answer_one(request, source, now)
+                admitted[source] += 1
+                if admitted.total() == MAX_REQUESTS:
+                    return
+
+    def _answer_one(self, request: bytes, customer: Address, now: int) -> None:
+        server, archive, desk = self.feed.retransmitter, self._archive, self._desk
+        wanted = server.open(request)
+        if wanted is None:
+            return
+        if archive is not None and archive.takes(wanted):
+            archive.ask(wanted, customer)
+            return
+        route = desk.route(customer, wanted, now)
+        if route is Route.NOBODY:
+            self._unanswered += 1
+        elif (found := server.give(wanted)) is not None:
+            if desk.answered(customer, found, route, now) is Route.GROUP:
+                self._send_paced((found,), now)
+            else:
+                self._reply(customer, found)
 
     def _reply(self, customer: Address, answer: Outgoing) -> None:
         number, failed = self._sender.send_buffer(customer, answer.buffer, answer.ends)
