@@ -15,7 +15,7 @@ effect (`levelcast.wire.plan`). What an edge makes of them, in the order of the 
 - A plan's number is one more than that of the plan in force. The plan before the first has number 0: one session.
 - A plan names every instrument that was defined on the tape before the frame that completes it, so they are noted here.
   Asking the network file instead would refuse a plan, when the tape is replayed, for a symbol that was listed after it.
-  The command that sends plans does ask the file. An instrument that is defined later goes to the plan's default session.
+  The command that sends plans does ask the file. An instrument that is defined later goes to the default session.
 - Groups, line rates and symbols are the network file's, which is the same at every receiver. Its blocks of groups and
   its rates may grow; if they shrink below a plan that is on a tape, that plan is refused when the tape is replayed.
 """
