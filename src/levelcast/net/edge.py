@@ -127,7 +127,8 @@ def plan_status(feed: Feed) -> dict[str, Any]:
     if plans.ready is not None:
         told["ready"] = {"number": plans.ready.number, "digest": plans.ready.digest.hex()}
     if plans.refused is not None:
-        told["refused"] = {"number": plans.refused.number, "reason": plans.refused.reason}
+        number, reason, digest = plans.refused
+        told["refused"] = {"number": number, "digest": digest.hex(), "reason": reason}
     return told
 
 

@@ -61,6 +61,7 @@ __all__ = [
     "part_records",
     "plan_session",
     "session_of",
+    "swap_record",
     "symbols_crc",
 ]
 
@@ -272,6 +273,13 @@ def part_records(plan: ChannelPlan, stripe: int) -> list[bytes]:
         encode_record(PlanRecord(Kind.PART, plan.number, len(parts), digest, index, stripe, content=part))
         for index, part in enumerate(parts)
     ]
+
+
+def swap_record(plan: ChannelPlan, stripe: int) -> bytes:
+    """The record that makes the plan take effect."""
+    return encode_record(
+        PlanRecord(Kind.SWAP, plan.number, -(-len(plan.content) // PART_BYTES), plan.digest, 0, stripe)
+    )
 
 
 def symbols_crc(symbols: Iterable[tuple[int, str]]) -> int:
