@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,8 @@ def network() -> Network:
         text = network_text().replace('["IBM", "GE", "KO"]', json.dumps(NAMES)).replace('["VOD"]', '["S1", "S2"]')
         text = text.replace('region = "west"\n\n', 'region = "west"\ncount = 4\n\n')
         text = text.rstrip() + "\ncount = 4\n"
-        try:
+        with suppress(NetworkError):  # two blocks that overlap
             return parse_network(text)
-        except NetworkError as error:
-            assert "has the address and port" in str(error), str(error)
     raise AssertionError("no room for the groups")
 
 
@@ -276,7 +275,7 @@ def test_a_plan_from_its_tables(network: Network) -> None:
     [
         ([NAMES[:6], NAMES[6:-1]], [0, 1], "the plan misses 1 of the network's symbols: S12"),
         ([NAMES[:6], [*NAMES[6:], "XYZ"]], [0, 1], "for another directory: no floor of the network trades XYZ"),
-        ([NAMES[:6], NAMES[6:]], [0, 4], "it has group 4, and the smallest [[edge.group]] block of the network file has 4"),
+        ([NAMES[:6], NAMES[6:]], [0, 4], "group 4, and the smallest [[edge.group]] block of the network file has 4"),
         ([NAMES[:6], NAMES[6:]], [0, -1], "a group with a number below 0"),
     ],
 )  # fmt: skip
