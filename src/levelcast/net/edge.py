@@ -49,7 +49,7 @@ from levelcast.edge.gather import GatherConfig, Outgoing, SessionPlan, session_n
 from levelcast.edge.plans import PlanLimits
 from levelcast.edge.retransmit import RetransmitConfig
 from levelcast.net.archive import Archive, Marks
-from levelcast.net.line import Line
+from levelcast.net.narrow import NarrowLine
 from levelcast.net.sockets import Address, NetError, SendCounts, Sender
 from levelcast.network import Directory, Network, Stripe
 from levelcast.ring.effects import Release
@@ -272,7 +272,7 @@ class EdgeService:
         """The first group of each block."""
         self._rates = dict(rates or {})
         """Bytes a second, of the blocks whose lines are narrow."""
-        self._lines: dict[Address, Line] = {}
+        self._narrow: dict[Address, NarrowLine] = {}
         self._complete_upto_ns = complete_upto_ns
         self._state_path = state_path
         self._now = now
@@ -352,7 +352,7 @@ class EdgeService:
         """When a heartbeat, a late frame, a slow customer or an end of session is due."""
         paced_ns = self._pace[0] + PACE_NS if self._backlog else None
         ends_ns = self._ends[1] if self._ends[0] else None
-        lines_ns = min((at for line in self._lines.values() if (at := line.next_ns) is not None), default=None)
+        lines_ns = min((at for line in self._narrow.values() if (at := line.next_ns) is not None), default=None)
         times = (self.feed.next_ns, paced_ns, self._poll_ns, self._dig_ns, ends_ns, lines_ns)
         return min((time for time in times if time is not None), default=None)
 
@@ -383,7 +383,7 @@ class EdgeService:
         self._book()
         if self._backlog:
             self._send_paced((), now)
-        for address, line in self._lines.items():
+        for address, line in self._narrow.items():
             self._drain(address, line, now)
         marks = feed.advance(self._complete_upto_ns(), now)
         if marks:
@@ -452,7 +452,7 @@ class EdgeService:
             "plan": plan_status(self.feed),
             "lines": {
                 f"{address}:{port}": {"behind_s": line.behind_ns / 1e9, "dropped": line.dropped}
-                for (address, port), line in self._lines.items()
+                for (address, port), line in self._narrow.items()
             },
         }
 
@@ -497,7 +497,7 @@ class EdgeService:
             for block in self._groups:
                 address = _member(block, place)
                 if block in self._rates:
-                    line = self._lines.setdefault(address, Line(self._rates[block], self._now))
+                    line = self._narrow.setdefault(address, NarrowLine(self._rates[block], self._now))
                     line.push(split_train(buffer, ends))
                     self._drain(address, line, self._now)
                 else:
@@ -512,7 +512,7 @@ class EdgeService:
         counts.packets += len(ends) // 4
         counts.bytes += len(buffer)
 
-    def _drain(self, address: Address, line: Line, now: int) -> None:
+    def _drain(self, address: Address, line: NarrowLine, now: int) -> None:
         """What a narrow line can take now."""
         if due := line.due(now):
             self._send_to(
