@@ -229,11 +229,11 @@ def test_a_narrow_line_gets_what_it_carries_and_the_status_says_how_far_behind_i
         receiver.step()
         heard += sum(len(datagram) + 28 for datagram, _ in ear.all())
         assert heard <= 1_500 + 1_428 + 7_000 * (now[0] - T0) / 1e9 + 48
-    (line,) = receiver.edge.status()["lines"].values()
+    (line,) = receiver.edge.status()["narrow"].values()
     assert line["behind_s"] > 1
     assert receiver.edge.wake_ns is not None
     for _ in range(10_000):
-        if not receiver.edge.status()["lines"][f"{block.address}:{block.port}"]["behind_s"]:
+        if not receiver.edge.status()["narrow"][block.address]["behind_s"]:
             break
         now[0] = max(now[0] + 1, receiver.edge.wake_ns or 0)
         receiver.step()

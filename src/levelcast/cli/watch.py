@@ -202,6 +202,13 @@ class _Watcher:
             f"{counts.requests:,} requests, {counts.lost:,} messages lost, {counts.duplicates:,} came more than once",
             err=True,
         )
+        for line in self._tape.lines.values() if len(self._tape.lines) > 1 else ():
+            came = line.counts
+            typer.echo(
+                f"line {line.name}: {came.packets:,} packets, {came.share_first:.1%} of its messages came first, "
+                f"{came.missing:,} missing",
+                err=True,
+            )
         for session, following in self._tape.positions.items():
             typer.echo(f"session {session} is at {following}", err=True)
 

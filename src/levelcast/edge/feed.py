@@ -258,15 +258,25 @@ class Feed:
         out = self._gatherer.heartbeats(now)
         if self._beacon_ns <= now and not self.ended:
             self._beacon_ns = now + self.config.heartbeat_ns
-            if (plan := self.plans.current) is not None:  # and not for one that is only ready: customers begin by it
-                parts = len(part_records(plan, self._stripe))
-                out.append(_bare(plan_session(plan.number, self._stripe), parts + 1, 0))
+            out += self._beacon()
         for past in [each for each in self._past if each.next_ns <= now]:
             if past.until_ns > now:
                 out += past.say(now, self.config.heartbeat_ns)
             else:
                 self._forget(past)
         return out
+
+    def announce(self) -> list[Outgoing]:
+        """A heartbeat of every session, at once."""
+        return self._gatherer.announce() + self._beacon()
+
+    def _beacon(self) -> list[Outgoing]:
+        """A heartbeat of the plan session of the plan in force. There is none of one that is only ready: by this
+        customers learn which plan to begin with."""
+        plan = self.plans.current
+        if plan is None or self.ended:
+            return []
+        return [_bare(plan_session(plan.number, self._stripe), len(part_records(plan, self._stripe)) + 1, 0)]
 
     def end(self) -> list[Outgoing]:
         """The end of every session; to be sent more than once."""

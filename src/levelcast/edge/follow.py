@@ -219,6 +219,10 @@ class Follower:
     def position(self, session: bytes) -> int | None:
         return self._core.position(session)
 
+    def wants(self, session: bytes) -> bool:
+        """Whether packets of a session are looked at, as those of one that was not heard before are."""
+        return session in self._heard_ns or session in self._readers or session not in self._met
+
     def receive(self, arrived: list[bytes | Block], now: int) -> list[Happening]:
         """Packets of any session; see `Subscriber.receive`."""
         effects: list[Happening] = [] if self._begun else self._begin(now)

@@ -9,6 +9,9 @@
   to configure, and an edge that was restarted is found again by its first packet.
 - A released frame is sent first and kept afterwards. Nothing blocks: what the kernel has no room for is a lost packet,
   and is asked for; a customer that does not read its snapshot is dropped.
+- A group that is a line has one sender at a time (`levelcast.network.lines`). With every ring that the receiver enters
+  it is computed anew which lines it has; one that it takes over hears a heartbeat first, so that customers know whom to
+  ask.
 - What a slot releases leaves in one system call for each group and 64 kB. Nothing here runs per packet.
 - A receiver that catches up has many late frames at once, more than a customer's socket holds. What is more than
   `PACE_BURST` is paced, `PACE_BYTES` every `PACE_NS`; a frame that is on time never waits behind it.
@@ -32,7 +35,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -51,7 +54,8 @@ from levelcast.edge.retransmit import RetransmitConfig
 from levelcast.net.archive import Archive, Marks
 from levelcast.net.narrow import NarrowLine
 from levelcast.net.sockets import Address, NetError, SendCounts, Sender
-from levelcast.network import Directory, Network, Stripe
+from levelcast.network import Directory, Group, Network, Stripe
+from levelcast.network.lines import Lines
 from levelcast.ring.effects import Release
 from levelcast.tape.files import AppendFile, TapeError
 from levelcast.tape.segments import TapeReader
@@ -262,17 +266,28 @@ class EdgeService:
         *,
         ttl: int = 1,
         trains: bool = False,
+        lines: Lines | None = None,
+        members: Callable[[], tuple[int, ...]] = tuple,
         archive: Archive | None = None,
         ring_ns: Callable[[], int | None] = lambda: None,
-        rates: Mapping[Address, int] | None = None,
     ) -> None:
         self.feed = feed
         self.counts = EdgeCounts()
         self._groups = tuple(groups)
         """The first group of each block."""
-        self._rates = dict(rates or {})
+        self._rates: dict[Address, int] = {}
         """Bytes a second, of the blocks whose lines are narrow."""
-        self._narrow: dict[Address, NarrowLine] = {}
+        self._narrow: dict[tuple[Address, int], NarrowLine] = {}
+        """By block and place in it."""
+        self._names: tuple[str, ...] = ()
+        self._lines = lines
+        self._members = members
+        self._seen: tuple[int, ...] = ()
+        """The ring for which the lines were assigned."""
+        self._ttl = ttl
+        self._ttls: dict[Address, int] = {}
+        """Of groups that have one of their own; `_scope` is that of the socket."""
+        self._scope = ttl
         self._complete_upto_ns = complete_upto_ns
         self._state_path = state_path
         self._now = now
@@ -297,11 +312,7 @@ class EdgeService:
         self._sender = Sender(self._udp, SendCounts(), trains)
         self.filenos: Sequence[int] = (self._udp.fileno(), self._tcp.fileno())
         self.address: Address = self._udp.getsockname()
-        try:
-            self._announce(now)
-        except BaseException:
-            self.close()
-            raise
+        feed.heartbeats(now)  # the next ones are due an interval from here
 
     @classmethod
     def open(
@@ -314,10 +325,12 @@ class EdgeService:
         complete_upto_ns: Callable[[], int],
         now: int,
         ring_ns: Callable[[], int | None] = lambda: None,
+        members: Callable[[], tuple[int, ...]] = tuple,
     ) -> EdgeService:
         """The edge of a receiver whose tape is in `directory`; the tape is mended before.
 
-        `ring_ns` says when the ring is due next: work that can wait keeps out of its way.
+        `ring_ns` says when the ring is due next: work that can wait keeps out of its way. `members` are the primaries
+        of the ring in which the receiver is, none while it is in none: by them it knows its lines.
         """
         path = directory / STATE
         path.parent.mkdir(exist_ok=True)
@@ -328,22 +341,27 @@ class EdgeService:
         tape = TapeReader(directory / "tape")
         marks = Marks(directory / MARKS, tape.tip().slot, network.tape.segment_records)
         feed = restore(tape, path, plan, config, retransmit, marks, plan_limits(network))
-        blocks = network.edge_groups_of(receiver)
-        groups = [(group.address, group.port) for group in blocks]
-        rates = {(group.address, group.port): group.rate_bytes for group in blocks if group.rate_bytes is not None}
-        return cls(
+        lines = Lines(network, receiver)
+        service = cls(
             feed,
-            groups,
+            (),
             interface,
             complete_upto_ns,
             path,
             now,
             ttl=edge.ttl,
             trains=edge.trains,
+            lines=lines,
+            members=members,
             archive=Archive(directory / "tape", feed, marks),
             ring_ns=ring_ns,
-            rates=rates,
         )
+        try:
+            service.assign(lines.groups(()), must=True)
+        except BaseException:
+            service.close()
+            raise
+        return service
 
     # -- as a service of the driver -----------------------------------------------------------------------
 
@@ -381,10 +399,13 @@ class EdgeService:
         """What was sent is kept; watermarks, heartbeats, answers, snapshots, ends; then the state, when it is time."""
         feed, self._now = self.feed, now
         self._book()
+        if self._lines is not None and (members := self._members()) != self._seen:
+            self._seen = members
+            self.assign(self._lines.groups(members))
         if self._backlog:
             self._send_paced((), now)
-        for address, line in self._narrow.items():
-            self._drain(address, line, now)
+        for (block, place), line in self._narrow.items():
+            self._drain(block, place, line)
         marks = feed.advance(self._complete_upto_ns(), now)
         if marks:
             self._send_paced(marks, now)
@@ -406,6 +427,17 @@ class EdgeService:
         frames, records = self._saved_at
         if feed.frames - frames >= SAVE_FRAMES or feed.records - records >= SAVE_RECORDS:
             self._save(rotate=True)
+
+    def assign(self, groups: Sequence[Group], *, must: bool = False) -> None:
+        """Send to these groups from now on. New ones hear at once that the edge is there; one that `must` be reached
+        and cannot is an error."""
+        before = set(self._groups)
+        self._names = tuple(group.name for group in groups)
+        self._groups = tuple((group.address, group.port) for group in groups)
+        self._ttls = {(group.address, group.port): group.ttl for group in groups if group.ttl is not None}
+        self._rates = {(group.address, group.port): rate for group in groups if (rate := group.rate_bytes) is not None}
+        self._narrow = {where: line for where, line in self._narrow.items() if where[0] in self._rates}
+        self._announce([group for group in self._groups if group not in before], must)
 
     def end_sessions(self) -> None:
         """The day is over: every session ends, which is said several times. What is released later stays inside."""
@@ -435,6 +467,7 @@ class EdgeService:
         refused |= {reason.value: number for reason, number in asked.malformed.items()}
         return {
             "address": f"{self.address[0]}:{self.address[1]}",
+            "groups": list(self._names),
             "sessions": {name.decode().rstrip(): number for name, number in self.feed.next_sequences.items()},
             "packets": counts.packets,
             "bytes": counts.bytes,
@@ -450,26 +483,37 @@ class EdgeService:
             "states_unsaved": counts.states_unsaved,
             "unplanned": self.feed.unplanned,
             "plan": plan_status(self.feed),
-            "lines": {
-                f"{address}:{port}": {"behind_s": line.behind_ns / 1e9, "dropped": line.dropped}
-                for (address, port), line in self._narrow.items()
+            "narrow": {
+                _member(block, place)[0]: {"behind_s": line.behind_ns / 1e9, "dropped": line.dropped}
+                for (block, place), line in self._narrow.items()
             },
         }
 
     # -- packets ------------------------------------------------------------------------------------------
 
-    def _announce(self, now: int) -> None:
+    def _announce(self, groups: Sequence[Address], must: bool) -> None:
         """Say at once that the edge is there, and find out now whether the groups can be reached."""
-        for out in self.feed.heartbeats(now):
+        for out in self.feed.announce() if groups else ():
             places = self.feed.groups_of(out.session)
-            for group in (_member(block, place) for block in self._groups for place in places):
+            for block, group in ((block, _member(block, place)) for block in groups for place in places):
                 try:
+                    self._reach(block)
                     self._udp.sendto(out.buffer, group)
                 except OSError as error:
+                    if not must:
+                        self.counts.unsent[error.strerror or str(error)] += 1
+                        continue
                     raise NetError(
                         f"the edge cannot send to {group[0]} port {group[1]} ({error.strerror}): "
                         "ip route add 224.0.0.0/4 dev INTERFACE gives multicast a route"
                     ) from error
+
+    def _reach(self, group: Address) -> None:
+        """What is sent next goes as far as the group's scope says (MS §4.3)."""
+        ttl = self._ttls.get(group, self._ttl)
+        if ttl != self._scope:
+            self._udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
+            self._scope = ttl
 
     def _send_paced(self, sent: Sequence[Outgoing], now: int) -> None:
         """Send what is not on time, and what waits, in order and as much as may go now."""
@@ -495,29 +539,28 @@ class EdgeService:
         for place, some in by_place.items():
             buffer, ends = (some[0].buffer, some[0].ends) if len(some) == 1 else _join(some)
             for block in self._groups:
-                address = _member(block, place)
                 if block in self._rates:
-                    line = self._narrow.setdefault(address, NarrowLine(self._rates[block], self._now))
+                    line = self._narrow.setdefault((block, place), NarrowLine(self._rates[block], self._now))
                     line.push(split_train(buffer, ends))
-                    self._drain(address, line, self._now)
+                    self._drain(block, place, line)
                 else:
-                    self._send_to(address, buffer, ends)
+                    self._send_to(block, place, buffer, ends)
 
-    def _send_to(self, address: Address, buffer: bytes, ends: bytes) -> None:
+    def _send_to(self, block: Address, place: int, buffer: bytes, ends: bytes) -> None:
         counts = self.counts
-        number, error = self._sender.send_buffer(address, buffer, ends)
+        self._reach(block)
+        number, error = self._sender.send_buffer(_member(block, place), buffer, ends)
         if error is not None:
             counts.unsent[error.strerror or str(error)] += number
             counts.packets -= number
         counts.packets += len(ends) // 4
         counts.bytes += len(buffer)
 
-    def _drain(self, address: Address, line: NarrowLine, now: int) -> None:
+    def _drain(self, block: Address, place: int, line: NarrowLine) -> None:
         """What a narrow line can take now."""
-        if due := line.due(now):
-            self._send_to(
-                address, b"".join(due), b"".join(size.to_bytes(4, "little") for size in accumulate(map(len, due)))
-            )
+        if due := line.due(self._now):
+            ends = b"".join(size.to_bytes(4, "little") for size in accumulate(map(len, due)))
+            self._send_to(block, place, b"".join(due), ends)
 
     def _answer(self, now: int) -> None:
         """Requests: an answer to the socket that asked, or to everybody; now, or when the tape has been read."""

@@ -9,7 +9,8 @@
   first, then the others; of a session that was not heard yet, where others of its stripe came from.
 - Which sessions and groups those are says the plan (`levelcast.edge.follow`); records of many sessions come as they do,
   or in one order (`levelcast.edge.merge`).
-- Several receivers send the same numbered bytes to one group: what comes first counts, the rest are duplicates.
+- The region's lines, or several receivers in one group, bring the same numbered bytes: what comes first counts, the
+  rest are duplicates. `lines` tells what came on each.
 - Trains of packets arrive whole where the kernel can (UDP_GRO), and the packets of one are opened together.
 - A snapshot is read over TCP from an address from which packets came; what comes meanwhile waits.
 - Everything runs in the caller's event loop, without threads. A caller that does not keep up stops the reading when
@@ -25,7 +26,7 @@ import errno
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from types import TracebackType
@@ -41,6 +42,7 @@ from levelcast.edge.follow import BASE, Closed, Followed, Follower, Happening, J
 from levelcast.edge.merge import Merger
 from levelcast.edge.watermark import WATERMARK_TEXT, Watermark
 from levelcast.net.edge import stripe_session
+from levelcast.net.line import Line
 from levelcast.net.sockets import LOOPBACK, RECEIVE_BUFFER, Address, NetError, takes_trains
 from levelcast.network import Directory, Group, Network, Stripe, load_network
 from levelcast.network.fields import did_you_mean
@@ -143,6 +145,7 @@ class Subscriber:
     | `symbols`   | symbols or instrument ids that are wanted, and records of no instrument; all, if left out. Only sessions and groups that carry them are followed |
     | `merged`    | whether the records of all sessions come in one order, by time, stripe and place on the tape |
     | `watermarks`| whether a batch without records is given for each watermark, so that time passes in silence too |
+    | `arrivals`  | whether `lines` keep when the first byte of each slot came: for a campaign that measures the spread |
     | `on_event`  | is called with `Lost`, `Stuck`, `Ended` and `Replaced` (another plan is in force) as they happen |
     | `interface` | the address of the interface that has the groups |
 
@@ -160,6 +163,7 @@ class Subscriber:
         *,
         merged: bool = False,
         watermarks: bool = False,
+        arrivals: bool = False,
         on_event: Callable[[Event], None] | None = None,
         interface: str = LOOPBACK,
         config: core.SubscriberConfig | None = None,
@@ -193,7 +197,10 @@ class Subscriber:
         self._timer: asyncio.TimerHandle | None = None
         self._own: socket.socket | None = None
         self._ears: dict[int, list[socket.socket]] = {}
-        """The sockets that hear a place in the blocks of groups."""
+        """The sockets that hear a place in the blocks of groups, one for each block that has it."""
+        self._lines = [Line(name, arrivals=arrivals) for name in _line_names(self.groups)]
+        """One for each block."""
+        self._line_of: dict[socket.socket, Line] = {}
         self._reading = False
         self._closed = False
 
@@ -201,6 +208,11 @@ class Subscriber:
     def counts(self) -> SubscriberCounts:
         """What has come, and how: packets, gaps, requests, lost messages."""
         return self._core.counts if self._core is not None else SubscriberCounts()
+
+    @property
+    def lines(self) -> dict[str, Line]:
+        """What came on each line, or in each group that is none."""
+        return {line.name: line for line in self._lines}
 
     @property
     def watermarks(self) -> dict[str, Watermark]:
@@ -260,7 +272,7 @@ class Subscriber:
         self._loop = asyncio.get_running_loop()
         try:
             self._own = _udp(self._interface)
-            self._ears[BASE] = [_join(group, self._interface) for group in self.groups]
+            self._hear_place(BASE)
             self._read()
             unknown = self._unknown_symbols()
             if self._start == "snapshot" or unknown:
@@ -435,13 +447,25 @@ class Subscriber:
             now = time.monotonic_ns()
             arrived = kernel.drain_molds(each.fileno(), MAX_DRAIN, Block)
             if each is self._own:
-                arrived = [(item, source) for item, source in arrived if not self._is_refusal(item)]
-            else:
-                for item, source in arrived:
-                    self._hear(item, source, now)
+                self._receive([item for item, _ in arrived if not self._is_refusal(item)], now)
+                return
+            line = self._line_of[each]
+            came_ns = time.time_ns() - (time.monotonic_ns() - now)
+            messages, before = 0, self._known
+            for item, source in arrived:
+                session = self._hear(item, source, now)
+                if self._core is None or self._core.wants(session):
+                    messages += line.take(item, came_ns, self._config.max_sessions)
             self._receive([item for item, _ in arrived], now)
+            if self._core is not None:
+                line.counts.first += max(0, messages - (self._known - before))
         except Exception as error:  # a callback has nobody to raise it to; the iterator does it
             self._fail(error)
+
+    @property
+    def _known(self) -> int:
+        """Messages that had come before when they came, or that nobody wants any more."""
+        return self.counts.duplicates + self.counts.late
 
     def _is_refusal(self, item: bytes | Block) -> bool:
         """Whether an answer is a heartbeat: what was asked for is gone, and from its number on there is something."""
@@ -455,8 +479,8 @@ class Subscriber:
                 return True
         return False
 
-    def _hear(self, item: bytes | Block, source: Address, now: int) -> None:
-        """Note where a session's packets come from; more sessions than there can be are not believed."""
+    def _hear(self, item: bytes | Block, source: Address, now: int) -> bytes:
+        """Note where a session's packets come from; more sessions than there can be are not believed. The session."""
         if type(item) is Block:
             session, whole = item.session, True
         else:
@@ -467,6 +491,7 @@ class Subscriber:
             stream = self._stream(session)
         if stream is not None:
             stream.hear(source, now)
+        return session
 
     def _fail(self, error: Exception) -> None:
         self._error = error
@@ -548,12 +573,17 @@ class Subscriber:
             for each in self._ears.pop(effect.group, []):
                 if self._reading:
                     self._loop.remove_reader(each.fileno())
+                del self._line_of[each]
                 each.close()
-            return
-        ears = self._ears.setdefault(effect.group, [])
-        for group in self.groups:
-            if effect.group < group.count:
-                ears.append(made := _join(group.at(effect.group), self._interface))
+        else:
+            self._hear_place(effect.group)
+
+    def _hear_place(self, place: int) -> None:
+        ears = self._ears.setdefault(place, [])
+        for group, line in zip(self.groups, self._lines, strict=True):
+            if place < group.count:
+                ears.append(made := _join(group.at(place), self._interface))
+                self._line_of[made] = line
                 if self._reading:
                     self._loop.add_reader(made.fileno(), self._readable, made)
 
@@ -659,6 +689,12 @@ def _groups(network: Network, region: str | None) -> tuple[Group, ...]:
     if region not in known:
         raise NetError(f'the network has no edge group for region "{region}"; there are {", ".join(known)}')
     return network.groups_of_region(region)
+
+
+def _line_names(groups: Sequence[Group]) -> list[str]:
+    """What groups are called as lines: by their line, if no other of them has the same."""
+    lines = [group.line for group in groups]
+    return [group.line if group.line and lines.count(group.line) == 1 else group.name for group in groups]
 
 
 def _session(name: str) -> bytes:
