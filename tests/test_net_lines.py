@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import levelcast
-from levelcast.net.line import Line
+from levelcast.net.heard import Line
 from levelcast.network import Network
 from levelcast.records import trades
 from levelcast.wire import mold

@@ -6,8 +6,8 @@ had come: a *mark*, a feed's state without its snapshot, made every few hundred 
 
 - A request goes to a *reading*: a feed of its own, that begins at the last mark before what is wanted and follows the
   tape from there. It keeps a few megabytes of what it gathered, for the next request of a customer who reads on.
-- Work is done in slices of `SLICE_BYTES` of the tape, one in a turn of the node's loop; who does the turns may leave
-  one out when the ring is about to be due.
+- Work is done in slices of `SLICE_BYTES` or `SLICE_FRAMES` of the tape, one in a turn of the node's loop; who does the
+  turns may leave one out when the ring is about to be due.
 - Customers take turns. Each may have so many requests waiting, and one that is repeated does not count again.
 - There is a mark where each segment of the tape begins, so that retention leaves nothing on the tape that cannot be
   sent. Marks that are not known, as after the loss of their file, are made by the first reading that passes.
@@ -44,7 +44,8 @@ MARK_RECORDS = 65_536
 FRAMES_A_SESSION = 16
 RECORDS_A_SESSION = 64
 SLICE_BYTES = 128 << 10
-"""Of the tape, in one turn: well below a millisecond."""
+"""Of the tape, in one turn, and frames: each costs about the same however small it is."""
+SLICE_FRAMES = 16
 READINGS = 4
 """Places of the tape that are read at one time."""
 READING_BYTES = 8 << 20
@@ -321,7 +322,7 @@ class Archive:
         self.counts.slices += 1
         feed, live = reading.feed, self._live
         try:
-            frames, more = reading.cursor.read(SLICE_BYTES)
+            frames, more = reading.cursor.read(SLICE_BYTES, SLICE_FRAMES)
         except (OSError, TapeError):
             self._drop(reading)
             return False

@@ -42,7 +42,7 @@ from levelcast.edge.follow import BASE, Closed, Followed, Follower, Happening, J
 from levelcast.edge.merge import Merger
 from levelcast.edge.watermark import WATERMARK_TEXT, Watermark
 from levelcast.net.edge import stripe_session
-from levelcast.net.line import Line
+from levelcast.net.heard import Line
 from levelcast.net.sockets import LOOPBACK, RECEIVE_BUFFER, Address, NetError, takes_trains
 from levelcast.network import Directory, Group, Network, Stripe, load_network
 from levelcast.network.fields import did_you_mean
