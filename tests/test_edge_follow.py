@@ -15,6 +15,7 @@ from levelcast.edge.feed import Feed
 from levelcast.edge.follow import Closed, Followed, Follower, Happening, Join, Leave, Replaced
 from levelcast.edge.gather import GatherConfig, Outgoing, SessionPlan, session_name
 from levelcast.edge.merge import Merger
+from levelcast.edge.retransmit import RetransmitConfig, Retransmitter
 from levelcast.records import RTYPE_STATUS, RTYPE_SYSTEM, RTYPE_TRADE, split
 from levelcast.ring.order import Frame
 from levelcast.tape.stamps import frame_bytes
@@ -94,6 +95,8 @@ class Stage:
         self.customers: list[Customer] = []
         self.feeds = {stripe: Feed(SessionPlan({}, _name(stripe)), stripe, CONFIG) for stripe in tapes}
         self.tapes = tapes
+        self.archives = {stripe: Retransmitter(RetransmitConfig(1 << 30)) for stripe in tapes}
+        """What the tape has: everything that was sent."""
         self._flying: list[tuple[int, int, Customer, bytes]] = []
         self._number = 0
 
@@ -116,15 +119,17 @@ class Stage:
 
     def _fly(self, customer: Customer, datagram: bytes, *, sure: bool = False) -> None:
         chance = self.rng.random()
+        if customer.loss >= 1:
+            return
         for _ in range(1 if sure or customer.loss <= chance < 1 - customer.loss / 4 else 0 if chance < 0.5 else 2):
             self._number += 1
             delay_ns = self.rng.choice((0, 0, 0, MS, 3 * MS)) if customer.loss else 0
             heapq.heappush(self._flying, (self.now + delay_ns, self._number, customer, datagram))
 
     def ask(self, customer: Customer, ask: Ask) -> None:
-        for feed in self.feeds.values():
-            if self.rng.random() >= customer.loss and feed.retransmitter.held(ask.session) is not None:
-                found = feed.retransmitter.answer(ask.datagram)
+        for archive in self.archives.values():
+            if self.rng.random() > customer.loss and archive.held(ask.session) is not None:
+                found = archive.answer(ask.datagram)
                 for datagram in found.datagrams if found is not None else ():
                     self._fly(customer, datagram)
 
@@ -163,6 +168,7 @@ class Stage:
             feed, content = self.feeds[stripe], frame_bytes(frame)
             packets = feed.release(frame, content, self.now)
             feed.book(packets, content)
+            self.archives[stripe].keep(packets)
             self.send(stripe, packets)
             self.beat()
 
@@ -171,6 +177,7 @@ class Stage:
             later = [frame.timestamp_ns for frame in self.tapes[stripe].frames if frame.slot > feed.slot]
             marks = feed.advance(min([self.now - SLOT_NS, *later[:1]]) - 1, self.now)
             feed.book(marks)
+            self.archives[stripe].keep(marks)
             self.send(stripe, marks)
             if (next_ns := feed.next_ns) is not None and next_ns <= self.now:
                 self.send(stripe, feed.heartbeats(self.now))
@@ -402,4 +409,25 @@ def test_the_end_of_the_day_is_the_end() -> None:
     for _ in range(50):
         stage.run_to(stage.now + 100 * MS)
     assert customer.follower.over
+    assert_whole(stage, customer)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 2**32))
+def test_a_customer_that_was_away_while_plans_were_replaced_reads_them_all(seed: int) -> None:
+    tape = planned_tape(seed, 4)
+    rng = Random(seed)
+    gone, back = sorted(rng.sample(range(1, len(tape.frames)), 2))
+    tape.trade(3)
+    stage = Stage({0: tape}, seed)
+    customer = stage.customer(rng.choice((None, [3, 8])), loss=0.1)
+    stage.announce()
+    stage.play({0: tape.frames[:gone]})
+    customer.loss = 1.0
+    stage.play({0: tape.frames[gone:back]})
+    stage.run_to(stage.now + 70_000 * MS)
+    stage.beat()
+    customer.loss = 0.1
+    stage.play({0: tape.frames[back:]})
+    stage.settle(40)
     assert_whole(stage, customer)

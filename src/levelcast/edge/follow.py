@@ -14,7 +14,7 @@ sessions that carry the instruments that are wanted, or all of them.
    their order when it changes its session. Nothing is lost and nothing comes twice: each record is in one session of
    one plan, and each of those is read from its beginning to its end.
 6. A guaranteed customer asks for what follows in a session of which it has heard nothing for `SILENT_NS`: the end of a
-   session may be what was lost.
+   session may be what was lost. One that was away while plans were replaced reads them all, one after the other.
 
 Sessions that the caller names himself are followed to their ends, and no others after them.
 """
@@ -171,6 +171,8 @@ class Follower:
         self._era_of: dict[bytes, tuple[_Track, _Era]] = {}
         self._met: set[bytes] = set()
         self._heard_ns: dict[bytes, int] = {}
+        self._probed: set[bytes] = set()
+        """Sessions that were silent, and were asked for what follows."""
         self._joined = {BASE}
         self._look_ns = 0
         self._alone = -1
@@ -228,11 +230,14 @@ class Follower:
         effects: list[Happening] = [] if self._begun else self._begin(now)
         of_plans: list[bytes | Block] = []
         noise: list[bytes | Block] = []
+        answered: set[bytes] = set()
         for item in arrived:
             name = item.session if type(item) is Block else item[: mold.SESSION_SIZE]
             assert isinstance(name, bytes)
             if name in self._heard_ns:
                 self._heard_ns[name] = now
+                if name in self._probed:
+                    answered.add(name)
                 continue
             if name not in self._met and not self._meet(name, item, now, effects):
                 noise.append(item)
@@ -244,7 +249,17 @@ class Follower:
             self.counts.malformed[mold.Reason.BAD_FIELD] += len(noise)
             arrived = [item for item in arrived if item not in noise]
         self._digest(self._core.receive(arrived, now), now, effects)
+        for name in answered & self._probed:
+            self._probe_on(name, effects)
         return effects
+
+    def _probe_on(self, name: bytes, effects: list[Happening]) -> None:
+        """A silent session has answered: what was replaced meanwhile is asked for to its end, for nobody sends it."""
+        track, era = self._era_of[name]
+        if era.number < track.ahead:
+            effects += self._core.probe(name)
+        else:
+            self._probed.discard(name)
 
     def wake(self, now: int) -> list[Happening]:
         effects: list[Happening] = [] if self._begun else self._begin(now)
@@ -358,7 +373,7 @@ class Follower:
         self._look_ns = self._look_ns or now + LOOK_NS
         for name in names:
             self._era_of[name] = (track, era)
-            self._heard_ns[name] = now
+            self._heard_ns[name] = now if era.number >= track.ahead else now - SILENT_NS
             self._core.follow(name, self._start.get(name, era.begins))
             if prices := self._prices_of(track, era, name):
                 self._core.expect(name, prices)
@@ -506,6 +521,7 @@ class Follower:
             return
         era.open.discard(session)
         self._heard_ns.pop(session, None)
+        self._probed.discard(session)
         if track.eras[-1] is era:
             out.append(ended)
         out.append(Closed(session))
@@ -536,6 +552,7 @@ class Follower:
             return
         for name, heard_ns in list(self._heard_ns.items()):
             if heard_ns + SILENT_NS <= now:
+                self._probed.add(name)
                 effects += self._core.probe(name)
 
 
