@@ -431,3 +431,23 @@ def test_a_customer_that_was_away_while_plans_were_replaced_reads_them_all(seed:
     stage.play({0: tape.frames[back:]})
     stage.settle(40)
     assert_whole(stage, customer)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32))
+def test_latest_only_has_the_newest_price_of_every_symbol_over_all_plans(seed: int) -> None:
+    tape = planned_tape(seed, 3)
+    stage = Stage({0: tape}, seed)
+    customer = stage.customer(None, loss=0.2, grade=Grade.LATEST_ONLY)
+    stage.announce()
+    stage.play()
+    stage.settle()
+    assert customer.follower.plans == {0: 3}
+    got = [trade for _, trade in customer.got if trade >= 0]
+    assert len(got) == len(set(got))
+    lost = [event for event in customer.events if isinstance(event, Lost)]
+    for instrument in range(1, INSTRUMENTS + 2):
+        wanted = [trade for _, trade in trades_of({0: tape}, [instrument], merged=False)]
+        mine = [trade for trade in got if trade in set(wanted)]
+        assert mine == sorted(mine), "never an older price behind a newer one"
+        assert lost or mine[-1:] == wanted[-1:]

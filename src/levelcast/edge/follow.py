@@ -484,10 +484,10 @@ class Follower:
             out.append(effect)
             if isinstance(effect, Deliver):
                 for mark in _plan_records(effect.payload):
-                    self._mark(track, era, effect.session, mark, now, out, effects)
+                    self._mark(track, era, effect, mark, now, out, effects)
 
     def _mark(
-        self, track: _Track, era: _Era, session: bytes, mark: PlanRecord, now: int,
+        self, track: _Track, era: _Era, deliver: Deliver, mark: PlanRecord, now: int,
         out: list[Happening], effects: list[Happening],
     ) -> None:  # fmt: skip
         if mark.number != era.number + 1:
@@ -497,11 +497,13 @@ class Follower:
                 track.ready = (mark.number, mark.digest)
                 self._want(track, mark.number, mark.digest, mark.parts, now, effects)
         elif mark.kind is Kind.LAST:
-            out.append(Complete(session, Watermark(mark.complete_ns, mark.next_sequence, mark.stripe)))
+            session, end = deliver.session, deliver.sequence + deliver.records
+            if self.config.grade is not Grade.LATEST_ONLY:  # which may still wait for something before it
+                out.append(Complete(session, Watermark(mark.complete_ns, mark.next_sequence, mark.stripe)))
             if self._chosen is None and track.eras[-1] is era:
                 following = _Era(mark.number, mark.digest, mark.complete_ns, 1)
                 self._enter_era(track, following, now, effects)
-            self._close(track, era, session, out, effects, Ended(session, self._core.position(session) or 1))
+            self._digest(self._core.receive([mold.encode(mold.EndOfSession(session, end))], now), now, effects)
 
     def _ended(
         self, track: _Track, era: _Era, effect: Ended, now: int, out: list[Happening], effects: list[Happening]
