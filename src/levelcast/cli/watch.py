@@ -60,6 +60,9 @@ def watch(
             help="Ask for what is missing; give it up; or ask only for what may hold a symbol's newest price.",
         ),
     ] = "guaranteed",
+    merged: Annotated[
+        bool, typer.Option("--merged", help="In one order over all sessions: by time, stripe and place on the tape.")
+    ] = False,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many trades.", show_default="never")] = None,
     limit: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="End after this time.", show_default="never")
@@ -84,7 +87,8 @@ def watch(
     limit_s = None if limit is None else duration_ns(limit) / 1e9
     with one_sentence():
         printer = _Printer(network, as_json=as_json)
-        watcher = _Watcher(network, region, symbol, _start(start, network), _grade(grade), printer, count, interface)
+        chosen = _start(start, network)
+        watcher = _Watcher(network, region, symbol, chosen, _grade(grade), merged, printer, count, interface)
         asyncio.run(watcher.run(limit_s))
 
 
@@ -118,6 +122,7 @@ class _Watcher:
         symbols: list[str] | None,
         start: Start,
         grade: Grade,
+        merged: bool,
         printer: _Printer,
         count: int | None,
         interface: str,
@@ -131,6 +136,7 @@ class _Watcher:
             region,
             start=start,
             symbols=symbols,
+            merged=merged,
             interface=interface,
             on_event=self._on_event,
             config=SubscriberConfig(grade, **_PATIENCE),

@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from levelcast.edge.delivery import (
+    Ask,
     Complete,
     Deliver,
     Effect,
@@ -271,7 +272,8 @@ class Follower:
 
     def skip(self, session: bytes, now: int, upto: int | None = None) -> list[Happening]:
         effects: list[Happening] = []
-        self._digest(self._core.skip(session, now, upto), now, effects)
+        if session in self._heard_ns:
+            self._digest(self._core.skip(session, now, upto), now, effects)
         return effects
 
     def gone(self, session: bytes, left: int) -> None:
@@ -468,7 +470,7 @@ class Follower:
             if reader is not None:
                 if isinstance(effect, Deliver):
                     self._part(reader, effect.payload, now, effects)
-                elif not isinstance(effect, Lost | Ended | Complete):
+                elif isinstance(effect, Ask):
                     effects.append(effect)
                 continue
             if effect.session not in self._era_of:
