@@ -17,6 +17,7 @@ from benchmarks import (
     planner,
     planner_grid,
     planner_scale,
+    plans,
     receivers,
     simulator,
     soak,
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "planner-scale": planner_scale.run,
     "filtering": filtering.run,
     "world": world.run,
+    "plans": plans.run,
 }
 
 

@@ -135,6 +135,14 @@ def test_a_grade_can_be_chosen(grade: str, receiver: Receiver, file: Path) -> No
     assert len(output.splitlines()) == 3
 
 
+def test_merged_rows_are_in_the_order_of_the_tape(receiver: Receiver, file: Path) -> None:
+    code, output, _ = watched(receiver, file, "--json", "--count", "30", "--merged")
+    assert code == 0
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [row["seq"] for row in rows] == sorted({row["seq"] for row in rows})
+    assert len(rows) == 30
+
+
 def test_from_a_sequence_of_the_session(receiver: Receiver, file: Path) -> None:
     code, output, _ = watched(receiver, file, "--json", "--count", "3", "--from", "1")
     assert code == 0

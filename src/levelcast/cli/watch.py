@@ -19,6 +19,7 @@ import typer
 
 from levelcast.cli.common import duration_ns, one_sentence
 from levelcast.edge.delivery import Ended, Grade, Lost, Stuck, SubscriberConfig
+from levelcast.edge.follow import Replaced
 from levelcast.net.edge import stripe_session
 from levelcast.net.sockets import LOOPBACK
 from levelcast.net.subscriber import Batch, Start, Subscriber
@@ -59,6 +60,9 @@ def watch(
             help="Ask for what is missing; give it up; or ask only for what may hold a symbol's newest price.",
         ),
     ] = "guaranteed",
+    merged: Annotated[
+        bool, typer.Option("--merged", help="In one order over all sessions: by time, stripe and place on the tape.")
+    ] = False,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many trades.", show_default="never")] = None,
     limit: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="End after this time.", show_default="never")
@@ -83,7 +87,8 @@ def watch(
     limit_s = None if limit is None else duration_ns(limit) / 1e9
     with one_sentence():
         printer = _Printer(network, as_json=as_json)
-        watcher = _Watcher(network, region, symbol, _start(start, network), _grade(grade), printer, count, interface)
+        chosen = _start(start, network)
+        watcher = _Watcher(network, region, symbol, chosen, _grade(grade), merged, printer, count, interface)
         asyncio.run(watcher.run(limit_s))
 
 
@@ -117,6 +122,7 @@ class _Watcher:
         symbols: list[str] | None,
         start: Start,
         grade: Grade,
+        merged: bool,
         printer: _Printer,
         count: int | None,
         interface: str,
@@ -130,6 +136,7 @@ class _Watcher:
             region,
             start=start,
             symbols=symbols,
+            merged=merged,
             interface=interface,
             on_event=self._on_event,
             config=SubscriberConfig(grade, **_PATIENCE),
@@ -176,7 +183,10 @@ class _Watcher:
         if not self._tape.heard:
             _say(f"nothing has come from {self._where} yet; waiting")
 
-    def _on_event(self, event: Lost | Stuck | Ended) -> None:
+    def _on_event(self, event: Lost | Stuck | Ended | Replaced) -> None:
+        if isinstance(event, Replaced):
+            _say(f"plan {event.number} is in force")
+            return
         session = event.session.decode().rstrip()
         if isinstance(event, Ended):
             _say(f"session {session} has ended before {event.sequence}")

@@ -35,6 +35,7 @@ from levelcast.tape.files import AppendFile, TapeError
 from levelcast.tape.segments import TapeReader
 from levelcast.wire import mold
 from levelcast.wire.parts import Malformed
+from levelcast.wire.plan import is_plan_session, parse_session
 
 __all__ = ["Archive", "ArchiveCounts", "Marks"]
 
@@ -57,6 +58,13 @@ MAX_CUSTOMERS = 256
 MAX_ANSWERS = 8
 """In one turn."""
 _ENTRY = Struct("<QI")
+_PAST = 2**64
+
+
+def _plan_of(session: bytes) -> int:
+    """The number of the plan that a session is of."""
+    place = parse_session(session)
+    return place.number if place is not None else 0
 
 
 class _Mark(NamedTuple):
@@ -172,16 +180,22 @@ class Marks:
     def first(self, session: bytes, from_sequence: int) -> int | None:
         """The first message of a session behind a mark that stands on what is left of a tape."""
         place = bisect_left(self._marks, True, key=lambda mark: self._global(mark) >= from_sequence)
-        return self._place(self._marks[place], session) or None if place < len(self._marks) else None
+        first = self._place(self._marks[place], session) if place < len(self._marks) else 0
+        return first if 0 < first < _PAST else None
 
     def _place(self, mark: _Mark, session: bytes) -> int:
-        """A session's next sequence at a mark, 0 where that is not known."""
+        """A session's next sequence at a mark, 0 where that is not known, `_PAST` where its plan was replaced."""
         state = self.state(mark)
         if state is None:
             return 0
         sessions = state.snapshot.sessions
         place = bisect_left(sessions, (session, 0))
-        return sessions[place].next_sequence if place < len(sessions) and sessions[place].session == session else 0
+        if place < len(sessions) and sessions[place].session == session:
+            return sessions[place].next_sequence
+        there, wanted = _plan_of(sessions[0].session) if sessions else 0, _plan_of(session)
+        if there == wanted and is_plan_session(session):
+            return 1  # a feed has the parts of the plan in force from its beginning
+        return _PAST if there > wanted else 0
 
     def _global(self, mark: _Mark) -> int:
         state = self.state(mark)
@@ -217,6 +231,8 @@ class _Reading:
     def holds(self, request: mold.Request) -> bool:
         """Whether what is wanted first has not left its store."""
         held = self.feed.retransmitter.held(request.session)
+        if held is None and self.feed.is_past(request.session):
+            return False
         first = held[0] if held is not None else self.feed.next_sequences.get(request.session, 0)
         return first <= request.sequence
 
@@ -253,7 +269,8 @@ class Archive:
         held = self._live.retransmitter.held(request.session)
         if held is not None:
             return request.sequence < held[0]
-        return request.sequence < self._live.next_sequences.get(request.session, 0)
+        live = self._live.next_sequences.get(request.session)
+        return request.sequence < live if live is not None else self._live.is_past(request.session)
 
     def ask(self, request: mold.Request, customer: Address) -> bool:
         """Queue a request; False when it is refused."""
@@ -376,7 +393,7 @@ class Archive:
         first = self.marks.first(session, first_sequence_of(self._tape) or 1)
         if first is None:
             held = self._live.retransmitter.held(session)
-            first = held[0] if held is not None else self._live.next_sequences[session]
+            first = held[0] if held is not None else self._live.next_sequences.get(session, 1)
         datagram = mold.encode(mold.Heartbeat(session, first))
         return Outgoing(session, first, 0, datagram, len(datagram).to_bytes(4, "little"))
 

@@ -66,6 +66,9 @@ _METRICS = (
     Metric("edge.retransmitted", "edge_retransmitted_total", "counter", "Packets sent again for them."),
     Metric("edge.from_tape", "edge_from_tape_total", "counter", "Those of them that came from the tape."),
     Metric("edge.to_group", "edge_to_group_total", "counter", "Those that answered several customers at once."),
+    Metric(
+        "edge.plan.number", "edge_plan", "gauge", "Number of the plan in force; 0: none, everything in one session."
+    ),
     Metric("edge.snapshots", "edge_snapshots_total", "counter", "Snapshots that customers were given."),
     Metric("edge.clients_dropped", "edge_clients_dropped_total", "counter", "Customers that took too long."),
     # reformation servers
