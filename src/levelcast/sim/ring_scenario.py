@@ -85,7 +85,7 @@ class RingHistory:
         delays = {(a, b): int(rng.uniform(1, 8) * MS) for a in nodes for b in nodes if a != b}  # asymmetric on purpose
         calm = Weather(loss=rng.choice((0.0, 0.01, 0.02)), jitter_ns=1 * MS)
         network = VirtualNetwork(rng, delays, {node: rng.randint(0, 2) for node in nodes}, calm)
-        self.world = World(self.config, seed, network, rng)
+        self.world = self._make_world(network, rng)
         self.world.servers = tuple(self._server_ids)
         self.receivers: list[SimNode] = []
         self._lives = dict.fromkeys(nodes, 1)
@@ -103,6 +103,9 @@ class RingHistory:
         self.world.watchers.append(self.adversary)
         self.bound_ns = self._make_bound_ns(members)
         self.liveness_ns = 0
+
+    def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
+        return World(self.config, self.seed, network, rng)
 
     def _draw_secondaries(self, rng: Random) -> list[int]:
         """The ids of secondary receivers."""
@@ -250,11 +253,12 @@ class RingHistory:
     def _submit(self, node: SimNode, together: int) -> None:
         source = node.machine
         if isinstance(source, Source) and source.room and self.world.now >= node.paused_until_ns:
-            incarnation, getrandbits = source.incarnation, self.rng.getrandbits
-            packets = [
-                (_PAYLOAD.pack(node.id, incarnation, getrandbits(63)), 1) for _ in range(min(together, source.room))
-            ]
+            packets = [self._packet(node, source) for _ in range(min(together, source.room))]
             node.perform(source.submit_together(packets, node.local_ns))
+
+    def _packet(self, node: SimNode, source: Source) -> tuple[bytes, int]:
+        """A payload that no other packet has, and how many records it counts as."""
+        return _PAYLOAD.pack(node.id, source.incarnation, self.rng.getrandbits(63)), 1
 
     def _workload(self, node: SimNode, mean_gap_ns: int, end_ns: int) -> None:
         def tick() -> None:
@@ -268,7 +272,8 @@ class RingHistory:
 
     # -- running ------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def begin(self) -> int:
+        """Lay out what will happen; when the faults end."""
         world, rng = self.world, self.rng
         nodes = list(world.nodes.values())
         rng.shuffle(nodes)
@@ -279,18 +284,24 @@ class RingHistory:
         for source in self._source_ids:
             self._workload(world.nodes[source], gap_ns, end_ns + 50 * MS)
         self.adversary.plan(self.faults_begin_ns, end_ns, rng.randint(0, 9))
+        return end_ns
+
+    def run(self) -> Outcome:
         broken: str | None = None
         try:
-            world.run(end_ns)
+            self.world.run(self.begin())
             self._end_faults()
-            self._check_liveness(world.now)
-            self.checker.check_end(self._tapes(), 2 * MS)
-            self.checker.check_no_loss(self._releasing(), self._witnessed())
+            self._check_liveness(self.world.now)
+            self._check_end()
         except InvariantBroken as error:
             broken = str(error)
         except AssertionError as error:
             broken = f"assertion: {error!r} in {_where(error)}"
         return self._outcome(broken)
+
+    def _check_end(self) -> None:
+        self.checker.check_end(self._tapes(), 2 * MS)
+        self.checker.check_no_loss(self._releasing(), self._witnessed())
 
     def _end_faults(self) -> None:
         for node in self.world.nodes.values():
