@@ -125,6 +125,13 @@ def test_json_lines_from_a_snapshot_of_one_symbol(receiver: Receiver, file: Path
     assert sequences == list(range(sequences[0], sequences[0] + 25, 5)), "the snapshot, and no hole behind it"
 
 
+@pytest.mark.parametrize("grade", ["best-effort", "latest-only", "latest only"])
+def test_a_grade_can_be_chosen(grade: str, receiver: Receiver, file: Path) -> None:
+    code, output, _ = watched(receiver, file, "--json", "--count", "3", "--grade", grade)
+    assert code == 0
+    assert len(output.splitlines()) == 3
+
+
 def test_from_a_sequence_of_the_session(receiver: Receiver, file: Path) -> None:
     code, output, _ = watched(receiver, file, "--json", "--count", "3", "--from", "1")
     assert code == 0
@@ -228,6 +235,7 @@ def test_an_end_of_session_is_said_and_ends_it(receiver: Receiver, file: Path) -
         ([], "name a region; there are east, west"),
         (["--region", "east", "--from", "yesterday"], "none of now, snapshot and a sequence"),
         (["--region", "east", "--from", "0"], "none of now, snapshot and a sequence"),
+        (["--region", "east", "--grade", "best"], "is none of guaranteed, best-effort, latest-only"),
         (["--region", "east", "--for", "long"], "is not a time such as"),
     ],
 )

@@ -244,6 +244,50 @@ def test_best_effort_gives_up_and_says_so(network: Network, start: Callable[[str
     run(story())
 
 
+def test_latest_only_does_not_wait_and_does_not_ask_for_what_is_out_of_date(
+    network: Network, start: Callable[[str], Receiver]
+) -> None:
+    async def story() -> None:
+        receiver = start("c-1")
+        market = Market()
+        groups = receiver.edge._groups
+        async with Subscriber(network, "east", grade="latest only", symbols=["IBM"]) as tape:
+            hearing = Hearing(tape)
+            for number in range(5):
+                receiver.edge._groups = () if number == 2 else groups
+                receiver.release(market.frames[0] if number == 0 else market.trade())
+            await hearing.until([receiver], lambda: tape.counts.superseded > 0)
+            assert tape.counts.superseded == 50
+            assert tape.counts.requests == 0
+            newest = market.trades[market.trades["instrument_id"] == 1]
+            assert hearing.trades[-1] == newest[-1]
+            assert (np.diff(hearing.trades["sequence"].astype(np.int64)) > 0).all()
+
+    run(story())
+
+
+def test_latest_only_asks_for_what_may_be_a_newest_price(network: Network, start: Callable[[str], Receiver]) -> None:
+    async def story() -> None:
+        receiver = start("c-1")
+        market = Market()
+        groups = receiver.edge._groups
+        async with Subscriber(network, "east", grade="latest only") as tape:
+            hearing = Hearing(tape)
+            receiver.release(market.frames[0])
+            receiver.edge._groups = ()
+            receiver.release(market.trade(4))  # of instruments 1 to 4
+            receiver.edge._groups = groups
+            receiver.release(market.trade(3))
+            await hearing.until([receiver], lambda: len(hearing.trades) == 4)
+            assert hearing.trades["instrument_id"].tolist() == [1, 2, 3, 4]
+            assert hearing.trades[3] == market.tape[0][3]
+            late = next(batch for batch in hearing.batches if batch.records["instrument_id"][0] == 4)
+            assert late.sequence == 6
+            assert tape.counts.superseded == 3
+
+    run(story())
+
+
 def test_who_is_stuck_is_told_and_may_skip(network: Network, start: Callable[[str], Receiver]) -> None:
     async def story() -> None:
         receiver = start("c-1")
@@ -512,6 +556,7 @@ def test_sequences_beyond_32_bits_are_whole_again() -> None:
         ({}, "name a region; there are americas, asia-pacific, europe"),
         ({"region": "europe", "start": "yesterday"}, 'start is "now", "snapshot", or a sequence'),
         ({"region": "europe", "start": {"main": 0}}, 'start is "now", "snapshot", or a sequence'),
+        ({"region": "europe", "grade": "fast"}, 'is no grade of service; there are "guaranteed", "best effort"'),
         ({"region": "europe", "sessions": ["a name too long"]}, "is no session name"),
     ],
 )
@@ -559,6 +604,7 @@ def test_an_interface_that_is_not_here_is_one_sentence(network: Network, interfa
 
 def test_the_grades_can_be_named() -> None:
     assert Subscriber(EXAMPLE, "europe", grade="best effort")._config.grade is Grade.BEST_EFFORT
+    assert Subscriber(EXAMPLE, "europe", grade="latest only")._config.grade is Grade.LATEST_ONLY
     assert levelcast.Subscriber is Subscriber
     with pytest.raises(AttributeError):
         getattr(levelcast, "Oracle")  # noqa: B009

@@ -18,7 +18,7 @@ import numpy as np
 import typer
 
 from levelcast.cli.common import duration_ns, one_sentence
-from levelcast.edge.delivery import Ended, Lost, Stuck, SubscriberConfig
+from levelcast.edge.delivery import Ended, Grade, Lost, Stuck, SubscriberConfig
 from levelcast.net.edge import stripe_session
 from levelcast.net.sockets import LOOPBACK
 from levelcast.net.subscriber import Batch, Start, Subscriber
@@ -30,7 +30,7 @@ _WIDTHS = (12, 18, 18, 5, 8, 14, 10, 9)
 _QUIET_S = 2.0
 """With nothing heard for so long, the one who watches is told."""
 
-_PATIENT = SubscriberConfig(retry_ns=50_000_000, attempts=20)
+_PATIENCE = {"retry_ns": 50_000_000, "attempts": 20}
 """What was asked for in vain for a second is passed over."""
 
 Row = tuple[Any, ...]
@@ -52,6 +52,13 @@ def watch(
             help="Begin with what comes next; with the last price of each symbol; with this sequence of the session.",
         ),
     ] = "now",
+    grade: Annotated[
+        str,
+        typer.Option(
+            metavar="guaranteed|best-effort|latest-only",
+            help="Ask for what is missing; give it up; or ask only for what may hold a symbol's newest price.",
+        ),
+    ] = "guaranteed",
     count: Annotated[int | None, typer.Option(min=1, help="End after so many trades.", show_default="never")] = None,
     limit: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="End after this time.", show_default="never")
@@ -76,7 +83,7 @@ def watch(
     limit_s = None if limit is None else duration_ns(limit) / 1e9
     with one_sentence():
         printer = _Printer(network, as_json=as_json)
-        watcher = _Watcher(network, region, symbol, _start(start, network), printer, count, interface)
+        watcher = _Watcher(network, region, symbol, _start(start, network), _grade(grade), printer, count, interface)
         asyncio.run(watcher.run(limit_s))
 
 
@@ -86,6 +93,14 @@ def _start(text: str, network: Network) -> Start:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise typer.BadParameter(f'"{text}" is none of now, snapshot and a sequence from 1 on', param_hint="--from")
     return {stripe_session(stripe).decode().rstrip(): int(text) for stripe in network.stripes}
+
+
+def _grade(text: str) -> Grade:
+    known = {each.value.replace(" ", "-"): each for each in Grade}
+    found = known.get(text.replace(" ", "-"))
+    if found is None:
+        raise typer.BadParameter(f'"{text}" is none of {", ".join(known)}', param_hint="--grade")
+    return found
 
 
 def _say(text: str) -> None:
@@ -101,6 +116,7 @@ class _Watcher:
         region: str | None,
         symbols: list[str] | None,
         start: Start,
+        grade: Grade,
         printer: _Printer,
         count: int | None,
         interface: str,
@@ -116,7 +132,7 @@ class _Watcher:
             symbols=symbols,
             interface=interface,
             on_event=self._on_event,
-            config=_PATIENT,
+            config=SubscriberConfig(grade, **_PATIENCE),
         )
 
     async def run(self, limit_s: float | None) -> None:

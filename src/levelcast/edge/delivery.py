@@ -27,10 +27,14 @@ __all__ = [
 class Grade(enum.Enum):
     GUARANTEED = "guaranteed"
     BEST_EFFORT = "best effort"
+    LATEST_ONLY = "latest only"
 
 
 class Deliver(NamedTuple):
-    """The session's next records: `payload` is for `records.split`, or `np.frombuffer` where `size` is not 0."""
+    """Records of a session, from `sequence` on; those that come next, except where the grade is *latest only*.
+
+    `payload` is for `records.split`, or `np.frombuffer` where `size` is not 0.
+    """
 
     session: bytes
     sequence: int
@@ -40,7 +44,7 @@ class Deliver(NamedTuple):
 
 
 class Complete(NamedTuple):
-    """A watermark was delivered just now: the session is complete up to its time (rule 15)."""
+    """A watermark was delivered, and no hole before it is open: the session is complete up to its time (rule 15)."""
 
     session: bytes
     watermark: Watermark
@@ -108,6 +112,8 @@ class SubscriberCounts:
     """Messages given up."""
     late: int = 0
     """Messages that came after they were given up."""
+    superseded: int = 0
+    """Messages that were dropped, or not asked for, because newer prices of their symbols are known."""
     requests: int = 0
     overflow: int = 0
     """Packets dropped because too many were waiting."""

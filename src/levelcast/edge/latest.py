@@ -13,9 +13,9 @@ from __future__ import annotations
 from levelcast import kernel, records
 from levelcast.records import RecordType
 
-__all__ = ["Latest"]
+__all__ = ["KEPT", "Latest"]
 
-_KEPT = (
+KEPT = (
     records.RTYPE_TRADE,
     records.RTYPE_QUOTE,
     records.RTYPE_STATUS,
@@ -48,7 +48,7 @@ class Latest:
 
     def __init__(self) -> None:
         by_rtype = {kind.rtype: kind for kind in records.RECORD_TYPES}
-        self._kept = kernel.LastRecords(tuple(_kind(by_rtype[rtype]) for rtype in _KEPT))
+        self._kept = kernel.LastRecords(tuple(_kind(by_rtype[rtype]) for rtype in KEPT))
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -10,6 +10,8 @@ What happens to a hole in a session, by grade:
 | GUARANTEED  | asked for after `reorder_ns`, then every `retry_ns`              | nothing is delivered past it    |
 |             | after `attempts` requests: `Stuck`, once; asking goes on, slower | the caller may `skip` it        |
 | BEST_EFFORT | waited for `reorder_ns`, never asked for                         | `Lost`, and delivery goes on    |
+| LATEST_ONLY | asked for after `reorder_ns`, unless newer prices are known      | delivery does not wait for it;  |
+|             | after `attempts` requests: `Lost`                                | see `levelcast.edge.newest`     |
 
 - A session is read from the sequence that the caller names (1: from its beginning; one past a snapshot: a late
   joiner without a hole), or from the first packet seen.
@@ -32,6 +34,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from levelcast import kernel
@@ -47,6 +50,7 @@ from levelcast.edge.delivery import (
     SubscriberConfig,
     SubscriberCounts,
 )
+from levelcast.edge.newest import Hole, Newest
 from levelcast.edge.watermark import last_watermark
 from levelcast.wire import mold
 from levelcast.wire.mold import Block, EndOfSession, Heartbeat, Packet
@@ -87,6 +91,17 @@ class _Waiting(NamedTuple):
     packets: int
 
 
+@dataclass(slots=True)
+class _Room:
+    """What may still be asked for at one time."""
+
+    requests: int
+    bytes: int
+
+    def __bool__(self) -> bool:
+        return self.requests > 0 and self.bytes > 0
+
+
 class _Inbox:
     """One session."""
 
@@ -100,6 +115,7 @@ class _Inbox:
         "kept",
         "kept_bytes",
         "lost",
+        "newest",
         "next",
         "ready",
         "record_bytes",
@@ -108,8 +124,9 @@ class _Inbox:
         "waiting",
     )
 
-    def __init__(self, session: bytes, start: int | None) -> None:
+    def __init__(self, session: bytes, start: int | None, grade: Grade) -> None:
         self.session = session
+        self.newest = Newest() if grade is Grade.LATEST_ONLY else None
         self.next = start
         self.top = start or 0
         """One past the highest message that is known to exist."""
@@ -155,7 +172,7 @@ class Subscriber:
         self.config = config or SubscriberConfig()
         self.counts = SubscriberCounts()
         self._open = sessions is None
-        self._inboxes = {name: _Inbox(name, start) for name, start in (sessions or {}).items()}
+        self._inboxes = {name: _Inbox(name, start, self.config.grade) for name, start in (sessions or {}).items()}
         self._timed: dict[bytes, _Inbox] = {}
         """Sessions with something to wait for."""
 
@@ -201,7 +218,7 @@ class Subscriber:
                 assert isinstance(message, Heartbeat | EndOfSession)
                 self._announced(inbox, message, now)
             self._settle(inbox, inbox.next != before, now)
-            if inbox.ready:
+            if inbox.ready or inbox.newest is not None:
                 touched[inbox.session] = inbox
         effects: list[Effect] = []
         for inbox in touched.values():
@@ -217,6 +234,8 @@ class Subscriber:
                 continue
             if self.config.grade is Grade.GUARANTEED:
                 self._ask(inbox, now, effects)
+            elif inbox.newest is not None:
+                self._ask_latest(inbox, inbox.newest, now, effects)
             else:
                 self._give_up(inbox, now)
             self._hand_over(inbox, effects)
@@ -226,11 +245,23 @@ class Subscriber:
         """Give up the nearest hole of a session, as the caller decides."""
         effects: list[Effect] = []
         inbox = self._inboxes[session]
-        if hole := next(inbox.missing(), None):
+        if inbox.newest is not None and inbox.newest.holes:
+            self._lose_oldest(inbox, inbox.newest)
+            self._settle(inbox, True, now)
+        elif hole := next(inbox.missing(), None):
             self._lose(inbox, hole[1])
             self._settle(inbox, True, now)
         self._hand_over(inbox, effects)
         return effects
+
+    def expect(self, session: bytes, prices: Iterable[tuple[int, int]]) -> None:
+        """The floors and instruments whose trades are all that is wanted of a session.
+
+        Where each of them came behind a hole, LATEST_ONLY does not ask for the hole.
+        """
+        inbox = self._inboxes.get(session) or (self._new_inbox(session) if self._open else None)
+        if inbox is not None and inbox.newest is not None:
+            inbox.newest.expect(prices)
 
     # -- what comes in ------------------------------------------------------------------------------------
 
@@ -243,7 +274,7 @@ class Subscriber:
     def _new_inbox(self, session: bytes) -> _Inbox | None:
         if len(self._inboxes) >= self.config.max_sessions:
             return None
-        inbox = self._inboxes[session] = _Inbox(session, None)
+        inbox = self._inboxes[session] = _Inbox(session, None, self.config.grade)
         return inbox
 
     def _announced(self, inbox: _Inbox, message: Heartbeat | EndOfSession, now: int) -> None:
@@ -258,7 +289,8 @@ class Subscriber:
         if inbox.next is None:
             inbox.next = packet.sequence
         end = packet.sequence + packet.records
-        if end <= inbox.next:
+        newest = inbox.newest
+        if end <= inbox.next and not (newest is not None and newest.wants(packet.sequence, end)):
             self._again(inbox, packet.sequence, end)
             return
         if not checked and kernel.count(packet.payload) != packet.records:
@@ -267,11 +299,26 @@ class Subscriber:
         inbox.top = max(inbox.top, end)
         inbox.full = max(inbox.full, packet.records // number)
         inbox.record_bytes = len(packet.payload) // packet.records
-        if packet.sequence > inbox.next:
+        if newest is not None:
+            self._place(inbox, newest, packet, now)
+        elif packet.sequence > inbox.next:
             self._keep_waiting(inbox, packet, number, now)
         else:
             self._take(inbox, packet)
             self._drain(inbox)
+
+    def _place(self, inbox: _Inbox, newest: Newest, packet: Packet, now: int) -> None:
+        """Of *latest only*: whatever is new, at once."""
+        assert inbox.next is not None
+        fresh, new, superseded = newest.place(packet, inbox.next, now + self.config.reorder_ns)
+        inbox.ready += fresh
+        self.counts.superseded += superseded
+        end = packet.sequence + packet.records
+        if new < packet.records:
+            self._again(inbox, packet.sequence, min(end, inbox.next), max(0, new - max(0, end - inbox.next)))
+        inbox.next = max(inbox.next, end)
+        while newest.is_full:
+            self._lose_oldest(inbox, newest)
 
     def _keep_waiting(self, inbox: _Inbox, packet: Packet, number: int, now: int) -> None:
         waiting = inbox.waiting
@@ -294,10 +341,11 @@ class Subscriber:
             self.counts.overflow += dropped.packets
             _count_out(inbox, dropped)
 
-    def _again(self, inbox: _Inbox, first: int, end: int) -> None:
+    def _again(self, inbox: _Inbox, first: int, end: int, new: int = 0) -> None:
+        """Messages below the next one; so many of them were `new`."""
         late = sum(max(0, min(end, stop) - max(first, start)) for start, stop in inbox.lost)
         self.counts.late += late
-        self.counts.duplicates += end - first - late
+        self.counts.duplicates += end - first - new - late
 
     def _take(self, inbox: _Inbox, packet: Packet) -> None:
         """A packet that holds the next message, and perhaps some before it."""
@@ -328,6 +376,9 @@ class Subscriber:
     def _settle(self, inbox: _Inbox, moved: bool, now: int) -> None:
         """Set the clocks of a session after something happened to it."""
         assert inbox.next is not None
+        if inbox.newest is not None:
+            self._settle_latest(inbox, inbox.newest, moved, now)
+            return
         if inbox.end is not None and inbox.next >= inbox.end and not inbox.ended:
             inbox.ended = True
             inbox.ready.append(Ended(inbox.session, inbox.end))
@@ -346,6 +397,8 @@ class Subscriber:
     def _deadline(self, inbox: _Inbox) -> int | None:
         if self.config.grade is Grade.GUARANTEED:
             return inbox.ask_ns
+        if inbox.newest is not None:
+            return inbox.newest.next_ns
         if inbox.kept >= self.config.max_waiting or inbox.kept_bytes >= self.config.max_waiting_bytes:
             return 0
         if inbox.waiting:
@@ -355,23 +408,89 @@ class Subscriber:
     def _ask(self, inbox: _Inbox, now: int, effects: list[Effect]) -> None:
         config = self.config
         attempt = inbox.attempts
-        asked = asked_bytes = 0
-        part = min(inbox.full * ANSWER_PACKETS or mold.MAX_REQUEST, mold.MAX_REQUEST)
+        room = _Room(MAX_ASKS, MAX_ASKED_BYTES)
         for first, end in inbox.missing():
-            if not asked and attempt == config.attempts:
+            if room.requests == MAX_ASKS and attempt == config.attempts:
                 effects.append(Stuck(inbox.session, first, end - first))
-            while first < end and asked < MAX_ASKS and asked_bytes < MAX_ASKED_BYTES:
-                messages = min(end - first, part)
-                request = mold.Request(inbox.session, first, messages)
-                effects.append(Ask(inbox.session, attempt, mold.encode(request)))
-                asked += 1
-                asked_bytes += messages * inbox.record_bytes
-                first += messages if inbox.full else end
-            if asked == MAX_ASKS or asked_bytes >= MAX_ASKED_BYTES:
+            if not self._request(inbox, first, end, attempt, room, effects):
                 break
-        self.counts.requests += asked
         inbox.attempts += 1
         inbox.ask_ns = now + config.retry_ns * (1 if attempt < config.attempts else SLOWER)
+
+    def _request(self, inbox: _Inbox, first: int, end: int, attempt: int, room: _Room, effects: list[Effect]) -> bool:
+        """Ask for a hole in parts, as far as there is room; False when there is none left."""
+        part = min(inbox.full * ANSWER_PACKETS or mold.MAX_REQUEST, mold.MAX_REQUEST)
+        while first < end and room:
+            messages = min(end - first, part)
+            effects.append(Ask(inbox.session, attempt, mold.encode(mold.Request(inbox.session, first, messages))))
+            room.requests -= 1
+            room.bytes -= messages * inbox.record_bytes
+            self.counts.requests += 1
+            first += messages if inbox.full else end
+        return bool(room)
+
+    # -- holes of the grade latest only -------------------------------------------------------------------
+
+    def _settle_latest(self, inbox: _Inbox, newest: Newest, moved: bool, now: int) -> None:
+        assert inbox.next is not None
+        soon_ns = now + self.config.reorder_ns
+        if inbox.next >= inbox.top:
+            newest.tail = None
+        elif newest.tail is None:
+            newest.tail = Hole(inbox.next, inbox.top, soon_ns)
+        else:
+            tail = newest.tail
+            newest.tail = Hole(inbox.next, inbox.top, tail.ask_ns, tail.attempts)
+            if moved:
+                newest.tail = Hole(inbox.next, inbox.top, min(tail.ask_ns, soon_ns))
+        if newest.holes or newest.tail is not None:
+            self.counts.gaps += inbox.session not in self._timed
+            self._timed[inbox.session] = inbox
+            return
+        newest.forget()
+        self._timed.pop(inbox.session, None)
+        if inbox.end is not None and inbox.next >= inbox.end and not inbox.ended:
+            inbox.ended = True
+            inbox.ready.append(Ended(inbox.session, inbox.end))
+
+    def _ask_latest(self, inbox: _Inbox, newest: Newest, now: int, effects: list[Effect]) -> None:
+        """Ask for the holes whose time has come, unless they cannot matter or were asked for often enough."""
+        config = self.config
+        room = _Room(MAX_ASKS, MAX_ASKED_BYTES)
+        for hole in [each for each in newest.holes if each.ask_ns <= now]:
+            if newest.is_covered(hole):
+                newest.holes.remove(hole)
+                inbox.lost.append((hole.first, hole.end))
+                self.counts.superseded += hole.end - hole.first
+            elif hole.attempts >= config.attempts:
+                newest.holes.remove(hole)
+                self._tell_lost(inbox, hole.first, hole.end)
+            elif room:
+                self._request(inbox, hole.first, hole.end, hole.attempts, room, effects)
+                hole.attempts += 1
+                hole.ask_ns = now + config.retry_ns
+            else:
+                hole.ask_ns = now + config.reorder_ns
+        tail = newest.tail
+        if tail is not None and tail.ask_ns <= now:
+            # It may be a lie: only the end of the session gives it up.
+            if inbox.end is not None and tail.attempts >= config.attempts:
+                self._tell_lost(inbox, tail.first, tail.end)
+                inbox.next = tail.end
+            else:
+                self._request(inbox, tail.first, tail.end, tail.attempts, room, effects)
+                tail.ask_ns = now + config.retry_ns * (1 if tail.attempts < config.attempts else SLOWER)
+                tail.attempts += 1
+        self._settle(inbox, False, now)
+
+    def _lose_oldest(self, inbox: _Inbox, newest: Newest) -> None:
+        hole = newest.holes.pop(0)
+        self._tell_lost(inbox, hole.first, hole.end)
+
+    def _tell_lost(self, inbox: _Inbox, first: int, end: int) -> None:
+        inbox.ready.append(Lost(inbox.session, first, end - first))
+        inbox.lost.append((first, end))
+        self.counts.lost += end - first
 
     def _give_up(self, inbox: _Inbox, now: int) -> None:
         while (at := self._deadline(inbox)) is not None and at <= now:
@@ -381,9 +500,7 @@ class Subscriber:
     def _lose(self, inbox: _Inbox, upto: int) -> None:
         assert inbox.next is not None
         assert upto > inbox.next
-        inbox.ready.append(Lost(inbox.session, inbox.next, upto - inbox.next))
-        inbox.lost.append((inbox.next, upto))
-        self.counts.lost += upto - inbox.next
+        self._tell_lost(inbox, inbox.next, upto)
         inbox.next = upto
         self._drain(inbox)
 
@@ -392,28 +509,38 @@ class Subscriber:
     def _hand_over(self, inbox: _Inbox, effects: list[Effect]) -> None:
         """What is ready, neighbouring small packets of one record size as one batch."""
         run: list[Packet] = []
-        room = 0
+        room = following = 0
         for item in inbox.ready:
             if run and not (
-                type(item) is Packet and item.size and item.size == run[0].size and len(item.payload) <= room
+                type(item) is Packet
+                and item.size
+                and item.size == run[0].size
+                and len(item.payload) <= room
+                and item.sequence == following
             ):
-                self._batch(run, effects)
+                self._batch(inbox, run, effects)
                 run = []
             if type(item) is Packet:
+                following = item.sequence + item.records
                 room = (room if run else MAX_BATCH_BYTES) - len(item.payload)
                 run.append(item)
             else:
                 assert isinstance(item, Lost | Ended)
                 effects.append(item)
         if run:
-            self._batch(run, effects)
+            self._batch(inbox, run, effects)
         inbox.ready.clear()
+        if inbox.newest is not None and (watermark := inbox.newest.complete()):
+            effects.append(Complete(inbox.session, watermark))
 
-    def _batch(self, run: list[Packet], effects: list[Effect]) -> None:
+    def _batch(self, inbox: _Inbox, run: list[Packet], effects: list[Effect]) -> None:
         session, sequence, _, size, _ = run[0]
         total = sum(packet.records for packet in run)
         self.counts.records += total
         payload = run[0].payload if len(run) == 1 else b"".join([packet.payload for packet in run])
         effects.append(Deliver(session, sequence, total, size, payload))
         if watermark := last_watermark(payload, size):
-            effects.append(Complete(session, watermark))
+            if inbox.newest is not None:
+                inbox.newest.mark(sequence, watermark)
+            else:
+                effects.append(Complete(session, watermark))

@@ -35,8 +35,9 @@ from levelcast import kernel, records
 from levelcast.edge import subscriber as core
 from levelcast.edge.delivery import Ask, Complete, Deliver, Effect, Ended, Grade, Lost, Stuck, SubscriberCounts
 from levelcast.edge.watermark import WATERMARK_TEXT, Watermark
+from levelcast.net.edge import stripe_session
 from levelcast.net.sockets import LOOPBACK, RECEIVE_BUFFER, Address, NetError, takes_trains
-from levelcast.network import Directory, Group, Network, load_network
+from levelcast.network import Directory, Group, Network, Stripe, load_network
 from levelcast.network.fields import did_you_mean
 from levelcast.records import RecordArray, RecordType
 from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, Block, session_name
@@ -126,7 +127,7 @@ class Subscriber:
     | `network`   | the network, or the path of its file |
     | `region`    | whose groups are joined; may be left out where there is only one |
     | `sessions`  | names of the sessions that are wanted; all, if left out |
-    | `grade`     | `Grade.GUARANTEED` (or "guaranteed") asks for what is missing; "best effort" gives it up |
+    | `grade`     | `Grade.GUARANTEED` (or "guaranteed") asks for what is missing; "best effort" gives it up; "latest only" waits for nothing, and asks only for what may hold a newest price |
     | `start`     | "now": from the first packet that is heard; "snapshot": behind a snapshot, without a hole; or the sequence from which each session is wanted |
     | `symbols`   | symbols or instrument ids that are wanted, and records of no instrument; all, if left out |
     | `watermarks`| whether a batch without records is given for each watermark, so that time passes in silence too |
@@ -156,7 +157,7 @@ class Subscriber:
         self.symbols = {number: symbol for symbol, number in self.directory.symbols.items()}
         """Instrument ids and their symbols, from the network file and from definitions as they come."""
         self.snapshot: Snapshot | None = None
-        self._config = config or core.SubscriberConfig(grade=Grade(grade))
+        self._config = config or core.SubscriberConfig(grade=_checked_grade(grade))
         self._wanted = None if sessions is None else [_session(name) for name in sessions]
         self._start = _checked_start(start)
         self._symbols = None if symbols is None else list(symbols)
@@ -287,6 +288,9 @@ class Subscriber:
             places = dict(self.snapshot.sessions)
             sessions = {name: places.get(name) for name in (places if sessions is None else sessions)}
         self._core = core.Subscriber(sessions, self._config)
+        for stripe in self.network.stripes:
+            if prices := self._prices(stripe):
+                self._core.expect(stripe_session(stripe), prices)
         if self.snapshot is not None:
             for name, _ in self.snapshot.sessions:
                 self._stream(name).near = self.snapshot.next_global
@@ -329,6 +333,21 @@ class Subscriber:
         wanted = set(self._symbols)
         ids = {0} | {number for number, symbol in self.symbols.items() if symbol in wanted}
         self._ids = np.array(sorted(ids | {each for each in wanted if isinstance(each, int)}), np.uint32)
+
+    def _prices(self, stripe: Stripe) -> list[tuple[int, int]]:
+        """Floors and instruments of the symbols that are wanted; none where not every one is known."""
+        if self._ids is None:
+            return []
+        wanted = set(self._ids.tolist()) - {0}
+        pairs = [
+            (floor, number)
+            for floor in self.network.floors
+            for number in self.directory.ids_of(floor).values()
+            if number in wanted
+        ]
+        if wanted - {number for _, number in pairs}:
+            return []
+        return [(floor.publisher, number) for floor, number in pairs if floor.stripe == stripe.name]
 
     def _note_definitions(self, payload: bytes) -> None:
         for batch in records.split(payload) if payload else ():
@@ -514,6 +533,14 @@ def _session(name: str) -> bytes:
         return session_name(name)
     except ValueError as error:
         raise NetError(str(error)) from None
+
+
+def _checked_grade(grade: Grade | str) -> Grade:
+    try:
+        return Grade(grade)
+    except ValueError:
+        known = ", ".join(f'"{each.value}"' for each in Grade)
+        raise NetError(f'"{grade}" is no grade of service; there are {known}') from None
 
 
 def _checked_start(start: Any) -> Start:
