@@ -29,17 +29,23 @@ from levelcast.ring.machine import Machine
 from levelcast.ring.receiver import Receiver
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.secondary_server import NetworkServer, secondary_bound_ns
+from levelcast.ring.source import Source
 from levelcast.ring.witness import claim_counts
 from levelcast.sim.adversary import MS, Adversary
 from levelcast.sim.check import InvariantBroken
-from levelcast.sim.network import Weather
+from levelcast.sim.customers import Crowd, Truth, draw_instrument, draw_plan, trade
+from levelcast.sim.network import VirtualNetwork, Weather
 from levelcast.sim.ring_scenario import Outcome, RingHistory
-from levelcast.sim.world import START_NS, SimNode, World
+from levelcast.sim.world import START_NS, SideWorld, SimNode, World
 from levelcast.wire.messages import CONTROL_SOURCE, GroupPlea, GroupToken, Message, Request, Token
 
 FIRST_SECONDARY = 301
 SETTLED_AFTER_NS = 1_000 * MS
 """When a history whose faults strike secondaries only begins with them: the ring is whole by then."""
+
+STRIPES_SHARE = 1 / 6
+"""So many histories have a second stripe."""
+TEMPERS = ("all", "all", "all", "secondaries", "widow", "line")
 
 SAYS: tuple[type, ...] = (Request, GroupToken, GroupPlea)
 """All that a secondary ever sends."""
@@ -50,13 +56,43 @@ class ReceiversHistory(RingHistory):
 
     LAYERS: ClassVar[int] = 1
 
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.plan = draw_plan(self.rng, self.STRIPE)
+        self.crowd = self._make_crowd()
+        self.world.watchers.insert(0, self.crowd)
+        self.beside = SecondStripe(self) if self._may_have_stripes and self.rng.random() < STRIPES_SHARE else None
+
+    @property
+    def _may_have_stripes(self) -> bool:
+        return True
+
+    def _make_crowd(self) -> Crowd:
+        return Crowd(self.world, self.rng)
+
+    def _draw_sizes(self, rng: Random) -> tuple[int, int, int]:
+        return rng.choice((3, 3, 3, 4, 5)), rng.choice((0, 0, 0, 1)), rng.randint(1, 3)
+
+    def _draw_fault_ns(self, rng: Random) -> int:
+        seconds = rng.uniform(2, 5) if self.config.timing.mode == "lockstep" else rng.uniform(0.4, 1.6)
+        return int(seconds * 1000 * MS)
+
     def _draw_secondaries(self, rng: Random) -> list[int]:
         self._homes: dict[int, int] = {}
         for primary in self._member_ids:
-            for _ in range(rng.choice((0, 1, 2, 3))):
-                self._homes[FIRST_SECONDARY + len(self._homes)] = primary
-        self._temper = rng.choice(("all", "all", "secondaries", "widow"))
+            for _ in range(rng.choice((0, 1, 1, 2))):
+                self._homes[self.ID_BASE + FIRST_SECONDARY + len(self._homes)] = primary
+        self._temper = rng.choice(TEMPERS)
         return list(self._homes)
+
+    def _packet(self, node: SimNode, source: Source) -> tuple[bytes, int]:
+        """One to three trades."""
+        rng = self.rng
+        count = rng.choice((1, 1, 2, 3))
+        made = [
+            trade(node.id, draw_instrument(rng, self.plan), rng.getrandbits(62), self.world.now) for _ in range(count)
+        ]
+        return b"".join(made), count
 
     def _make_config(self, rng: Random, members: int) -> RingConfig:
         return replace(super()._make_config(rng, members), homes=self._homes)
@@ -69,11 +105,18 @@ class ReceiversHistory(RingHistory):
         for server in self._server_ids:
             self.world.nodes[server].listens = NetworkServer.LISTENS
 
+    def _start_receiver(self, node: SimNode) -> Machine:
+        machine = super()._start_receiver(node)
+        self.crowd.started(node, machine)
+        return machine
+
     def _start_server(self, node: SimNode) -> Machine:
         return NetworkServer(self.config, node.id, node.disk.journal, node.local_ns)
 
     def _start_secondary(self, node: SimNode) -> Machine:
-        return Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+        machine = Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+        self.crowd.started(node, machine)
+        return machine
 
     def _make_adversary(self, rng: Random, calm: Weather) -> Adversary:
         watch = SecondaryChecker(self.world, {node.id for node in self.secondaries})
@@ -97,14 +140,57 @@ class ReceiversHistory(RingHistory):
     def _make_bound_ns(self, members: int) -> int:
         return super()._make_bound_ns(members) + secondary_bound_ns(self.config.timing, len(self._server_ids))
 
+    # -- customers, and the stripe beside -----------------------------------------------------------------
+
+    @property
+    def lines(self) -> list[SimNode]:
+        """Receivers that customers hear."""
+        return [*self.receivers[: len(self._member_ids)], *self.secondaries]
+
+    def begin(self) -> int:
+        end_ns = super().begin()
+        stripes = [(Truth(self.STRIPE, self.plan, self.checker), self.lines)]
+        if self.beside is not None:
+            self.beside.fault_ns = self.fault_ns
+            self.beside.begin()
+            stripes.append((Truth(self.beside.STRIPE, self.beside.plan, self.beside.checker), self.beside.lines))
+        if not isinstance(self, SecondStripe):
+            self.crowd.draw(stripes, START_NS, end_ns)
+            self.crowd.begin()
+        return end_ns
+
+    def _check_liveness(self, faults_end_ns: int) -> None:
+        super()._check_liveness(faults_end_ns)
+        releasing = {self.STRIPE: self._releasing()}
+        if self.beside is not None:
+            releasing[self.beside.STRIPE] = self.beside._releasing()
+        crowd = self.crowd
+        crowd.settle(releasing)
+        self.world.run(self.world.now + crowd.bound_ns, lambda: crowd.lacking() is None)
+        if (lacking := crowd.lacking()) is not None:
+            raise InvariantBroken("no hole", f"{lacking}, {crowd.bound_ns / 1e9:.2f} s after all was released")
+
+    def _check_end(self) -> None:
+        super()._check_end()
+        if self.beside is not None:
+            self.beside._check_end()
+        self.crowd.check_end()
+
     # -- the end ------------------------------------------------------------------------------------------
 
     def _end_faults(self) -> None:
         super()._end_faults()
+        if self.beside is not None:
+            self.beside._end_faults()
         if self._temper == "widow" and self._may_lose_a_primary():
             served = [node for node in self._operable() if node.id in self._homes.values() and self.may_wipe(node)]
             if served:
                 self.rng.choice(served).crash()
+        if self._temper == "line":
+            heard = [line.node for customer in self.crowd.customers for line in customer.lines]
+            mortal = [node for node in heard if node in self.secondaries]
+            if mortal:
+                self.rng.choice(mortal).crash()
 
     def _may_lose_a_primary(self) -> bool:
         """Not if a slot needs as many witnesses as there are: a count, unlike "all", does not shrink with the ring."""
@@ -118,11 +204,14 @@ class ReceiversHistory(RingHistory):
         return [*super()._tapes(), *self.secondaries]
 
     def _all_released(self) -> bool:
+        if self.beside is not None and not self.beside._all_released():
+            return False
         return not any(self._homeless(node) for node in self.secondaries) and super()._all_released()
 
     def _what_is_stuck(self) -> str:
         homeless = [line for node in self.secondaries if (line := self._homeless(node)) is not None]
-        return "; ".join([*homeless, super()._what_is_stuck()])
+        beside = [f"beside: {self.beside._what_is_stuck()}"] if self.beside is not None else []
+        return "; ".join([*homeless, super()._what_is_stuck(), *beside])
 
     def _homeless(self, node: SimNode) -> str | None:
         """Why a secondary has no primary in the ring that stands, if it has none."""
@@ -140,7 +229,40 @@ class ReceiversHistory(RingHistory):
         outcome = super()._outcome(broken)
         outcome.secondaries = len(self.secondaries)
         outcome.groups = self.world.report_counts["forms-group"]
+        outcome.customers = len(self.crowd.customers)
+        outcome.delivered = sum(customer.delivered for customer in self.crowd.customers)
+        outcome.stripes = 1 if self.beside is None else 2
         return outcome
+
+
+class SecondStripe(ReceiversHistory):
+    """Another ring in the same history, with the same customers (rule 15). It has no secondaries."""
+
+    ID_BASE: ClassVar[int] = 1000
+    STRIPE: ClassVar[int] = 1
+
+    def __init__(self, main: ReceiversHistory) -> None:
+        self._main = main
+        super().__init__(main.rng.getrandbits(48))
+        self._temper = "all"
+
+    def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
+        return SideWorld(self._main.world, self.config, network, rng)
+
+    def _make_crowd(self) -> Crowd:
+        return self._main.crowd
+
+    @property
+    def _may_have_stripes(self) -> bool:
+        return False
+
+    def _draw_sizes(self, rng: Random) -> tuple[int, int, int]:
+        return 3, 0, 1
+
+    def _draw_secondaries(self, rng: Random) -> list[int]:
+        self._homes = {}
+        self._temper = "all"
+        return []
 
 
 class SecondaryChecker:
@@ -226,10 +348,20 @@ class WholeTree(Adversary):
         super().__init__(field, rng, targets, strikes=strikes, calm=calm)
         self._may_step = clocks
 
+    def _customers(self) -> list[int]:
+        field = self._field
+        return [each.id for each in field.crowd.customers] if isinstance(field, ReceiversHistory) else []
+
     def _clocks(self) -> list[SimNode]:
         """Those that are right: two steps that nearly cancel leave an error that no node could notice (rule 13)."""
         wrong = {node.id for node, _ in self._wrong_clocks}
         return [node for node in self._may_step if node.id not in wrong]
+
+    def _split(self) -> None:
+        """Customers are on a side too."""
+        super()._split()
+        for customer in self._customers():
+            self._world.network.side_of[customer] = self._rng.randint(0, 1)
 
     def _step_clock(self) -> None:
         if self._clocks():

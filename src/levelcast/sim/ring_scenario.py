@@ -56,6 +56,9 @@ class Outcome:
     malformed: int = 0
     secondaries: int = 0
     groups: int = 0
+    customers: int = 0
+    delivered: int = 0
+    stripes: int = 1
     liveness_ns: int = 0
     bound_ns: int = 0
     mode: str = ""
@@ -68,16 +71,19 @@ class RingHistory:
 
     LAYERS: ClassVar[int] = 0
     """Layers of secondary receivers; a scenario that has some builds them (`levelcast.sim.receivers_scenario`)."""
+    ID_BASE: ClassVar[int] = 0
+    """Below every id but the operator's: nodes of two stripes in one history have different ones."""
+    STRIPE: ClassVar[int] = 0
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = rng = Random(seed)
-        members = rng.choice((3, 3, 4, 5))
-        spares = rng.choice((0, 0, 0, 1, 2))
-        self._member_ids = list(range(1, members + 1))
-        self._spare_ids = list(range(members + 1, members + 1 + spares))
-        self._server_ids = [FIRST_SERVER, FIRST_SERVER + 1]
-        self._source_ids = list(range(FIRST_SOURCE, FIRST_SOURCE + rng.randint(2, 4)))
+        members, spares, sources = self._draw_sizes(rng)
+        base = self.ID_BASE
+        self._member_ids = list(range(base + 1, base + members + 1))
+        self._spare_ids = list(range(base + members + 1, base + members + 1 + spares))
+        self._server_ids = [base + FIRST_SERVER, base + FIRST_SERVER + 1]
+        self._source_ids = list(range(base + FIRST_SOURCE, base + FIRST_SOURCE + sources))
         self._secondary_ids = self._draw_secondaries(rng)
         self.config = self._make_config(rng, members)
         nodes = [*self._member_ids, *self._spare_ids, *self._server_ids, *self._source_ids, CONTROL_SOURCE]
@@ -97,12 +103,20 @@ class RingHistory:
         self._build_nodes()
         self.checker = Checker(self.world, CLOCK_ERROR_NS)
         self.world.watchers.append(self.checker)
-        lockstep = self.config.timing.mode == "lockstep"
-        self.fault_ns = int(rng.uniform(4, 9) * 1000 * MS) if lockstep else int(rng.uniform(0.8, 3) * 1000 * MS)
+        self.fault_ns = self._draw_fault_ns(rng)
         self.adversary = self._make_adversary(rng, calm)
         self.world.watchers.append(self.adversary)
         self.bound_ns = self._make_bound_ns(members)
         self.liveness_ns = 0
+
+    def _draw_sizes(self, rng: Random) -> tuple[int, int, int]:
+        """How many primaries, spare ones, and sources."""
+        return rng.choice((3, 3, 4, 5)), rng.choice((0, 0, 0, 1, 2)), rng.randint(2, 4)
+
+    def _draw_fault_ns(self, rng: Random) -> int:
+        """How long there are faults."""
+        lockstep = self.config.timing.mode == "lockstep"
+        return int(rng.uniform(4, 9) * 1000 * MS) if lockstep else int(rng.uniform(0.8, 3) * 1000 * MS)
 
     def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
         return World(self.config, self.seed, network, rng)
@@ -125,7 +139,7 @@ class RingHistory:
         path = Path(delay_ns=10 * MS, loss_ratio=0.02, clock_error_ns=CLOCK_ERROR_NS, process_ns=2 * MS)
         timing = derive(path, shape, Given(attempts=3)).timing
         return RingConfig(
-            stripe=0,
+            stripe=self.STRIPE,
             timing=timing,
             witnesses=rng.choice(("majority",) * 16 + ("all", "all", members // 2 + 1, members)),
             membership=Membership(0, tuple(MemberLife(member, 1) for member in self._member_ids)),

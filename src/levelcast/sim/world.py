@@ -300,8 +300,12 @@ class World:
                     yield copy, survivor
 
     def _deliver(self, copy: Copy, message: Message) -> None:
+        self.bring(self.now + copy.delay_ns, self.nodes[copy.to], message)
+
+    def bring(self, when: int, node: SimNode, message: Message) -> None:
+        """Let a message arrive at virtual time `when`."""
         self._sequence += 1
-        heapq.heappush(self._arrivals, (self.now + copy.delay_ns, self._sequence, self.nodes[copy.to], message))
+        heapq.heappush(self._arrivals, (when, self._sequence, node, message))
 
     def run(self, until_ns: int, done: Callable[[], bool] | None = None) -> None:
         """Let time pass until `until_ns`, or until `done` (looked at every few events)."""
@@ -326,3 +330,26 @@ class World:
                 if done is not None and done():
                     return
         self.now = max(self.now, until_ns)
+
+
+class SideWorld(World):
+    """Another ring in the time of `main`: its own nodes, network and watchers, the same events and the same trace."""
+
+    def __init__(self, main: World, config: RingConfig, network: VirtualNetwork, rng: Random) -> None:
+        self._main = main
+        super().__init__(config, main.seed, network, rng)
+        self.trace_lines = main.trace_lines
+
+    @property
+    def now(self) -> int:
+        return self._main.now
+
+    @now.setter
+    def now(self, now: int) -> None:
+        """Time passes in the main world."""
+
+    def at(self, when: int, action: Callable[[], None]) -> None:
+        self._main.at(when, action)
+
+    def _deliver(self, copy: Copy, message: Message) -> None:
+        self._main.bring(self.now + copy.delay_ns, self.nodes[copy.to], message)
