@@ -9,11 +9,11 @@ delay and reorder packets, and asks either of them for what it misses. Damaged p
 |---------------|--------------------|----------------|
 | One numbering | at every send      | a number of a session has the same bytes at every edge, restarted ones included |
 | True records  | at every delivery  | what is delivered at a number is what was sent with it, by whatever way it came |
-| In order      | at every delivery  | numbers follow each other; before a hole comes `Lost`, and never for a guaranteed one |
+| In order      | at every delivery  | numbers follow each other; a hole is told as `Lost`; guaranteed ones have none |
 | Never older   | at every delivery  | *latest only*: no price is older than one that was delivered for its symbol |
 | Watermark     | at every delivery  | nothing comes behind a watermark that has a timestamp up to its time |
-| Merged order  | at every hand-over | several sessions together rise by (timestamp, stripe, sequence); nothing is left out |
-| Edge tape     | at the end         | a session has the records of its instruments, as the tape has them, and no others |
+| Merged order  | at every hand-over | several sessions rise by (timestamp, stripe, sequence), without a hole |
+| Edge tape     | at the end         | a session has what the tape has of its instruments, and no more |
 | Watermark     | at the end         | everything up to its time came before it; it names the tape's sequence there |
 | Snapshot      | at the end         | a snapshot has the last trade of each symbol up to its sequence |
 | No hole       | at the end         | within `customer_bound_ns` every customer has everything from where it began |
