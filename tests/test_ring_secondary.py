@@ -328,6 +328,19 @@ def test_a_cover_counts_who_was_heard_and_drops_who_lags() -> None:
     assert dict(cover.claims(schedule, until_ns + 1)) == {P: 90}
 
 
+def test_a_cover_hears_a_group_that_has_become_smaller() -> None:
+    """In a smaller group turns are longer, so their numbers are lower."""
+    cover, timing = Cover(PIPELINED), PIPELINED
+    turn_of_two, _ = Turns(timing, (P, Q)).next_of(P, START)
+    turn_alone, _ = Turns(timing, (P,)).next_of(P, START + 1_000 * MS)
+    assert turn_alone < turn_of_two
+    cover.hear(GroupToken(P, 1, 5, turn_of_two, 7))
+    cover.hear(GroupToken(P, 1, 6, turn_alone, 90))
+    assert cover.said(P) == GroupToken(P, 1, 6, turn_alone, 90)
+    cover.hear(GroupToken(P, 1, 5, turn_of_two + 2, 8))  # of the group before, overtaken on its way
+    assert cover.said(P) == GroupToken(P, 1, 6, turn_alone, 90)
+
+
 def test_a_cover_lets_go_of_who_is_in_its_group_no_more_and_tells_them() -> None:
     cover = Cover(PIPELINED)
     cover.hear(GroupToken(P, 1, 5, 10, 7))
