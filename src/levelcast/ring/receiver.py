@@ -123,7 +123,7 @@ class Receiver:
         self._marks = {source: Mark(source, place.incarnation, place.next - 1) for source, place in base.places.items()}
         self._changed_marks: set[int] = set()
         self._secondaries: dict[int, int] = {}
-        self._cover = Cover(self.timing)
+        self._cover = Cover(self.timing, max(1, config.layers - config.layer_of(member)))
         self._ring: Ring | None = None
         self._schedule: Schedule | None = None
         self._witness: Witness | None = None
@@ -477,7 +477,12 @@ class Receiver:
             self._effects.append(ServeTape(request.sender, request.have, self.released))
         for_one, for_all = self._audience.split(found.items, request.sender, now)
         self._effects.extend(Send(request.sender, repair) for repair in pack_repairs(self.member, for_one))
-        self._effects.extend(Send(GROUP, repair) for repair in pack_repairs(self.member, for_all))
+        repairs = list(pack_repairs(self.member, for_all))
+        self._effects.extend(Send(to, repair) for to in self._everybody_served() for repair in repairs)
+
+    def _everybody_served(self) -> tuple[int, ...]:
+        """Where a repair goes that several have asked for."""
+        return (GROUP,)
 
     def _may_have_frames(self, request: Request) -> bool:
         """Frames go only to members of the same generation (rule 9).

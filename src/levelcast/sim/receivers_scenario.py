@@ -1,17 +1,19 @@
 """The scenario `receivers`: primaries with secondaries, two reformation servers and sources, under every fault.
 
-It is the scenario `ring` with 0 to 3 secondaries below each primary (rule 11, MS §4.1), which the same adversary
+It is the scenario `ring` with secondaries in one to three layers below the primaries (rule 11, MS §4.1), with edges and
+customers (`levelcast.sim.customers`), and in one of six with a second stripe for the same customers. The same adversary
 strikes: crashes, lost disks, partitions, cut links, weather, pauses, slow nodes, wrong clocks. Every promise of the
 ring is checked at the secondaries too. Besides:
 
 | promise     | when                    | what must hold |
 |-------------|-------------------------|----------------|
-| Own primary | at every request        | a secondary asks nobody but its own primary |
-| Mute        | at everything sent      | a secondary sends no token, JOIN, fault or repair: nobody can count it |
-| Cover       | at every token          | what a primary claims, its secondaries have, but for those that lag too far |
+| Own primary | at every request        | a secondary asks nobody but its own home |
+| Mute        | at everything sent      | a secondary sends no token, JOIN or fault; repairs only to those below |
+| Cover       | at every token          | what is claimed, those below have too, but for those that lag too far |
 | Undisturbed | if only they are struck | no ring is formed, and no primary releases late |
-| Liveness    | at the end              | every living secondary has released everything, has a primary in the ring, |
-|             |                         | within the bound of the primaries and `secondary_bound_ns` |
+| Liveness    | at the end              | every living secondary has released everything, has a home in the ring, |
+|             |                         | by which it is heard, within the bound of the primaries and |
+|             |                         | `secondary_bound_ns` |
 
 In one history of four the adversary strikes secondaries only, over a network that loses nothing else. In one of four a
 primary dies with the last fault and stays dead: its secondaries must find another one.
@@ -24,10 +26,11 @@ from random import Random
 from typing import ClassVar
 
 from levelcast.ring.config import RingConfig
+from levelcast.ring.cover import patience_ns
 from levelcast.ring.effects import Effect, Release, Report, Send
 from levelcast.ring.machine import Machine
 from levelcast.ring.receiver import Receiver
-from levelcast.ring.secondary import Secondary
+from levelcast.ring.secondary import Secondary, silent_after_ns
 from levelcast.ring.secondary_server import NetworkServer, secondary_bound_ns
 from levelcast.ring.source import Source
 from levelcast.ring.witness import claim_counts
@@ -37,7 +40,17 @@ from levelcast.sim.customers import Crowd, Truth, draw_instrument, draw_plan, tr
 from levelcast.sim.network import VirtualNetwork, Weather
 from levelcast.sim.ring_scenario import Outcome, RingHistory
 from levelcast.sim.world import START_NS, SideWorld, SimNode, World
-from levelcast.wire.messages import CONTROL_SOURCE, GroupPlea, GroupToken, Message, Request, Token
+from levelcast.wire.messages import (
+    CONTROL_SOURCE,
+    Group,
+    GroupPlea,
+    GroupToken,
+    Message,
+    Repair,
+    Request,
+    Ring,
+    Token,
+)
 
 FIRST_SECONDARY = 301
 SETTLED_AFTER_NS = 1_000 * MS
@@ -45,16 +58,17 @@ SETTLED_AFTER_NS = 1_000 * MS
 
 STRIPES_SHARE = 1 / 6
 """So many histories have a second stripe."""
+LAYERS = (1, 1, 1, 1, 2, 2, 3)
 TEMPERS = ("all", "all", "all", "secondaries", "widow", "line")
 
 SAYS: tuple[type, ...] = (Request, GroupToken, GroupPlea)
-"""All that a secondary ever sends."""
+"""All that a secondary ever sends, but to those below it."""
+SERVES: tuple[type, ...] = (Repair, Ring, Group)
+"""What it may send to each of those."""
 
 
 class ReceiversHistory(RingHistory):
     """Builds and runs the history of one seed."""
-
-    LAYERS: ClassVar[int] = 1
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -78,12 +92,22 @@ class ReceiversHistory(RingHistory):
         return int(seconds * 1000 * MS)
 
     def _draw_secondaries(self, rng: Random) -> list[int]:
+        """Trees of one layer mostly, of two or three sometimes (MS §4.1)."""
         self._homes: dict[int, int] = {}
-        for primary in self._member_ids:
-            for _ in range(rng.choice((0, 1, 1, 2))):
-                self._homes[self.ID_BASE + FIRST_SECONDARY + len(self._homes)] = primary
         self._temper = rng.choice(TEMPERS)
+        above = self._member_ids
+        self._layers = rng.choice(LAYERS)
+        for layer in range(self._layers):
+            first = FIRST_SECONDARY + len(self._homes)
+            for home in above:
+                for _ in range(rng.choice((0, 1, 1, 2) if layer == 0 else (0, 1))):
+                    self._homes[FIRST_SECONDARY + len(self._homes)] = home
+            above = list(range(first, FIRST_SECONDARY + len(self._homes)))
         return list(self._homes)
+
+    @property
+    def layers(self) -> int:
+        return self._layers
 
     def _packet(self, node: SimNode, source: Source) -> tuple[bytes, int]:
         """One to three trades."""
@@ -119,7 +143,7 @@ class ReceiversHistory(RingHistory):
         return machine
 
     def _make_adversary(self, rng: Random, calm: Weather) -> Adversary:
-        watch = SecondaryChecker(self.world, {node.id for node in self.secondaries})
+        self._watch = watch = SecondaryChecker(self.world, {node.id for node in self.secondaries})
         self.world.watchers.append(watch)
         if self._temper != "secondaries" or not self.secondaries:
             targets = [node for node in self.world.nodes.values() if node.id != CONTROL_SOURCE]
@@ -138,7 +162,9 @@ class ReceiversHistory(RingHistory):
         return START_NS + SETTLED_AFTER_NS if only else super().faults_begin_ns
 
     def _make_bound_ns(self, members: int) -> int:
-        return super()._make_bound_ns(members) + secondary_bound_ns(self.config.timing, len(self._server_ids))
+        return super()._make_bound_ns(members) + secondary_bound_ns(
+            self.config.timing, len(self._server_ids), max(1, self.layers)
+        )
 
     # -- customers, and the stripe beside -----------------------------------------------------------------
 
@@ -214,15 +240,17 @@ class ReceiversHistory(RingHistory):
         return "; ".join([*homeless, super()._what_is_stuck(), *beside])
 
     def _homeless(self, node: SimNode) -> str | None:
-        """Why a secondary has no primary in the ring that stands, if it has none."""
+        """Why a secondary has no home in the ring that stands, or one that does not know it, if it is so."""
         machine = node.machine
         if not isinstance(machine, Secondary):
             return None
         if machine.standing != "FOLLOWS":
             return f"{node.name} is {machine.standing}"
-        primary = self.world.nodes[machine.primary or 0].machine
-        if not isinstance(primary, Receiver) or primary.entered != machine.entered:
+        home = self.world.nodes[machine.primary or 0].machine
+        if not isinstance(home, Receiver) or home.entered != machine.entered:
             return f"{node.name} has {machine.primary}, which is not in its ring"
+        if not self._watch.is_heard(node, home):
+            return f"{node.name} has {machine.primary}, which has not heard it"
         return None
 
     def _outcome(self, broken: str | None) -> Outcome:
@@ -262,18 +290,28 @@ class SecondStripe(ReceiversHistory):
     def _draw_secondaries(self, rng: Random) -> list[int]:
         self._homes = {}
         self._temper = "all"
+        self._layers = 0
         return []
 
 
 class SecondaryChecker:
-    """Watches what secondaries say, and what is claimed for them."""
+    """Watches what secondaries say, and what is claimed for them.
+
+    Two things look like holes in the check of the cover and are none:
+
+    - Only claims that count are looked at. A token whose `have` is below t_g - 1 is read by nobody (`Witness.read`), so
+      no witness and no stable slot can rest on it.
+    - What a secondary said in an earlier life is not held against its home. With its disk it has lost what it had, and
+      nobody can know that before the new life speaks; from its first word on, that is what counts. Nobody's safety
+      rests on it: what is gone from the journals is on the tape of its home (rule 9).
+    """
 
     def __init__(self, world: World, secondaries: set[int]) -> None:
         self._world = world
         self._secondaries = secondaries
-        timing = world.config.timing
-        self._patience_ns = timing.recovery_ns + timing.hear_ns
-        self._life_at: dict[tuple[int, int], int] = {}
+        self._layer_of = {node: world.config.layer_of(node) for node in secondaries}
+        self._said: dict[tuple[int, int, int], tuple[int, int]] = {}
+        """Life and time of each group token."""
         self._undisturbed_ns: int | None = None
         self._on_time = False
 
@@ -282,46 +320,62 @@ class SecondaryChecker:
         self._undisturbed_ns = at_ns
         self._on_time = on_time
 
+    def is_heard(self, node: SimNode, home: Receiver) -> bool:
+        """Whether a home covers by what this secondary said not long ago."""
+        said = home.cover.said(node.id)
+        if said is None:
+            return False
+        life, at_ns = self._said[node.id, said.group, said.turn]
+        recent_ns = self._world.now - 2 * silent_after_ns(self._world.config.timing)
+        return life == node.disk.journal.life and at_ns >= recent_ns
+
     def on_effect(self, node: SimNode, effect: Effect) -> None:
         if isinstance(effect, Send):
             if node.id in self._secondaries:
                 self._check_said(node, effect.to, effect.message)
             elif type(effect.message) is Token:
-                self._check_cover(node, effect.message)
+                self._check_token(node, effect.message)
         elif self._undisturbed_ns is not None and self._world.now >= self._undisturbed_ns:
             self._check_undisturbed(node, effect, self._undisturbed_ns)
 
     def _check_said(self, node: SimNode, to: int, message: Message) -> None:
         if not isinstance(message, SAYS):
-            raise InvariantBroken("mute", f"{node.name} sent a {type(message).__name__}")
+            below = self._layer_of.get(to, 0) > self._layer_of[node.id]
+            if not below or not isinstance(message, SERVES):
+                raise InvariantBroken("mute", f"{node.name} sent a {type(message).__name__} to {to}")
         if isinstance(message, GroupToken):
-            self._life_at[node.id, message.turn] = node.disk.journal.life
+            self._said[node.id, message.group, message.turn] = (node.disk.journal.life, self._world.now)
+            self._check_cover(node, message.generation, message.have)
         machine = node.machine
         if isinstance(message, Request) and isinstance(machine, Secondary) and to != machine.primary:
             raise InvariantBroken("own primary", f"{node.name} asked {to}, its primary is {machine.primary}")
 
-    def _check_cover(self, node: SimNode, token: Token) -> None:
-        """Rule 11: a claim that counts stands for every secondary that was heard of and is not too far behind."""
-        primary = node.machine
-        if not isinstance(primary, Receiver) or primary.schedule is None:
+    def _check_token(self, node: SimNode, token: Token) -> None:
+        machine = node.machine
+        if isinstance(machine, Receiver) and machine.schedule is not None and claim_counts(token, machine.schedule):
+            self._check_cover(node, token.generation, token.have)
+
+    def _check_cover(self, node: SimNode, generation: int, claimed: int) -> None:
+        """Rule 11: a claim stands for every secondary of the group that was heard of and is not too far behind."""
+        home = node.machine
+        if not isinstance(home, Receiver) or home.schedule is None:
             return
-        if not claim_counts(token, primary.schedule):
-            return
+        config, schedule = self._world.config, home.schedule
+        patience = patience_ns(config.timing, max(1, config.layers - config.layer_of(node.id)))
+        before_ring = max(schedule.start_slot - 2, 0)  # what one of an older ring may be taken to have at most
         for secondary in self._secondaries:
-            said, machine = primary.cover.said(secondary), self._world.nodes[secondary].machine
+            said, machine = home.cover.said(secondary), self._world.nodes[secondary].machine
             if said is None or not isinstance(machine, Secondary) or machine.primary != node.id:
                 continue
-            if max(said.generation, machine.entered) > token.generation:
+            if max(said.generation, machine.entered) > generation:
                 continue  # it has gone on to another ring
-            if self._life_at[secondary, said.turn] != machine.life:
-                continue  # what it had went with its disk
-            schedule = primary.schedule
-            before_ring = max(schedule.start_slot - 2, 0)  # what one of an older ring may be taken to have at most
-            last_heard = said.have if said.generation == token.generation else min(said.have, before_ring)
+            if self._said[secondary, said.group, said.turn][0] != machine.life:
+                continue
+            last_heard = said.have if said.generation == generation else min(said.have, before_ring)
             lacks_ns = max(schedule.time_of(last_heard + 1), schedule.time_of(schedule.start_slot))
-            has = machine.have if machine.entered == token.generation else min(machine.have, before_ring)
-            if node.local_ns <= lacks_ns + self._patience_ns and has < token.have:
-                raise InvariantBroken("cover", f"{node.name} claimed {token.have}, its secondary {secondary} has {has}")
+            has = machine.have if machine.entered == generation else min(machine.have, before_ring)
+            if node.local_ns <= lacks_ns + patience and has < claimed:
+                raise InvariantBroken("cover", f"{node.name} claimed {claimed}, its secondary {secondary} has {has}")
 
     def _check_undisturbed(self, node: SimNode, effect: Effect, since_ns: int) -> None:
         if isinstance(effect, Report) and effect.kind == "forms":

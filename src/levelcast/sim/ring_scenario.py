@@ -69,8 +69,6 @@ class Outcome:
 class RingHistory:
     """Builds and runs the history of one seed."""
 
-    LAYERS: ClassVar[int] = 0
-    """Layers of secondary receivers; a scenario that has some builds them (`levelcast.sim.receivers_scenario`)."""
     ID_BASE: ClassVar[int] = 0
     """Below every id but the operator's: nodes of two stripes in one history have different ones."""
     STRIPE: ClassVar[int] = 0
@@ -122,8 +120,13 @@ class RingHistory:
         return World(self.config, self.seed, network, rng)
 
     def _draw_secondaries(self, rng: Random) -> list[int]:
-        """The ids of secondary receivers."""
+        """The ids of secondary receivers; a scenario that has some builds them (`sim.receivers_scenario`)."""
         return []
+
+    @property
+    def layers(self) -> int:
+        """Layers of secondary receivers."""
+        return 0
 
     def _make_adversary(self, rng: Random, calm: Weather) -> Adversary:
         targets = [node for node in self.world.nodes.values() if node.id != CONTROL_SOURCE]
@@ -135,7 +138,7 @@ class RingHistory:
     def _make_config(self, rng: Random, members: int) -> RingConfig:
         lockstep = rng.random() < 0.2
         slot_ns = None if lockstep else rng.choice((5, 10, 20, 30)) * MS
-        shape = Shape("lockstep" if lockstep else "pipelined", slot_ns, members // 2 + 1, members, 2, self.LAYERS)
+        shape = Shape("lockstep" if lockstep else "pipelined", slot_ns, members // 2 + 1, members, 2, self.layers)
         path = Path(delay_ns=10 * MS, loss_ratio=0.02, clock_error_ns=CLOCK_ERROR_NS, process_ns=2 * MS)
         timing = derive(path, shape, Given(attempts=3)).timing
         return RingConfig(
