@@ -72,6 +72,8 @@ class RingHistory:
     ID_BASE: ClassVar[int] = 0
     """Below every id but the operator's: nodes of two stripes in one history have different ones."""
     STRIPE: ClassVar[int] = 0
+    SLOTS_MS: ClassVar[tuple[int, ...]] = (5, 10, 20, 30)
+    """Lengths of a slot, where it is not lockstep that gives one."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -137,7 +139,7 @@ class RingHistory:
 
     def _make_config(self, rng: Random, members: int) -> RingConfig:
         lockstep = rng.random() < 0.2
-        slot_ns = None if lockstep else rng.choice((5, 10, 20, 30)) * MS
+        slot_ns = None if lockstep else rng.choice(self.SLOTS_MS) * MS
         shape = Shape("lockstep" if lockstep else "pipelined", slot_ns, members // 2 + 1, members, 2, self.layers)
         path = Path(delay_ns=10 * MS, loss_ratio=0.02, clock_error_ns=CLOCK_ERROR_NS, process_ns=2 * MS)
         timing = derive(path, shape, Given(attempts=3)).timing
