@@ -31,9 +31,10 @@ from typing import NamedTuple
 from levelcast.edge.delivery import Ask, Complete, Deliver, Effect, Grade, Lost, Stuck, SubscriberConfig
 from levelcast.edge.feed import Feed, decode_state
 from levelcast.edge.gather import GatherConfig, Outgoing, SessionPlan, session_name
+from levelcast.edge.merge import Merger
 from levelcast.edge.subscriber import Subscriber
-from levelcast.edge.watermark import Watermark, decode_watermark
-from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, WORD_BYTES, stamp, trades
+from levelcast.edge.watermark import decode_watermark
+from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, WORD_BYTES, split, stamp, trades
 from levelcast.ring.effects import Effect as RingEffect
 from levelcast.ring.effects import Release
 from levelcast.ring.machine import Machine
@@ -328,13 +329,6 @@ class EdgePost:
 # -- the customer -----------------------------------------------------------------------------------------
 
 
-class Arrived(NamedTuple):
-    """A trade that was delivered, with its place in the order of all stripes."""
-
-    key: Key
-    record: bytes
-
-
 @dataclass(slots=True)
 class Followed:
     """What a customer has of one session."""
@@ -344,6 +338,8 @@ class Followed:
     """The number from which it reads."""
     next: int
     complete_ns: int = 0
+    """Of the last watermark, and the last record's timestamp."""
+    last_ns: int = 0
     lost: list[tuple[int, int]] = field(default_factory=list)
     newest: dict[tuple[int, int], int] = field(default_factory=dict)
     """Per (floor, instrument), the number of the last price that was delivered: *latest only*."""
@@ -368,8 +364,8 @@ class Customer:
         self._subscriber: Subscriber | None = None
         self._heard: dict[bytes, EdgePost] = {}
         self._wake_at: int | None = None
-        self._merger: SessionMerger | None = None
-        self._handed: Key | None = None
+        self._merger: Merger | None = None
+        self._handed: list[Key] = []
         self.delivered = 0
         for line in lines:
             line.customers.append(self)
@@ -383,7 +379,15 @@ class Customer:
         self.sessions = {session: Followed(truth, number, number) for session, (truth, number) in first.items()}
         self._subscriber = Subscriber({session: number for session, (_, number) in first.items()}, self.config)
         if merged:
-            self._merger = SessionMerger({session: truth.stripe for session, (truth, _) in first.items()})
+            self._merger = Merger()
+            for stripe, names in self._by_stripe().items():
+                self._merger.follow(names, stripe)
+
+    def _by_stripe(self) -> dict[int, list[bytes]]:
+        names: dict[int, list[bytes]] = {}
+        for session, followed in self.sessions.items():
+            names.setdefault(followed.truth.stripe, []).append(session)
+        return names
 
     @property
     def config(self) -> SubscriberConfig:
@@ -449,18 +453,20 @@ class Customer:
         followed.next = number + deliver.records
         for record in records:
             if record[1] == RTYPE_TRADE:
-                self._take(deliver.session, followed, record)
+                self._take(followed, record)
             else:
-                self._mark(deliver.session, followed, record)
+                self._mark(followed, record)
+        for batch in split(deliver.payload) if self._merger is not None else ():
+            if self._merger is not None and batch.kind.rtype == RTYPE_TRADE:
+                self._merger.take(deliver.session, batch.kind, batch.records)
 
-    def _take(self, session: bytes, followed: Followed, record: bytes) -> None:
-        timestamp_ns, _, sequence = _KEY.unpack_from(record, _KEY_AT)
+    def _take(self, followed: Followed, record: bytes) -> None:
+        timestamp_ns, _, _ = _KEY.unpack_from(record, _KEY_AT)
         if timestamp_ns <= followed.complete_ns:
             raise InvariantBroken("watermark", f"{self.name}: a record of {timestamp_ns} behind {followed.complete_ns}")
-        if self._merger is not None:
-            self._merger.add(session, Arrived(Key(timestamp_ns, followed.truth.stripe, sequence), record))
+        followed.last_ns = timestamp_ns
 
-    def _mark(self, session: bytes, followed: Followed, record: bytes) -> None:
+    def _mark(self, followed: Followed, record: bytes) -> None:
         watermark = decode_watermark(record)
         assert watermark is not None
         if watermark.complete_ns <= followed.complete_ns:
@@ -471,10 +477,17 @@ class Customer:
         """Rule 15: what is complete in all sessions is handed on in one order."""
         if self._merger is None:
             return
-        for key, _ in self._merger.complete(complete.session, complete.watermark):
-            if self._handed is not None and key < self._handed:
-                raise InvariantBroken("merged order", f"{self.name} was handed {key} behind {self._handed}")
-            self._handed = key
+        self._merger.complete(complete.session, complete.watermark)
+        for merged in self._merger.ready():
+            for timestamp_ns, sequence in zip(
+                merged.records["ts_recv"].tolist(), merged.records["sequence"].tolist(), strict=True
+            ):
+                key = Key(timestamp_ns, merged.stripe, sequence)
+                if self._handed and key <= self._handed[-1]:
+                    raise InvariantBroken("merged order", f"{self.name} was handed {key} behind {self._handed[-1]}")
+                if timestamp_ns > min(max(each.complete_ns, each.last_ns - 1) for each in self.sessions.values()):
+                    raise InvariantBroken("merged order", f"{self.name} was handed {key}, which may not be the next")
+                self._handed.append(key)
 
     def _lost(self, lost: Lost) -> None:
         followed = self.sessions[lost.session]
@@ -513,14 +526,14 @@ class Customer:
                     continue
                 if followed.newest.get(symbol, 0) < last:
                     return f"{self.name} has not the last price of {symbol}, {_name(session)}/{last}"
-        if self._merger is not None and self._merger.waiting_upto(targets_ns := self._crowd.last_ns):
-            return f"{self.name} has not handed on everything up to {targets_ns}"
+        if self._merger is not None and self._merger.complete_ns < self._crowd.last_ns:
+            return f"{self.name} has not handed on everything up to {self._crowd.last_ns}"
         return None
 
     def check_end(self) -> None:
         """What was merged is the tape of its sessions; what a snapshot said is the tape's."""
         if self._merger is not None:
-            self._check_merged(self._merger)
+            self._check_merged()
         for snapshot in self.snapshots:
             truth = next(each for each in self._crowd.truths if each.stripe == snapshot.stripe)
             wanted = truth.last_records(snapshot.next_global)
@@ -529,45 +542,20 @@ class Customer:
                     "snapshot", f"{self.name} was told other last trades up to {snapshot.next_global}"
                 )
 
-    def _check_merged(self, merger: SessionMerger) -> None:
-        """In order it is, so it is enough that nothing is missing or doubled."""
-        wanted = []
+    def _check_merged(self) -> None:
+        """In order it is, so it is enough that nothing is missing: a record of every session comes from the first."""
+        wanted = set()
+        leads = {min(names) for names in self._by_stripe().values()}
         for session, followed in self.sessions.items():
             lost = {at for first, end in followed.lost for at in range(first, end)}
-            stream = followed.truth.streams[session][: followed.next - 1]
-            for number, record in enumerate(stream, 1):
-                if number >= followed.first and number not in lost and record[1] == RTYPE_TRADE:
+            for number, record in enumerate(followed.truth.streams[session][: followed.next - 1], 1):
+                if number < followed.first or number in lost or record[1] != RTYPE_TRADE:
+                    continue
+                if instrument_of(record) or session in leads:
                     timestamp_ns, _, sequence = _KEY.unpack_from(record, _KEY_AT)
-                    wanted.append(Key(timestamp_ns, followed.truth.stripe, sequence))
-        wanted.sort()
-        handed = [key for key, _ in merger.handed]
-        if handed != wanted[: len(handed)]:
+                    wanted.add(Key(timestamp_ns, followed.truth.stripe, sequence))
+        if self._handed != sorted(wanted)[: len(self._handed)]:
             raise InvariantBroken("merged order", f"{self.name} was not handed the tape of its sessions in order")
-
-
-class SessionMerger:
-    """Merges the sessions that a customer follows into the one order of all stripes (rule 15)."""
-
-    def __init__(self, stripe_of: dict[bytes, int]) -> None:
-        self._complete_ns = dict.fromkeys(stripe_of, 0)
-        self._waiting: list[Arrived] = []
-        self.handed: list[Arrived] = []
-
-    def add(self, session: bytes, arrived: Arrived) -> None:
-        self._waiting.append(arrived)
-
-    def complete(self, session: bytes, watermark: Watermark) -> list[Arrived]:
-        """A session is complete up to a time: what can be handed on now."""
-        self._complete_ns[session] = watermark.complete_ns
-        upto_ns = min(self._complete_ns.values())
-        ready = sorted(each for each in self._waiting if each.key.timestamp_ns <= upto_ns)
-        self._waiting = [each for each in self._waiting if each.key.timestamp_ns > upto_ns]
-        self.handed += ready
-        return ready
-
-    def waiting_upto(self, at_ns: int) -> bool:
-        """Whether something up to this time was not handed on yet, or may come."""
-        return min(self._complete_ns.values()) < at_ns
 
 
 # -- all of them ------------------------------------------------------------------------------------------
