@@ -51,7 +51,7 @@ FIRST_CUSTOMER = 401
 WATERMARK_NS = 60 * MS
 TICK_NS = 30 * MS
 """How often an edge looks for watermarks and heartbeats."""
-SAVE_FRAMES = 40
+SAVE_FRAMES = 8
 APART_NS = 10 * MS
 """Copies of one send that arrive within this time are taken in together."""
 CUSTOMER = {"reorder_ns": 8 * MS, "retry_ns": 30 * MS, "attempts": 4}
@@ -321,9 +321,17 @@ class EdgePost:
         """What a customer asked for, if this edge lives and has it."""
         if self.feed is None or not self.up:
             return
-        answer = self.feed.retransmitter.answer(request)
+        answer = self.feed.retransmitter.answer(request) or self._from_tape(request)
         if answer is not None:
             self._crowd.carry(self, customer, answer.datagrams)
+
+    def _from_tape(self, request: bytes) -> Outgoing | None:
+        """What has left the store is gathered from the tape again, as `levelcast.net.archive` does in slices."""
+        truth = self.truth
+        again = Feed(truth.plan, truth.stripe, self._crowd.gather)
+        for frame in self.node.disk.tape.frames:
+            self._book(again, frame, 0)
+        return again.retransmitter.answer(request)
 
 
 # -- the customer -----------------------------------------------------------------------------------------
@@ -388,6 +396,19 @@ class Customer:
         for session, followed in self.sessions.items():
             names.setdefault(followed.truth.stripe, []).append(session)
         return names
+
+    @property
+    def requests(self) -> int:
+        return self._subscriber.counts.requests if self._subscriber is not None else 0
+
+    @property
+    def lost(self) -> int:
+        return self._subscriber.counts.lost if self._subscriber is not None else 0
+
+    @property
+    def merged(self) -> int:
+        """Records that were handed on in the order of all its sessions."""
+        return len(self._handed)
 
     @property
     def config(self) -> SubscriberConfig:

@@ -274,9 +274,14 @@ class ReceiversHistory(RingHistory):
         outcome = super()._outcome(broken)
         outcome.secondaries = len(self.secondaries)
         outcome.groups = self.world.report_counts["forms-group"]
-        outcome.customers = len(self.crowd.customers)
-        outcome.delivered = sum(customer.delivered for customer in self.crowd.customers)
+        outcome.layers = self.config.layers
         outcome.stripes = 1 if self.beside is None else 2
+        customers = self.crowd.customers
+        outcome.customers = len(customers)
+        outcome.delivered = sum(customer.delivered for customer in customers)
+        outcome.requests = sum(customer.requests for customer in customers)
+        outcome.lost = sum(customer.lost for customer in customers)
+        outcome.merged = sum(customer.merged for customer in customers)
         return outcome
 
 

@@ -56,9 +56,13 @@ class Outcome:
     malformed: int = 0
     secondaries: int = 0
     groups: int = 0
+    layers: int = 0
+    stripes: int = 1
     customers: int = 0
     delivered: int = 0
-    stripes: int = 1
+    requests: int = 0
+    lost: int = 0
+    merged: int = 0
     liveness_ns: int = 0
     bound_ns: int = 0
     mode: str = ""
