@@ -410,9 +410,11 @@ class Receiver:
                 self._effects.append(Release(ordered.frame, scheduled_ns, late))
             self.released = slot
             self._witness.forget(slot)
-        stable = min(self._witness.stable(), self.released)
-        if stable - self.history.base.slot >= SETTLE_EVERY_SLOTS:
-            self._settle(stable)
+        settled = self.history.base.slot
+        if self.released - settled >= SETTLE_EVERY_SLOTS:
+            stable = min(self._witness.stable(), self.released)
+            if stable - settled >= SETTLE_EVERY_SLOTS:
+                self._settle(stable)
 
     def _settle(self, slot: int) -> None:
         """What every member has and this one has released may leave the journal (rule 9)."""

@@ -238,10 +238,12 @@ def _deliver_late_ones(self: Any, inbox: Any, packet: mold.Packet, number: int, 
         inbox.ready.append(packet)
 
 
-def _take_untrimmed(self: Any, inbox: Any, packet: mold.Packet) -> None:
-    """A packet that begins below the next message is delivered whole."""
-    inbox.ready.append(packet)
-    inbox.next = max(inbox.next, packet.sequence + packet.records)
+def _deliver_both_copies(self: Any, inbox: Any, packet: mold.Packet, number: int, now: int, *, checked: bool) -> None:
+    """What comes from the other line is delivered too."""
+    known = inbox.next is not None and packet.sequence + packet.records <= inbox.next
+    _packet(self, inbox, packet, number, now, checked=checked)
+    if known:
+        inbox.ready.append(packet)
 
 
 def _everything_is_fresh(self: Newest, piece: mold.Packet) -> list[mold.Packet]:
@@ -413,8 +415,8 @@ MUTATIONS: dict[str, Mutation] = {
             ((Subscriber, "_tell_lost", _nothing),),
         ),
         Mutation(
-            "delivered-twice", "G4", "grades", "overlapping packets are not trimmed",
-            ((Subscriber, "_take", _take_untrimmed),),
+            "delivered-twice", "G4", "grades", "each line's copy of a packet is delivered",
+            ((Subscriber, "_packet", _deliver_both_copies),),
         ),
         Mutation(
             "older-price-delivered", "G5", "grades", "latest only delivers whatever was in a hole",

@@ -57,12 +57,14 @@ LAST_SUBMIT_NS = 60 * MS
 SETTLED_AFTER_NS = 600 * MS
 """When a history whose faults strike secondaries only begins with them: the ring is whole by then."""
 
-GRAIN_NS = 1 * MS
-"""How often a node looks at its socket and its clock: a batch costs little more than a message."""
+GRAINS_NS = (0, 2 * MS, 2 * MS, 2 * MS, 3 * MS)
+"""How often nodes look at socket and clock, if not all the time: a batch costs little more than a message."""
+PUNCTUAL_NS = 3 * MS
+"""So late a release is then still on time."""
 STRIPES_SHARE = 1 / 6
 """So many histories have a second stripe."""
 SECONDARIES = (0, 1, 1, 2)
-MAX_IN_LAYER = 3
+MOST_IN_LAYER = (1, 2, 3, 4)
 LAYERS = (1, 1, 1, 1, 2, 2, 3)
 TEMPERS = ("all", "all", "all", "secondaries", "widow", "line")
 
@@ -86,7 +88,7 @@ class ReceiversHistory(RingHistory):
 
     def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
         world = super()._make_world(network, rng)
-        world.grain_ns = GRAIN_NS
+        world.grain_ns = rng.choice(GRAINS_NS)
         return world
 
     @property
@@ -97,10 +99,10 @@ class ReceiversHistory(RingHistory):
         return Crowd(self.world, self.rng)
 
     def _draw_sizes(self, rng: Random) -> tuple[int, int, int]:
-        return rng.choice((3, 3, 3, 3, 4, 5)), rng.choice((0, 0, 0, 1)), rng.choice((1, 1, 2, 3))
+        return rng.choice((3, 3, 3, 3, 3, 4, 5)), rng.choice((0, 0, 0, 1)), rng.choice((1, 1, 2, 3))
 
     def _draw_fault_ns(self, rng: Random) -> int:
-        seconds = rng.uniform(1.5, 4) if self.config.timing.mode == "lockstep" else rng.uniform(0.3, 1.2)
+        seconds = rng.uniform(1.5, 4) if self.config.timing.mode == "lockstep" else rng.uniform(0.3, 1.0)
         return int(seconds * 1000 * MS)
 
     def _draw_secondaries(self, rng: Random) -> list[int]:
@@ -111,7 +113,7 @@ class ReceiversHistory(RingHistory):
         self._layers = rng.choice(LAYERS)
         for _ in range(self._layers):
             homes = [home for home in above for _ in range(rng.choice(SECONDARIES))]
-            homes = sorted(rng.sample(homes, min(len(homes), MAX_IN_LAYER)))
+            homes = sorted(rng.sample(homes, min(len(homes), rng.choice(MOST_IN_LAYER))))
             first = FIRST_SECONDARY + len(self._homes)
             above = list(range(first, first + len(homes)))
             self._homes |= zip(above, homes, strict=True)
@@ -136,7 +138,7 @@ class ReceiversHistory(RingHistory):
         return b"".join(made), count
 
     def _make_config(self, rng: Random, members: int) -> RingConfig:
-        return replace(super()._make_config(rng, members), homes=self._homes)
+        return replace(super()._make_config(rng, members), homes=self._homes, punctual_ns=PUNCTUAL_NS)
 
     def _build_nodes(self) -> None:
         super()._build_nodes()
