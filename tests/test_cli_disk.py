@@ -185,7 +185,7 @@ def test_what_cannot_be_replaced_is_one_sentence(
 def test_only_receivers_are_replaced(file: Path, running: Running) -> None:
     code, output = run("replace", "--network", file, "--name", "reform", "--life", 2)
     assert code == 2
-    assert "reform is no receiver" in output
+    assert "reform is no primary receiver" in output
 
 
 def test_another_change_that_came_first_is_noticed(

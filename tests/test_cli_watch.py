@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,9 @@ def file(tmp_path: Path) -> Path:
 def receiver(file: Path, tmp_path: Path) -> Iterator[Receiver]:
     network: Network = load_network(file)
     began_ns = time.monotonic_ns()
-    made = Receiver(network, "c-1", tmp_path, lambda: T0 + 10 * (time.monotonic_ns() - began_ns))
+    network = replace(network, tape=replace(network.tape, segment_records=50))
+    now = lambda: T0 + 10 * (time.monotonic_ns() - began_ns)  # noqa: E731
+    made = Receiver(network, "c-1", tmp_path, now, records_per_segment=50)
     yield made
     made.stop()
 
@@ -144,6 +147,7 @@ def test_what_no_edge_has_any_more_is_said_and_passed_over(receiver: Receiver, f
         receiver.release(frame)
     receiver.edge._book()
     receiver.edge.feed.retransmitter.forget(b"main      ")
+    receiver.tape.retain(T0, max_bytes=1)  # two segments of 50 records
     watching = start(file, "--region", "east", "--json", "--count", "4", "--from", "1")
     deadline = time.monotonic() + LIMIT_S
     while watching.poll() is None:
@@ -153,7 +157,8 @@ def test_what_no_edge_has_any_more_is_said_and_passed_over(receiver: Receiver, f
         time.sleep(0.02)
     output, words = watching.communicate(timeout=LIMIT_S)
     assert watching.returncode == 0
-    assert "session main lacks 1 to 100, and no edge has them any more" in words
+    says = "session main lacks 1 to 100, and no edge has them any more: its tape begins with 101"
+    assert says in words
     assert "session main goes on without 100 messages from 1 on" in words
     assert json.loads(output.splitlines()[0])["seq"] == 102
 

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.edge.plans import Happened, PlanLimits, Plans, Ready, Refused, Swapped, plan_fault, standing_rate
+from levelcast.edge.plans import (
+    Happened,
+    PlanLimits,
+    Plans,
+    Ready,
+    Refused,
+    Swapped,
+    defined_ids,
+    plan_fault,
+    standing_rate,
+)
+from levelcast.records import instruments, trades
 from levelcast.wire.parts import Malformed
 from levelcast.wire.plan import (
     ChannelPlan,
@@ -52,8 +63,15 @@ def large(number: int) -> ChannelPlan:
     return make_plan(number, [(each, pow(3, each, 65_537) % 900) for each in range(1, 2_000)], [0] * 900)
 
 
+def definitions_of(ids: Iterable[int]) -> bytes:
+    batch = instruments(len(numbers := list(ids)))
+    batch["instrument_id"] = numbers
+    return batch.tobytes()
+
+
 def feed(plans: Plans, records: Iterable[PlanRecord], defined: Iterable[int] = SYMBOLS) -> list[Happened]:
-    taken = (plans.take(record, lambda: set(defined)) for record in records)
+    plans.define(definitions_of(defined))
+    taken = (plans.take(record) for record in records)
     return [each for each in taken if each is not None]
 
 
@@ -173,3 +191,11 @@ def test_a_damaged_state_is_malformed_or_another(data: st.DataObject) -> None:
             Plans(LIMITS).restore(bad)
         except Malformed:
             continue
+
+
+def test_definitions_are_found_among_other_records() -> None:
+    definitions = definitions_of([7, 9])
+    assert defined_ids(definitions) == [7, 9]
+    assert defined_ids(trades(3).tobytes() + definitions + trades(1).tobytes()) == [7, 9]
+    assert defined_ids(trades(3).tobytes()) == []
+    assert defined_ids(instruments(1).tobytes()) == [], "of no instrument"

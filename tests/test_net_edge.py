@@ -221,13 +221,97 @@ def test_refusals_are_counted_by_reason(start: Callable[..., Receiver]) -> None:
 
 def test_requests_are_bounded_in_one_turn(start: Callable[..., Receiver]) -> None:
     edge = start("a-1").edge
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as customer:
-        for _ in range(module.MAX_REQUESTS + 5):
+    for _ in range(module.MAX_REQUESTS + 5):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as customer:
             customer.sendto(b"?", edge.address)
     edge.step(edge.filenos, T0)
     assert edge.status()["requests"] == module.MAX_REQUESTS
     edge.step(edge.filenos, T0)
     assert edge.status()["requests"] == module.MAX_REQUESTS + 5
+
+
+class Customer:
+    """A socket that asks."""
+
+    def __init__(self, edge: EdgeService) -> None:
+        self.edge = edge
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self.socket.bind((LOOPBACK, 0))
+        self.socket.setblocking(False)
+
+    def ask(self, sequence: int, messages: int) -> None:
+        self.socket.sendto(mold.encode(Request(MAIN, sequence, messages)), self.edge.address)
+
+    def heard(self) -> int:
+        """How many packets have come since."""
+        found = 0
+        while True:
+            try:
+                self.socket.recv(65_535)
+            except BlockingIOError:
+                return found
+            found += 1
+
+
+@pytest.fixture
+def customers(start: Callable[..., Receiver]) -> Iterator[tuple[Receiver, list[Customer]]]:
+    receiver = start("a-1")
+    made = [Customer(receiver.edge) for _ in range(12)]
+    yield receiver, made
+    for each in made:
+        each.socket.close()
+
+
+def test_what_several_customers_miss_is_sent_once_to_the_group(
+    customers: tuple[Receiver, list[Customer]], west: Ear
+) -> None:
+    receiver, several = customers
+    for frame in make_frames(20):
+        receiver.release(frame)
+    receiver.step()
+    sent = numbered(west.all())
+    for each in several:
+        each.ask(1, 5)
+    receiver.step()
+    assert [each.heard() for each in several] == [1] + [0] * 11
+    answers = [mold.decode(datagram) for datagram, _ in west.all()]
+    assert [(each.sequence, each.records) for each in answers if isinstance(each, Packet)] == [(1, 5)]
+    assert len(answers) == 1
+    status = receiver.edge.status()
+    assert (status["requests"], status["shared"], status["to_group"], status["retransmitted"]) == (12, 11, 1, 2)
+    assert len(sent) > 10
+
+
+def test_a_flood_of_requests_leaves_releases_and_other_customers_alone(
+    customers: tuple[Receiver, list[Customer]], west: Ear, clock: Clock
+) -> None:
+    receiver, (flooding, other, *_) = customers
+    frames = make_frames(60)
+    for frame in frames[:20]:
+        receiver.release(frame)
+    receiver.step()
+    last = max(numbered(west.all()))
+    answers = 0
+    desk = receiver.edge._desk
+    for number, frame in enumerate(frames[20:]):
+        for _ in range(200):
+            flooding.ask(1, 65_535)
+        asked = number % 10 == 0
+        if asked:
+            other.ask(last, 1)
+        before = receiver.edge.status()["requests"]
+        receiver.release(frame)
+        assert west.all(), "sent before any request is looked at"
+        clock.now += SLOT_NS
+        receiver.step()
+        assert receiver.edge.status()["requests"] - before <= module.MAX_READ
+        if asked:
+            answers += min(1, other.heard())
+    assert answers == 4, "answered in the turn in which it asked"
+    most = desk.config.burst + desk.config.requests_a_second * 40 * SLOT_NS // SECOND
+    assert flooding.heard() <= 8 * most
+    assert receiver.edge.status()["refused"]["too fast"] > 5_000
 
 
 # -- snapshots --------------------------------------------------------------------------------------------

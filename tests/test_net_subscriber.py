@@ -298,6 +298,7 @@ def test_who_is_stuck_is_told_and_may_skip(network: Network, start: Callable[[st
             receiver.release(market.frames[0] if number == 0 else market.trade())
         receiver.step()  # what was sent is kept
         receiver.edge.feed.retransmitter.forget(MAIN)  # it is gone
+        receiver.edge._archive = None
         async with Subscriber(network, "east", start={"main": 1}, on_event=events.append, config=quick) as tape:
             hearing = Hearing(tape)
             receiver.release(market.trade())

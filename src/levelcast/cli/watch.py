@@ -184,8 +184,12 @@ class _Watcher:
             _say(f"session {session} goes on without {event.messages} messages from {event.sequence} on")
         else:
             last = event.sequence + event.messages - 1
-            _say(f"session {session} lacks {event.sequence} to {last}, and no edge has them any more")
-            asyncio.get_running_loop().call_soon(self._tape.skip, session)
+            if event.left:
+                lacks = f"lacks {event.sequence} to {min(last, event.left - 1)}"
+                _say(f"session {session} {lacks}, and no edge has them any more: its tape begins with {event.left}")
+            else:
+                _say(f"session {session} lacks {event.sequence} to {last}, and no edge answers for them")
+            asyncio.get_running_loop().call_soon(self._tape.skip, session, event.left or None)
 
     def _summarise(self, seconds: float) -> None:
         counts, printed = self._tape.counts, self._printer.printed

@@ -64,6 +64,8 @@ class Stuck(NamedTuple):
     session: bytes
     sequence: int
     messages: int
+    left: int = 0
+    """The first message that a server says it still has; 0 where none has said anything."""
 
 
 class Ended(NamedTuple):

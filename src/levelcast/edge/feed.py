@@ -30,12 +30,13 @@ A frame that was sent but did not reach the tape before the process died gets th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from levelcast import kernel, records
-from levelcast.edge.gather import NO_INSTRUMENT, GatherConfig, Gatherer, GatherState, Outgoing, SessionPlan
+from levelcast import kernel
+from levelcast.edge.gather import GatherConfig, Gatherer, GatherState, Outgoing, SessionPlan
 from levelcast.edge.latest import Latest
 from levelcast.edge.plans import PlanLimits, Plans, Ready, Swapped, plan_records, session_plan
 from levelcast.edge.retransmit import RetransmitConfig, Retransmitter
@@ -152,7 +153,6 @@ class Feed:
         self._plan_crc = crc32(repr((sorted(plan.session_of.items()), plan.default)).encode())
         self._stripe = stripe
         self._latest = Latest()
-        self._unbooked = 0
         self._past: list[_Past] = []
         self._beacon_ns = 0
         self._groups: dict[bytes, tuple[int, ...]] = {}
@@ -189,6 +189,25 @@ class Feed:
     def next_sequences(self) -> dict[bytes, int]:
         return self._gatherer.state.next_sequences
 
+    def again(self, store_bytes: int, state: FeedState | None) -> Feed:
+        """A feed of the same plan and settings from the beginning of the tape, or from a state: it sends the same."""
+        retransmit = replace(self.retransmitter.config, store_bytes=store_bytes)
+        return Feed(self._first_plan, self._stripe, self.config, retransmit, state, self.plans.limits)
+
+    @property
+    def sessions(self) -> int:
+        """How many there are."""
+        return len(self._plan.sessions)
+
+    @property
+    def next_global(self) -> int:
+        """The stripe's sequence behind the last frame; `marked_ns` is the last watermark."""
+        return self._gatherer.next_global
+
+    @property
+    def marked_ns(self) -> int:
+        return self._gatherer.marked_ns
+
     @property
     def unplanned(self) -> int:
         return self._gatherer.unplanned
@@ -199,7 +218,7 @@ class Feed:
         next_ns = self._gatherer.next_ns
         if next_ns is None:
             return None
-        if self.plans.current is not None or self.plans.ready is not None:
+        if self.plans.current is not None:
             next_ns = min(next_ns, self._beacon_ns)
         return min([next_ns, *(past.next_ns for past in self._past)])
 
@@ -210,7 +229,7 @@ class Feed:
     def release(self, frame: Placed, content: mold.Buffer, now: int, *, control: bool = True) -> list[Outgoing]:
         """The packets of the next frame, to be sent at once; `book` them and the frame's records afterwards.
 
-        `control`: the frame may have records of the operator. Then all frames before it have been booked.
+        `control`: the frame may have records of the operator.
         """
         if not self._begun:
             start_ns = frame.timestamp_ns - 1
@@ -219,16 +238,15 @@ class Feed:
         packets = self._gatherer.release(frame.timestamp_ns, frame.first_sequence, content, now)
         self.slot, self.chain = frame.slot, frame.chain
         self.frames += 1
-        self._unbooked += 1
         for record in plan_records(content) if control else ():
             packets += self._take(record, frame.timestamp_ns, now)
+        self.plans.define(content)
         return packets
 
     def book(self, packets: list[Outgoing], content: mold.Buffer = b"") -> None:
         """Keep packets that were sent for those who ask, and records for the snapshot."""
         self.retransmitter.keep(packets)
         self._latest.update(content)
-        self._unbooked -= bool(content)
         self.records += sum(packet.records for packet in packets)
 
     def advance(self, complete_ns: int, now: int) -> list[Outgoing]:
@@ -240,10 +258,9 @@ class Feed:
         out = self._gatherer.heartbeats(now)
         if self._beacon_ns <= now and not self.ended:
             self._beacon_ns = now + self.config.heartbeat_ns
-            for plan in (self.plans.current, self.plans.ready):
-                if plan is not None:
-                    parts = len(part_records(plan, self._stripe))
-                    out.append(_bare(plan_session(plan.number, self._stripe), parts + 1, 0))
+            if (plan := self.plans.current) is not None:  # and not for one that is only ready: customers begin by it
+                parts = len(part_records(plan, self._stripe))
+                out.append(_bare(plan_session(plan.number, self._stripe), parts + 1, 0))
         for past in [each for each in self._past if each.next_ns <= now]:
             if past.until_ns > now:
                 out += past.say(now, self.config.heartbeat_ns)
@@ -258,23 +275,32 @@ class Feed:
 
     def snapshot(self) -> bytes:
         """The snapshot as it stands, for customers."""
+        return self._snapshot(self._latest.payload())
+
+    def _snapshot(self, content: bytes) -> bytes:
         numbers, marked_ns, frame_ns, next_global = self._gatherer.state
         sessions = tuple(Position(session, numbers[session]) for session in self._plan.sessions)
-        content = self._latest.payload()
         return encode_snapshot(Snapshot(self._stripe, next_global, marked_ns, frame_ns, sessions, content))
 
     def state(self) -> bytes:
         """What a restarted feed needs to go on behind `slot`."""
+        return self._state(self.snapshot())
+
+    def mark(self) -> bytes:
+        """A state without the snapshot's records: a feed that is made of it sends again what this one sends."""
+        return self._state(self._snapshot(b""))
+
+    def _state(self, snapshot: bytes) -> bytes:
         plans = self.plans.state()
         fields = (self._plan_crc, self.config.watermark_ns, self.slot, self.chain, len(plans))
         head = _HEADER.pack(MAGIC, VERSION, 0, *fields) + plans
-        return b"".join((head, _CRC.pack(crc32(head)), self.snapshot()))
+        return b"".join((head, _CRC.pack(crc32(head)), snapshot))
 
     # -- plans --------------------------------------------------------------------------------------------
 
     def _take(self, record: PlanRecord, frame_ns: int, now: int) -> list[Outgoing]:
         """What a record of the operator changes, behind the frame that has it."""
-        happened = self.plans.take(record, self._defined)
+        happened = self.plans.take(record)
         if isinstance(happened, Ready):
             self._note_groups()
             return [*self._plan_packets(happened.plan), *self._mark(Kind.READY, happened.plan, frame_ns, now)]
@@ -326,19 +352,6 @@ class Feed:
         for session in (*past.ends, *((past.plan,) if past.plan is not None else ())):
             self.retransmitter.forget(session)
             self._groups.pop(session, None)
-
-    def _defined(self) -> set[int]:
-        """The instruments that the tape has defined before this frame."""
-        assert self._unbooked <= 1, "frames are booked before one with a record of the operator"
-        content = self._latest.payload()
-        runs = records.split(content) if content else []
-        defined = {
-            number
-            for run in runs
-            if run.kind.rtype == records.RTYPE_INSTRUMENT
-            for number in run.records["instrument_id"].tolist()
-        }
-        return defined - {NO_INSTRUMENT}
 
 
 def _bare(session: bytes, sequence: int, count: int) -> Outgoing:

@@ -6,13 +6,13 @@ sessions that carry the instruments that are wanted, or all of them.
 1. The first packet of a stripe says which plan is in force: by the number in its session's name, or number 0 for the
    one session of a stripe without a plan. An end of session says nothing: old ones are said for a while.
 2. The plan is read from its plan session, by asking for it. Then its sessions are followed, and their groups joined.
-3. A READY mark in a session says that the next plan can be read. So it is read, and its groups are joined, before it
-   takes effect.
+3. The parts of the next plan come in all groups, and a READY mark in each session says how many there are. So the plan
+   is known, and its groups are joined, before it takes effect.
 4. A LAST mark is the end of its session. Behind the first one, the sessions of the next plan are followed from their
    sequence 1. If that plan is not known yet, it is read now: what was sent meanwhile is asked for.
 5. What comes of a plan is handed on when all sessions of the plan before it have ended, so an instrument's records keep
-   their order when it changes its session. Nothing is lost and nothing comes twice: each record is in one session of one
-   plan, and each of those is read from its beginning to its end.
+   their order when it changes its session. Nothing is lost and nothing comes twice: each record is in one session of
+   one plan, and each of those is read from its beginning to its end.
 6. A guaranteed customer asks for what follows in a session of which it has heard nothing for `SILENT_NS`: the end of a
    session may be what was lost.
 
@@ -22,6 +22,7 @@ Sessions that the caller names himself are followed to their ends, and no others
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from levelcast.edge.delivery import (
@@ -45,7 +46,6 @@ from levelcast.wire.plan import (
     ChannelPlan,
     Kind,
     PlanRecord,
-    SessionId,
     decode_record,
     parse_session,
     plan_session,
@@ -157,6 +157,8 @@ class Follower:
         config: SubscriberConfig | None = None,
     ) -> None:
         self._core = Subscriber({}, config)
+        self._plan_core = Subscriber({}, replace(self._core.config, grade=Grade.GUARANTEED))
+        """Reads plan sessions: a plan is of no use in parts, whatever the grade."""
         self._wanted = None if wanted is None else set(wanted) - {0}
         self._unplanned = dict(stripes or {})
         self._chosen = None if sessions is None else set(sessions)
@@ -183,10 +185,10 @@ class Follower:
 
     @property
     def next_ns(self) -> int | None:
-        core_ns = self._core.next_ns
-        if not self._heard_ns and not any(track.tentative for track in self._tracks.values()):
-            return core_ns
-        return self._look_ns if core_ns is None else min(core_ns, self._look_ns)
+        times = [each for each in (self._core.next_ns, self._plan_core.next_ns) if each is not None]
+        if self._heard_ns or any(track.tentative for track in self._tracks.values()):
+            times.append(self._look_ns)
+        return min(times, default=None)
 
     @property
     def groups(self) -> frozenset[int]:
@@ -201,7 +203,7 @@ class Follower:
     @property
     def positions(self) -> dict[bytes, int]:
         """The next sequence of each session that is not at its end: with them as `start`, another goes on."""
-        names = [name for _, era in self._era_of.values() for name in era.open]
+        names = [name for track in self._tracks.values() if track.eras for name in track.eras[0].open]
         found = {name: self._core.position(name) for name in names}
         return {name: following for name, following in found.items() if following is not None}
 
@@ -217,27 +219,37 @@ class Follower:
     def receive(self, arrived: list[bytes | Block], now: int) -> list[Happening]:
         """Packets of any session; see `Subscriber.receive`."""
         effects: list[Happening] = [] if self._begun else self._begin(now)
+        of_plans: list[bytes | Block] = []
         for item in arrived:
-            name = item[0] if type(item) is Block else bytes(item[: mold.SESSION_SIZE])
+            name = item.session if type(item) is Block else item[: mold.SESSION_SIZE]
+            assert isinstance(name, bytes)
             if name in self._heard_ns:
                 self._heard_ns[name] = now
-            elif name not in self._met:
-                assert isinstance(item, bytes | Block)
+                continue
+            if name not in self._met:
                 self._meet(name, item, now, effects)
+            if name in self._readers:
+                of_plans.append(item)
+        if of_plans:
+            self._digest(self._plan_core.receive(of_plans, now), now, effects)
         self._digest(self._core.receive(arrived, now), now, effects)
         return effects
 
     def wake(self, now: int) -> list[Happening]:
         effects: list[Happening] = [] if self._begun else self._begin(now)
+        self._digest(self._plan_core.wake(now), now, effects)
         self._digest(self._core.wake(now), now, effects)
         if self._look_ns <= now:
             self._look(now, effects)
         return effects
 
-    def skip(self, session: bytes, now: int) -> list[Happening]:
+    def skip(self, session: bytes, now: int, upto: int | None = None) -> list[Happening]:
         effects: list[Happening] = []
-        self._digest(self._core.skip(session, now), now, effects)
+        self._digest(self._core.skip(session, now, upto), now, effects)
         return effects
+
+    def gone(self, session: bytes, left: int) -> None:
+        self._core.gone(session, left)
 
     # -- beginning ----------------------------------------------------------------------------------------
 
@@ -267,7 +279,7 @@ class Follower:
 
     def _meet(self, name: bytes, item: bytes | Block, now: int, effects: list[Happening]) -> None:
         """A session that is not followed, and was not heard before."""
-        if len(self._met) >= self.config.max_sessions or len(item) < mold.HEADER_SIZE and type(item) is not Block:
+        if len(self._met) >= self.config.max_sessions or (type(item) is bytes and len(item) < mold.HEADER_SIZE):
             return
         place = parse_session(name)
         if place is None and name not in self._unplanned and not _is_name(name):
@@ -330,19 +342,38 @@ class Follower:
         if era.number:
             effects.append(Closed(plan_session(era.number, track.stripe)))
         self._regroup(effects)
+        if self._chosen is None and track.stripe >= 0:
+            self._listen(track, era.number + 1)
         self._look_ns = self._look_ns or now + LOOK_NS
         for name in names:
             self._era_of[name] = (track, era)
             self._heard_ns[name] = now
             self._core.follow(name, self._start.get(name, era.begins))
 
-    def _read(self, track: _Track, number: int, parts: int, now: int, effects: list[Happening]) -> None:
-        """Read a plan that has at least so many parts."""
+    def _listen(self, track: _Track, number: int) -> bytes:
+        """Take in the parts of a plan as they come."""
         name = plan_session(number, track.stripe)
         if name not in self._readers:
             self._readers[name] = _Reader(track, number)
-            self._core.follow(name, 1)
-        self._digest(self._core.expect(name, parts + 1, now), now, effects)
+            self._plan_core.follow(name, 1)
+        return name
+
+    def _read(self, track: _Track, number: int, parts: int, now: int, effects: list[Happening]) -> None:
+        """Read a plan that has at least so many parts."""
+        name = self._listen(track, number)
+        self._digest(self._plan_core.announce(name, parts + 1, now), now, effects)
+
+    def _want(
+        self, track: _Track, number: int, digest: bytes, parts: int, now: int, effects: list[Happening]
+    ) -> None:  # fmt: skip
+        """Read this plan, and no other that had its number."""
+        if (number, digest) in track.known:
+            self._regroup(effects)
+            return
+        reader = self._readers.get(name := plan_session(number, track.stripe))
+        if reader is not None and reader.collector.found and reader.collector.digest != digest:
+            self._stop_reading(name)
+        self._read(track, number, parts, now, effects)
 
     def _part(self, reader: _Reader, payload: bytes, now: int, effects: list[Happening]) -> None:
         for record in _plan_records(payload):
@@ -374,7 +405,7 @@ class Follower:
 
     def _stop_reading(self, name: bytes) -> None:
         self._readers.pop(name, None)
-        self._core.unfollow(name)
+        self._plan_core.unfollow(name)
 
     def _regroup(self, effects: list[Happening]) -> None:
         """Join and leave groups as it takes."""
@@ -430,8 +461,7 @@ class Follower:
         if mark.kind is Kind.READY:
             if self._chosen is None and track.ready != (mark.number, mark.digest):
                 track.ready = (mark.number, mark.digest)
-                self._stop_reading(plan_session(mark.number, track.stripe))
-                self._read(track, mark.number, mark.parts, now, effects)
+                self._want(track, mark.number, mark.digest, mark.parts, now, effects)
         elif mark.kind is Kind.LAST:
             out.append(Complete(session, Watermark(mark.complete_ns, mark.next_sequence, mark.stripe)))
             if self._chosen is None and track.eras[-1] is era:
@@ -457,7 +487,6 @@ class Follower:
             return
         era.open.discard(session)
         self._heard_ns.pop(session, None)
-        self._met.add(session)
         if track.eras[-1] is era:
             out.append(ended)
         out.append(Closed(session))
@@ -466,11 +495,16 @@ class Follower:
             for name in past.sessions:
                 self._core.unfollow(name)
                 self._era_of.pop(name, None)
+            self._met = {name for name in self._met if not self._is_past(name, track.stripe, current.number)}
             track.known = {key: plan for key, plan in track.known.items() if key[0] >= current.number}
             effects.append(Replaced(track.stripe, current.number))
             effects += current.held
             current.held = []
         self._regroup(effects)
+
+    def _is_past(self, name: bytes, stripe: int, number: int) -> bool:
+        where, which = self._place(name)
+        return where == stripe and which < number
 
     def _look(self, now: int, effects: list[Happening]) -> None:
         """Who is silent?"""

@@ -171,6 +171,15 @@ class Gatherer:
         return GatherState(numbers, self._marked_ns, self._frame_ns, self._next_global)
 
     @property
+    def next_global(self) -> int:
+        """The stripe's sequence behind the last frame; `marked_ns` is the last watermark."""
+        return self._next_global
+
+    @property
+    def marked_ns(self) -> int:
+        return self._marked_ns
+
+    @property
     def next_ns(self) -> int | None:
         """When to ask for heartbeats: not after the next one is due, and not often before."""
         return None if self._ended or not len(self._sent_ns) else self._look_ns

@@ -13,24 +13,26 @@ effect (`levelcast.wire.plan`). What an edge makes of them, in the order of the 
 | any other part or SWAP                   | nothing; a SWAP of a plan that is not ready is refused |
 
 - A plan's number is one more than that of the plan in force. The plan before the first has number 0: one session.
-- A plan names every instrument that was defined on the tape before the frame that completes it. Asking the network file
-  instead would refuse a plan, when the tape is replayed, for a symbol that was listed after it. The command that sends
-  plans does ask the file. An instrument that is defined later goes to the plan's default session.
+- A plan names every instrument that was defined on the tape before the frame that completes it, so they are noted here.
+  Asking the network file instead would refuse a plan, when the tape is replayed, for a symbol that was listed after it.
+  The command that sends plans does ask the file. An instrument that is defined later goes to the plan's default session.
 - Groups, line rates and symbols are the network file's, which is the same at every receiver. Its blocks of groups and
   its rates may grow; if they shrink below a plan that is on a tape, that plan is refused when the tape is replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import zlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.edge.gather import SessionPlan
+from levelcast.edge.gather import NO_INSTRUMENT, SessionPlan
 from levelcast.edge.watermark import WATERMARK_BYTES
+from levelcast.records import RTYPE_INSTRUMENT, WORD_BYTES
 from levelcast.wire import mold
 from levelcast.wire.parts import Malformed, Reason
 from levelcast.wire.plan import (
@@ -54,6 +56,7 @@ __all__ = [
     "Ready",
     "Refused",
     "Swapped",
+    "defined_ids",
     "plan_fault",
     "plan_records",
     "session_plan",
@@ -147,6 +150,37 @@ def plan_records(content: mold.Buffer) -> list[PlanRecord]:
     return [each for each in found if each is not None]
 
 
+def defined_ids(content: mold.Buffer) -> list[int]:
+    """The instruments that the records of a frame define. Most frames have records of one size, and none of these."""
+    if size := mold.uniform_size(content):
+        rtypes = bytes(content[1::size])
+        if RTYPE_INSTRUMENT not in rtypes:
+            return []
+    offsets, _ = mold.record_places(content)
+    words = np.frombuffer(content, "<u4")
+    heads = offsets // WORD_BYTES
+    definitions = heads[(words[heads] >> 8 & 0xFF) == RTYPE_INSTRUMENT]
+    return [number for number in words[definitions + 1].tolist() if number != NO_INSTRUMENT]
+
+
+def _encode_ids(ids: Collection[int]) -> bytes:
+    steps = np.diff(np.array(sorted(ids), np.int64), prepend=0)
+    return zlib.compress(steps.astype("<u4").tobytes())
+
+
+def _decode_ids(content: bytes) -> set[int]:
+    if not content:
+        return set()
+    opener = zlib.decompressobj()
+    try:
+        steps = opener.decompress(content, 4 << 20)
+    except zlib.error:
+        raise Malformed(Reason.BROKEN_SEAL) from None
+    if not opener.eof or len(steps) % 4:
+        raise Malformed(Reason.WRONG_LENGTH)
+    return set(np.frombuffer(steps, "<u4").astype(np.int64).cumsum().tolist())
+
+
 def session_plan(plan: ChannelPlan, stripe: int) -> SessionPlan:
     """The plan with the names of its sessions in a stripe. A session that has no instrument is not there."""
     names = {index: session_of(plan.number, stripe, index) for index in plan.used}
@@ -216,13 +250,22 @@ class Plans:
         """The last refusal; the next plan that passes takes it back."""
         self._stripe = stripe
         self._collector = Collector()
+        self._defined: set[int] = set()
+        self._defined_code = b""
 
     @property
     def number(self) -> int:
         return self.current.number if self.current is not None else 0
 
-    def take(self, record: PlanRecord, defined: Callable[[], Collection[int]]) -> Happened | None:
-        """What follows from the next record of the operator; `defined` gives the instruments that the tape defines."""
+    def define(self, content: mold.Buffer) -> None:
+        """Take in the definitions among the records of a frame."""
+        ids = defined_ids(content)
+        if len(ids) and not set(ids).issubset(self._defined):
+            self._defined.update(ids)
+            self._defined_code = _encode_ids(self._defined)
+
+    def take(self, record: PlanRecord) -> Happened | None:
+        """What follows from the next record of the operator."""
         if record.stripe != self._stripe:
             return None
         if record.kind is Kind.SWAP:
@@ -236,7 +279,7 @@ class Plans:
             plan = found.plan()
         except Malformed as error:
             return self._refuse(found.number, f"its content is damaged ({error})")
-        if fault := plan_fault(plan, self.limits, self._stripe, defined()):
+        if fault := plan_fault(plan, self.limits, self._stripe, self._defined):
             return self._refuse(found.number, fault)
         self.ready, self.refused = plan, None
         return Ready(plan)
@@ -259,12 +302,12 @@ class Plans:
         collector = self._collector
         current, ready = (each.content if each is not None else b"" for each in (self.current, self.ready))
         reason = self.refused.reason.encode() if self.refused is not None else b""
-        found = b"".join(collector.found)
+        parts = (current, ready, reason, b"".join(collector.found), self._defined_code)
         head = _STATE.pack(
             self.number, self.refused.number if self.refused is not None else 0, collector.number, collector.parts,
             len(collector.found), collector.digest.ljust(8, b"\0"), len(collector.found[0]) if collector.found else 0,
         )  # fmt: skip
-        return b"".join((head, *(_SIZE.pack(len(part)) + part for part in (current, ready, reason, found))))
+        return b"".join((head, *(_SIZE.pack(len(part)) + part for part in parts)))
 
     def restore(self, content: bytes) -> None:
         """Go on where `state` was made; raises `Malformed`, and nothing else, whatever the bytes are."""
@@ -272,7 +315,7 @@ class Plans:
             raise Malformed(Reason.TOO_SHORT)
         number, refused, collecting, parts, count, digest, part_bytes = _STATE.unpack_from(content)
         pieces, at = [], _STATE.size
-        for _ in range(4):
+        for _ in range(5):
             if at + _SIZE.size > len(content):
                 raise Malformed(Reason.TRUNCATED_BODY)
             (size,) = _SIZE.unpack_from(content, at)
@@ -280,7 +323,8 @@ class Plans:
             at += _SIZE.size + size
         if at != len(content) or (count == 0) != (pieces[3] == b"") or (count and not part_bytes):
             raise Malformed(Reason.WRONG_LENGTH)
-        current, ready, reason, found = pieces
+        current, ready, reason, found, self._defined_code = pieces
+        self._defined = _decode_ids(self._defined_code)
         self.current = decode_plan(number, current) if current else None
         self.ready = decode_plan(number + 1, ready) if ready else None
         self.refused = Refused(refused, reason.decode("utf-8", "replace")) if reason else None

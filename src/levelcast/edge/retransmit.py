@@ -155,31 +155,47 @@ class Retransmitter:
 
     def answer(self, datagram: bytes | memoryview) -> Outgoing | None:
         """The packets to send back to the socket that asked; None for a bad request, which is counted."""
-        counts = self.counts
+        request = self.open(datagram)
+        return None if request is None else self.give(request)
+
+    def open(self, datagram: bytes | memoryview) -> mold.Request | None:
+        """What is asked for; a bad request is counted."""
         try:
-            session, sequence, wanted = mold.decode_request(datagram)
+            return mold.decode_request(datagram)
         except mold.Malformed as malformed:
-            counts.malformed[malformed.reason] += 1
+            self.counts.malformed[malformed.reason] += 1
             return None
-        store = self._stores.get(session)
+
+    def give(self, request: mold.Request) -> Outgoing | None:
+        """The answer to a request, counted; None where there is nothing to answer with."""
+        counts = self.counts
+        store = self._stores.get(request.session)
         if store is None:
             counts.unknown += 1
             return None
-        first, end = max(sequence, store.start), min(sequence + wanted, store.next)
-        if first >= end:
-            if sequence < store.start:
+        answer = self.find(request)
+        if answer is None:
+            if request.sequence < store.start:
                 counts.gone += 1
             else:
                 counts.ahead += 1
             return None
-        answer = self._answer(session, store, first, end)
-        if answer.records == wanted:
+        if answer.records == request.messages:
             counts.whole += 1
         else:
             counts.partly += 1
         counts.messages += answer.records
         counts.packets += answer.packets
         return answer
+
+    def find(self, request: mold.Request) -> Outgoing | None:
+        """What the store has of a request; nothing is counted."""
+        session, sequence, wanted = request
+        store = self._stores.get(session)
+        if store is None:
+            return None
+        first, end = max(sequence, store.start), min(sequence + wanted, store.next)
+        return self._answer(session, store, first, end) if first < end else None
 
     def _answer(self, session: bytes, store: _Store, first: int, end: int) -> Outgoing:
         room = self.config.packet_bytes - mold.HEADER_SIZE

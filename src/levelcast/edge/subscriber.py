@@ -114,6 +114,7 @@ class _Inbox:
         "full",
         "kept",
         "kept_bytes",
+        "left",
         "lost",
         "newest",
         "next",
@@ -141,6 +142,8 @@ class _Inbox:
         self.lost: deque[tuple[int, int]] = deque(maxlen=MAX_LOST_KEPT)
         self.ask_ns: int | None = None
         self.attempts = 0
+        self.left = 0
+        """The first message that a server still has, as it said when it was asked in vain."""
         self.end: int | None = None
         self.end_ns = 0
         self.ended = False
@@ -188,14 +191,14 @@ class Subscriber:
 
     def follow(self, session: bytes, start: int | None = None) -> None:
         """Read a session, too, from its sequence `start` on, or from the first packet seen."""
-        self._inboxes.setdefault(session, _Inbox(session, start))
+        self._inboxes.setdefault(session, _Inbox(session, start, self.config.grade))
 
     def unfollow(self, session: bytes) -> None:
         """Read a session no more."""
         self._inboxes.pop(session, None)
         self._timed.pop(session, None)
 
-    def expect(self, session: bytes, sequence: int, now: int) -> list[Effect]:
+    def announce(self, session: bytes, sequence: int, now: int) -> list[Effect]:
         """A session that is read is known to reach up to `sequence`, as a heartbeat would say."""
         return self.receive([mold.encode(Heartbeat(session, sequence))], now)
 
@@ -263,15 +266,20 @@ class Subscriber:
             self._hand_over(inbox, effects)
         return effects
 
-    def skip(self, session: bytes, now: int) -> list[Effect]:
-        """Give up the nearest hole of a session, as the caller decides."""
+    def gone(self, session: bytes, left: int) -> None:
+        """A server that was asked says that what it still has of a session begins with `left`."""
+        if (inbox := self._inboxes.get(session)) is not None:
+            inbox.left = left
+
+    def skip(self, session: bytes, now: int, upto: int | None = None) -> list[Effect]:
+        """Give up the nearest hole of a session, or what of it lies before `upto`, as the caller decides."""
         effects: list[Effect] = []
         inbox = self._inboxes[session]
         if inbox.newest is not None and inbox.newest.holes:
             self._lose_oldest(inbox, inbox.newest)
             self._settle(inbox, True, now)
         elif hole := next(inbox.missing(), None):
-            self._lose(inbox, hole[1])
+            self._lose(inbox, hole[1] if upto is None or upto <= hole[0] else min(upto, hole[1]))
             self._settle(inbox, True, now)
         self._hand_over(inbox, effects)
         return effects
@@ -433,7 +441,7 @@ class Subscriber:
         room = _Room(MAX_ASKS, MAX_ASKED_BYTES)
         for first, end in inbox.missing():
             if room.requests == MAX_ASKS and attempt == config.attempts:
-                effects.append(Stuck(inbox.session, first, end - first))
+                effects.append(Stuck(inbox.session, first, end - first, inbox.left if inbox.left > first else 0))
             if not self._request(inbox, first, end, attempt, room, effects):
                 break
         inbox.attempts += 1

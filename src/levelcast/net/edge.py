@@ -17,8 +17,14 @@
   and replays the tape: this fills the store of the retransmit server too, so that customers can ask for what was sent
   before the restart.
 
+- Requests are answered one by one, or once to the groups where several customers want the same (`levelcast.edge.desk`);
+  such an answer is paced like a late frame. Who asks too fast is refused.
+- What has left that store is taken from the tape (`levelcast.net.archive`), a slice in a turn, and none when the ring
+  is about to be due.
+
     DATA/NAME/edge/state          `levelcast.edge.feed`
     DATA/NAME/edge/state.before
+    DATA/NAME/edge/marks          `levelcast.net.archive`
 """
 
 from __future__ import annotations
@@ -35,9 +41,11 @@ from typing import Any
 
 import numpy as np
 
+from levelcast.edge.desk import Desk, Route
 from levelcast.edge.feed import Feed, FeedState, decode_state
 from levelcast.edge.gather import GatherConfig, Outgoing, SessionPlan, session_name
 from levelcast.edge.retransmit import RetransmitConfig
+from levelcast.net.archive import Archive, Marks
 from levelcast.net.sockets import Address, NetError, SendCounts, Sender
 from levelcast.network import Network, Stripe
 from levelcast.ring.effects import Release
@@ -47,9 +55,14 @@ from levelcast.wire.mold import SESSION_SIZE
 from levelcast.wire.parts import Malformed
 
 STATE = Path("edge") / "state"
+MARKS = Path("edge") / "marks"
 SEND_BUFFER = 4 << 20
+REQUEST_BUFFER = 4 << 20
+"""Some thousand requests: one customer's flood should not crowd out the others."""
 MAX_REQUESTS = 32
-"""Requests that are answered in one turn; the others wait in the kernel."""
+"""Requests that are answered in one turn, those of one customer, and that are read: to refuse one costs little."""
+MAX_OF_ONE = 24
+MAX_READ = 256
 MAX_CLIENTS = 32
 """Customers that may be reading a snapshot at one time."""
 SNAPSHOT_AGE_NS = 200_000_000
@@ -67,6 +80,9 @@ PACE_BYTES = 512 << 10
 PACE_NS = 1_000_000
 MAX_BACKLOG = 32 << 20
 """Bytes of late frames that wait; beyond this the oldest of them go at once."""
+DIG_GAP_NS = 1_000_000
+"""What the ring must have left, when a slice of the tape is read; if it never has, one is read in `DIG_PATIENCE_NS`."""
+DIG_PATIENCE_NS = 20_000_000
 END_TIMES = 3
 END_EVERY_NS = 100_000_000
 _PORT_ATTEMPTS = 32
@@ -95,6 +111,7 @@ def restore(
     plan: SessionPlan,
     config: GatherConfig | None = None,
     retransmit: RetransmitConfig | None = None,
+    marks: Marks | None = None,
 ) -> Feed:
     """The feed at the end of a tape: from a state at `path`, if it fits the tape, and the frames behind it."""
     feed = Feed(plan, tape.stripe, config, retransmit)
@@ -108,9 +125,13 @@ def restore(
                 f"{path}: is not there or does not fit the tape, and the beginning of the tape is gone, so packets "
                 "cannot be numbered as others number them: copy this file from another receiver"
             )
+    if marks is not None:
+        marks.begin(feed)
     for frame in tape.frames(after_slot=feed.slot):
         content = frame.data()
         feed.book(feed.release(frame.line, content, 0), content)
+        if marks is not None:
+            marks.note(feed)
     return feed
 
 
@@ -148,6 +169,7 @@ def _open_sockets(interface: str, ttl: int) -> tuple[socket.socket, socket.socke
             udp.bind((interface, 0))
             tcp.bind(udp.getsockname())
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, REQUEST_BUFFER)
             udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
             udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
             udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
@@ -203,6 +225,8 @@ class EdgeService:
         *,
         ttl: int = 1,
         trains: bool = False,
+        archive: Archive | None = None,
+        ring_ns: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.feed = feed
         self.counts = EdgeCounts()
@@ -219,6 +243,13 @@ class EdgeService:
         self._poll_ns: int | None = None
         self._snapshot = (0, b"")
         self._ends = (0, 0)
+        self._archive = archive
+        self._ring_ns = ring_ns
+        self._dug_ns = 0
+        self._dig_ns: int | None = None
+        self._unanswered = 0
+        """Requests for what had just been sent to the groups."""
+        self._desk = Desk(now=now)
         self._udp, self._tcp = _open_sockets(interface, ttl)
         self._sender = Sender(self._udp, SendCounts(), trains)
         self.filenos: Sequence[int] = (self._udp.fileno(), self._tcp.fileno())
@@ -239,17 +270,34 @@ class EdgeService:
         interface: str,
         complete_upto_ns: Callable[[], int],
         now: int,
+        ring_ns: Callable[[], int | None] = lambda: None,
     ) -> EdgeService:
-        """The edge of a receiver whose tape is in `directory`; the tape is mended before."""
+        """The edge of a receiver whose tape is in `directory`; the tape is mended before.
+
+        `ring_ns` says when the ring is due next: work that can wait keeps out of its way.
+        """
         path = directory / STATE
         path.parent.mkdir(exist_ok=True)
         plan = everything_in_one(network.stripe(stripe))
         edge = network.edge
         config = GatherConfig(packet_bytes=edge.packet_bytes, watermark_ns=edge.watermark_ns)
         retransmit = RetransmitConfig(edge.store_bytes, edge.packet_bytes)
-        feed = restore(TapeReader(directory / "tape"), path, plan, config, retransmit)
+        tape = TapeReader(directory / "tape")
+        marks = Marks(directory / MARKS, tape.tip().slot, network.tape.segment_records)
+        feed = restore(tape, path, plan, config, retransmit, marks)
         groups = [(group.address, group.port) for group in network.edge_groups_of(receiver)]
-        return cls(feed, groups, interface, complete_upto_ns, path, now, ttl=edge.ttl, trains=edge.trains)
+        return cls(
+            feed,
+            groups,
+            interface,
+            complete_upto_ns,
+            path,
+            now,
+            ttl=edge.ttl,
+            trains=edge.trains,
+            archive=Archive(directory / "tape", feed, marks),
+            ring_ns=ring_ns,
+        )
 
     # -- as a service of the driver -----------------------------------------------------------------------
 
@@ -257,7 +305,8 @@ class EdgeService:
     def wake_ns(self) -> int | None:
         """When a heartbeat, a late frame, a slow customer or an end of session is due."""
         paced_ns = self._pace[0] + PACE_NS if self._backlog else None
-        times = (self.feed.next_ns, paced_ns, self._poll_ns, self._ends[1] if self._ends[0] else None)
+        ends_ns = self._ends[1] if self._ends[0] else None
+        times = (self.feed.next_ns, paced_ns, self._poll_ns, self._dig_ns, ends_ns)
         return min((time for time in times if time is not None), default=None)
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
@@ -271,6 +320,8 @@ class EdgeService:
         else:
             self._send(sent)
         self._unbooked.append((sent, content))
+        if self._archive is not None:
+            self._archive.marks.note(feed)
 
     def _book(self) -> None:
         for sent, content in self._unbooked:
@@ -294,11 +345,13 @@ class EdgeService:
             self._ends = (self._ends[0] - 1, now + END_EVERY_NS)
             self._send_paced(feed.end(), now)
         if self.filenos[0] in ready:
-            self._answer()
+            self._answer(now)
         if self.filenos[1] in ready:
             self._accept(now)
         if self._clients:
             self._serve(now)
+        if self._archive is not None:
+            self._dig(self._archive, now)
         frames, records = self._saved_at
         if feed.frames - frames >= SAVE_FRAMES or feed.records - records >= SAVE_RECORDS:
             self._save(rotate=True)
@@ -314,6 +367,8 @@ class EdgeService:
         self._backlog.clear()
         if self.feed.frames > self._saved_at[0]:
             self._save(rotate=False)
+        if self._archive is not None:
+            self._archive.close()
         for client in self._clients:
             client.socket.close()
         self._clients.clear()
@@ -322,8 +377,10 @@ class EdgeService:
 
     def status(self) -> dict[str, Any]:
         """What people want to know of the edge, for `--json` too."""
-        counts, asked = self.counts, self.feed.retransmitter.counts
+        counts, asked, archive = self.counts, self.feed.retransmitter.counts, self._archive
         refused = {"gone": asked.gone, "ahead": asked.ahead, "unknown session": asked.unknown}
+        refused["too fast"] = self._desk.counts.too_fast
+        refused["too many waiting"] = archive.counts.too_many if archive is not None else 0
         refused |= {reason.value: number for reason, number in asked.malformed.items()}
         return {
             "address": f"{self.address[0]}:{self.address[1]}",
@@ -331,8 +388,11 @@ class EdgeService:
             "packets": counts.packets,
             "bytes": counts.bytes,
             "unsent": dict(counts.unsent),
-            "requests": asked.whole + asked.partly + sum(refused.values()),
+            "requests": asked.whole + asked.partly + self._unanswered + sum(refused.values()),
+            "shared": self._desk.counts.shared,
+            "to_group": self._desk.counts.to_group,
             "retransmitted": asked.packets,
+            "from_tape": archive.counts.packets if archive is not None else 0,
             "refused": {reason: number for reason, number in refused.items() if number},
             "snapshots": counts.snapshots,
             "clients_dropped": counts.clients_dropped,
@@ -383,10 +443,10 @@ class EdgeService:
         counts.packets += len(ends) // 4 * len(self._groups)
         counts.bytes += len(buffer) * len(self._groups)
 
-    def _answer(self) -> None:
-        """Requests, each with an answer to the socket that asked."""
-        answer = self.feed.retransmitter.answer
-        for _ in range(MAX_REQUESTS):
+    def _answer(self, now: int) -> None:
+        """Requests: an answer to the socket that asked, or to everybody; now, or when the tape has been read."""
+        admitted: Counter[Address] = Counter()
+        for _ in range(MAX_READ):
             try:
                 request, source = self._udp.recvfrom(64)
             except BlockingIOError:
@@ -394,11 +454,48 @@ class EdgeService:
             except OSError as error:  # the network's word on an answer that did not arrive
                 self.counts.unsent[error.strerror or str(error)] += 1
                 continue
-            found = answer(request)
-            if found is not None:
-                number, failed = self._sender.send_buffer(source, found.buffer, found.ends)
-                if failed is not None:
-                    self.counts.unsent[failed.strerror or str(failed)] += number
+            if self._desk.admit(source, now, admitted[source] < MAX_OF_ONE):
+                self._answer_one(request, source, now)
+                admitted[source] += 1
+                if admitted.total() == MAX_REQUESTS:
+                    return
+
+    def _answer_one(self, request: bytes, customer: Address, now: int) -> None:
+        server, archive, desk = self.feed.retransmitter, self._archive, self._desk
+        wanted = server.open(request)
+        if wanted is None:
+            return
+        if archive is not None and archive.takes(wanted):
+            archive.ask(wanted, customer)
+            return
+        route = desk.route(customer, wanted, now)
+        if route is Route.NOBODY:
+            self._unanswered += 1
+        elif (found := server.give(wanted)) is not None:
+            if desk.answered(customer, found, route, now) is Route.GROUP:
+                self._send_paced((found,), now)
+            else:
+                self._reply(customer, found)
+
+    def _reply(self, customer: Address, answer: Outgoing) -> None:
+        number, failed = self._sender.send_buffer(customer, answer.buffer, answer.ends)
+        if failed is not None:
+            self.counts.unsent[failed.strerror or str(failed)] += number
+
+    def _dig(self, archive: Archive, now: int) -> None:
+        """Go on with what has to be read from the tape, a slice at a time and not when the ring is about to be due."""
+        archive.marks.save()
+        if not archive.is_busy:
+            self._dig_ns = None
+            return
+        ring_ns = self._ring_ns()
+        if ring_ns is not None and ring_ns - now < DIG_GAP_NS and abs(now - self._dug_ns) < DIG_PATIENCE_NS:
+            self._dig_ns = max(now, ring_ns) + DIG_GAP_NS // 10
+            return
+        for customer, answer in archive.work():
+            self._reply(customer, answer)
+        self._dug_ns = now
+        self._dig_ns = now
 
     # -- snapshots ----------------------------------------------------------------------------------------
 

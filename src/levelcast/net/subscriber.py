@@ -40,7 +40,7 @@ from levelcast.net.sockets import LOOPBACK, RECEIVE_BUFFER, Address, NetError, t
 from levelcast.network import Directory, Group, Network, Stripe, load_network
 from levelcast.network.fields import did_you_mean
 from levelcast.records import RecordArray, RecordType
-from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, Block, session_name
+from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, Block, Heartbeat, decode, session_name
 from levelcast.wire.parts import Malformed
 from levelcast.wire.snapshot import HEADER_SIZE as SNAPSHOT_HEADER
 from levelcast.wire.snapshot import Snapshot, decode_snapshot, snapshot_size
@@ -216,10 +216,10 @@ class Subscriber:
         found = {each.name: self._core.position(name) for name, each in self._streams.items()} if self._core else {}
         return {name: following for name, following in found.items() if following is not None}
 
-    def skip(self, session: str) -> None:
-        """Give up what a session is stuck at."""
+    def skip(self, session: str, upto: int | None = None) -> None:
+        """Give up what a session is stuck at, or what of it lies before a sequence (`Stuck.left`)."""
         if self._core is not None:
-            self._perform(self._core.skip(_session(session), time.monotonic_ns()))
+            self._perform(self._core.skip(_session(session), time.monotonic_ns(), upto))
 
     # -- the caller's side --------------------------------------------------------------------------------
 
@@ -380,12 +380,26 @@ class Subscriber:
         try:
             now = time.monotonic_ns()
             arrived = kernel.drain_molds(each.fileno(), MAX_DRAIN, Block)
-            if each is not self._sockets[0]:
+            if each is self._sockets[0]:
+                arrived = [(item, source) for item, source in arrived if not self._is_refusal(item)]
+            else:
                 for item, source in arrived:
                     self._hear(item, source, now)
             self._receive([item for item, _ in arrived], now)
         except Exception as error:  # a callback has nobody to raise it to; the iterator does it
             self._fail(error)
+
+    def _is_refusal(self, item: bytes | Block) -> bool:
+        """Whether an answer is a heartbeat: what was asked for is gone, and from its number on there is something."""
+        if type(item) is Block or len(item) != HEADER_SIZE or self._core is None:
+            return False
+        assert isinstance(item, bytes)
+        with suppress(Malformed):
+            message = decode(item)
+            if isinstance(message, Heartbeat):
+                self._core.gone(message.session, message.sequence)
+                return True
+        return False
 
     def _hear(self, item: bytes | Block, source: Address, now: int) -> None:
         """Note where a session's packets come from; more sessions than there can be are not believed."""

@@ -40,6 +40,8 @@ Phase = Literal["IDLE", "WAITING", "GATHERING"]
 
 REFUSED_ASKS = 4
 """For so many `ask` a primary that failed a secondary is the last one it is given again."""
+DEAF_ASKS = 100
+"""So long two secondaries are kept apart of which one does not hear the other."""
 GROUP_REFORMATIONS = 2
 """How many groups may be formed for a secondary after the last fault: the one under way, and the one that mends it."""
 
@@ -125,7 +127,8 @@ class GroupKeeper:
         pair = (plea.secondary, plea.suspect)
         known = self._refused.get(pair)
         again = known is not None and known.until_ns > now and (known.again or known.group < plea.group)
-        self._refused[pair] = Refusal(now + REFUSED_ASKS * self.timing.ask_ns, plea.group, again)
+        asks = DEAF_ASKS if again and plea.suspect in self.config.homes else REFUSED_ASKS
+        self._refused[pair] = Refusal(now + asks * self.timing.ask_ns, plea.group, again)
 
     @property
     def _gathering_ns(self) -> int:
