@@ -444,6 +444,16 @@ def test_a_cover_lets_go_of_who_is_in_its_group_no_more_and_tells_them() -> None
     assert cover.said(Q) is not None
 
 
+def test_a_cover_hears_a_secondary_whose_new_group_has_a_lower_number() -> None:
+    """Secondary and server were restarted: neither knows the number that was in use (seed 4455 of `receivers`)."""
+    cover = Cover(PIPELINED)
+    cover.hear(GroupToken(P, 1, 7, 10, 7))
+    cover.hear(GroupToken(P, 1, 6, 11, 8))
+    said = cover.said(P)
+    assert said is not None
+    assert said.have == 8
+
+
 def test_a_secondary_of_an_older_ring_counts_below_the_start_of_this_one() -> None:
     ring = make_ring(2, start_slot=50, start_ns=START + 500 * MS)
     schedule, cover = Schedule(ring, PIPELINED.slot_ns), Cover(PIPELINED)

@@ -82,6 +82,7 @@ class ReceiversHistory(RingHistory):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.plan = draw_plan(self.rng, self.STRIPE)
+        self._gone: set[int] = set()
         self.crowd = self._make_crowd()
         self.world.watchers.insert(0, self.crowd)
         self.beside = SecondStripe(self) if self._may_have_stripes and self.rng.random() < STRIPES_SHARE else None
@@ -230,12 +231,19 @@ class ReceiversHistory(RingHistory):
         if self._temper == "widow" and self._may_lose_a_primary():
             served = [node for node in self._operable() if node.id in self._homes.values() and self.may_wipe(node)]
             if served:
-                self.rng.choice(served).crash()
+                self._lose_for_good(self.rng.choice(served))
         if self._temper == "line":
             heard = [line.node for customer in self.crowd.customers for line in customer.lines]
             mortal = [node for node in heard if node in self.secondaries]
             if mortal:
-                self.rng.choice(mortal).crash()
+                self._lose_for_good(self.rng.choice(mortal))
+
+    def _lose_for_good(self, node: SimNode) -> None:
+        self._gone.add(node.id)
+        node.crash()
+
+    def _may_return(self, node: SimNode) -> bool:
+        return node.id not in self._gone
 
     def _may_lose_a_primary(self) -> bool:
         """Not if a slot needs as many witnesses as there are: a count, unlike "all", does not shrink with the ring."""

@@ -191,10 +191,13 @@ class RingHistory:
             self._wipe(node)
 
         def up() -> None:
-            if not node.up:
+            if not node.up and self._may_return(node):
                 node.start()
 
         self.world.after(delay_ns, up)
+
+    def _may_return(self, node: SimNode) -> bool:
+        return True
 
     def _wipe(self, node: SimNode) -> None:
         """The disk is gone: a new life, a new incarnation, an empty tape."""
