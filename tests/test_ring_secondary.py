@@ -449,6 +449,7 @@ def test_a_cover_hears_a_secondary_whose_new_group_has_a_lower_number() -> None:
     cover = Cover(PIPELINED)
     cover.hear(GroupToken(P, 1, 7, 10, 7))
     cover.hear(GroupToken(P, 1, 6, 11, 8))
+    cover.hear(GroupToken(P, 1, 6, 12, 8))
     said = cover.said(P)
     assert said is not None
     assert said.have == 8

@@ -37,6 +37,7 @@ class Cover:
     def __init__(self, timing: Timing, layers: int = 1) -> None:
         self._patience_ns = patience_ns(timing, layers)
         self._said: dict[int, GroupToken] = {}
+        self._doubted: dict[int, GroupToken] = {}
         self.group: Group | None = None
 
     def said(self, secondary: int) -> GroupToken | None:
@@ -44,18 +45,28 @@ class Cover:
         return self._said.get(secondary)
 
     def hear(self, token: GroupToken) -> Group | None:
-        """Take in what a secondary says; the group, if the sender does not know it yet.
-
-        Turns are numbered by the size of the group, so they are compared within one group only. Of two groups the one
-        that was heard of last counts, not the higher: a restarted server may give a restarted secondary a lower number.
-        """
+        """Take in what a secondary says; the group, if the sender does not know it yet."""
         group = self.group
         outdated = group if group is not None and token.group < group.number else None
         if outdated is None or token.sender in outdated.members:
-            known = self._said.get(token.sender)
-            if known is None or known.group != token.group or known.turn < token.turn:
+            if self._is_news(token):
                 self._said[token.sender] = token
         return outdated
+
+    def _is_news(self, token: GroupToken) -> bool:
+        """Whether it was said later than what is known.
+
+        Turns are numbered by the size of the group, so they are compared within one group only. The higher group is the
+        later one, unless its secondary goes on speaking in a lower one: after a restart it and the server that gave it
+        the group may not know the number that was in use.
+        """
+        known, doubted = self._said.get(token.sender), self._doubted.get(token.sender)
+        if known is None or known.group < token.group:
+            return True
+        if known.group == token.group:
+            return known.turn < token.turn
+        self._doubted[token.sender] = token
+        return doubted is not None and doubted.group == token.group and doubted.turn < token.turn
 
     def take(self, group: Group) -> list[int]:
         """The servers have formed the group anew; those that are no longer in it."""
