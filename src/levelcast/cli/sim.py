@@ -137,6 +137,7 @@ def _show_summary(summary: Summary, scenario: str, seeds: range, without: str | 
         rows |= {"secondaries": f"{summary.secondaries:,}", "groups formed": f"{summary.groups:,}"}
     if summary.customers:
         rows |= {
+            "plans replaced": f"{summary.plans:,}",
             "customers": f"{summary.customers:,}",
             "records delivered to them": f"{summary.delivered:,}",
             "of them merged over sessions": f"{summary.merged:,}",

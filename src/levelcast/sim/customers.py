@@ -29,9 +29,13 @@ from random import Random
 from typing import NamedTuple
 
 from levelcast.edge.delivery import Ask, Complete, Deliver, Effect, Grade, Lost, Stuck, SubscriberConfig
+from levelcast.edge.desk import Desk, DeskConfig, Route
 from levelcast.edge.feed import Feed, decode_state
+from levelcast.edge.follow import LOOK_NS, SILENT_NS, Closed, Follower, Happening
+from levelcast.edge.follow import Followed as FollowedSessions
 from levelcast.edge.gather import GatherConfig, Outgoing, SessionPlan, session_name
 from levelcast.edge.merge import Merger
+from levelcast.edge.plans import session_plan
 from levelcast.edge.subscriber import Subscriber
 from levelcast.edge.watermark import decode_watermark
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, WORD_BYTES, split, stamp, trades
@@ -44,6 +48,7 @@ from levelcast.sim.check import Checker, InvariantBroken
 from levelcast.sim.disk import Disk
 from levelcast.sim.world import SimNode, World
 from levelcast.wire import mold
+from levelcast.wire.plan import ChannelPlan, Kind, decode_record, make_plan
 from levelcast.wire.snapshot import Snapshot, decode_snapshot
 
 MS = 1_000_000
@@ -55,6 +60,8 @@ SAVE_FRAMES = 8
 APART_NS = 10 * MS
 """Copies of one send that arrive within this time are taken in together."""
 CUSTOMER = {"reorder_ns": 8 * MS, "retry_ns": 30 * MS, "attempts": 4}
+DESK = DeskConfig(window_ns=15 * MS)
+"""Answers to several customers within this time go to the group; less than a customer waits before it asks again."""
 CALM_LOSS = 0.05
 CUSTOMER_ROUNDS = 12
 """Requests that a customer may need for its last hole once all lines are well: loss goes on."""
@@ -123,6 +130,8 @@ class Truth:
     def __init__(self, stripe: int, plan: SessionPlan, checker: Checker) -> None:
         self.stripe = stripe
         self.plan = plan
+        self.plans: dict[int, ChannelPlan] = {}
+        """Those that the operator has sent, by number."""
         self._checker = checker
         self.streams: dict[bytes, list[bytes]] = {session: [] for session in plan.sessions}
         """Each session's records, watermarks among them; the first has number 1."""
@@ -138,7 +147,7 @@ class Truth:
                 if known != out.buffer:
                     raise InvariantBroken("one numbering", f"{name} has other bytes at {_place(out)}")
                 continue
-            stream = self.streams[out.session]
+            stream = self.streams.setdefault(out.session, [])
             if out.sequence != len(stream) + 1:
                 raise InvariantBroken("one numbering", f"{name} sends {_place(out)}, {len(stream) + 1} is next")
             for datagram in out.datagrams:
@@ -158,15 +167,29 @@ class Truth:
 
     def expected(self) -> dict[bytes, list[bytes]]:
         """What the tape has for each session, by the words of the plan and not by the edge's code."""
-        wanted: dict[bytes, list[bytes]] = {session: [] for session in self.plan.sessions}
-        for record in self.tape():
-            instrument = instrument_of(record)
-            if instrument == 0:
-                for stream in wanted.values():
-                    stream.append(record)
-            elif (session := self.plan.session_of.get(instrument, self.plan.default)) is not None:
-                wanted[session].append(record)
+        plan = self.plan
+        wanted: dict[bytes, list[bytes]] = {session: [] for session in plan.sessions}
+        for frame in self.frames():
+            swapped = plan
+            for record in split_records(stamp(frame.content, frame.first_sequence, frame.timestamp_ns)):
+                if record[1] != RTYPE_TRADE:
+                    swapped = self._swapped(record) or swapped
+                elif (instrument := instrument_of(record)) == 0:
+                    for session in plan.sessions:
+                        wanted[session].append(record)
+                elif (only := plan.session_of.get(instrument, plan.default)) is not None:
+                    wanted[only].append(record)
+            if swapped is not plan:
+                plan = swapped
+                wanted |= {session: [] for session in plan.sessions}
         return wanted
+
+    def _swapped(self, record: bytes) -> SessionPlan | None:
+        """The plan that takes effect behind the frame of this record."""
+        said = decode_record(record)
+        if said is None or said.kind is not Kind.SWAP:
+            return None
+        return session_plan(self.plans[said.number], self.stripe)
 
     def check_end(self) -> None:
         """The sessions are the tape, and the watermarks in them are true."""
@@ -174,9 +197,15 @@ class Truth:
         for session, wanted in self.expected().items():
             done = 0
             times = [_KEY.unpack_from(record, _KEY_AT)[0] for record in wanted]
-            for record in self.streams[session]:
+            over = False
+            for record in self.streams.get(session, ()):
+                if over:
+                    raise InvariantBroken("edge tape", f"{_name(session)} goes on behind its last record")
                 if record[1] == RTYPE_SYSTEM:
-                    self._check_watermark(session, record, times, done, sequences)
+                    mark = decode_record(record)
+                    over = mark is not None and mark.kind is Kind.LAST
+                    if mark is None:
+                        self._check_watermark(session, record, times, done, sequences)
                 elif done == len(wanted) or record != wanted[done]:
                     raise InvariantBroken("edge tape", f"{_name(session)} has another record {done + 1} than the tape")
                 else:
@@ -185,11 +214,11 @@ class Truth:
     def number_after(self, session: bytes, trades: int) -> int:
         """The number after so many trades of a session; one that nobody has sent yet if there are fewer."""
         left = trades
-        for number, record in enumerate(self.streams[session], 1):
+        for number, record in enumerate(self.streams.get(session, ()), 1):
             left -= record[1] == RTYPE_TRADE
             if not left:
                 return number + 1
-        return len(self.streams[session]) + 1 + left
+        return len(self.streams.get(session, ())) + 1 + left
 
     def last_prices(self, session: bytes, upto: int) -> dict[tuple[int, int], int]:
         """Per (floor, instrument), the number of its last trade below `upto`."""
@@ -245,6 +274,7 @@ class EdgePost:
         self.truth = truth
         self.feed: Feed | None = None
         self.customers: list[Customer] = []
+        self._desk = Desk()
         self._crowd = crowd
         self._machine: Machine | None = None
         self._saved: tuple[Disk, list[bytes]] = (node.disk, [])
@@ -274,6 +304,7 @@ class EdgePost:
             if frame.slot > feed.slot:
                 self._book(feed, frame, 0)
         self.feed = feed
+        self._desk = Desk(DESK, self.node.local_ns)
         self._saved_at = feed.frames
         self._machine = machine
 
@@ -313,16 +344,25 @@ class EdgePost:
         if not sent or not self.customers:
             return
         for customer in self.customers:
-            datagrams = [d for out in sent if out.session in customer.sessions for d in out.datagrams]
+            datagrams = [each for out in sent if customer.hears(self, out.session) for each in out.datagrams]
             if datagrams:
                 self._crowd.carry(self, customer, datagrams)
 
     def answer(self, customer: Customer, request: bytes) -> None:
         """What a customer asked for, if this edge lives and has it."""
-        if self.feed is None or not self.up:
+        feed, desk, now = self.feed, self._desk, self.node.local_ns
+        if feed is None or not self.up or not desk.admit(customer.id, now):
             return
-        answer = self.feed.retransmitter.answer(request) or self._from_tape(request)
-        if answer is not None:
+        wanted = feed.retransmitter.open(request)
+        route = Route.NOBODY if wanted is None else desk.route(customer.id, wanted, now)
+        if wanted is None or route is Route.NOBODY:
+            return
+        answer = feed.retransmitter.give(wanted) or self._from_tape(request)
+        if answer is None:
+            return
+        if desk.answered(customer.id, answer, route, now) is Route.GROUP:
+            self._send([answer])
+        else:
             self._crowd.carry(self, customer, answer.datagrams)
 
     def _from_tape(self, request: bytes) -> Outgoing | None:
@@ -397,6 +437,10 @@ class Customer:
             names.setdefault(followed.truth.stripe, []).append(session)
         return names
 
+    def hears(self, post: EdgePost, session: bytes) -> bool:
+        """Whether it is in a group to which this session goes."""
+        return session in self.sessions
+
     @property
     def requests(self) -> int:
         return self._subscriber.counts.requests if self._subscriber is not None else 0
@@ -442,18 +486,23 @@ class Customer:
                 self._lost(effect)
             elif isinstance(effect, Stuck):
                 self.stuck += 1
-        at = subscriber.next_ns
+        self._wake_for(subscriber.next_ns)
+
+    def _wake_for(self, at: int | None) -> None:
         if at is not None and (self._wake_at is None or at < self._wake_at or self._wake_at < self._world.now):
             self._wake_at = max(at, self._world.now)
             self._world.at(self._wake_at, self._wake)
 
     def _ask(self, ask: Ask) -> None:
         """The line that was heard last comes first, then the others of the stripe."""
-        stripe = self.sessions[ask.session].truth
+        stripe = self._truth_of(ask.session)
         lines = [line for line in self.lines if line.truth is stripe]
         heard = self._heard.get(ask.session)
         begin = lines.index(heard) if heard in lines else 0
         self._crowd.request(self, lines[(begin + ask.attempt) % len(lines)], ask.datagram)
+
+    def _truth_of(self, session: bytes) -> Truth:
+        return self.sessions[session].truth
 
     # -- what it may rely on ------------------------------------------------------------------------------
 
@@ -499,16 +548,23 @@ class Customer:
         if self._merger is None:
             return
         self._merger.complete(complete.session, complete.watermark)
-        for merged in self._merger.ready():
+        self._hand_over(self._merger)
+
+    def _hand_over(self, merger: Merger) -> None:
+        for merged in merger.ready():
             for timestamp_ns, sequence in zip(
                 merged.records["ts_recv"].tolist(), merged.records["sequence"].tolist(), strict=True
             ):
                 key = Key(timestamp_ns, merged.stripe, sequence)
                 if self._handed and key <= self._handed[-1]:
                     raise InvariantBroken("merged order", f"{self.name} was handed {key} behind {self._handed[-1]}")
-                if timestamp_ns > min(max(each.complete_ns, each.last_ns - 1) for each in self.sessions.values()):
+                if timestamp_ns > self._known_ns():
                     raise InvariantBroken("merged order", f"{self.name} was handed {key}, which may not be the next")
                 self._handed.append(key)
+
+    def _known_ns(self) -> int:
+        """Up to where it can know of every session that nothing more comes: by watermarks and by later records."""
+        return min(max(each.complete_ns, each.last_ns - 1) for each in self.sessions.values())
 
     def _lost(self, lost: Lost) -> None:
         followed = self.sessions[lost.session]
@@ -579,6 +635,119 @@ class Customer:
             raise InvariantBroken("merged order", f"{self.name} was not handed the tape of its sessions in order")
 
 
+class Follows(Customer):
+    """A customer that follows the plans: guaranteed, from the beginning, some instruments or all (rule 15)."""
+
+    def __init__(self, crowd: Crowd, node: int, lines: Sequence[EdgePost], wanted: set[int] | None) -> None:
+        super().__init__(crowd, node, Grade.GUARANTEED, lines)
+        self._truth = lines[0].truth
+        self._wanted = wanted
+        first = dict.fromkeys(self._truth.plan.sessions, 1)
+        self._follower = Follower(
+            wanted, dict.fromkeys(first, self._truth.stripe), start=first, config=crowd.config_of(self.grade)
+        )
+        self._merger = Merger()
+        self._next: dict[bytes, int] = {}
+        self._got: dict[int, int] = {}
+        """Per instrument, how many of its trades it has."""
+        self._last: dict[int, int] = {}
+        """Per instrument, the global sequence of the last one."""
+        self._due: dict[int, int] = {}
+        self.sessions = {session: Followed(self._truth, 1, 1) for session in first}
+
+    def hears(self, post: EdgePost, session: bytes) -> bool:
+        groups = post.feed.groups_of(session) if post.feed is not None else ()
+        return any(group in self._follower.groups for group in groups)
+
+    def receive(self, line: EdgePost, datagrams: Sequence[bytes]) -> None:
+        for datagram in datagrams:
+            self._heard[datagram[: mold.SESSION_SIZE]] = line
+        self._happen(self._follower.receive(list(datagrams), self._world.now))
+
+    def _wake(self) -> None:
+        if self._wake_at == self._world.now:
+            self._wake_at = None
+            self._happen(self._follower.wake(self._world.now))
+
+    def _truth_of(self, session: bytes) -> Truth:
+        return self._truth
+
+    def _happen(self, happenings: Iterable[Happening]) -> None:
+        merger = self._merger
+        assert merger is not None
+        for each in happenings:
+            if isinstance(each, Deliver):
+                self._delivered(each)
+            elif isinstance(each, Complete):
+                merger.complete(each.session, each.watermark)
+            elif isinstance(each, Ask):
+                self._ask(each)
+            elif isinstance(each, Lost):
+                raise InvariantBroken("in order", f"{self.name} lost {_name(each.session)}/{each.sequence}")
+            elif isinstance(each, FollowedSessions):
+                merger.follow(each.sessions, each.stripe, each.complete_ns)
+            elif isinstance(each, Closed):
+                merger.end(each.session)
+        self._hand_over(merger)
+        self._wake_for(self._follower.next_ns)
+
+    def _delivered(self, deliver: Deliver) -> None:
+        session, number = deliver.session, deliver.sequence
+        records = list(split_records(deliver.payload))
+        self.delivered += len(records)
+        if records != self._truth.streams[session][number - 1 : number - 1 + deliver.records]:
+            raise InvariantBroken("true records", f"{self.name} has other records at {_name(session)}/{number}")
+        if number != self._next.get(session, 1):
+            raise InvariantBroken("in order", f"{self.name} was given {_name(session)}/{number}")
+        self._next[session] = number + deliver.records
+        for record in records:
+            if record[1] == RTYPE_TRADE and self._wants(instrument := instrument_of(record)):
+                sequence = _KEY.unpack_from(record, _KEY_AT)[2]
+                if sequence <= self._last.get(instrument, 0):
+                    what = f"{self.name} was given {sequence} of {instrument} behind {self._last[instrument]}"
+                    raise InvariantBroken("in order", what)
+                self._last[instrument] = sequence
+                self._got[instrument] = self._got.get(instrument, 0) + 1
+        assert self._merger is not None
+        for batch in split(deliver.payload):
+            if batch.kind.rtype == RTYPE_TRADE:
+                self._merger.take(session, batch.kind, batch.records)
+
+    def _wants(self, instrument: int) -> bool:
+        """One of no instrument is in every session, so it says nothing."""
+        return instrument != 0 and (self._wanted is None or instrument in self._wanted)
+
+    def _known_ns(self) -> int:
+        """Which sessions there are is for the follower to know."""
+        assert self._merger is not None
+        return self._merger.complete_ns
+
+    def settle(self) -> None:
+        """From now on it must have what is on the tape."""
+        self._due = {}
+        for record in self._truth.tape():
+            if self._wants(instrument := instrument_of(record)):
+                self._due[instrument] = self._due.get(instrument, 0) + 1
+
+    def lacks(self, targets: dict[bytes, int]) -> str | None:
+        for instrument, due in self._due.items():
+            if self._got.get(instrument, 0) < due:
+                return f"{self.name} has {self._got.get(instrument, 0)} of {due} trades of {instrument}"
+        assert self._merger is not None
+        if self._merger.complete_ns < self._crowd.last_ns:
+            return f"{self.name} has not handed on everything up to {self._crowd.last_ns}"
+        return None
+
+    def check_end(self) -> None:
+        handed, due = len(self._handed), sum(self._due.values())
+        if self._wanted is None and handed < due:
+            raise InvariantBroken("merged order", f"{self.name} was handed {handed} of {due} trades")
+
+    @property
+    def requests(self) -> int:
+        return self._follower.counts.requests
+
+
 # -- all of them ------------------------------------------------------------------------------------------
 
 
@@ -629,11 +798,26 @@ class Crowd:
 
     # -- who is there -------------------------------------------------------------------------------------
 
-    def draw(self, stripes: Sequence[tuple[Truth, Sequence[SimNode]]], begin_ns: int, end_ns: int) -> None:
-        """One to three customers, each with two lines of every stripe that it follows."""
+    def draw(
+        self,
+        stripes: Sequence[tuple[Truth, Sequence[SimNode]]],
+        instruments: Sequence[int],
+        begin_ns: int,
+        end_ns: int,
+        *,
+        plans: bool,
+    ) -> None:
+        """One to three customers, each with two lines of every stripe that it follows; all follow plans, or none."""
         rng = self.rng
         self.truths = [truth for truth, _ in stripes]
         for number in range(rng.choice((1, 2, 2, 3))):
+            if plans:
+                ((truth, nodes),) = stripes
+                wanted_ones = None if rng.random() < 0.5 else set(rng.sample(instruments, 2))
+                lines = [self.post(node, truth) for node in rng.sample(list(nodes), 2)]
+                self.customers.append(Follows(self, FIRST_CUSTOMER + number, lines, wanted_ones))
+                self.customers[-1].loss = rng.choice((0.0, 0.05, 0.3))
+                continue
             grade = rng.choice(tuple(Grade))
             wanted = list(stripes) if rng.random() < 0.7 else [rng.choice(list(stripes))]
             lines = [
@@ -730,11 +914,15 @@ class Crowd:
             for truth in self.truths
             for session, wanted in truth.expected().items()
         }
+        for customer in self.customers:
+            if isinstance(customer, Follows):
+                customer.settle()
         self.last_ns = max((frame.timestamp_ns for truth in self.truths for frame in truth.frames()[-1:]), default=0)
 
     @property
     def bound_ns(self) -> int:
-        return customer_bound_ns(self._configs[Grade.GUARANTEED], self.gather)
+        follow_ns = SILENT_NS + 2 * LOOK_NS if any(isinstance(each, Follows) for each in self.customers) else 0
+        return customer_bound_ns(self._configs[Grade.GUARANTEED], self.gather) + follow_ns
 
     def lacking(self) -> str | None:
         """Who lacks what."""
@@ -754,21 +942,31 @@ class Crowd:
 
 
 def draw_plan(rng: Random, stripe: int) -> SessionPlan:
-    """Two or three sessions of two instruments each; sometimes one of them takes what is not planned."""
+    """One to three sessions of two instruments each; sometimes one of them takes what is not planned."""
     names = [session_name(f"S{stripe}-{letter}") for letter in "ABC"[: rng.choice((1, 2, 2, 3))]]
-    instruments = {first_instrument(stripe) + i: names[i % len(names)] for i in range(2 * len(names))}
-    return SessionPlan(instruments, names[0] if rng.random() < 0.2 else None)
+    listed = instruments_of(stripe)[: 2 * len(names)]
+    return SessionPlan({each: names[i % len(names)] for i, each in enumerate(listed)}, rng.choice((None, *names)))
 
 
-def first_instrument(stripe: int) -> int:
-    return 10 * stripe + 1
+def draw_channel_plan(rng: Random, stripe: int, number: int) -> ChannelPlan:
+    """A plan for the sequence, of one to three sessions."""
+    sessions = rng.randint(1, 3)
+    pairs = [(each, rng.randrange(sessions)) for each in instruments_of(stripe)]
+    return make_plan(number, pairs, [rng.randrange(3) for _ in range(sessions)], default=rng.randrange(sessions))
 
 
-def draw_instrument(rng: Random, plan: SessionPlan) -> int:
-    """Mostly one of the plan; sometimes none at all, which goes to every session, or one that nobody planned."""
+def one_session(stripe: int) -> SessionPlan:
+    """The plan before the first one in the sequence."""
+    return SessionPlan({}, session_name(f"S{stripe}"))
+
+
+def instruments_of(stripe: int) -> list[int]:
+    return list(range(10 * stripe + 1, 10 * stripe + 7))
+
+
+def draw_instrument(rng: Random, stripe: int) -> int:
+    """Mostly one of the stripe's; sometimes none at all, which goes to every session, or one that nobody planned."""
     draw = rng.random()
     if draw < 0.03:
         return 0
-    if draw < 0.06:
-        return UNPLANNED
-    return rng.choice(tuple(plan.session_of))
+    return UNPLANNED if draw < 0.06 else rng.choice(instruments_of(stripe))

@@ -21,6 +21,7 @@ primary dies with the last fault and stays dead: its secondaries must find anoth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import ClassVar
@@ -35,7 +36,16 @@ from levelcast.ring.secondary_server import NetworkServer, secondary_bound_ns
 from levelcast.ring.source import Source
 from levelcast.sim.adversary import MS, Adversary
 from levelcast.sim.check import InvariantBroken
-from levelcast.sim.customers import Crowd, Truth, draw_instrument, draw_plan, trade
+from levelcast.sim.customers import (
+    Crowd,
+    Truth,
+    draw_channel_plan,
+    draw_instrument,
+    draw_plan,
+    instruments_of,
+    one_session,
+    trade,
+)
 from levelcast.sim.network import VirtualNetwork, Weather
 from levelcast.sim.ring_scenario import Outcome, RingHistory
 from levelcast.sim.world import START_NS, SideWorld, SimNode, World
@@ -50,6 +60,7 @@ from levelcast.wire.messages import (
     Ring,
     Token,
 )
+from levelcast.wire.plan import Kind, PlanRecord, encode_record, part_records
 
 FIRST_SECONDARY = 301
 LAST_SUBMIT_NS = 60 * MS
@@ -61,7 +72,9 @@ GRAINS_NS = (0, 2 * MS, 2 * MS, 2 * MS, 3 * MS)
 """How often nodes look at socket and clock, if not all the time: a batch costs little more than a message."""
 PUNCTUAL_NS = 3 * MS
 """So late a release is then still on time."""
-STRIPES_SHARE = 1 / 6
+PLANS = (0, 0, 0, 0, 1, 2)
+"""How often the plan is replaced; then customers follow the plans."""
+STRIPES_SHARE = 1 / 5
 """So many histories have a second stripe."""
 SECONDARIES = (0, 1, 1, 2)
 MOST_IN_LAYER = (1, 2, 3, 4)
@@ -81,11 +94,13 @@ class ReceiversHistory(RingHistory):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.plan = draw_plan(self.rng, self.STRIPE)
+        self._new_plans = self.rng.choice(PLANS) if self._may_have_stripes else 0
+        self.plan = one_session(self.STRIPE) if self._new_plans else draw_plan(self.rng, self.STRIPE)
         self._gone: set[int] = set()
         self.crowd = self._make_crowd()
         self.world.watchers.insert(0, self.crowd)
-        self.beside = SecondStripe(self) if self._may_have_stripes and self.rng.random() < STRIPES_SHARE else None
+        striped = self._may_have_stripes and not self._new_plans and self.rng.random() < STRIPES_SHARE
+        self.beside = SecondStripe(self) if striped else None
 
     def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
         world = super()._make_world(network, rng)
@@ -134,7 +149,7 @@ class ReceiversHistory(RingHistory):
         rng = self.rng
         count = rng.choice((1, 1, 2, 3))
         made = [
-            trade(node.id, draw_instrument(rng, self.plan), rng.getrandbits(62), self.world.now) for _ in range(count)
+            trade(node.id, draw_instrument(rng, self.STRIPE), rng.getrandbits(62), self.world.now) for _ in range(count)
         ]
         return b"".join(made), count
 
@@ -201,9 +216,39 @@ class ReceiversHistory(RingHistory):
             self.beside.begin()
             stripes.append((Truth(self.beside.STRIPE, self.beside.plan, self.beside.checker), self.beside.lines))
         if not isinstance(self, SecondStripe):
-            self.crowd.draw(stripes, START_NS, end_ns)
+            plans = self._new_plans > 0
+            self.crowd.draw(stripes, instruments_of(self.STRIPE), START_NS, end_ns, plans=plans)
             self.crowd.begin()
+            if plans:
+                self.world.at(START_NS + self.rng.randint(0, self.fault_ns), self._send_plan)
         return end_ns
+
+    def _send_plan(self) -> None:
+        """The operator replaces the plan by records in the sequence: its parts, and then the swap."""
+        plans = self.crowd.truths[0].plans
+        plan = plans[len(plans) + 1] = draw_channel_plan(self.rng, self.STRIPE, len(plans) + 1)
+        parts = part_records(plan, self.STRIPE)
+        swap = encode_record(PlanRecord(Kind.SWAP, plan.number, len(parts), plan.digest, 0, self.STRIPE))
+
+        def then() -> None:
+            self._new_plans -= 1
+            if self._new_plans:
+                self.world.after(self.rng.randint(0, self.fault_ns // 2), self._send_plan)
+
+        self._say([*parts, swap], then)
+
+    def _say(self, records: list[bytes], then: Callable[[], None]) -> None:
+        """Each record of the operator when the one before is witnessed."""
+        node = self.world.nodes[CONTROL_SOURCE]
+        source = node.machine
+        if isinstance(source, Source) and source.witnessed >= self._control_packets and source.room:
+            if not records:
+                then()
+                return
+            self._control_packets += 1
+            node.perform(source.submit(records[0], 1, node.local_ns))
+            records = records[1:]
+        self.world.after(20 * MS, lambda: self._say(records, then))
 
     def _check_liveness(self, faults_end_ns: int) -> None:
         super()._check_liveness(faults_end_ns)
@@ -257,7 +302,7 @@ class ReceiversHistory(RingHistory):
         return [*super()._tapes(), *self.secondaries]
 
     def _all_released(self) -> bool:
-        if self.beside is not None and not self.beside._all_released():
+        if self._new_plans or (self.beside is not None and not self.beside._all_released()):
             return False
         return not any(self._homeless(node) for node in self.secondaries) and super()._all_released()
 
@@ -286,6 +331,7 @@ class ReceiversHistory(RingHistory):
         outcome.groups = self.world.report_counts["forms-group"]
         outcome.layers = self.config.layers
         outcome.stripes = 1 if self.beside is None else 2
+        outcome.plans = sum(len(truth.plans) for truth in self.crowd.truths)
         customers = self.crowd.customers
         outcome.customers = len(customers)
         outcome.delivered = sum(customer.delivered for customer in customers)

@@ -58,6 +58,7 @@ class Outcome:
     groups: int = 0
     layers: int = 0
     stripes: int = 1
+    plans: int = 0
     customers: int = 0
     delivered: int = 0
     requests: int = 0
@@ -103,6 +104,9 @@ class RingHistory:
         self._lost_lives: set[MemberLife] = set()
         self._wanted: list[Membership] = []
         self._configured = self.config.membership
+        self._control_packets = 0
+        self._change_number = 0
+        """The operator's packet that has the change that is under way."""
         self.disks_lost = 0
         self._build_nodes()
         self.checker = Checker(self.world, CLOCK_ERROR_NS)
@@ -260,7 +264,7 @@ class RingHistory:
             return
         wanted = self._wanted[0]
         if wanted.version == self._configured.version:
-            if source.witnessed < wanted.version:
+            if source.witnessed < self._change_number:
                 self.world.after(20 * MS, self._operate)
                 return
             self._wanted.pop(0)
@@ -270,6 +274,8 @@ class RingHistory:
                 self._operate()
             return
         self._configured = wanted
+        self._control_packets += 1
+        self._change_number = self._control_packets
         self.world.trace(CONTROL_SOURCE, "membership changes", wanted)
         node.perform(source.submit(encode_membership(wanted), 1, node.local_ns))
         self.world.after(20 * MS, self._operate)

@@ -42,6 +42,7 @@ class Summary:
     groups: int = 0
     layers: int = 0
     stripes: int = 0
+    plans: int = 0
     customers: int = 0
     delivered: int = 0
     requests: int = 0
@@ -79,7 +80,7 @@ class Summary:
 _ADDED = (
     "events", "datagrams", "simulated_ns", "packets", "releases", "late_releases", "reformations", "voided_slots",
     "crashes", "disks_lost", "membership_changes", "caught_up_by_frames", "strikes", "malformed",
-    "secondaries", "groups", "layers", "stripes", "customers", "delivered", "requests", "lost", "merged",
+    "secondaries", "groups", "layers", "stripes", "plans", "customers", "delivered", "requests", "lost", "merged",
 )  # fmt: skip
 
 
