@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from levelcast.edge.delivery import Grade
-from levelcast.sim.customers import split_records, trade
 from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.receivers_scenario import ReceiversHistory
 from levelcast.sim.run import Summary, first_failing_seed, replay_command, run_seeds
+from levelcast.sim.truth import split_records, trade
 from levelcast.sim.world import START_NS, SideWorld
 from tests.ring_parts import MS, make_data
 from tests.test_sim_world import Puppet, make_world

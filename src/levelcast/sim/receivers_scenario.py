@@ -1,7 +1,7 @@
 """The scenario `receivers`: primaries with secondaries, two reformation servers and sources, under every fault.
 
 It is the scenario `ring` with secondaries in one to three layers below the primaries (rule 11, MS §4.1), with edges and
-customers (`levelcast.sim.customers`), and in one of six with a second stripe for the same customers. The same adversary
+customers (`levelcast.sim.crowd`), and in one of six with a second stripe for the same customers. The same adversary
 strikes: crashes, lost disks, partitions, cut links, weather, pauses, slow nodes, wrong clocks. Every promise of the
 ring is checked at the secondaries too. Besides:
 
@@ -36,18 +36,10 @@ from levelcast.ring.secondary_server import NetworkServer, secondary_bound_ns
 from levelcast.ring.source import Source
 from levelcast.sim.adversary import MS, Adversary
 from levelcast.sim.check import InvariantBroken
-from levelcast.sim.customers import (
-    Crowd,
-    Truth,
-    draw_channel_plan,
-    draw_instrument,
-    draw_plan,
-    instruments_of,
-    one_session,
-    trade,
-)
+from levelcast.sim.crowd import Crowd
 from levelcast.sim.network import VirtualNetwork, Weather
 from levelcast.sim.ring_scenario import Outcome, RingHistory
+from levelcast.sim.truth import Truth, draw_channel_plan, draw_instrument, draw_plan, instruments_of, one_session, trade
 from levelcast.sim.world import START_NS, SideWorld, SimNode, World
 from levelcast.wire.messages import (
     CONTROL_SOURCE,
