@@ -35,6 +35,8 @@ BREAKS = {
     "latest-price-not-asked": "no hole",
     "edge-counts-anew": "one numbering",
     "answers-other-records": "true records",
+    "plan-without-swap": "no hole",
+    "plan-from-anywhere": "in order",
 }
 """What breaks first in the random search, clause by clause."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from levelcast.edge import feed, merge, retransmit
+from levelcast.edge import feed, follow, merge, plans, retransmit
 from levelcast.edge.delivery import Effect, Grade
 from levelcast.edge.gather import Gatherer, GatherState, Outgoing
 from levelcast.edge.newest import Hole, Newest
@@ -19,6 +19,7 @@ from levelcast.ring import acknowledge, cover, order, quorum, receiver, reformat
 from levelcast.ring.schedule import Lineage
 from levelcast.wire import mold
 from levelcast.wire.messages import GroupToken, Join, MemberLife, Membership, Run, Token
+from levelcast.wire.plan import PlanRecord
 
 Patch = tuple[Any, str, Callable[..., Any]]
 
@@ -265,6 +266,26 @@ def _first_blocks(blocks: memoryview, first: int, last: int) -> memoryview:
     return _some_blocks(blocks, 0, last - first)
 
 
+_Era = follow._Era
+
+
+def _begin_anywhere(number: int, digest: bytes = b"", complete_ns: int = 0, begins: int | None = None) -> follow._Era:
+    """The sessions of a plan are read from the first packet that comes."""
+    return _Era(number, digest, complete_ns, None)
+
+
+_take = plans.Plans.take
+
+
+def _swap_at_once(self: plans.Plans, record: PlanRecord) -> plans.Happened | None:
+    """A plan takes effect when it is complete."""
+    happened = _take(self, record)
+    if isinstance(happened, plans.Ready):
+        self.current, self.ready = happened.plan, None
+        return plans.Swapped(happened.plan)
+    return happened
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for mutation in (
@@ -433,6 +454,14 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             "answers-other-records", "E2", "15", "an answer that begins within a packet has the packet's first records",
             ((retransmit, "_some_blocks", _first_blocks),),
+        ),
+        Mutation(
+            "plan-without-swap", "P1", "15", "a plan takes effect when its last part has come",
+            ((plans.Plans, "take", _swap_at_once),),
+        ),
+        Mutation(
+            "plan-from-anywhere", "P2", "15", "a new plan's sessions are read from the first packet that comes",
+            ((follow, "_Era", _begin_anywhere),),
         ),
     )
 }  # fmt: skip
