@@ -142,10 +142,12 @@ class Receiver:
         data: Path,
         now: Callable[[], int],
         records_per_segment: int = 1_000_000,
+        members: Callable[[], tuple[int, ...]] = tuple,
     ) -> None:
         self.directory = data / name
         self.network, self.name, self.now = network, name, now
         self.complete_ns = 0
+        self._members = members
         self._per_segment = records_per_segment
         self.start()
 
@@ -153,7 +155,14 @@ class Receiver:
         self.tape = TapeWriter.open(self.directory / "tape", FIRST, records_per_segment=self._per_segment)
         try:
             self.edge = EdgeService.open(
-                self.network, self.name, "main", self.directory, LOOPBACK, lambda: self.complete_ns, self.now()
+                self.network,
+                self.name,
+                "main",
+                self.directory,
+                LOOPBACK,
+                lambda: self.complete_ns,
+                self.now(),
+                members=self._members,
             )
         except BaseException:
             self.tape.close()

@@ -10,10 +10,13 @@ import numpy as np
 from levelcast.records import instruments, statuses, trades
 from levelcast.ring.order import Frame, Tip
 from levelcast.wire.messages import CONTROL_SOURCE, Packet
-from levelcast.wire.plan import ChannelPlan, Kind, PlanRecord, encode_record, make_plan, part_records
+from levelcast.wire.plan import ChannelPlan, make_plan, part_records, swap_record, symbols_crc
 from tests.tape_parts import FIRST, SLOT_NS, T0, frame_of_packets
 
 INSTRUMENTS = 12
+
+
+SYMBOLS = {number: f"S{number}" for number in range(1, INSTRUMENTS + 1)}
 
 
 def some_plan(number: int, seed: int, stripe: int = 0, groups: int = 4) -> ChannelPlan:
@@ -21,18 +24,15 @@ def some_plan(number: int, seed: int, stripe: int = 0, groups: int = 4) -> Chann
     rng = Random(f"{number} {seed} {stripe}")
     sessions = rng.randint(1, 5)
     pairs = [(each, rng.randrange(sessions)) for each in range(1, INSTRUMENTS + 1)]
-    return make_plan(number, pairs, [rng.randrange(groups) for _ in range(sessions)], default=rng.randrange(sessions))
-
-
-def swap_record(plan: ChannelPlan, stripe: int = 0) -> bytes:
-    parts = len(part_records(plan, stripe))
-    return encode_record(PlanRecord(Kind.SWAP, plan.number, parts, plan.digest, 0, stripe))
+    places = [rng.randrange(groups) for _ in range(sessions)]
+    default = rng.randrange(sessions)
+    return make_plan(number, pairs, places, default=default, symbols=symbols_crc(SYMBOLS.items()))
 
 
 def definitions() -> bytes:
     batch = instruments(INSTRUMENTS)
     batch["instrument_id"] = np.arange(1, INSTRUMENTS + 1)
-    batch["raw_symbol"] = [f"S{each}".encode() for each in range(1, INSTRUMENTS + 1)]
+    batch["raw_symbol"] = [symbol.encode() for symbol in SYMBOLS.values()]
     batch["publisher_id"] = 1
     return batch.tobytes()
 

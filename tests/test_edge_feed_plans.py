@@ -26,10 +26,11 @@ from levelcast.wire.plan import (
     part_records,
     plan_session,
     session_of,
+    swap_record,
 )
 from levelcast.wire.snapshot import decode_snapshot
 from tests.edge_parts import each_record
-from tests.planned_parts import INSTRUMENTS, PlannedTape, planned_tape, some_plan, swap_record
+from tests.planned_parts import INSTRUMENTS, PlannedTape, planned_tape, some_plan
 from tests.tape_parts import SLOT_NS
 
 MAIN = session_name("main")
@@ -212,7 +213,7 @@ def test_a_swap_record_may_come_in_one_frame_with_the_plan() -> None:
     tape = PlannedTape(2)
     plan = some_plan(1, 2)
     tape.rng.seed(1)
-    tape.frame([(0, part, 1) for part in [*part_records(plan, 0), swap_record(plan)]])
+    tape.frame([(0, part, 1) for part in [*part_records(plan, 0), swap_record(plan, 0)]])
     feed = make_feed()
     play(feed, tape.frames, Random(1))
     assert feed.plans.number == 1

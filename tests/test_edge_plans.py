@@ -90,7 +90,7 @@ def test_parts_of_an_operator_that_gave_up_are_forgotten() -> None:
     assert feed(plans, parts_of(first)[:2], ()) == []
     assert feed(plans, parts_of(second), ()) == [Ready(second)]
     assert feed(plans, parts_of(first)[2:], ()) == [], "parts without their beginning"
-    assert feed(plans, [swap_to(first)], ()) == [Refused(1, "it was to take effect before it was ready")]
+    assert feed(plans, [swap_to(first)], ()) == [Refused(1, "it was to take effect before it was ready", first.digest)]
     assert feed(plans, [swap_to(second)], ()) == [Swapped(second)]
 
 
@@ -101,7 +101,7 @@ def test_records_of_another_stripe_are_nothing() -> None:
 def test_only_the_next_number_counts() -> None:
     plans = Plans(LIMITS)
     (refused,) = feed(plans, parts_of(a_plan(2)))
-    assert refused == Refused(2, "plan 0 is in force, and 1 is the next")
+    assert refused == Refused(2, "plan 0 is in force, and 1 is the next", a_plan(2).digest)
     assert (plans.number, plans.ready, plans.refused) == (0, None, refused)
 
 
@@ -123,7 +123,7 @@ def test_a_plan_that_does_not_fit_is_refused_with_the_reason(plan: ChannelPlan, 
     assert isinstance(refused, Refused)
     assert reason in refused.reason
     assert (plans.number, plans.ready) == (0, good), "what was there stays"
-    assert feed(plans, [swap_to(plan)]) == [Refused(1, "it was to take effect before it was ready")]
+    assert feed(plans, [swap_to(plan)]) == [Refused(1, "it was to take effect before it was ready", plan.digest)]
     assert feed(plans, [swap_to(good)]) == [Swapped(good)]
 
 

@@ -6,6 +6,7 @@ import errno
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -312,6 +313,62 @@ def test_a_flood_of_requests_leaves_releases_and_other_customers_alone(
     most = desk.config.burst + desk.config.requests_a_second * 40 * SLOT_NS // SECOND
     assert flooding.heard() <= 8 * most
     assert receiver.edge.status()["refused"]["too fast"] > 5_000
+
+
+# -- lines ------------------------------------------------------------------------------------------------
+
+
+def test_a_line_is_sent_to_by_its_holder_alone_and_taken_over(network: Network, tmp_path: Path, clock: Clock) -> None:
+    """The customer of one line sees the same numbered bytes from another address, and knows at once whom to ask."""
+    west, east = network.edge.groups
+    lines = (replace(west, line="a"), replace(east, region="west", line="b", ttl=3))
+    network = replace(network, edge=replace(network.edge, groups=lines))
+    ring: dict[str, tuple[int, ...]] = {"a-1": (), "b-1": (), "c-1": ()}
+    ears = [Ear(group.address, group.port) for group in lines]
+
+    def begin(name: str) -> Receiver:
+        return Receiver(network, name, tmp_path, clock, members=lambda: ring[name])
+
+    receivers = {name: begin(name) for name in ring}
+
+    def turn(frame: Frame, *alive: str) -> list[set[tuple[str, int]]]:
+        for name in alive:
+            receivers[name].step()
+            receivers[name].release(frame)
+        found = [ear.all() for ear in ears]
+        for heard in found:
+            for datagram, source in heard:
+                packet = mold.decode(datagram)
+                if isinstance(packet, Packet):
+                    assert sent.setdefault(packet.sequence, datagram) == datagram
+                assert source in addresses
+        return [{source for _, source in heard} for heard in found]
+
+    def groups(name: str) -> list[str]:
+        found = receivers[name].edge.status()["groups"]
+        assert isinstance(found, list)
+        return found
+
+    sent: dict[int, bytes] = {}
+    addresses = {each.edge.address: name for name, each in receivers.items()}
+    own = {name: {each.edge.address} for name, each in receivers.items()}
+    frames = iter(make_frames(20))
+    try:
+        assert turn(next(frames), *receivers) == [set(), set()], "nobody is in a ring"
+        ring |= dict.fromkeys(ring, (101, 102, 103))
+        assert turn(next(frames), *receivers) == [own["a-1"], own["b-1"]]
+        assert (groups("a-1"), groups("b-1"), groups("c-1")) == (["west"], ["east"], [])
+        ring |= {"b-1": (102, 103), "c-1": (102, 103)}  # a-1 does not answer any more
+        heard = turn(next(frames), "b-1", "c-1")
+        assert heard == [own["c-1"], own["b-1"]], "the line goes to the one that has none"
+        assert receivers["b-1"].edge._scope == 3
+        ring |= dict.fromkeys(ring, (101, 102, 103))
+        assert turn(next(frames), "b-1", "c-1") == [set(), own["b-1"]], "it is given back"
+    finally:
+        for each in receivers.values():
+            each.stop()
+        for ear in ears:
+            ear.close()
 
 
 # -- snapshots --------------------------------------------------------------------------------------------

@@ -294,7 +294,7 @@ def test_a_receiver_sends_to_the_groups_of_its_region_and_to_those_of_none() -> 
     network = parse_network(five_cities().replace('port = 31003\nregion = "asia-pacific"', "port = 31003"))
     names = {each.name: [group.name for group in network.edge_groups_of(each.name)] for each in network.receivers}
     assert names == {
-        "new-york-1": ["americas", "asia-pacific"],
+        "new-york-1": ["americas", "americas-b", "asia-pacific"],
         "london-1": ["europe", "asia-pacific"],
         "frankfurt-1": ["europe", "asia-pacific"],
         "tokyo-1": ["asia-pacific"],

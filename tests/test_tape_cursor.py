@@ -30,8 +30,9 @@ def everything(cursor: TapeCursor, most_bytes: int) -> list[Excerpt]:
     found: list[Excerpt] = []
     more = True
     while more:
-        some, more = cursor.read(most_bytes)
+        some, more = cursor.read(most_bytes, 7)
         assert sum(each.line.size for each in some) <= most_bytes or len(some) == 1
+        assert len(some) <= 7
         found += some
     cursor.close()
     return found
@@ -53,7 +54,7 @@ def test_the_place_is_looked_for_in_steps(tape: Path, monkeypatch: pytest.Monkey
     last = [frame for frame in FRAMES if frame.first_sequence <= 100][-1]
     cursor = TapeCursor(tape, last.slot - 1, last.first_sequence)
     steps = 0
-    while not (some := cursor.read(10**6)[0]):
+    while not (some := cursor.read(10**6, 1_000)[0]):
         steps += 1
     assert steps > 3
     assert some[0].line.slot == last.slot
@@ -64,10 +65,10 @@ def test_it_follows_a_writer_and_keeps_what_retention_takes(tmp_path: Path) -> N
     writer = TapeWriter.open(tmp_path, FIRST, records_per_segment=100)
     writer.extend(FRAMES[:5])
     cursor = TapeCursor(tmp_path, 0, 1)
-    found = [*cursor.read(10**6)[0]]
-    assert cursor.read(10**6) == ([], False)
+    found = [*cursor.read(10**6, 1_000)[0]]
+    assert cursor.read(10**6, 1_000) == ([], False)
     writer.extend(FRAMES[5:12])
-    while (some := cursor.read(10**6))[1]:
+    while (some := cursor.read(10**6, 1_000))[1]:
         found += some[0]
     assert [each.line.slot for each in found] == [frame.slot for frame in FRAMES[:12]]
     cursor.close()
@@ -75,7 +76,7 @@ def test_it_follows_a_writer_and_keeps_what_retention_takes(tmp_path: Path) -> N
     assert first_sequence_of(tmp_path) == 1
     writer.extend(FRAMES[12:])
     writer.retain(T0, max_bytes=1)
-    assert cursor.read(1)[0][0].line.slot == FRAMES[0].slot
+    assert cursor.read(1, 1_000)[0][0].line.slot == FRAMES[0].slot
     with pytest.raises(NotOnTape, match="begins behind sequence 1"):
         TapeCursor(tmp_path, 0, 1)
     cursor.close()

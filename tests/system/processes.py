@@ -36,11 +36,11 @@ def write_network(path: Path, more: str = "") -> Path:
         core = probe.getsockname()[1]
     address = f"239.192.{chance.randint(1, 254)}.{chance.randint(1, 254)}"
     text = NETWORK.format(address=address, port=core)
-    path.write_text(f"{text}\n[status]\nport = {_free_ports(chance)}\n{more}", encoding="utf-8")
+    path.write_text(f"{text}\n[status]\nport = {free_ports(chance)}\n{more}", encoding="utf-8")
     return path
 
 
-def _free_ports(chance: SystemRandom) -> int:
+def free_ports(chance: SystemRandom) -> int:
     while True:
         first = chance.randrange(20_000, 30_000)
         try:

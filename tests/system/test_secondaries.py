@@ -5,11 +5,14 @@ Nothing here depends on how fast the machine is: δ_N and τ_r leave room for on
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,8 +20,11 @@ import pytest
 from levelcast.net.ask import ask_all, in_one_ring, not_served
 from levelcast.net.cluster import Cluster, Run
 from levelcast.net.node import Options, all_places
+from levelcast.net.subscriber import Subscriber
 from levelcast.net.verdict import judge
-from levelcast.network import load_network
+from levelcast.network import Network, load_network
+from levelcast.tape.compare import tape_directory
+from levelcast.tape.segments import TapeReader
 
 LIMIT_S = 60.0
 PRIMARIES = ("a-1", "b-1", "c-1")
@@ -41,7 +47,7 @@ delay = "200us"
 [timing]
 slot = "20ms"
 late = "50ms"
-attempts = 3
+attempts = 6
 process = "10ms"
 
 [[receiver]]
@@ -102,6 +108,11 @@ stripe = "slow"
 [[secondary]]
 name = "c-2"
 site = "c"
+
+[[edge.group]]
+name = "all"
+address = "239.192.{0}.{1}"
+port = 31999
 """
 
 
@@ -251,13 +262,45 @@ def test_orphans_of_a_dead_primary_get_another_one(tmp_path: Path) -> None:
     assert cluster.members["a-1"].kills == 1
 
 
-def test_every_stripe_has_a_ring_and_tapes_of_its_own(tmp_path: Path) -> None:
-    cluster = made(tmp_path, TWO_STRIPES)
+class Listener(Thread):
+    """A guaranteed customer of one stripe, from its first record on; both stripes send to the group that it joins."""
+
+    def __init__(self, network: Network, session: str) -> None:
+        super().__init__(daemon=True)
+        self.content = bytearray()
+        self._feed = Subscriber(network, start={session: 1})
+        self._loop = asyncio.new_event_loop()
+
+    def run(self) -> None:
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._follow())
+
+    async def _follow(self) -> None:
+        async with self._feed as feed:
+            async for batch in feed:
+                self.content += batch.records.tobytes()
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(self._loop)])
+        self.join()
+
+
+def content_of(directory: Path) -> bytes:
+    """All records of a tape."""
+    return b"".join(frame.data() for frame in TapeReader(tape_directory(directory)).frames())
+
+
+def test_every_stripe_has_a_ring_tapes_and_customers_of_its_own(tmp_path: Path) -> None:
+    chance = SystemRandom()
+    cluster = made(tmp_path, TWO_STRIPES.format(chance.randint(1, 254), chance.randint(1, 254)))
+    customers = {stripe: Listener(cluster.network, stripe) for stripe in ("main", "slow")}
     parts = [place.part for place in all_places(cluster.network)]
     assert list(cluster.members) == parts
     assert {"main/a-1", "slow/a-1", "main/c-2", "slow/c-2", "main/XNYS", "slow/XFOR"} < set(parts)
 
     def story() -> Story:
+        for customer in customers.values():
+            customer.start()
         yield lambda: is_whole(cluster)
         answers = ask_all(cluster.network)
         assert [answer.name for answer in answers if answer.ok] == parts
@@ -266,7 +309,16 @@ def test_every_stripe_has_a_ring_and_tapes_of_its_own(tmp_path: Path) -> None:
         cluster.kill("slow/c-2")
         cluster.start("slow/c-2")
         yield lambda: is_whole(cluster)
+        tapes = {stripe: content_of(cluster.data / stripe / "a-1") for stripe in customers}
+        assert all(tapes.values())
+        yield lambda: all(len(customer.content) >= len(tapes[stripe]) for stripe, customer in customers.items())
 
-    play(cluster, story())
+    try:
+        play(cluster, story())
+    finally:
+        for customer in customers.values():
+            customer.end()
+    for stripe, customer in customers.items():
+        assert content_of(cluster.data / stripe / "a-1").startswith(customer.content)
     tapes = {stripe: judge(cluster.data / stripe, PRIMARIES).receivers[0].chain for stripe in ("main", "slow")}
     assert tapes["main"] != tapes["slow"]

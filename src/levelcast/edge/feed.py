@@ -44,7 +44,16 @@ from levelcast.records import BadRecords, count_records
 from levelcast.ring.order import GENESIS
 from levelcast.wire import mold
 from levelcast.wire.parts import Malformed, Reason
-from levelcast.wire.plan import ChannelPlan, Kind, PlanRecord, encode_record, part_records, plan_session, session_of
+from levelcast.wire.plan import (
+    ChannelPlan,
+    Kind,
+    PlanRecord,
+    encode_record,
+    parse_session,
+    part_records,
+    plan_session,
+    session_of,
+)
 from levelcast.wire.snapshot import Position, Snapshot, decode_snapshot, encode_snapshot
 
 __all__ = ["Feed", "FeedState", "Placed", "decode_state"]
@@ -222,6 +231,13 @@ class Feed:
             next_ns = min(next_ns, self._beacon_ns)
         return min([next_ns, *(past.next_ns for past in self._past)])
 
+    def is_past(self, session: bytes) -> bool:
+        """Whether a session may have been one of a plan that was replaced."""
+        place, number = parse_session(session), self.plans.number
+        if place is None:
+            return number > 0 and session in self._first_plan.sessions
+        return place.stripe == self._stripe and place.number < number
+
     def groups_of(self, session: bytes) -> tuple[int, ...]:
         """The places in a block of groups to which a session's packets go."""
         return self._groups.get(session, (0,))
@@ -258,15 +274,25 @@ class Feed:
         out = self._gatherer.heartbeats(now)
         if self._beacon_ns <= now and not self.ended:
             self._beacon_ns = now + self.config.heartbeat_ns
-            if (plan := self.plans.current) is not None:  # and not for one that is only ready: customers begin by it
-                parts = len(part_records(plan, self._stripe))
-                out.append(_bare(plan_session(plan.number, self._stripe), parts + 1, 0))
+            out += self._beacon()
         for past in [each for each in self._past if each.next_ns <= now]:
             if past.until_ns > now:
                 out += past.say(now, self.config.heartbeat_ns)
             else:
                 self._forget(past)
         return out
+
+    def announce(self) -> list[Outgoing]:
+        """A heartbeat of every session, at once."""
+        return self._gatherer.announce() + self._beacon()
+
+    def _beacon(self) -> list[Outgoing]:
+        """A heartbeat of the plan session of the plan in force. There is none of one that is only ready: by this
+        customers learn which plan to begin with."""
+        plan = self.plans.current
+        if plan is None or self.ended:
+            return []
+        return [_bare(plan_session(plan.number, self._stripe), len(part_records(plan, self._stripe)) + 1, 0)]
 
     def end(self) -> list[Outgoing]:
         """The end of every session; to be sent more than once."""

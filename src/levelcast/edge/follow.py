@@ -146,6 +146,7 @@ class Follower:
     | `stripes`  | the sessions of stripes without a plan, and which stripe each is |
     | `sessions` | the caller's own choice of sessions, instead of `wanted` |
     | `start`    | sequences from which sessions are read; others from the first packet |
+    | `prices`   | of each stripe, the floors and instruments whose trades are all that is wanted: `Subscriber.expect` |
     """
 
     def __init__(
@@ -155,8 +156,10 @@ class Follower:
         sessions: Iterable[bytes] | None = None,
         start: Mapping[bytes, int] | None = None,
         config: SubscriberConfig | None = None,
+        prices: Mapping[int, Collection[tuple[int, int]]] | None = None,
     ) -> None:
         self._core = Subscriber({}, config)
+        self._prices = dict(prices or {})
         self._plan_core = Subscriber({}, replace(self._core.config, grade=Grade.GUARANTEED))
         """Reads plan sessions: a plan is of no use in parts, whatever the grade."""
         self._wanted = None if wanted is None else set(wanted) - {0}
@@ -216,22 +219,30 @@ class Follower:
     def position(self, session: bytes) -> int | None:
         return self._core.position(session)
 
+    def wants(self, session: bytes) -> bool:
+        """Whether packets of a session are looked at, as those of one that was not heard before are."""
+        return session in self._heard_ns or session in self._readers or session not in self._met
+
     def receive(self, arrived: list[bytes | Block], now: int) -> list[Happening]:
         """Packets of any session; see `Subscriber.receive`."""
         effects: list[Happening] = [] if self._begun else self._begin(now)
         of_plans: list[bytes | Block] = []
+        noise: list[bytes | Block] = []
         for item in arrived:
             name = item.session if type(item) is Block else item[: mold.SESSION_SIZE]
             assert isinstance(name, bytes)
             if name in self._heard_ns:
                 self._heard_ns[name] = now
                 continue
-            if name not in self._met:
-                self._meet(name, item, now, effects)
+            if name not in self._met and not self._meet(name, item, now, effects):
+                noise.append(item)
             if name in self._readers:
                 of_plans.append(item)
         if of_plans:
             self._digest(self._plan_core.receive(of_plans, now), now, effects)
+        if noise:
+            self.counts.malformed[mold.Reason.BAD_FIELD] += len(noise)
+            arrived = [item for item in arrived if item not in noise]
         self._digest(self._core.receive(arrived, now), now, effects)
         return effects
 
@@ -277,16 +288,16 @@ class Follower:
     def _track(self, stripe: int) -> _Track:
         return self._tracks.setdefault(stripe, _Track(stripe))
 
-    def _meet(self, name: bytes, item: bytes | Block, now: int, effects: list[Happening]) -> None:
-        """A session that is not followed, and was not heard before."""
+    def _meet(self, name: bytes, item: bytes | Block, now: int, effects: list[Happening]) -> bool:
+        """A session that is not followed, and was not heard before; False if its name is none."""
         if len(self._met) >= self.config.max_sessions or (type(item) is bytes and len(item) < mold.HEADER_SIZE):
-            return
+            return True
+        if not _is_name(name):
+            return False
         place = parse_session(name)
-        if place is None and name not in self._unplanned and not _is_name(name):
-            return
         if self._chosen is not None and place is None and name not in self._chosen:
             self._met.add(name)
-            return
+            return True
         stripe, number = self._place(name)
         track = self._track(stripe)
         count = 1 if type(item) is Block else int.from_bytes(item[18:20], "big")
@@ -294,9 +305,9 @@ class Follower:
             if not track.eras and track.tentative is None:
                 track.tentative = (name, now)
                 self._look_ns = min(self._look_ns, now + TENTATIVE_NS) or now + TENTATIVE_NS
-            return
+            return True
         if place is not None and place.session is None and count:
-            return  # parts of a plan that may not be in force yet
+            return True  # parts of a plan that may not be in force yet
         self._met.add(name)
         track.ahead = max(track.ahead, number)
         if not track.eras:
@@ -305,6 +316,7 @@ class Follower:
         elif number > track.eras[-1].number and track.eras[-1].entered and not track.eras[-1].open:
             # Best effort: the mark was lost, and every session has ended.
             self._enter_era(track, _Era(number, begins=1), now, effects)
+        return True
 
     # -- plans --------------------------------------------------------------------------------------------
 
@@ -332,8 +344,7 @@ class Follower:
         if self._chosen is not None:
             everything = [session_of(plan.number, track.stripe, index) for index in plan.used]
             return [name for name in everything if name in self._chosen]
-        given = [name for name in self._start if self._place(name) == (track.stripe, plan.number)]
-        return given if given and len(track.eras) == 1 else names
+        return [name for name in names if name in self._start] or names if len(track.eras) == 1 else names
 
     def _follow(self, track: _Track, era: _Era, names: list[bytes], now: int, effects: list[Happening]) -> None:
         era.entered = True
@@ -349,6 +360,14 @@ class Follower:
             self._era_of[name] = (track, era)
             self._heard_ns[name] = now
             self._core.follow(name, self._start.get(name, era.begins))
+            if prices := self._prices_of(track, era, name):
+                self._core.expect(name, prices)
+
+    def _prices_of(self, track: _Track, era: _Era, name: bytes) -> list[tuple[int, int]]:
+        place, prices = parse_session(name), self._prices.get(track.stripe, ())
+        if era.plan is None or place is None:
+            return list(prices)
+        return [pair for pair in prices if era.plan.sessions_of([pair[1]]) == [place.session]]
 
     def _listen(self, track: _Track, number: int) -> bytes:
         """Take in the parts of a plan as they come."""

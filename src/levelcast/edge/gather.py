@@ -245,6 +245,10 @@ class Gatherer:
             self._look_ns = int(self._sent_ns.min()) + self.config.heartbeat_ns
         return [self._bare(index, 0) for index in due]
 
+    def announce(self) -> list[Outgoing]:
+        """A heartbeat of every session, for a group that is sent to from now on."""
+        return [] if self._ended else [self._bare(index, 0) for index in range(len(self._next))]
+
     def end(self) -> list[Outgoing]:
         """The end of every session. It may be asked for again: nobody acknowledges it, so it is sent more than once."""
         self._ended = True

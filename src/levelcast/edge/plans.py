@@ -15,7 +15,7 @@ effect (`levelcast.wire.plan`). What an edge makes of them, in the order of the 
 - A plan's number is one more than that of the plan in force. The plan before the first has number 0: one session.
 - A plan names every instrument that was defined on the tape before the frame that completes it, so they are noted here.
   Asking the network file instead would refuse a plan, when the tape is replayed, for a symbol that was listed after it.
-  The command that sends plans does ask the file. An instrument that is defined later goes to the plan's default session.
+  The command that sends plans does ask the file. An instrument that is defined later goes to the default session.
 - Groups, line rates and symbols are the network file's, which is the same at every receiver. Its blocks of groups and
   its rates may grow; if they shrink below a plan that is on a tape, that plan is refused when the tape is replayed.
 """
@@ -230,6 +230,7 @@ class Swapped(NamedTuple):
 class Refused(NamedTuple):
     number: int
     reason: str
+    digest: bytes = b""
 
 
 Happened = Ready | Swapped | Refused
@@ -274,25 +275,25 @@ class Plans:
             return None
         found, self._collector = self._collector, Collector()
         if found.number != self.number + 1:
-            return self._refuse(found.number, f"plan {self.number} is in force, and {self.number + 1} is the next")
+            return self._refuse(found, f"plan {self.number} is in force, and {self.number + 1} is the next")
         try:
             plan = found.plan()
         except Malformed as error:
-            return self._refuse(found.number, f"its content is damaged ({error})")
+            return self._refuse(found, f"its content is damaged ({error})")
         if fault := plan_fault(plan, self.limits, self._stripe, self._defined):
-            return self._refuse(found.number, fault)
+            return self._refuse(found, fault)
         self.ready, self.refused = plan, None
         return Ready(plan)
 
     def _swap(self, record: PlanRecord) -> Happened:
         plan = self.ready
         if plan is None or (plan.number, plan.digest) != (record.number, record.digest):
-            return self._refuse(record.number, "it was to take effect before it was ready")
+            return self._refuse(record, "it was to take effect before it was ready")
         self.current, self.ready, self.refused = plan, None, None
         return Swapped(plan)
 
-    def _refuse(self, number: int, reason: str) -> Refused:
-        self.refused = Refused(number, reason)
+    def _refuse(self, which: PlanRecord | Collector, reason: str) -> Refused:
+        self.refused = Refused(which.number, reason, which.digest)
         return self.refused
 
     # -- the state ----------------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ class Plans:
         """Everything that the next record meets, for a restart."""
         collector = self._collector
         current, ready = (each.content if each is not None else b"" for each in (self.current, self.ready))
-        reason = self.refused.reason.encode() if self.refused is not None else b""
+        reason = self.refused.digest + self.refused.reason.encode() if self.refused is not None else b""
         parts = (current, ready, reason, b"".join(collector.found), self._defined_code)
         head = _STATE.pack(
             self.number, self.refused.number if self.refused is not None else 0, collector.number, collector.parts,
@@ -327,7 +328,9 @@ class Plans:
         self._defined = _decode_ids(self._defined_code)
         self.current = decode_plan(number, current) if current else None
         self.ready = decode_plan(number + 1, ready) if ready else None
-        self.refused = Refused(refused, reason.decode("utf-8", "replace")) if reason else None
+        self.refused = None
+        if reason:
+            self.refused = Refused(refused, reason[8:].decode("utf-8", "replace"), reason[:8])
         self._collector = Collector()
         if count:
             self._collector.number, self._collector.digest, self._collector.parts = collecting, digest, parts

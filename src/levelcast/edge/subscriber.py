@@ -211,6 +211,10 @@ class Subscriber:
         messages = min(inbox.full * ANSWER_PACKETS or mold.MAX_REQUEST, mold.MAX_REQUEST)
         return [Ask(session, inbox.attempts, mold.encode(mold.Request(session, inbox.next, messages)))]
 
+    def wants(self, session: bytes) -> bool:
+        """Whether packets of a session are looked at."""
+        return self._open or session in self._inboxes
+
     def receive(self, arrived: Iterable[bytes | memoryview | Block], now: int) -> list[Effect]:
         """Downstream packets, multicast or unicast, in the order they came; neighbours may be joined to blocks."""
         counts = self.counts

@@ -6,8 +6,8 @@ had come: a *mark*, a feed's state without its snapshot, made every few hundred 
 
 - A request goes to a *reading*: a feed of its own, that begins at the last mark before what is wanted and follows the
   tape from there. It keeps a few megabytes of what it gathered, for the next request of a customer who reads on.
-- Work is done in slices of `SLICE_BYTES` of the tape, one in a turn of the node's loop; who does the turns may leave
-  one out when the ring is about to be due.
+- Work is done in slices of `SLICE_BYTES` or `SLICE_FRAMES` of the tape, one in a turn of the node's loop; who does the
+  turns may leave one out when the ring is about to be due.
 - Customers take turns. Each may have so many requests waiting, and one that is repeated does not count again.
 - There is a mark where each segment of the tape begins, so that retention leaves nothing on the tape that cannot be
   sent. Marks that are not known, as after the loss of their file, are made by the first reading that passes.
@@ -34,6 +34,7 @@ from levelcast.tape.cursor import TapeCursor, first_sequence_of
 from levelcast.tape.files import AppendFile, TapeError
 from levelcast.wire import mold
 from levelcast.wire.parts import Malformed
+from levelcast.wire.plan import is_plan_session, parse_session
 
 __all__ = ["Archive", "ArchiveCounts", "Marks"]
 
@@ -43,7 +44,8 @@ MARK_RECORDS = 65_536
 FRAMES_A_SESSION = 16
 RECORDS_A_SESSION = 64
 SLICE_BYTES = 128 << 10
-"""Of the tape, in one turn: well below a millisecond."""
+"""Of the tape, in one turn, and frames: each costs about the same however small it is."""
+SLICE_FRAMES = 16
 READINGS = 4
 """Places of the tape that are read at one time."""
 READING_BYTES = 8 << 20
@@ -53,6 +55,13 @@ MAX_CUSTOMERS = 256
 MAX_ANSWERS = 8
 """In one turn."""
 _ENTRY = Struct("<QI")
+_PAST = 2**64
+
+
+def _plan_of(session: bytes) -> int:
+    """The number of the plan that a session is of."""
+    place = parse_session(session)
+    return place.number if place is not None else 0
 
 
 class _Mark(NamedTuple):
@@ -159,16 +168,22 @@ class Marks:
     def first(self, session: bytes, from_sequence: int) -> int | None:
         """The first message of a session behind a mark that stands on what is left of a tape."""
         place = bisect_left(self._marks, True, key=lambda mark: self._global(mark) >= from_sequence)
-        return self._place(self._marks[place], session) or None if place < len(self._marks) else None
+        first = self._place(self._marks[place], session) if place < len(self._marks) else 0
+        return first if 0 < first < _PAST else None
 
     def _place(self, mark: _Mark, session: bytes) -> int:
-        """A session's next sequence at a mark, 0 where that is not known."""
+        """A session's next sequence at a mark, 0 where that is not known, `_PAST` where its plan was replaced."""
         state = self.state(mark)
         if state is None:
             return 0
         sessions = state.snapshot.sessions
         place = bisect_left(sessions, (session, 0))
-        return sessions[place].next_sequence if place < len(sessions) and sessions[place].session == session else 0
+        if place < len(sessions) and sessions[place].session == session:
+            return sessions[place].next_sequence
+        there, wanted = _plan_of(sessions[0].session) if sessions else 0, _plan_of(session)
+        if there == wanted and is_plan_session(session):
+            return 1  # a feed has the parts of the plan in force from its beginning
+        return _PAST if there > wanted else 0
 
     def _global(self, mark: _Mark) -> int:
         state = self.state(mark)
@@ -203,6 +218,8 @@ class _Reading:
     def holds(self, request: mold.Request) -> bool:
         """Whether what is wanted first has not left its store."""
         held = self.feed.retransmitter.held(request.session)
+        if held is None and self.feed.is_past(request.session):
+            return False
         first = held[0] if held is not None else self.feed.next_sequences.get(request.session, 0)
         return first <= request.sequence
 
@@ -239,7 +256,8 @@ class Archive:
         held = self._live.retransmitter.held(request.session)
         if held is not None:
             return request.sequence < held[0]
-        return request.sequence < self._live.next_sequences.get(request.session, 0)
+        live = self._live.next_sequences.get(request.session)
+        return request.sequence < live if live is not None else self._live.is_past(request.session)
 
     def ask(self, request: mold.Request, customer: Address) -> bool:
         """Queue a request; False when it is refused."""
@@ -302,7 +320,7 @@ class Archive:
         self.counts.slices += 1
         feed, live = reading.feed, self._live
         try:
-            frames, more = reading.cursor.read(SLICE_BYTES)
+            frames, more = reading.cursor.read(SLICE_BYTES, SLICE_FRAMES)
         except (OSError, TapeError):
             self._drop(reading)
             return False
@@ -355,7 +373,7 @@ class Archive:
         first = self.marks.first(session, first_sequence_of(self._tape) or 1)
         if first is None:
             held = self._live.retransmitter.held(session)
-            first = held[0] if held is not None else self._live.next_sequences[session]
+            first = held[0] if held is not None else self._live.next_sequences.get(session, 1)
         datagram = mold.encode(mold.Heartbeat(session, first))
         return Outgoing(session, first, 0, datagram, len(datagram).to_bytes(4, "little"))
 

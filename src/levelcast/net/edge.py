@@ -9,6 +9,9 @@
   to configure, and an edge that was restarted is found again by its first packet.
 - A released frame is sent first and kept afterwards. Nothing blocks: what the kernel has no room for is a lost packet,
   and is asked for; a customer that does not read its snapshot is dropped.
+- A group that is a line has one sender at a time (`levelcast.network.lines`). With every ring that the receiver enters
+  it is computed anew which lines it has; one that it takes over hears a heartbeat first, so that customers know whom to
+  ask.
 - What a slot releases leaves in one system call for each group and 64 kB. Nothing here runs per packet.
 - A receiver that catches up has many late frames at once, more than a customer's socket holds. What is more than
   `PACE_BURST` is paced, `PACE_BYTES` every `PACE_NS`; a frame that is on time never waits behind it.
@@ -35,6 +38,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import IPv4Address
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -44,14 +49,18 @@ import numpy as np
 from levelcast.edge.desk import Desk, Route
 from levelcast.edge.feed import Feed, FeedState, decode_state
 from levelcast.edge.gather import GatherConfig, Outgoing, SessionPlan, session_name
+from levelcast.edge.plans import PlanLimits
 from levelcast.edge.retransmit import RetransmitConfig
 from levelcast.net.archive import Archive, Marks
+from levelcast.net.narrow import NarrowLine
 from levelcast.net.sockets import Address, NetError, SendCounts, Sender
-from levelcast.network import Network, Stripe
+from levelcast.network import Directory, Group, Network, Stripe
+from levelcast.network.lines import Lines
 from levelcast.ring.effects import Release
 from levelcast.tape.files import AppendFile, TapeError
 from levelcast.tape.segments import TapeReader
-from levelcast.wire.mold import SESSION_SIZE
+from levelcast.wire.messages import CONTROL_SOURCE
+from levelcast.wire.mold import SESSION_SIZE, split_train
 from levelcast.wire.parts import Malformed
 
 STATE = Path("edge") / "state"
@@ -98,8 +107,33 @@ def stripe_session(stripe: Stripe) -> bytes:
 
 
 def everything_in_one(stripe: Stripe) -> SessionPlan:
-    """The plan where no other is made: one session holds all that a stripe releases."""
+    """The plan before the first that the tape has: one session holds all that a stripe releases."""
     return SessionPlan({}, stripe_session(stripe))
+
+
+def plan_limits(network: Network) -> PlanLimits:
+    """What a plan must fit: the same at every receiver, whatever its region."""
+    blocks, edge = network.edge.groups, network.edge
+    return PlanLimits(
+        {number: symbol for symbol, number in Directory(network).symbols.items()},
+        min((block.count for block in blocks), default=1),
+        min((block.rate_bytes for block in blocks if block.rate_bytes is not None), default=None),
+        edge.watermark_ns,
+    )
+
+
+def plan_status(feed: Feed) -> dict[str, Any]:
+    """The plan in force, and what became of the one that came last."""
+    plans = feed.plans
+    told: dict[str, Any] = {"number": plans.number, "sessions": feed.sessions}
+    if plans.current is not None:
+        told |= {"digest": plans.current.digest.hex(), "groups": len(set(plans.current.groups.tolist()))}
+    if plans.ready is not None:
+        told["ready"] = {"number": plans.ready.number, "digest": plans.ready.digest.hex()}
+    if plans.refused is not None:
+        number, reason, digest = plans.refused
+        told["refused"] = {"number": number, "digest": digest.hex(), "reason": reason}
+    return told
 
 
 # -- from disk --------------------------------------------------------------------------------------------
@@ -112,12 +146,13 @@ def restore(
     config: GatherConfig | None = None,
     retransmit: RetransmitConfig | None = None,
     marks: Marks | None = None,
+    limits: PlanLimits | None = None,
 ) -> Feed:
     """The feed at the end of a tape: from a state at `path`, if it fits the tape, and the frames behind it."""
-    feed = Feed(plan, tape.stripe, config, retransmit)
+    feed = Feed(plan, tape.stripe, config, retransmit, limits=limits)
     for state in (_read_state(_before(path)), _read_state(path)):
         if state is not None and feed.fits(state) and _is_on(tape, state):
-            feed = Feed(plan, tape.stripe, config, retransmit, state)
+            feed = Feed(plan, tape.stripe, config, retransmit, state, limits)
             break
     else:
         if tape.before.next_sequence > 1:
@@ -158,6 +193,12 @@ def _join(sent: Sequence[Outgoing]) -> tuple[bytes, bytes]:
     starts = accumulate((len(out.buffer) for out in sent), initial=0)
     ends = [np.frombuffer(out.ends, "<u4") + np.uint32(start) for out, start in zip(sent, starts, strict=False)]
     return b"".join([out.buffer for out in sent]), np.concatenate(ends).astype("<u4").tobytes()
+
+
+@lru_cache(maxsize=4_096)
+def _member(block: Address, place: int) -> Address:
+    """One group of a block."""
+    return str(IPv4Address(block[0]) + place), block[1]
 
 
 def _open_sockets(interface: str, ttl: int) -> tuple[socket.socket, socket.socket]:
@@ -225,14 +266,31 @@ class EdgeService:
         *,
         ttl: int = 1,
         trains: bool = False,
+        lines: Lines | None = None,
+        members: Callable[[], tuple[int, ...]] = tuple,
         archive: Archive | None = None,
         ring_ns: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.feed = feed
         self.counts = EdgeCounts()
         self._groups = tuple(groups)
+        """The first group of each block."""
+        self._rates: dict[Address, int] = {}
+        """Bytes a second, of the blocks whose lines are narrow."""
+        self._narrow: dict[tuple[Address, int], NarrowLine] = {}
+        """By block and place in it."""
+        self._names: tuple[str, ...] = ()
+        self._lines = lines
+        self._members = members
+        self._seen: tuple[int, ...] = ()
+        """The ring for which the lines were assigned."""
+        self._ttl = ttl
+        self._ttls: dict[Address, int] = {}
+        """Of groups that have one of their own; `_scope` is that of the socket."""
+        self._scope = ttl
         self._complete_upto_ns = complete_upto_ns
         self._state_path = state_path
+        self._now = now
         self._saved_at = (0, 0)
         self._unbooked: list[tuple[list[Outgoing], bytes | bytearray]] = []
         self._backlog: deque[Outgoing] = deque()
@@ -254,11 +312,7 @@ class EdgeService:
         self._sender = Sender(self._udp, SendCounts(), trains)
         self.filenos: Sequence[int] = (self._udp.fileno(), self._tcp.fileno())
         self.address: Address = self._udp.getsockname()
-        try:
-            self._announce(now)
-        except BaseException:
-            self.close()
-            raise
+        feed.heartbeats(now)  # the next ones are due an interval from here
 
     @classmethod
     def open(
@@ -271,10 +325,12 @@ class EdgeService:
         complete_upto_ns: Callable[[], int],
         now: int,
         ring_ns: Callable[[], int | None] = lambda: None,
+        members: Callable[[], tuple[int, ...]] = tuple,
     ) -> EdgeService:
         """The edge of a receiver whose tape is in `directory`; the tape is mended before.
 
-        `ring_ns` says when the ring is due next: work that can wait keeps out of its way.
+        `ring_ns` says when the ring is due next: work that can wait keeps out of its way. `members` are the primaries
+        of the ring in which the receiver is, none while it is in none: by them it knows its lines.
         """
         path = directory / STATE
         path.parent.mkdir(exist_ok=True)
@@ -284,20 +340,28 @@ class EdgeService:
         retransmit = RetransmitConfig(edge.store_bytes, edge.packet_bytes)
         tape = TapeReader(directory / "tape")
         marks = Marks(directory / MARKS, tape.tip().slot, network.tape.segment_records)
-        feed = restore(tape, path, plan, config, retransmit, marks)
-        groups = [(group.address, group.port) for group in network.edge_groups_of(receiver)]
-        return cls(
+        feed = restore(tape, path, plan, config, retransmit, marks, plan_limits(network))
+        lines = Lines(network, receiver)
+        service = cls(
             feed,
-            groups,
+            (),
             interface,
             complete_upto_ns,
             path,
             now,
             ttl=edge.ttl,
             trains=edge.trains,
+            lines=lines,
+            members=members,
             archive=Archive(directory / "tape", feed, marks),
             ring_ns=ring_ns,
         )
+        try:
+            service.assign(lines.groups(()), must=True)
+        except BaseException:
+            service.close()
+            raise
+        return service
 
     # -- as a service of the driver -----------------------------------------------------------------------
 
@@ -306,7 +370,8 @@ class EdgeService:
         """When a heartbeat, a late frame, a slow customer or an end of session is due."""
         paced_ns = self._pace[0] + PACE_NS if self._backlog else None
         ends_ns = self._ends[1] if self._ends[0] else None
-        times = (self.feed.next_ns, paced_ns, self._poll_ns, self._dig_ns, ends_ns)
+        lines_ns = min((at for line in self._narrow.values() if (at := line.next_ns) is not None), default=None)
+        times = (self.feed.next_ns, paced_ns, self._poll_ns, self._dig_ns, ends_ns, lines_ns)
         return min((time for time in times if time is not None), default=None)
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
@@ -314,7 +379,9 @@ class EdgeService:
         feed = self.feed
         if feed.ended:
             return
-        sent = feed.release(release.frame, content, now)
+        control = any(run.source == CONTROL_SOURCE for run in release.frame.runs)
+        self._now = now
+        sent = feed.release(release.frame, content, now, control=control)
         if release.late:
             self._send_paced(sent, now)
         else:
@@ -330,10 +397,15 @@ class EdgeService:
 
     def step(self, ready: Collection[int], now: int) -> None:
         """What was sent is kept; watermarks, heartbeats, answers, snapshots, ends; then the state, when it is time."""
-        feed = self.feed
+        feed, self._now = self.feed, now
         self._book()
+        if self._lines is not None and (members := self._members()) != self._seen:
+            self._seen = members
+            self.assign(self._lines.groups(members))
         if self._backlog:
             self._send_paced((), now)
+        for (block, place), line in self._narrow.items():
+            self._drain(block, place, line)
         marks = feed.advance(self._complete_upto_ns(), now)
         if marks:
             self._send_paced(marks, now)
@@ -355,6 +427,17 @@ class EdgeService:
         frames, records = self._saved_at
         if feed.frames - frames >= SAVE_FRAMES or feed.records - records >= SAVE_RECORDS:
             self._save(rotate=True)
+
+    def assign(self, groups: Sequence[Group], *, must: bool = False) -> None:
+        """Send to these groups from now on. New ones hear at once that the edge is there; one that `must` be reached
+        and cannot is an error."""
+        before = set(self._groups)
+        self._names = tuple(group.name for group in groups)
+        self._groups = tuple((group.address, group.port) for group in groups)
+        self._ttls = {(group.address, group.port): group.ttl for group in groups if group.ttl is not None}
+        self._rates = {(group.address, group.port): rate for group in groups if (rate := group.rate_bytes) is not None}
+        self._narrow = {where: line for where, line in self._narrow.items() if where[0] in self._rates}
+        self._announce([group for group in self._groups if group not in before], must)
 
     def end_sessions(self) -> None:
         """The day is over: every session ends, which is said several times. What is released later stays inside."""
@@ -384,6 +467,7 @@ class EdgeService:
         refused |= {reason.value: number for reason, number in asked.malformed.items()}
         return {
             "address": f"{self.address[0]}:{self.address[1]}",
+            "groups": list(self._names),
             "sessions": {name.decode().rstrip(): number for name, number in self.feed.next_sequences.items()},
             "packets": counts.packets,
             "bytes": counts.bytes,
@@ -398,21 +482,38 @@ class EdgeService:
             "clients_dropped": counts.clients_dropped,
             "states_unsaved": counts.states_unsaved,
             "unplanned": self.feed.unplanned,
+            "plan": plan_status(self.feed),
+            "narrow": {
+                _member(block, place)[0]: {"behind_s": line.behind_ns / 1e9, "dropped": line.dropped}
+                for (block, place), line in self._narrow.items()
+            },
         }
 
     # -- packets ------------------------------------------------------------------------------------------
 
-    def _announce(self, now: int) -> None:
+    def _announce(self, groups: Sequence[Address], must: bool) -> None:
         """Say at once that the edge is there, and find out now whether the groups can be reached."""
-        for out in self.feed.heartbeats(now):
-            for group in self._groups:
+        for out in self.feed.announce() if groups else ():
+            places = self.feed.groups_of(out.session)
+            for block, group in ((block, _member(block, place)) for block in groups for place in places):
                 try:
+                    self._reach(block)
                     self._udp.sendto(out.buffer, group)
                 except OSError as error:
+                    if not must:
+                        self.counts.unsent[error.strerror or str(error)] += 1
+                        continue
                     raise NetError(
                         f"the edge cannot send to {group[0]} port {group[1]} ({error.strerror}): "
                         "ip route add 224.0.0.0/4 dev INTERFACE gives multicast a route"
                     ) from error
+
+    def _reach(self, group: Address) -> None:
+        """What is sent next goes as far as the group's scope says (MS §4.3)."""
+        ttl = self._ttls.get(group, self._ttl)
+        if ttl != self._scope:
+            self._udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
+            self._scope = ttl
 
     def _send_paced(self, sent: Sequence[Outgoing], now: int) -> None:
         """Send what is not on time, and what waits, in order and as much as may go now."""
@@ -430,18 +531,36 @@ class EdgeService:
         self._send(some)
 
     def _send(self, sent: Sequence[Outgoing]) -> None:
-        """To all groups. A packet that is not taken is lost, and customers ask for it."""
-        if not sent:
-            return
+        """Each session to its groups. A packet that is not taken is lost, and customers ask for it."""
+        by_place: dict[int, list[Outgoing]] = {}
+        for out in sent:
+            for place in self.feed.groups_of(out.session):
+                by_place.setdefault(place, []).append(out)
+        for place, some in by_place.items():
+            buffer, ends = (some[0].buffer, some[0].ends) if len(some) == 1 else _join(some)
+            for block in self._groups:
+                if block in self._rates:
+                    line = self._narrow.setdefault((block, place), NarrowLine(self._rates[block], self._now))
+                    line.push(split_train(buffer, ends))
+                    self._drain(block, place, line)
+                else:
+                    self._send_to(block, place, buffer, ends)
+
+    def _send_to(self, block: Address, place: int, buffer: bytes, ends: bytes) -> None:
         counts = self.counts
-        buffer, ends = (sent[0].buffer, sent[0].ends) if len(sent) == 1 else _join(sent)
-        for group in self._groups:
-            number, error = self._sender.send_buffer(group, buffer, ends)
-            if error is not None:
-                counts.unsent[error.strerror or str(error)] += number
-                counts.packets -= number
-        counts.packets += len(ends) // 4 * len(self._groups)
-        counts.bytes += len(buffer) * len(self._groups)
+        self._reach(block)
+        number, error = self._sender.send_buffer(_member(block, place), buffer, ends)
+        if error is not None:
+            counts.unsent[error.strerror or str(error)] += number
+            counts.packets -= number
+        counts.packets += len(ends) // 4
+        counts.bytes += len(buffer)
+
+    def _drain(self, block: Address, place: int, line: NarrowLine) -> None:
+        """What a narrow line can take now."""
+        if due := line.due(self._now):
+            ends = b"".join(size.to_bytes(4, "little") for size in accumulate(map(len, due)))
+            self._send_to(block, place, b"".join(due), ends)
 
     def _answer(self, now: int) -> None:
         """Requests: an answer to the socket that asked, or to everybody; now, or when the tape has been read."""

@@ -46,6 +46,7 @@ from levelcast.network import Directory, Floor, Keeping, Link, Network
 from levelcast.network import Receiver as NetworkReceiver
 from levelcast.network import ReformationServer as NetworkReformation
 from levelcast.network import Secondary as NetworkSecondary
+from levelcast.network.lines import Lines
 from levelcast.network.ring_config import ring_config
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import Report
@@ -278,10 +279,17 @@ class Node:
     ) -> Iterator[Service]:
         """What a node does beside the ring: serve customers, tell its status, keep its tape within its limits."""
         name = self.place.name
-        if isinstance(machine, Receiver) and network.edge_groups_of(name):
-            complete = machine.complete_upto_ns
+        if isinstance(machine, Receiver) and Lines(network, name):
             self.edge = EdgeService.open(
-                network, name, self.place.stripe, directory, options.interface, complete, now, lambda: machine.wake_ns
+                network,
+                name,
+                self.place.stripe,
+                directory,
+                options.interface,
+                machine.complete_upto_ns,
+                now,
+                lambda: machine.wake_ns,
+                lambda: machine.ring_members if machine.state != "OUTSIDE" else (),
             )
             yield self.edge
         address = network.status_address(name, self.place.stripe)

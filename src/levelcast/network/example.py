@@ -175,7 +175,8 @@ symbols = ["BHP", "CBA", "CSL"]
 
 # ---------------------------------------------------------------------------------------------------------
 # Multicast groups: the core's own (each stripe after the first takes the next port), and the edge's, by which
-# customers receive what was released. A receiver sends to the groups of its site's region, and to those of none.
+# customers receive what was released. A receiver sends to the groups of its site's region, and to those of none; to
+# a group that is a line, one receiver at a time: line "a" and "b" of a region come from two, the nearest if need be.
 
 [core]
 address = "239.192.74.1"
@@ -189,6 +190,14 @@ name = "americas"
 address = "239.192.75.1"
 port = 31001
 region = "americas"
+line = "a"
+
+[[edge.group]]
+name = "americas-b"
+address = "239.192.75.4"
+port = 31004
+region = "americas"
+line = "b"
 
 [[edge.group]]
 name = "europe"

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 from itertools import combinations, combinations_with_replacement
 from typing import Literal
 
+from levelcast.network import lines
 from levelcast.ring.derive import Derived, Explained, Given, Path, Shape, derive, show_ns
 from levelcast.ring.secondary_server import secondary_bound_ns
 from levelcast.ring.timing import BoundTerm, Mode, Timing, attempts_for, liveness_terms
@@ -152,6 +154,18 @@ class Group:
     port: int
     region: str | None = None
     """Of an edge group: whose receivers send to it; None for those of every region."""
+    line: str | None = None
+    """Of an edge group: one receiver at a time sends to it (`levelcast.network.lines`); None: each of the region's."""
+    ttl: int | None = None
+    """How many networks its packets may cross; None: as many as the edge says."""
+    count: int = 1
+    """Of an edge group: how many addresses the block has; a plan's group g goes to the address + g."""
+    rate_bytes: int | None = None
+    """Of an edge group: bytes a second that the line to each address of the block carries; None: any."""
+
+    def at(self, place: int) -> Group:
+        """One group of the block."""
+        return replace(self, address=str(IPv4Address(self.address) + place), count=1) if place else self
 
 
 DEFAULT_CREDIT = 64
@@ -288,7 +302,7 @@ class Network:
         return {each.name: sites[each.site] for each in releasing}[receiver]
 
     def edge_groups_of(self, receiver: str) -> tuple[Group, ...]:
-        """The groups to which a receiver, or a secondary, sends what it releases."""
+        """The groups of a receiver's region; of its lines it sends to those that it holds (`network.lines`)."""
         return self.groups_of_region(self.region_of(receiver))
 
     def groups_of_region(self, region: str) -> tuple[Group, ...]:
@@ -405,7 +419,12 @@ class Network:
 
     def warnings(self, stripe: int | str = 0) -> list[str]:
         """What is allowed and yet worth a second look, one sentence each."""
-        return [*_membership_warnings(self), *_secondary_warnings(self, stripe), *_timing_warnings(self, stripe)]
+        return [
+            *_membership_warnings(self),
+            *_secondary_warnings(self, stripe),
+            *lines.warnings(self),
+            *_timing_warnings(self, stripe),
+        ]
 
 
 def _known_links(links: Links, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Link]]:

@@ -80,8 +80,8 @@ class TapeCursor:
         """The sequence behind the last frame that was read; a segment of that name follows this one."""
         self._first = first_sequence
 
-    def read(self, most_bytes: int) -> tuple[list[Excerpt], bool]:
-        """The next frames, of about so many bytes but at least one; False with them at the end of the tape.
+    def read(self, most_bytes: int, most_frames: int) -> tuple[list[Excerpt], bool]:
+        """The next frames, of so many bytes at most but at least one; False with them at the end of the tape.
 
         While it looks for the place in the index there are none, and it is not the end.
         """
@@ -90,7 +90,7 @@ class TapeCursor:
         for line in read_frames(self._piece(), 0):
             entries += 1
             if line.slot > self._slot:
-                if size and size + line.size > most_bytes:
+                if found and (size + line.size > most_bytes or len(found) == most_frames):
                     break
                 content = os.pread(self._data, line.size, line.at)
                 if len(content) < line.size:

@@ -56,11 +56,13 @@ __all__ = [
     "decode_record",
     "digest_of",
     "encode_record",
+    "is_plan_session",
     "make_plan",
     "parse_session",
     "part_records",
     "plan_session",
     "session_of",
+    "swap_record",
     "symbols_crc",
 ]
 
@@ -274,6 +276,13 @@ def part_records(plan: ChannelPlan, stripe: int) -> list[bytes]:
     ]
 
 
+def swap_record(plan: ChannelPlan, stripe: int) -> bytes:
+    """The record that makes the plan take effect."""
+    return encode_record(
+        PlanRecord(Kind.SWAP, plan.number, -(-len(plan.content) // PART_BYTES), plan.digest, 0, stripe)
+    )
+
+
 def symbols_crc(symbols: Iterable[tuple[int, str]]) -> int:
     """One number for (id, symbol) pairs in the order of the ids."""
     return zlib.crc32("".join(f"{number}={symbol}\n" for number, symbol in symbols).encode())
@@ -311,6 +320,12 @@ def parse_session(name: bytes) -> SessionId | None:
         return None
     number, stripe, session = found.groups()
     return SessionId(int(number, 36), int(stripe, 36), None if session == b"*" else int(session, 36))
+
+
+def is_plan_session(name: bytes) -> bool:
+    """Whether a session has the parts of a plan."""
+    place = parse_session(name)
+    return place is not None and place.session is None
 
 
 def _base36(number: int) -> str:
