@@ -290,12 +290,21 @@ class Customer:
         if self._merger is not None:
             self._check_merged()
         for snapshot in self.snapshots:
-            truth = next(each for each in self._crowd.truths if each.stripe == snapshot.stripe)
-            wanted = truth.last_records(snapshot.next_global)
-            if sorted(split_records(snapshot.records)) != wanted:
-                raise InvariantBroken(
-                    "snapshot", f"{self.name} was told other last trades up to {snapshot.next_global}"
-                )
+            self._check_snapshot(snapshot)
+
+    def _check_snapshot(self, snapshot: Snapshot) -> None:
+        """It has the last trades below its sequence, and each session goes on with the first one that is not below."""
+        truth = next(each for each in self._crowd.truths if each.stripe == snapshot.stripe)
+        if sorted(split_records(snapshot.records)) != truth.last_records(snapshot.next_global):
+            raise InvariantBroken("snapshot", f"{self.name} was told other trades up to {snapshot.next_global}")
+        for session, followed in self.sessions.items():
+            if followed.truth is not truth:
+                continue
+            for number, record in enumerate(truth.streams[session], 1):
+                told = record[1] == RTYPE_TRADE and stamped(record)[1] < snapshot.next_global
+                if record[1] == RTYPE_TRADE and told != (number < followed.first):
+                    what = f"{self.name} began {name_of(session)} at {followed.first} with {snapshot.next_global}"
+                    raise InvariantBroken("snapshot", what)
 
     def _check_merged(self) -> None:
         """In order it is, so it is enough that nothing is missing: a record of every session comes from the first."""
