@@ -72,13 +72,10 @@ def _nacks(result: Result, options: Options, pool: Pool) -> tuple[list[Counted],
     found = list(counted.values())
     result.figures += paper_nacks.figures(found)
     result.tables += paper_nacks.tables(found, bulk, members, branches)
-    sizes = [f"{one.case.name}: {', '.join(map(str, one.case.sets.sizes))}" for one in found if _tuned(one)]
+    sets = {one.case.name: one.case.sets.sizes for one in found if one.case.sets is not None}
+    sizes = [f"{name}: {', '.join(map(str, sized))}" for name, sized in sets.items() if sized]
     result.notes.append(f"sizes of the tuned sets of {members}: {'; '.join(sizes)}")
     return found, bulk
-
-
-def _tuned(one: Counted) -> bool:
-    return one.case.sets is not None and one.case.sets.kind == "tuned"
 
 
 def _tokens(result: Result, options: Options, pool: Pool) -> paper_tokens.Results:
