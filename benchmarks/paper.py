@@ -118,14 +118,12 @@ def plot_nacks(counted: list[Counted], bulk: list[Bulk], path: Path) -> Path:
         left.grid(axis="x")
         left.tick_params(axis="y", length=0)
         sizes = sorted({one.members for one in bulk})
-        for name in dict.fromkeys(one.case.name for one in bulk):
-            values = [
-                next(one.requests for one in bulk if (one.members, one.case.name) == (size, name)) for size in sizes
-            ]
-            right.plot(
-                sizes, values, color=GREY if name == "all at once" else BLUE, linewidth=1.8, marker="o", markersize=3.5
-            )
-            right.text(sizes[-1] * 1.12, values[-1], name, color=INK, va="center", fontsize=8.5)
+        drawn = {one.case.name: one for one in bulk if one.case.count in (1, 4)}
+        for name, last in drawn.items():
+            values = [one.requests for one in bulk if one.case.name == name]
+            colour = FAINT if last.case.sets is None else BLUE
+            right.plot(sizes, values, color=colour, linewidth=1.8, marker="o", markersize=3.5)
+            right.text(sizes[-1] * 1.12, values[-1], name, color=colour, va="center", fontsize=9)
         right.set_xscale("log")
         right.set_yscale("log")
         right.set_xlim(None, sizes[-1] * 5)

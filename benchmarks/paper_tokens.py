@@ -29,6 +29,7 @@ LOSSES = (0.0, 0.01, 0.05)
 SLOT_MS, IDLE_MS = 20, 100
 DEATHS, QUICK_DEATHS = 12, 2
 DEATH_LOADS = (1.0, 10.0, 50.0)
+NAN = float("nan")
 HOLDS_MS = (0, 12, 25, 50, 100, 200, 400, 800, 1600)
 
 
@@ -193,6 +194,8 @@ def _death_table(found: dict[tuple[str, float], list[float]]) -> Table:
 # The plot
 
 COLOURS = {"rmp": ORANGE, "rmp, idle pass": RED, "timed": BLUE, "timed, MS": FAINT}
+LABELS = {"rmp": (1.0, 0.62), "rmp, idle pass": (1.0, 1.25), "timed": (1.6, 1.35), "timed, MS": (5.0, 0.5)}
+"""Where the label of a curve stands in the left panel: at which load, and how far above the curve (as a factor)."""
 
 
 def plot(results: Results, path: Path) -> Path:
@@ -201,13 +204,16 @@ def plot(results: Results, path: Path) -> Path:
         for variant in VARIANTS:
             colour = COLOURS[variant.name]
             control = [results[variant.name, 0.0, load].control_per_packet for load in LOADS]
-            left.plot(LOADS, control, color=colour, linewidth=2, marker="o", markersize=3.5, label=variant.name)
-            detect = [_mean(results[variant.name, LOSSES[1], load].detect_token_ns) / 1e6 for load in LOADS]
+            left.plot(LOADS, control, color=colour, linewidth=2, marker="o", markersize=3.5)
+            at, above = LABELS[variant.name]
+            height = control[max(index for index, load in enumerate(LOADS) if load <= at)]
+            left.text(at, height * above, variant.name, color=colour)
+            detect = [_mean(results[variant.name, LOSSES[1], load].detect_token_ns) / 1e6 or NAN for load in LOADS]
             middle.plot(LOADS, detect, color=colour, linewidth=2, marker="o", markersize=3.5)
             for load, style in ((1.0, "solid"), (20.0, (0, (4, 1.5)))):
                 one = results[variant.name, LOSSES[2], load]
-                late = [max(one.late_share(hold * MS) * 100, 0.001) for hold in HOLDS_MS]
-                right.plot(HOLDS_MS, late, color=colour, linewidth=1.8, linestyle=style)
+                late = [one.late_share(hold * MS) * 100 or NAN for hold in HOLDS_MS]
+                right.plot(HOLDS_MS, late, color=colour, linewidth=1.8, linestyle=style, marker="o", markersize=3)
         left.set_title("Control messages a packet, no loss", color=INK)
         left.set_ylabel("messages")
         middle.set_title("A lost token is missed after (1 % loss)", color=INK)
@@ -216,10 +222,9 @@ def plot(results: Results, path: Path) -> Path:
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xlabel("packets a second")
-        left.legend(frameon=False, fontsize=9)
         right.set_title("Releases not ready by the hold time (5 % loss)", color=INK)
         right.set_xlabel("hold time, ms; solid: 1 packet a second, dashed: 20")
-        right.set_ylabel("% (0.001: none)")
+        right.set_ylabel("%; a curve ends where there is none")
         right.set_yscale("log")
         right.set_xscale("symlog", linthresh=10)
         right.set_xlim(0, HOLDS_MS[-1])
