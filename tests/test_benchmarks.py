@@ -26,6 +26,7 @@ S = 1_000_000_000
 PLOTS = {
     "simulator": [],
     "modes": ["modes.svg"],
+    "paper": ["paper-nacks.svg", "paper-tokens.svg"],
     "liveness": ["liveness.svg"],
     "journal": [],
     "throughput": [],

@@ -15,7 +15,7 @@ import pytest
 from levelcast.ring.cover import Cover, patience_ns
 from levelcast.ring.effects import SERVERS, Persist, Send
 from levelcast.ring.journal import Journal
-from levelcast.ring.layers import passes_to_detect
+from levelcast.ring.layers import passes_to_detect, passes_to_know, rings
 from levelcast.ring.receiver import first_tip
 from levelcast.ring.schedule import Schedule
 from levelcast.ring.secondary import AWAY_ASKS, Secondary, Turns, silent_after_ns
@@ -555,6 +555,25 @@ def test_passes_to_detect_a_failure_are_the_root_of_the_receivers(receivers: int
     for member in members[:: max(1, passes // 50)]:
         turn, at_ns = turns.next_of(member, START)
         assert turns.next_of(member, at_ns)[0] - turn == passes
+
+
+def test_passes_are_counted_in_whole_numbers_however_many_receivers_there_are() -> None:
+    for root in (3, 10**9 + 7, 2**60 + 1, 10**150 + 1):
+        for layers in (2, 3, 5):
+            assert passes_to_detect(root**layers, layers) == root
+            assert passes_to_detect(root**layers + 1, layers) == root + 1
+
+
+@pytest.mark.parametrize(("receivers", "layers"), [(1, 1), (7, 1), (100, 2), (100, 3), (101, 2), (10_000, 3), (5, 4)])
+def test_rings_hold_every_receiver_and_are_joined_by_their_heads(receivers: int, layers: int) -> None:
+    found = rings(receivers, layers)
+    assert len(found) == layers
+    assert len(found[0]) == 1, "one ring at the top"
+    assert max(len(ring) for layer in found for ring in layer) <= passes_to_detect(receivers, layers)
+    assert [member for ring in found[-1] for member in ring] == list(range(receivers))
+    for upper, lower in pairwise(found):
+        assert [member for ring in upper for member in ring] == [ring[0] for ring in lower]
+    assert passes_to_know(receivers, layers) == layers * passes_to_detect(receivers, layers)
 
 
 @pytest.mark.parametrize(("receivers", "layers"), [(0, 1), (1, 0)])
