@@ -140,7 +140,7 @@ def _add_figures(
         result.figures += [
             Figure(f"releases on time, {at}", _middle(each, "on_time"), "of all", "all of them", 1.0),
             Figure(f"NACKs at one primary at once, most, {at}", _middle(each, "primary_nacks_peak"), "NACKs",
-                   "without layers, all who miss it ask the site", loss * (size.receivers - 1)),
+                   "without layers, those who miss one multicast ask its site", loss * (size.receivers - 1)),
             Figure(f"NACKs per packet, busiest primary, {at}", _middle(each, "primary_nacks_busiest"), "NACKs",
                    "mean primary", _middle(each, "primary_nacks_mean")),
             Figure(f"NACKs per packet, busiest retransmit server, {at}", _middle(each, "edge_nacks_busiest"), "NACKs",

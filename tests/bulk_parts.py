@@ -12,7 +12,7 @@ from levelcast.network import Link
 from levelcast.network.delays import Delays
 from levelcast.ring.config import RingConfig
 from levelcast.ring.derive import Given, Path, Shape, derive
-from levelcast.ring.effects import Effect, Release, Send
+from levelcast.ring.effects import GROUP, Effect, Release, Send
 from levelcast.ring.machine import Machine
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.secondary_server import NetworkServer
@@ -21,7 +21,7 @@ from levelcast.sim.bulk import BulkCore, Core, CoreRun
 from levelcast.sim.network import LinkNetwork
 from levelcast.sim.steady import FIRST_SERVER, FIRST_SOURCE, MS, Roles, SteadyWorld
 from levelcast.sim.world import SimNode
-from levelcast.wire.messages import MemberLife, Membership, Request
+from levelcast.wire.messages import MemberLife, Membership, Repair, Request
 
 FIRST_SECONDARY = 301
 
@@ -73,8 +73,11 @@ class Asked:
         self.counted: Counter[int] = Counter()
         """Those while sources were sending."""
         self.releases: dict[int, list[bool]] = {}
+        self.answers: Counter[str] = Counter()
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
+        if self.on and isinstance(effect, Send) and type(effect.message) is Repair:
+            self.answers["all" if effect.to == GROUP else "one"] += 1
         if self.on and isinstance(effect, Send) and type(effect.message) is Request:
             self.requests[effect.to] += 1
         elif self.on and isinstance(effect, Release):

@@ -41,6 +41,9 @@ def test_bulk_agrees_with_the_protocol(small: Small) -> None:
     per_packet = sum(run.sent_nacks.sum() for run in runs) / sum(run.packets_counted for run in runs)
     assert per_packet == pytest.approx(asked / packets, rel=0.12)
 
+    to_all = sum(ring.asked.answers["all"] for ring in rings) / sum(ring.asked.answers.total() for ring in rings)
+    assert sum(run.answers_to_all for run in runs) / sum(run.answers for run in runs) == pytest.approx(to_all, abs=0.03)
+
     late = [late for ring in rings for each in ring.asked.releases.values() for late in each]
     bulk_late = np.concatenate([run.late[run.packets > 0].ravel() for run in runs])
     assert 0.02 < np.mean(late) < 0.98, "the case says nothing about being late"
