@@ -19,7 +19,7 @@ from rich.table import Table
 
 from levelcast.cli.common import duration_ns, on_interrupt
 from levelcast.market.rows import TradeFileError
-from levelcast.pipeline import inputs, job, stream
+from levelcast.pipeline import job, settle, stream, take
 from levelcast.pipeline.lake import KEEP_HOURS, TARGET_BYTES, Lake, LakeError
 from levelcast.pipeline.session import SparkMissing, spark_session
 from levelcast.plan.model import PlanError
@@ -123,8 +123,8 @@ def run(
             with spark_session(master, "levelcast pipeline run") as spark:
                 tables = Lake.create(lake)
                 with tables.alone():
-                    loaded = inputs.load(spark, tables, paths, format.value, on, stripe, tell)
-                    made = job.refresh(spark, tables, tell)
+                    loaded = take.load(spark, tables, paths, format.value, on, stripe, tell)
+                    made = job.refresh(spark, tables, tell, take.MASKS.get(format.value, settle.NO_PRICE))
     rows = {name: commit.rows for name, commit in (loaded.commits | made).items()}
     seconds = round(time.perf_counter() - began, 3)
     if as_json:

@@ -73,13 +73,19 @@ def tape_ends(lake: Lake, name: str = "tape") -> dict[int, int]:
 
 
 def load_files(
-    spark: SparkSession, lake: Lake, rows: DataFrame, source: str, identity: str, tell: Tell = _silent
+    spark: SparkSession,
+    lake: Lake,
+    rows: DataFrame,
+    source: str,
+    identity: str,
+    tell: Tell = _silent,
+    refused: DataFrame | None = None,
 ) -> Loaded:
-    """Rows of input that is known by what it is: `identity` lands once."""
+    """Rows of input that is known by what it is: `identity` lands once. `refused` is what could not be read."""
     mark = Mark(f"input/{identity}", 1)
     if lake.marks("tape", [mark.name]):
         return Loaded()
-    return _load(spark, lake, rows, source, lambda _, frame: frame, lambda _, __: [mark], tell)
+    return _load(spark, lake, rows, source, lambda _, frame: frame, lambda _, __: [mark], tell, refused)
 
 
 def _load(
@@ -90,11 +96,12 @@ def _load(
     behind: Callable[[str, DataFrame], DataFrame],
     claims: Callable[[str, Sequence[File]], list[Mark]],
     tell: Tell,
+    refused: DataFrame | None = None,
 ) -> Loaded:
     done = Loaded()
     tell("reading the input, writing tape")
     with lake.staged("tape", rows) as files:
-        if not files:
+        if not files and refused is None:
             return done
         whole = lake.read_files(spark, "tape", files)
         done.stripes = {int(stripe): upto for stripe, upto in highest(files, "sequence", "stripe").items()}
@@ -105,6 +112,8 @@ def _load(
         tell("looking for what contradicts itself")
         wrong = behind("quarantine", quarantine.bad(whole, source).withColumnRenamed("position", "sequence"))
         wrong = wrong.withColumnRenamed("sequence", "position")
+        if refused is not None:
+            wrong = wrong.unionByName(refused, allowMissingColumns=True)
         _keep(done, lake.append("quarantine", wrong, claims("quarantine", files)))
         tell("committing tape")
         _keep(done, lake.land("tape", files, claims("tape", files)))
