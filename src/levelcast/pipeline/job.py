@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from levelcast.pipeline import bars, bbo, quarantine, rates, releases, settle
-from levelcast.pipeline.lake import Commit, File, Lake, LakeError, Mark, highest
+from levelcast.pipeline.lake import Commit, File, Lake, Mark, highest
+from levelcast.pipeline.limits import LakeError
 from levelcast.pipeline.tables import INSTRUMENTS, ORDERS, PROBES, QUOTES, REQUESTS, TRADES, VENUES
 
 if TYPE_CHECKING:

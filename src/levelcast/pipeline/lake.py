@@ -36,6 +36,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from levelcast.pipeline.limits import KEEP_HOURS, TARGET_BYTES, LakeError
 from levelcast.pipeline.tables import LAKE_VERSION, TABLES, Table
 from levelcast.plan.files import arrow
 
@@ -49,18 +50,10 @@ STAGING = "_staging"
 PROPERTY = "levelcast.schema"
 REWRITE = "rewrite"
 ROWS_PER_FILE = 8_000_000
-TARGET_BYTES = 128 * 2**20
-"""What compaction makes of smaller files."""
-KEEP_HOURS = 24
-"""How long a file stays after it has left the table: a reader of the version before may still be at it."""
 _TRIES = 10
 _BINS_PER_COMMIT = 16
 _LONGEST_BOUND = 32
 _MISSING = "pip install 'levelcast[spark]'"
-
-
-class LakeError(Exception):
-    """Why a lake cannot be read or written, in one sentence for a person."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import numpy as np
 
 from levelcast import __version__
 from levelcast.pipeline import svg
-from levelcast.pipeline.lake import Lake, LakeError, State
+from levelcast.pipeline.lake import Lake, State
+from levelcast.pipeline.limits import LakeError
 
 SYMBOLS = 6
 _DAY_NS = 86_400_000_000_000

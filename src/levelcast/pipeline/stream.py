@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from levelcast.pipeline import bars, settle
 from levelcast.pipeline.job import Loaded, load_tape
-from levelcast.pipeline.lake import File, Lake, LakeError, Mark
+from levelcast.pipeline.lake import File, Lake, Mark
+from levelcast.pipeline.limits import MOST_RECORDS, LakeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +34,6 @@ CLOSED = "closed/"
 AMENDED = "amended/"
 COMPACT_EVERY = 50
 """Batches after which small files are put together."""
-MOST_RECORDS = 500_000
 EVERY_S = 2.0
 
 

@@ -11,7 +11,8 @@ from blake3 import blake3
 
 from levelcast.pipeline.inputs import Input, read_both
 from levelcast.pipeline.job import Loaded, Tell, load_files, load_releases, load_tape
-from levelcast.pipeline.lake import Lake, LakeError
+from levelcast.pipeline.lake import Lake
+from levelcast.pipeline.limits import LakeError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
