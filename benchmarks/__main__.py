@@ -19,6 +19,7 @@ from benchmarks import (
     planner_scale,
     simulator,
     soak,
+    source,
     throughput,
 )
 from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_facts, tell, write_json
@@ -36,6 +37,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "planner-grid": planner_grid.run,
     "planner-scale": planner_scale.run,
     "filtering": filtering.run,
+    "source": source.run,
 }
 
 

@@ -26,10 +26,10 @@ from levelcast.tape.segments import TapeWriter
 from levelcast.wire.data import seal
 from levelcast.wire.messages import MemberLife, Membership, Packet
 
-RECORDS = 2_000_000
+RECORDS = 1_000_000
 QUICK = 50
 """A quick run does this many times less."""
-PER_SEGMENT = 500_000
+PER_SEGMENT = 250_000
 PER_FRAME, PER_PACKET = 500, 20
 SYMBOLS, VENUES = 500, 13
 NARROW = ("sequence", "symbol", "price", "size")
