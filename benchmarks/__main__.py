@@ -12,6 +12,7 @@ from benchmarks import (
     faults,
     filtering,
     journal,
+    lake,
     liveness,
     modes,
     planner,
@@ -19,6 +20,7 @@ from benchmarks import (
     planner_scale,
     simulator,
     soak,
+    source,
     throughput,
 )
 from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_facts, tell, write_json
@@ -36,6 +38,8 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "planner-grid": planner_grid.run,
     "planner-scale": planner_scale.run,
     "filtering": filtering.run,
+    "lake": lake.run,
+    "source": source.run,
 }
 
 

@@ -38,7 +38,8 @@ PLOTS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - {"faults"}))  # real processes: test_benchmarks_faults
+# Real processes, and Spark, are for test_benchmarks_faults and test_benchmarks_source.
+@pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - {"faults", "source"}))
 def test_quick_run_prints_and_writes_figures_with_their_comparison(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

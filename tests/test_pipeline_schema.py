@@ -146,6 +146,19 @@ def test_what_a_part_names_itself_and_what_its_records_have_no_field_for() -> No
     assert found["order_id"] == [-1, None]
 
 
+@pytest.mark.parametrize("largest", [9, 2**32 - 1])
+def test_names_are_found_by_number(largest: int) -> None:
+    words = Names({3: "THREE", largest: "LAST", 1: "ONE"}).words(np.array([1, 2, 3, largest, 0, 2**32 - 2], np.uint32))
+    assert [words.names[code] if code >= 0 else None for code in words.codes] == [
+        "ONE",
+        None,
+        "THREE",
+        "LAST",
+        None,
+        None,
+    ]
+
+
 def test_columns_are_chosen_by_name() -> None:
     batch = trades(1)
     batch["ts_event"] = NOON

@@ -39,6 +39,7 @@ class Format(enum.StrEnum):
     TAPE = "tape"
     DBN = "dbn"
     CSV = "csv"
+    PARQUET = "parquet"
     LEAN = "lean"
     LOBSTER = "lobster"
     ITCH = "itch"
@@ -118,7 +119,7 @@ def run(
     """
     on = _date(day)
     with one_sentence():
-        done = execute(paths, lake, format, on, stripe, master, quiet=as_json)
+        done = execute(paths, lake, format, on, stripe, master, venue=venue, quiet=as_json)
     rows, seconds = done["rows"], done["seconds"]
     if as_json:
         typer.echo(json.dumps(done))
@@ -135,6 +136,7 @@ def execute(
     stripe: int | None = None,
     master: str | None = None,
     *,
+    venue: str | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Load and refresh; how many rows went into each table."""
@@ -151,7 +153,7 @@ def execute(
         with spark_session(master, "levelcast pipeline run") as spark:
             tables = Lake.create(lake)
             with tables.alone():
-                loaded = take.load(spark, tables, paths, format.value, on, stripe, tell)
+                loaded = take.load(spark, tables, paths, format.value, on, stripe, tell, venue)
                 made = job.refresh(spark, tables, tell, take.MASKS.get(format.value, settle.NO_PRICE))
     rows = {name: commit.rows for name, commit in (loaded.commits | made).items()}
     seconds = round(time.perf_counter() - began, 3)

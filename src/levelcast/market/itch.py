@@ -8,7 +8,7 @@ One message is one record; its place in the file is its venue sequence as well.
 | X, D               | order, action C; the size is what goes away                                                     |
 | U                  | order, action M, under its new id; `original_client_order_id` is the one that it replaces       |
 | E, C               | trade at the order's price, or at the message's; the side is the aggressor's                    |
-| P, Q               | trade of hidden orders, of a cross; no side. A cross without shares has action N and no price   |
+| P, Q               | trade of hidden orders, of a cross; no side. A cross of no shares is a status, CROSS            |
 | B                  | trade, action C: the match number is broken                                                     |
 | R                  | instrument                                                                                      |
 | S, H, h, Y         | status                                                                                          |
@@ -38,7 +38,6 @@ from levelcast.records import (
     ACTION_BUST,
     ACTION_CANCEL,
     ACTION_MODIFY,
-    ACTION_NONE,
     SIDE_ASK,
     SIDE_BID,
     SIDE_NONE,
@@ -91,6 +90,7 @@ _DAY_EVENTS = {
     b"E": StatusAction.POST_CLOSE,
     b"C": StatusAction.NOT_AVAILABLE_FOR_TRADING,
 }
+_EMPTY_CROSS = b"Q of no shares"
 _OPPOSITE = {SIDE_BID: SIDE_ASK, SIDE_ASK: SIDE_BID, SIDE_NONE: SIDE_NONE}
 
 Bytes = npt.NDArray[np.uint8]
@@ -159,8 +159,14 @@ def _chunk(content: bytes, starts: Ints, number: int, book: _Book, clock: Clock)
         raw = content[int(starts[at_bad]) : int(starts[at_bad] + sizes[at_bad])]
         why = f"{raw[:1]!r} with {len(raw)} bytes is no message of ITCH 5.0: correct the file or leave the message out"
         refused.append(Refused(int(place[at_bad]), why, shown(raw)))
+    if b"Q" in found:
+        at, crosses = found.pop(b"Q")
+        traded = crosses["shares"] > 0
+        for kind, mine in ((b"Q", traded), (_EMPTY_CROSS, ~traded)):
+            if mine.any():
+                found[kind] = at[mine], crosses[mine]
     book.learn(found)
-    return Chunk([each for kind in found for each in _events(kind, *found[kind], book, clock)], refused)
+    return Chunk([_events(kind, *found[kind], book, clock) for kind in found], refused)
 
 
 # -- orders that other messages name ----------------------------------------------------------------------
@@ -250,7 +256,7 @@ def _stock(field: bytes) -> str:
 # -- messages as records ----------------------------------------------------------------------------------
 
 
-def _events(kind: bytes, place: Ints, messages: RecordArray, book: _Book, clock: Clock) -> Iterator[Events]:
+def _events(kind: bytes, place: Ints, messages: RecordArray, book: _Book, clock: Clock) -> Events:
     extra: dict[str, npt.NDArray[Any]] = {}
     if kind in b"AFXDU":
         records = _orders(kind, messages, book)
@@ -264,6 +270,9 @@ def _events(kind: bytes, place: Ints, messages: RecordArray, book: _Book, clock:
         records = instruments(len(messages))
         records["raw_symbol"] = np.char.strip(messages["stock"].astype("S8"))
         records["exchange"] = VENUE.encode()
+    elif kind == _EMPTY_CROSS:
+        records = statuses(len(messages))
+        records["action"] = StatusAction.CROSS
     elif kind in b"SHhY":
         records = _statuses(kind, messages)
     else:
@@ -276,7 +285,7 @@ def _events(kind: bytes, place: Ints, messages: RecordArray, book: _Book, clock:
     names = [book.symbols.get(locate, "") for locate in locates.tolist()]
     known = np.array([bool(name) for name in names])
     symbols = Coded(np.where(known[codes], codes, -1), names)
-    yield Events(records, place, symbols, Coded.same(VENUE, len(records)), extra=extra)
+    return Events(records, place, symbols, Coded.same(VENUE, len(records)), extra=extra)
 
 
 def _orders(kind: bytes, messages: RecordArray, book: _Book) -> RecordArray:
@@ -313,8 +322,6 @@ def _trades(kind: bytes, messages: RecordArray, book: _Book) -> RecordArray:
     else:
         records["price"] = messages["price"].astype(np.int64) * _PRICE_UNIT
     if kind == b"Q":
-        empty = messages["shares"] == 0
-        records["action"][empty], records["price"][empty] = ACTION_NONE, UNDEF_PRICE
         records["condition"] = messages["cross"].astype("S1").view(np.uint8)
     elif kind == b"C":
         records["condition"] = np.where(messages["printable"] == b"N", ord("N"), 0)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 VERSION_KEY = b"levelcast.schema"
 DAY_NS = 86_400_000_000_000
+_LARGEST_TABLE = 1 << 20
+"""Ids below this are looked up in a table, and larger ones searched for."""
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -197,12 +199,18 @@ class Names:
         known = sorted((names or {}).items())
         self._ids: Ints = np.array([number for number, _ in known], np.int64)
         self.names = [name for _, name in known]
+        self._table: Ints | None = None
+        if known and known[-1][0] < _LARGEST_TABLE:
+            self._table = np.full(known[-1][0] + 2, -1, np.int64)
+            self._table[self._ids] = np.arange(len(known))
 
     def words(self, numbers: Array) -> Words:
         """The text of each number."""
         wanted = numbers.astype(np.int64)
         if not len(self._ids):
             return Words(np.full(len(wanted), -1, np.int64), self.names)
+        if self._table is not None:
+            return Words(self._table[np.minimum(wanted, len(self._table) - 1)], self.names)
         at = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
         return Words(np.where(self._ids[at] == wanted, at, -1), self.names)
 

@@ -31,6 +31,7 @@ def load(
     day: date | None,
     stripe: int | None,
     tell: Tell,
+    venue: str | None = None,
 ) -> Loaded:
     """Read the input and take it into the lake; nothing if it is there already."""
     from pyspark import StorageLevel
@@ -43,8 +44,9 @@ def load(
         if released is not None:
             loaded.commits[released.table] = released
         return loaded
-    name = identity(paths, [format, str(day), str(stripe)])
-    both = read_both(spark, paths, format, day).both.persist(StorageLevel.DISK_ONLY)  # the files are read once
+    name = identity(paths, [format, str(day), str(stripe), str(venue)])
+    # On disk for a while, so that the files are read once.
+    both = read_both(spark, paths, format, day, venue=venue).both.persist(StorageLevel.DISK_ONLY)
     try:
         found = Input.of(both)
         rows = found.rows if stripe is None else found.rows.withColumn("stripe", f.lit(stripe))
