@@ -97,6 +97,10 @@ def run(
     day: Annotated[
         str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day, where the files do not say it.")
     ] = None,
+    venue: Annotated[
+        str | None,
+        typer.Option(metavar="MIC", help="The venue of CSV or Parquet trades without one.", show_default="none"),
+    ] = None,
     stripe: Annotated[
         int | None,
         typer.Option(min=0, help="The stripe that files get, to keep inputs of one day apart.", show_default="0"),
