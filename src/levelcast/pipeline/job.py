@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 OF_KIND = {"trade": TRADES, "quote": QUOTES, "order": ORDERS}
 TAPE_MARK = "tape/"
+DAY_MARK = "day/"
 _BASES = ("trades", "quotes", "orders", "quarantine")
 
 
@@ -189,7 +190,7 @@ def refresh(spark: SparkSession, lake: Lake, tell: Tell = _silent, mask: int = s
         tell(f"making {each.name}")
         days = sorted(stale)
         bases = [lake.read(spark, base, days=days) for base in each.bases]
-        marks = [Mark(f"day/{day}", newest) for day, newest in stale.items()]
+        marks = [Mark(f"{DAY_MARK}{day}", newest) for day, newest in stale.items()]
         commit = _replace_days(lake, each.name, each.make(*bases), days, marks)
         if commit is not None:
             done[each.name] = commit
@@ -225,8 +226,8 @@ def stale_days(lake: Lake, derived: Derived) -> dict[str, int]:
         for file in lake.files(base) if lake.has(base) else []:
             day = str(file.partition["day"])
             newest[day] = max(file.added_ms, newest.get(day, 0))
-    known = lake.marks(derived.name, [f"day/{day}" for day in newest])
-    return {day: at for day, at in newest.items() if known.get(f"day/{day}", 0) < at}
+    known = lake.marks(derived.name, [f"{DAY_MARK}{day}" for day in newest])
+    return {day: at for day, at in newest.items() if known.get(f"{DAY_MARK}{day}", 0) < at}
 
 
 def _replace_days(lake: Lake, name: str, rows: DataFrame, days: Sequence[str], marks: Sequence[Mark]) -> Commit | None:
