@@ -12,6 +12,7 @@ from benchmarks import (
     faults,
     filtering,
     journal,
+    lake,
     liveness,
     modes,
     paper,
@@ -22,6 +23,7 @@ from benchmarks import (
     receivers,
     simulator,
     soak,
+    source,
     throughput,
     world,
 )
@@ -44,6 +46,8 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "filtering": filtering.run,
     "world": world.run,
     "plans": plans.run,
+    "lake": lake.run,
+    "source": source.run,
 }
 
 

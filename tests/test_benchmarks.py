@@ -40,7 +40,11 @@ PLOTS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - {"faults", "receivers"}))  # those have tests of their own
+OWN_TESTS = {"faults", "receivers", "plans", "source", "lake"}
+"""Many real processes, or Spark: these have tests of their own, or are campaigns that no test repeats."""
+
+
+@pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - OWN_TESTS))
 def test_quick_run_prints_and_writes_figures_with_their_comparison(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

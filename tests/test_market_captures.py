@@ -21,7 +21,7 @@ from levelcast.market import iex, itch, pcap
 from levelcast.market.captures import FILE_STEP, Batch, TradeFileError, read_task, tasks_of
 from levelcast.market.files import open_trades
 from levelcast.network import Directory, parse_network
-from levelcast.pipeline.captures import quarantined, rows_of
+from levelcast.pipeline.inputs import quarantined, rows_of
 from levelcast.records import FLAG_LAST, FLAG_MBP, dbn_metadata, orders, trades
 from tests.publish_parts import network_text
 

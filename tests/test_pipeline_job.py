@@ -20,7 +20,8 @@ from levelcast.pipeline.job import (
     refresh,
     tape_ends,
 )
-from levelcast.pipeline.lake import Lake, LakeError
+from levelcast.pipeline.lake import Lake
+from levelcast.pipeline.limits import LakeError
 from levelcast.pipeline.tables import RELEASES, TABLES
 from levelcast.tape.releases import RELEASE, Released, ReleaseLog
 from tests.spark_parts import spark

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from levelcast.pipeline.lake import STAGING, Lake, LakeError, Mark, highest
+from levelcast.pipeline.lake import STAGING, Lake, Mark, highest
+from levelcast.pipeline.limits import LakeError
 from levelcast.pipeline.tables import LAKE_VERSION, TABLES, markdown
 from tests.conftest import REPOSITORY
 from tests.spark_parts import spark

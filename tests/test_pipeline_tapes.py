@@ -239,6 +239,7 @@ def test_what_cannot_be_read_is_said_in_one_sentence(tape: Path, tmp_path: Path)
     (tmp_path / "node" / "tape").mkdir(parents=True)
     with pytest.raises(TapeError, match="the tape is empty"):
         find_tapes(tmp_path / "node")
+    assert find_tapes(tmp_path) == [tape]  # a node that has only just begun is not in the way of others
 
     truncated = copy_of(tape, tmp_path / "truncated")
     data = sorted(truncated.glob("*.dbn"))[1]

@@ -68,6 +68,9 @@ def demo(
         Path | None,
         typer.Option(metavar="DIR", help="Keep network file, tapes and journals there.", show_default="nothing"),
     ] = None,
+    pipeline: Annotated[
+        bool, typer.Option("--pipeline", help="End by making tables of the tapes with Spark; needs Java.")
+    ] = False,
     network_file: Annotated[
         Path | None,
         typer.Option("--network", metavar="FILE", help="Simulated: the network file.", show_default="five cities"),
@@ -96,7 +99,8 @@ def demo(
     levelcast demo --simulated --network network.toml --seed 7 --json
     """
     if simulated:
-        real = {"--rate": rate, "--trades": trades, "--floor": floor, "--date": day, "--keep": keep}
+        real: dict[str, object] = {"--rate": rate, "--trades": trades, "--floor": floor, "--date": day, "--keep": keep}
+        real["--pipeline"] = pipeline or None
         for option, value in real.items():
             if value is not None:
                 raise typer.BadParameter("it is not for --simulated", param_hint=option)
@@ -118,6 +122,7 @@ def demo(
         keep=keep,
         as_json=as_json,
         quiet=quiet,
+        pipeline=pipeline,
     )
     raise typer.Exit(perform(wishes))
 

@@ -6,11 +6,11 @@ import enum
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,11 +19,13 @@ from rich.table import Table
 
 from levelcast.cli.common import duration_ns, on_interrupt
 from levelcast.market.rows import TradeFileError
-from levelcast.pipeline import inputs, job, stream
-from levelcast.pipeline.lake import KEEP_HOURS, TARGET_BYTES, Lake, LakeError
-from levelcast.pipeline.session import SparkMissing, spark_session
+from levelcast.pipeline.limits import KEEP_HOURS, MOST_RECORDS, TARGET_BYTES, LakeError
+from levelcast.pipeline.session import SparkMissing, require_spark, spark_session
 from levelcast.plan.model import PlanError
 from levelcast.tape.files import TapeError
+
+if TYPE_CHECKING:
+    from levelcast.pipeline.job import Loaded
 
 app = typer.Typer(
     help="Tapes and captures into tables that Spark, DuckDB and pandas read; bars, best quotes and rates from them.",
@@ -37,6 +39,7 @@ class Format(enum.StrEnum):
     TAPE = "tape"
     DBN = "dbn"
     CSV = "csv"
+    PARQUET = "parquet"
     LEAN = "lean"
     LOBSTER = "lobster"
     ITCH = "itch"
@@ -63,6 +66,8 @@ def one_sentence() -> Iterator[None]:
         yield
     except (LakeError, SparkMissing, TapeError, TradeFileError, PlanError, ValueError) as error:
         _refuse(str(error))
+    except ImportError as error:
+        _refuse(f"the pipeline needs what is not here ({error}): pip install 'levelcast[spark]'")
     except Exception as error:
         sentence = _ours(error)
         if sentence is None:
@@ -92,6 +97,10 @@ def run(
     day: Annotated[
         str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day, where the files do not say it.")
     ] = None,
+    venue: Annotated[
+        str | None,
+        typer.Option(metavar="MIC", help="The venue of CSV or Parquet trades without one.", show_default="none"),
+    ] = None,
     stripe: Annotated[
         int | None,
         typer.Option(min=0, help="The stripe that files get, to keep inputs of one day apart.", show_default="0"),
@@ -113,24 +122,49 @@ def run(
     spark-submit --master spark://host:7077 $(which levelcast) pipeline run --input data --lake /shared/lake
     """
     on = _date(day)
-    began = time.perf_counter()
     with one_sentence():
-        for path in paths:
-            if not path.exists():
-                raise LakeError(f"{path}: there is no such file or directory")
-        with _working(quiet=as_json) as tell:
-            tell("starting Spark")
-            with spark_session(master, "levelcast pipeline run") as spark:
-                tables = Lake.create(lake)
-                with tables.alone():
-                    loaded = inputs.load(spark, tables, paths, format.value, on, stripe, tell)
-                    made = job.refresh(spark, tables, tell)
+        done = execute(paths, lake, format, on, stripe, master, venue=venue, quiet=as_json)
+    rows, seconds = done["rows"], done["seconds"]
+    if as_json:
+        typer.echo(json.dumps(done))
+        return
+    print_rows(Console(), rows)
+    typer.echo(f"In {seconds:.1f} s. levelcast report --lake {lake} -o report.html")
+
+
+def execute(
+    paths: Sequence[Path],
+    lake: Path,
+    format: Format,
+    on: date | None = None,
+    stripe: int | None = None,
+    master: str | None = None,
+    *,
+    venue: str | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Load and refresh; how many rows went into each table."""
+    from levelcast.pipeline import job, settle, take
+    from levelcast.pipeline.lake import Lake
+
+    began = time.perf_counter()
+    require_spark()
+    for path in paths:
+        if not path.exists():
+            raise LakeError(f"{path}: there is no such file or directory")
+    with _working(quiet=quiet) as tell:
+        tell("starting Spark")
+        with spark_session(master, "levelcast pipeline run") as spark:
+            tables = Lake.create(lake)
+            with tables.alone():
+                loaded = take.load(spark, tables, paths, format.value, on, stripe, tell, venue)
+                made = job.refresh(spark, tables, tell, take.MASKS.get(format.value, settle.NO_PRICE))
     rows = {name: commit.rows for name, commit in (loaded.commits | made).items()}
     seconds = round(time.perf_counter() - began, 3)
-    if as_json:
-        typer.echo(json.dumps({"lake": str(lake), "rows": rows, "stripes": loaded.stripes, "seconds": seconds}))
-        return
-    console = Console()
+    return {"lake": str(lake), "rows": rows, "stripes": loaded.stripes, "seconds": seconds}
+
+
+def print_rows(console: Console, rows: dict[str, int]) -> None:
     if "tape" not in rows:
         console.print("Nothing new: the lake has all of it.", highlight=False)
     for name, count in rows.items():
@@ -142,7 +176,6 @@ def run(
             highlight=False,
             soft_wrap=True,
         )
-    console.print(f"In {seconds:.1f} s. levelcast report --lake {lake} -o report.html", style="dim", highlight=False)
 
 
 @app.command(name="stream")
@@ -151,9 +184,7 @@ def stream_command(
     lake: LakeDir,
     until_now: Annotated[bool, typer.Option("--until-now", help="End when what is there now is in the lake.")] = False,
     every: Annotated[str, typer.Option(metavar="TIME", help="How often a batch begins.")] = "2s",
-    most: Annotated[
-        int, typer.Option("--max-records", min=1, help="Records in a batch at most.")
-    ] = stream.MOST_RECORDS,
+    most: Annotated[int, typer.Option("--max-records", min=1, help="Records in a batch at most.")] = MOST_RECORDS,
     master: Master = None,
 ) -> None:
     """Follow tapes that grow, until ^C. More than one receiver may be named: the stream goes on with whoever is left.
@@ -165,11 +196,14 @@ def stream_command(
     every_ns = duration_ns(every, "--every")
     console = Console(stderr=True)
 
-    def told(batch: int, done: job.Loaded) -> None:
+    def told(batch: int, done: Loaded) -> None:
         ends = ", ".join(f"stripe {number} to {upto:,}" for number, upto in done.stripes.items()) or "nothing new"
         console.print(f"batch {batch}: {done.rows('tape'):,} records, {ends}", highlight=False)
 
     with one_sentence(), spark_session(master, "levelcast pipeline stream") as spark:
+        from levelcast.pipeline import job, stream
+        from levelcast.pipeline.lake import Lake
+
         tables = Lake.create(lake)
         with tables.alone():
             query, follower = stream.start(
@@ -192,7 +226,11 @@ def stream_command(
 def status(lake: LakeDir, as_json: AsJson = False) -> None:
     """Show every table: version, rows, files, bytes, days, and how far each stripe has come. Needs no Java."""
     with one_sentence():
+        from levelcast.pipeline.job import tape_ends
+        from levelcast.pipeline.lake import Lake
+
         states = list(Lake(lake).states())
+        ends = tape_ends(Lake(lake))
     if as_json:
         told = [
             {"table": each.name, "version": each.version, "rows": each.rows, "files": each.files, "bytes": each.bytes,
@@ -210,7 +248,7 @@ def status(lake: LakeDir, as_json: AsJson = False) -> None:
         table.add_row(each.name, str(each.version), f"{each.rows:,}", f"{each.files:,}", size, days)
     console = Console()
     console.print(table, highlight=False)
-    for stripe, upto in sorted(job.tape_ends(Lake(lake)).items()):
+    for stripe, upto in sorted(ends.items()):
         console.print(f"stripe {stripe}: up to sequence {upto:,}", highlight=False)
 
 
@@ -228,6 +266,8 @@ def compact(
     """Put small files together and remove those that no reader can still be using. Safe beside a stream."""
     console = Console()
     with one_sentence():
+        from levelcast.pipeline.lake import Lake
+
         tables = Lake(lake)
         names = [name] if name is not None else [each.name for each in tables.states()]
         with _working(quiet=False) as tell:
@@ -260,6 +300,9 @@ def load(
     levelcast status network.toml --json > status.json && levelcast pipeline load requests status.json --lake lake
     """
     with one_sentence():
+        from levelcast.pipeline import job
+        from levelcast.pipeline.lake import Lake
+
         if table not in job.LOADERS:
             raise LakeError(f"{table!r} is not loaded from a file: name one of {', '.join(job.LOADERS)}")
         if not file.exists():

@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 
 from levelcast.cli.pipeline import LakeDir, one_sentence
-from levelcast.pipeline.lake import Lake
-from levelcast.pipeline.report import write_report
 
 
 def report(
@@ -33,5 +31,8 @@ def report(
     levelcast report --lake lake --date 2013-10-07 --symbol SPY -o spy.html
     """
     with one_sentence():
+        from levelcast.pipeline.lake import Lake
+        from levelcast.pipeline.report import write_report
+
         told = write_report(Lake(lake), out, day, symbol or ())
     typer.echo(f"{out}: {told['day']}, {len(told['symbols'])} symbols, {told['bytes']:,} bytes")

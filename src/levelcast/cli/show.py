@@ -22,6 +22,7 @@ from rich.text import Text
 from levelcast.cli.common import duration_ns, on_interrupt, one_sentence
 from levelcast.cli.live import line_of, picture, ring_number
 from levelcast.cli.node import DOWN_S
+from levelcast.cli.pipeline import Format, execute, print_rows
 from levelcast.cli.tale import Sentence, Tale
 from levelcast.market.census import census, first_records
 from levelcast.market.files import TradeFileError, open_trades
@@ -31,6 +32,8 @@ from levelcast.net.demo.show import Show, Trader
 from levelcast.net.demo.stage import LOSS_RATIO, SCALE, Stage, require_empty, set_stage
 from levelcast.net.node import Options
 from levelcast.network import Directory, Network, five_cities, parse_network
+from levelcast.pipeline.limits import LakeError
+from levelcast.pipeline.session import SparkMissing, require_spark
 from levelcast.records import RecordArray
 from levelcast.ring.derive import show_ns
 
@@ -54,6 +57,7 @@ class Wishes:
     keep: Path | None = None
     as_json: bool = False
     quiet: bool = False
+    pipeline: bool = False
 
 
 def perform(wishes: Wishes) -> int:
@@ -61,6 +65,8 @@ def perform(wishes: Wishes) -> int:
     kills = _kills(parse_network(five_cities(), "five cities"), wishes)
     console = Console(quiet=wishes.as_json)
     with _refusing(), _directory(wishes.keep) as directory:
+        if wishes.pipeline:
+            require_spark()
         stage, batches = _stage(directory, wishes)
         show = _show(stage, wishes, kills, batches)
         world = describe(stage.network)
@@ -70,12 +76,26 @@ def perform(wishes: Wishes) -> int:
             typer.echo("levelcast: stopped before anything was traded", err=True)
             return _STOPPED
         outcome = assess(show, replayed=bool(batches))
-        if wishes.as_json:
-            typer.echo(json.dumps(as_object(stage, wishes, show, outcome), indent=2))
-        else:
+        if not wishes.as_json:
             _print_outcome(console, show, outcome, replayed=bool(batches))
+        told = _tables(console, stage, directory, quiet=wishes.as_json) if wishes.pipeline else {}
+        if wishes.as_json:
+            typer.echo(json.dumps(as_object(stage, wishes, show, outcome) | told, indent=2))
+        else:
             _print_farewell(console, stage, wishes)
     return 0 if outcome.identical else 1
+
+
+def _tables(console: Console, stage: Stage, directory: Path, *, quiet: bool) -> dict[str, Any]:
+    """The tapes as tables, and a page about them."""
+    from levelcast.pipeline.lake import Lake
+    from levelcast.pipeline.report import write_report
+
+    console.print("Tables of the tapes, by Spark:", highlight=False)
+    done = execute([stage.data], directory / "lake", Format.TAPE, quiet=quiet)
+    write_report(Lake(directory / "lake"), directory / "report.html")
+    print_rows(console, done["rows"])
+    return {"pipeline": done}
 
 
 @contextmanager
@@ -83,7 +103,7 @@ def _refusing() -> Iterator[None]:
     try:
         with one_sentence():
             yield
-    except TradeFileError as error:
+    except (TradeFileError, LakeError, SparkMissing) as error:
         typer.echo(f"levelcast: {error}", err=True)
         raise typer.Exit(2) from None
 
@@ -331,7 +351,8 @@ def _print_farewell(console: Console, stage: Stage, wishes: Wishes) -> None:
             "--network DIR/network.toml --region europe"
         )
     else:
-        text = f"Kept in {wishes.keep}: levelcast tape info {stage.data / _VICTIM}, levelcast timing {stage.file}"
+        page = f", {wishes.keep / 'report.html'}" if wishes.pipeline else ""
+        text = f"Kept in {wishes.keep}: levelcast tape info {stage.data / _VICTIM}, levelcast timing {stage.file}{page}"
     console.print(text, style="dim", highlight=False, soft_wrap=not console.is_terminal)
 
 

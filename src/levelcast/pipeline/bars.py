@@ -4,8 +4,9 @@ Bars are made in two stages. The first makes one row of every second, symbol, ve
 one symbol may have most of a day, and its seconds are spread over all workers. Numbers alone go into it, so Spark
 aggregates by hash. The second stage rolls those rows up to intervals, and venues to `ALL`.
 
-The order is that of the tape: (timestamp, stripe, sequence), rule 15. A bar's time is `ts_recv`, the tape's: in it a
-bar is complete when the tape has come to its end, and no late trade can follow.
+The order is that of the tape: within a stripe the sequence, across stripes (timestamp, stripe, sequence), rule 15. A
+bar's time is `ts_recv`, the tape's: in it a bar is complete when the tape has come to its end, and no late trade can
+follow.
 """
 
 from __future__ import annotations
@@ -77,17 +78,29 @@ def roll_up(parts: DataFrame, intervals: Sequence[str] = tuple(INTERVALS)) -> Da
         .withColumn("interval", f.explode(f.array(*(f.lit(name) for name in intervals))))
         .withColumn("start_ns", (f.col("second") - f.col("second") % lengths[f.col("interval")]) * SECOND_NS)
     )
-    volume = f.sum("volume").cast("long")
+    sums = [
+        f.max("high").alias("high"),
+        f.min("low").alias("low"),
+        f.sum("volume").cast("long").alias("volume"),
+        f.sum("notional").cast("decimal(38,0)").alias("notional"),
+        f.sum("trades").cast("long").alias("trades"),
+    ]
+    keys = ["day", "symbol", "venue", "interval", "start_ns"]
+    by_stripe = spread.groupBy(*keys, "stripe").agg(
+        f.min("first").alias("first"),
+        f.max("last").alias("last"),
+        f.min_by("first_ns", "first").alias("first_ns"),
+        f.max_by("last_ns", "last").alias("last_ns"),
+        f.min_by("open", "first").alias("open"),
+        f.max_by("close", "last").alias("close"),
+        *sums,
+    )
     return (
-        spread.groupBy("day", "symbol", "venue", "interval", "start_ns")
+        by_stripe.groupBy(*keys)
         .agg(
             f.min_by("open", f.struct("first_ns", "stripe", "first")).alias("open"),
-            f.max("high").alias("high"),
-            f.min("low").alias("low"),
             f.max_by("close", f.struct("last_ns", "stripe", "last")).alias("close"),
-            volume.alias("volume"),
-            f.sum("notional").cast("decimal(38,0)").alias("notional"),
-            f.sum("trades").cast("long").alias("trades"),
+            *sums,
         )
         .withColumn("vwap", vwap())
     )

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from levelcast.pipeline import bars, bbo, quarantine, rates, releases, settle
-from levelcast.pipeline.lake import Commit, File, Lake, LakeError, Mark, highest
+from levelcast.pipeline.lake import Commit, File, Lake, Mark, highest
+from levelcast.pipeline.limits import LakeError
 from levelcast.pipeline.tables import INSTRUMENTS, ORDERS, PROBES, QUOTES, REQUESTS, TRADES, VENUES
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 OF_KIND = {"trade": TRADES, "quote": QUOTES, "order": ORDERS}
 TAPE_MARK = "tape/"
+DAY_MARK = "day/"
 _BASES = ("trades", "quotes", "orders", "quarantine")
 
 
@@ -73,13 +75,19 @@ def tape_ends(lake: Lake, name: str = "tape") -> dict[int, int]:
 
 
 def load_files(
-    spark: SparkSession, lake: Lake, rows: DataFrame, source: str, identity: str, tell: Tell = _silent
+    spark: SparkSession,
+    lake: Lake,
+    rows: DataFrame,
+    source: str,
+    identity: str,
+    tell: Tell = _silent,
+    refused: DataFrame | None = None,
 ) -> Loaded:
-    """Rows of input that is known by what it is: `identity` lands once."""
+    """Rows of input that is known by what it is: `identity` lands once. `refused` is what could not be read."""
     mark = Mark(f"input/{identity}", 1)
     if lake.marks("tape", [mark.name]):
         return Loaded()
-    return _load(spark, lake, rows, source, lambda _, frame: frame, lambda _, __: [mark], tell)
+    return _load(spark, lake, rows, source, lambda _, frame: frame, lambda _, __: [mark], tell, refused)
 
 
 def _load(
@@ -90,11 +98,12 @@ def _load(
     behind: Callable[[str, DataFrame], DataFrame],
     claims: Callable[[str, Sequence[File]], list[Mark]],
     tell: Tell,
+    refused: DataFrame | None = None,
 ) -> Loaded:
     done = Loaded()
     tell("reading the input, writing tape")
     with lake.staged("tape", rows) as files:
-        if not files:
+        if not files and refused is None:
             return done
         whole = lake.read_files(spark, "tape", files)
         done.stripes = {int(stripe): upto for stripe, upto in highest(files, "sequence", "stripe").items()}
@@ -105,6 +114,8 @@ def _load(
         tell("looking for what contradicts itself")
         wrong = behind("quarantine", quarantine.bad(whole, source).withColumnRenamed("position", "sequence"))
         wrong = wrong.withColumnRenamed("sequence", "position")
+        if refused is not None:
+            wrong = wrong.unionByName(refused, allowMissingColumns=True)
         _keep(done, lake.append("quarantine", wrong, claims("quarantine", files)))
         tell("committing tape")
         _keep(done, lake.land("tape", files, claims("tape", files)))
@@ -179,7 +190,7 @@ def refresh(spark: SparkSession, lake: Lake, tell: Tell = _silent, mask: int = s
         tell(f"making {each.name}")
         days = sorted(stale)
         bases = [lake.read(spark, base, days=days) for base in each.bases]
-        marks = [Mark(f"day/{day}", newest) for day, newest in stale.items()]
+        marks = [Mark(f"{DAY_MARK}{day}", newest) for day, newest in stale.items()]
         commit = _replace_days(lake, each.name, each.make(*bases), days, marks)
         if commit is not None:
             done[each.name] = commit
@@ -215,8 +226,8 @@ def stale_days(lake: Lake, derived: Derived) -> dict[str, int]:
         for file in lake.files(base) if lake.has(base) else []:
             day = str(file.partition["day"])
             newest[day] = max(file.added_ms, newest.get(day, 0))
-    known = lake.marks(derived.name, [f"day/{day}" for day in newest])
-    return {day: at for day, at in newest.items() if known.get(f"day/{day}", 0) < at}
+    known = lake.marks(derived.name, [f"{DAY_MARK}{day}" for day in newest])
+    return {day: at for day, at in newest.items() if known.get(f"{DAY_MARK}{day}", 0) < at}
 
 
 def _replace_days(lake: Lake, name: str, rows: DataFrame, days: Sequence[str], marks: Sequence[Mark]) -> Commit | None:

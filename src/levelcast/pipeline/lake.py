@@ -24,15 +24,19 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from levelcast.pipeline.limits import KEEP_HOURS, TARGET_BYTES, LakeError
 from levelcast.pipeline.tables import LAKE_VERSION, TABLES, Table
 from levelcast.plan.files import arrow
 
@@ -46,17 +50,10 @@ STAGING = "_staging"
 PROPERTY = "levelcast.schema"
 REWRITE = "rewrite"
 ROWS_PER_FILE = 8_000_000
-TARGET_BYTES = 128 * 2**20
-"""What compaction makes of smaller files."""
-KEEP_HOURS = 24
-"""How long a file stays after it has left the table: a reader of the version before may still be at it."""
 _TRIES = 10
 _BINS_PER_COMMIT = 16
+_LONGEST_BOUND = 32
 _MISSING = "pip install 'levelcast[spark]'"
-
-
-class LakeError(Exception):
-    """Why a lake cannot be read or written, in one sentence for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +208,7 @@ class Lake:
         columns: Sequence[str] | None = None,
     ) -> Any:
         """A version of a table as a pyarrow table (`.to_pandas()` makes it pandas), where `("price", ">", 0)`, say."""
-        filters = [*where, *([] if days is None else [("day", "in", [_date(day) for day in days])])]
+        filters = [*where, *([] if days is None else [("day", "in", [date.fromisoformat(day) for day in days])])]
         handle = self.handle(name, version)
         return handle.to_pyarrow_table(filters=filters or None, columns=None if columns is None else [*columns])
 
@@ -529,35 +526,42 @@ def _describe(table: Table, path: Path, stage: Path, attempt: str) -> File:
     folder = path.parent.relative_to(stage)
     partition = dict(part.partition("=")[::2] for part in folder.parts)
     number = path.name.split("-")[1] + path.name.rpartition(".c")[2].split(".")[0]
-    stats = {"numRecords": footer.num_rows, **_bounds(table, footer)}
+    stats = {"numRecords": footer.num_rows, **_bounds(footer)}
     return File(str(folder / f"{attempt}-{number}.parquet"), path.stat().st_size, footer.num_rows, partition, stats)
 
 
-def _bounds(table: Table, footer: Any) -> dict[str, Any]:
-    """Least and greatest values of numbers, and of the action: readers leave out files by them."""
-    numbers = {column.name for column in table.columns if column.type in ("short", "int", "long")} | {"action"}
+def _bounds(footer: Any) -> dict[str, Any]:
+    """Least and greatest value of every column. `deltalake` takes a column without them for one without a match, so
+    none is left out."""
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    unknown: set[str] = set()
     for group in (footer.row_group(i) for i in range(footer.num_row_groups)):
         for chunk in (group.column(i) for i in range(group.num_columns)):
             name, found = chunk.path_in_schema, chunk.statistics
-            if name not in numbers:
+            if found is None:
                 continue
-            if found is None or found.null_count is None:
-                unknown.add(name)
-                continue
-            nulls[name] = nulls.get(name, 0) + found.null_count
+            nulls[name] = nulls.get(name, 0) + (found.null_count or 0)
             if found.has_min_max:
                 low[name] = min(found.min, low.get(name, found.min))
                 high[name] = max(found.max, high.get(name, found.max))
-    kept = [name for name in nulls if name not in unknown]
     return {
-        "minValues": {name: low[name] for name in kept if name in low},
-        "maxValues": {name: high[name] for name in kept if name in high},
-        "nullCount": {name: nulls[name] for name in kept},
+        "minValues": {name: _bound(value, -1) for name, value in low.items()},
+        "maxValues": {name: _bound(value, 1) for name, value in high.items()},
+        "nullCount": nulls,
     }
+
+
+def _bound(value: Any, side: int) -> Any:
+    """A bound as JSON: long texts are cut, and wide numbers rounded outwards to what a double holds."""
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_BOUND else value[:_LONGEST_BOUND] + ("\U0010ffff" if side > 0 else "")
+    if isinstance(value, Decimal):
+        whole, near = int(value), float(value)
+        if (int(near) - whole) * side < 0:
+            near = math.nextafter(near, side * math.inf)
+        return int(near)
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def highest(files: Sequence[File], column: str, by: str) -> dict[str, int]:
@@ -592,12 +596,6 @@ def _batches(items: Sequence[list[File]], size: int) -> Iterator[Sequence[list[F
 
 def _children(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
-def _date(text: str) -> Any:
-    from datetime import date
-
-    return date.fromisoformat(text)
 
 
 @contextmanager

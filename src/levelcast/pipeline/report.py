@@ -11,7 +11,8 @@ import numpy as np
 
 from levelcast import __version__
 from levelcast.pipeline import svg
-from levelcast.pipeline.lake import Lake, LakeError, State
+from levelcast.pipeline.lake import Lake, State
+from levelcast.pipeline.limits import LakeError
 
 SYMBOLS = 6
 _DAY_NS = 86_400_000_000_000
@@ -173,7 +174,8 @@ def _rates(day: Day) -> Iterator[str]:
     span = grid[-1] + seconds - grid[0]
     ranked = sorted((count / span for count in totals.values()), reverse=True)
     for fit in day.rows("rate_fit"):
-        share = f"The busiest {fit['top_symbols']:,} of {fit['symbols']:,} symbols have {fit['top_share']:.0%} of the messages"
+        top = f"{fit['top_symbols']:,} of {fit['symbols']:,} symbols"
+        share = f"The busiest {top} have {fit['top_share']:.0%} of the messages"
         curves = [("measured", [(float(rank), rate) for rank, rate in enumerate(ranked)])]
         if fit["decay"] is not None and len(ranked) > 1:
             places = np.unique(np.linspace(0, len(ranked) - 1, _CURVE))

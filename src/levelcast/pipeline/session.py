@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_NO_PYSPARK = "Spark needs pyspark, which is not here: pip install 'levelcast[spark]'"
+
+
 class SparkMissing(Exception):
     """Why there is no Spark here, in one sentence for a person."""
+
+
+def require_spark() -> None:
+    """Raise SparkMissing where no session can be made: before something long is done for it."""
+    try:
+        import pyspark
+    except ImportError:
+        raise SparkMissing(_NO_PYSPARK) from None
+    del pyspark
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        raise SparkMissing("Spark does not start (there is no program java): it needs Java 17 or newer")
 
 
 @contextmanager
@@ -24,7 +39,7 @@ def spark_session(master: str | None, name: str) -> Iterator[SparkSession]:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError:
-        raise SparkMissing("Spark needs pyspark, which is not here: pip install 'levelcast[spark]'") from None
+        raise SparkMissing(_NO_PYSPARK) from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python has what this one has
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has its own --master, memory and log
     where = master or ("" if submitted else "local[*]")

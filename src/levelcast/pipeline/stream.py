@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from levelcast.pipeline import bars, settle
-from levelcast.pipeline.job import Loaded, load_tape
-from levelcast.pipeline.lake import File, Lake, LakeError, Mark
+from levelcast.pipeline.job import DAY_MARK, Loaded, load_tape
+from levelcast.pipeline.lake import File, Lake, Mark
+from levelcast.pipeline.limits import MOST_RECORDS, LakeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +34,6 @@ CLOSED = "closed/"
 AMENDED = "amended/"
 COMPACT_EVERY = 50
 """Batches after which small files are put together."""
-MOST_RECORDS = 500_000
 EVERY_S = 2.0
 
 
@@ -103,8 +103,11 @@ class Follower:
         upto = complete_upto(self.lake)
         if not upto or not self.lake.has("bars"):
             return
-        open_days = [day for day in _days(self.lake.files("trades")) if _end_ns(day) > upto]
-        self._make_again(open_days, upto, [Mark(f"{CLOSED}{name}", _floor(upto, name)) for name in bars.INTERVALS])
+        days = [day for day in _days(self.lake.files("trades")) if _end_ns(day) > upto]
+        known = self.lake.all_marks("bars")
+        ends = {f"{CLOSED}{name}": _floor(upto, name) for name in bars.INTERVALS}
+        ends |= {f"{DAY_MARK}{day}": 0 for day in days}  # they are not up to date any more
+        self._make_again(days, upto, [Mark(name, to, known.get(name, 0)) for name, to in ends.items()])
 
     def close_bars(self) -> None:
         """Add the bars that have closed since the last time."""

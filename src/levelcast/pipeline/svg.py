@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-COLOURS = ("#3b76d6", "#e07b39", "#3a9d6e", "#b5479f", "#8a7a2f", "#5b5fc7", "#c43d3d", "#4aa3b5", "#7d8796", "#a8823f")
+COLOURS = (
+    "#3b76d6", "#e07b39", "#3a9d6e", "#b5479f", "#8a7a2f", "#5b5fc7", "#c43d3d", "#4aa3b5", "#7d8796", "#a8823f",
+    "#2f5a3d", "#d98cb3", "#6b4a9b", "#94b34d",
+)  # fmt: skip
 WIDTH = 860
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 16, 12, 30
 

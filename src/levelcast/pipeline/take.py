@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
+from levelcast.pipeline.inputs import Input, read_both
 from levelcast.pipeline.job import Loaded, Tell, load_files, load_releases, load_tape
-from levelcast.pipeline.lake import Lake, LakeError
+from levelcast.pipeline.lake import Lake
+from levelcast.pipeline.limits import LakeError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 TAPE = "tape"
+MASKS = {"iex": 0x60}
+"""Sale conditions that set no price, where they are not LEAN's bits: IEX has extended hours and odd lots."""
 _DIGITS = 32
 
 
@@ -27,38 +31,28 @@ def load(
     day: date | None,
     stripe: int | None,
     tell: Tell,
+    venue: str | None = None,
 ) -> Loaded:
     """Read the input and take it into the lake; nothing if it is there already."""
+    from pyspark import StorageLevel
     from pyspark.sql import functions as f
 
     source = ", ".join(map(str, paths))
     if format == TAPE:
-        loaded = load_tape(spark, lake, _tape(spark, paths), source, tell)
+        loaded = load_tape(spark, lake, read_both(spark, paths, format).rows, source, tell)
         released = load_releases(spark, lake, paths, tell)
         if released is not None:
             loaded.commits[released.table] = released
         return loaded
-    name = identity(paths, [format, str(day), str(stripe)])
-    rows = _files(spark, paths, format, day)
-    if stripe is not None:
-        rows = rows.withColumn("stripe", f.lit(stripe))
-    return load_files(spark, lake, rows, source, name, tell)
-
-
-def _tape(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
-    """The tapes of all directories: each stripe once, from whichever receiver has what is wanted."""
-    from levelcast.pipeline.source import register
-
-    register(spark)
-    first, *others = (str(path.resolve()) for path in paths)
-    reader = spark.read.format("levelcast")
-    if others:
-        reader = reader.option("receivers", ",".join(others))
-    return reader.load(first)
-
-
-def _files(spark: SparkSession, paths: Sequence[Path], format: str, day: date | None) -> DataFrame:
-    raise LakeError(f"{format}: is not read yet")
+    name = identity(paths, [format, str(day), str(stripe), str(venue)])
+    # On disk for a while, so that the files are read once.
+    both = read_both(spark, paths, format, day, venue=venue).both.persist(StorageLevel.DISK_ONLY)
+    try:
+        found = Input.of(both)
+        rows = found.rows if stripe is None else found.rows.withColumn("stripe", f.lit(stripe))
+        return load_files(spark, lake, rows, source, name, tell, found.quarantine)
+    finally:
+        both.unpersist()
 
 
 def identity(paths: Iterable[Path], how: Sequence[str]) -> str:

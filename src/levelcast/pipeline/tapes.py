@@ -130,6 +130,10 @@ def find_tapes(directory: Path) -> list[Path]:
     if not directory.is_dir():
         raise TapeError(f"{directory}: {'is not a directory' if directory.exists() else 'there is no such directory'}")
     found = list(_tapes_below(directory, _DEPTH))
+    if not found and any(
+        each.name == "tape" for each in (directory, *directory.glob("tape"), *directory.glob("*/tape"))
+    ):
+        raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
     if not found:
         raise TapeError(f"{directory}: there is no tape in this directory: name a tape's, a node's or a data directory")
     return found
@@ -138,10 +142,7 @@ def find_tapes(directory: Path) -> list[Path]:
 def _tapes_below(directory: Path, depth: int) -> Iterator[Path]:
     if any(directory.glob("*" + INDEX)) or any(directory.glob("*" + ACTIVE)):
         yield directory
-        return
-    if (directory / "tape").is_dir() and not any((directory / "tape").iterdir()):
-        raise TapeError(f"{directory / 'tape'}: the tape is empty, nothing has been released to it yet")
-    if depth:
+    elif depth:
         for below in sorted(each for each in directory.iterdir() if each.is_dir()):
             yield from _tapes_below(below, depth - 1)
 

@@ -15,7 +15,7 @@ from tests.test_pipeline_tapes import write
 
 pytest.importorskip("pyspark")
 
-from levelcast.pipeline.captures import QUARANTINE, read_both, read_input
+from levelcast.pipeline.inputs import QUARANTINE, read_both, read_input
 from levelcast.pipeline.schema import NAMES
 
 __all__ = ["spark"]

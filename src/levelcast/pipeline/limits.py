@@ -1,0 +1,14 @@
+"""What the commands must know of lakes without loading what a lake needs: its error, and its defaults."""
+
+from __future__ import annotations
+
+TARGET_BYTES = 128 * 2**20
+"""What compaction makes of smaller files."""
+KEEP_HOURS = 24
+"""How long a file stays after it has left the table: a reader of the version before may still be at it."""
+MOST_RECORDS = 500_000
+"""Records in a batch of a stream."""
+
+
+class LakeError(Exception):
+    """Why a lake cannot be read or written, in one sentence for a person."""

@@ -1,0 +1,241 @@
+"""Two real days through the pipeline, against calculations that share nothing with it: plain Python over the files.
+
+Bars, venue shares and rates of all trades, the best bid and offer of IBM and BAC, and trades through a better quote.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from levelcast.market.lean import VENUES
+from tests.spark_parts import spark
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+from levelcast.pipeline import bars as made
+from levelcast.pipeline.bbo import bbo, trade_throughs
+from levelcast.pipeline.inputs import read_both
+from levelcast.pipeline.job import load_files
+from levelcast.pipeline.lake import Lake
+from levelcast.pipeline.rates import rates
+
+__all__ = ["spark"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+DAYS = {"2013-10-07": 388_417, "2013-10-08": 654_140}
+QUOTES = 585_922
+EDT_NS = 4 * 3600 * 10**9
+
+
+class Trade(NamedTuple):
+    ns: int
+    symbol: str
+    venue: str
+    price: int
+    size: int
+    condition: int
+
+
+def folder(data_dir: Path, day: str) -> Path:
+    return data_dir / f"us_equities_tick_{day.replace('-', '')}"
+
+
+def lines(path: Path) -> Iterator[list[str]]:
+    with gzip.open(path, "rt", encoding="ascii") as file:
+        yield from csv.reader(file)
+
+
+def midnight_ns(day: str) -> int:
+    return (date.fromisoformat(day) - date(1970, 1, 1)).days * 86_400 * 10**9 + EDT_NS
+
+
+@cache
+def trades_of(path: Path, day: str) -> list[Trade]:
+    """Every trade of a day; of one symbol they are in the file's order."""
+    begin = midnight_ns(day)
+    return [
+        Trade(
+            begin + int(ms) * 10**6,
+            file.name.split("_")[0].upper(),
+            VENUES[venue],
+            int(price) * 10**5,
+            int(size),
+            int(condition, 16),
+        )
+        for file in sorted(path.glob("*_trade.csv.gz"))
+        for ms, price, size, venue, condition, _ in lines(file)
+    ]
+
+
+@pytest.fixture(scope="module", params=DAYS)
+def day(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def lake(spark: Any, data_dir: Path, day: str, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake.create(tmp_path_factory.mktemp("day") / "lake")
+    found = read_both(spark, [folder(data_dir, day)], "lean", date.fromisoformat(day))
+    loaded = load_files(spark, lake, found.rows, day, day, refused=found.quarantine)
+    assert loaded.rows("trades") == DAYS[day]
+    assert loaded.rows("quotes") == (QUOTES if day == "2013-10-07" else 0)
+    assert loaded.rows("quarantine") == 0
+    return lake
+
+
+def bars_by_hand(trades: list[Trade], seconds: int) -> dict[tuple[str, str, int], tuple[int, ...]]:
+    """Open, high, low, close, volume, price times size, count. The file's order decides: a symbol has one file."""
+    found: dict[tuple[str, str, int], list[int]] = {}
+    for trade in trades:
+        start = trade.ns // (seconds * 10**9) * seconds * 10**9
+        for venue in (trade.venue, "ALL"):
+            bar = found.get((trade.symbol, venue, start))
+            if bar is None:
+                found[trade.symbol, venue, start] = [*[trade.price] * 4, trade.size, trade.price * trade.size, 1]
+                continue
+            bar[1], bar[2], bar[3] = max(bar[1], trade.price), min(bar[2], trade.price), trade.price
+            bar[4] += trade.size
+            bar[5] += trade.price * trade.size
+            bar[6] += 1
+    return {key: tuple(bar) for key, bar in found.items()}
+
+
+@pytest.mark.parametrize(("interval", "seconds"), made.INTERVALS.items())
+def test_bars(spark: Any, lake: Lake, data_dir: Path, day: str, interval: str, seconds: int) -> None:
+    rows = made.bars(lake.read(spark, "trades"), [interval]).filter("variant = 'all'").toArrow().to_pylist()
+    found = {
+        (row["symbol"], row["venue"], row["start_ns"]): (
+            *(row[name] for name in ("open", "high", "low", "close", "volume")), int(row["notional"]), row["trades"]
+        )
+        for row in rows
+    }  # fmt: skip
+    expected = bars_by_hand(trades_of(folder(data_dir, day), day), seconds)
+    assert found == expected
+    assert all(row["vwap"] == int(row["notional"]) // row["volume"] for row in rows if row["volume"])
+    assert sum(row["trades"] for row in rows if row["venue"] == "ALL") == DAYS[day]
+    if interval == "1d" and day == "2013-10-08":
+        assert max(bar[5] for bar in expected.values()) > 2**63  # SPY's
+
+
+def test_priced_bars_leave_out_conditions(spark: Any, lake: Lake, data_dir: Path, day: str) -> None:
+    rows = made.bars(lake.read(spark, "trades"), ["1d"]).filter("variant = 'priced' and venue = 'ALL'").collect()
+    bits = (1, 2, 3, 9, 10, 11, 13, 14, 18, 20, 22, 24, 25, 26, 31)
+    without = sum(1 << bit for bit in bits)
+    expected = bars_by_hand(
+        [each for each in trades_of(folder(data_dir, day), day) if not each.condition & without], 86_400
+    )
+    found = {
+        (row.symbol, row.venue, row.start_ns): (row.open, row.high, row.low, row.close, row.volume) for row in rows
+    }
+    assert found == {key: bar[:5] for key, bar in expected.items() if key[1] == "ALL"}
+
+
+def test_venue_shares(spark: Any, lake: Lake, data_dir: Path, day: str) -> None:
+    expected: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for trade in trades_of(folder(data_dir, day), day):
+        for symbol in (trade.symbol, "ALL"):
+            each = expected[symbol, trade.venue]
+            each[0] += 1
+            each[1] += trade.size
+            each[2] += trade.price * trade.size
+    rows = made.venue_share(lake.read(spark, "trades")).collect()
+    assert {(row.symbol, row.venue): [row.trades, row.volume, int(row.notional)] for row in rows} == dict(expected)
+    for row in rows:
+        total = sum(each[1] for (symbol, _), each in expected.items() if symbol == row.symbol)
+        assert row.volume_share == row.volume / total
+
+
+def test_rates(spark: Any, lake: Lake, data_dir: Path, day: str) -> None:
+    expected = Counter(
+        (trade.symbol, trade.ns // 10**9 % 86_400 // 300 * 300) for trade in trades_of(folder(data_dir, day), day)
+    )
+    rows = rates(lake.read(spark, "trades")).collect()
+    assert {(row.symbol, row.start_s): row.messages for row in rows} == expected
+
+
+# -- quotes of 7 October ----------------------------------------------------------------------------------
+
+
+def market_by_hand(path: Path, day: str) -> Iterator[tuple[str, Any]]:
+    """Quotes and trades of IBM and BAC by time; at the same millisecond by the order of the files' names.
+
+    Yields ("quote", (best bid, its size, best offer, its size)) and ("through", (price, side, better price)).
+    """
+    for symbol in ("BAC", "IBM"):
+        events = []
+        for rank, kind in enumerate(("quote", "trade")):
+            for number, row in enumerate(lines(path / f"{symbol.lower()}_{kind}.csv.gz")):
+                events.append((int(row[0]), rank, number, row))
+        events.sort(key=lambda event: event[:3])
+        bids: dict[str, tuple[int, int]] = {}
+        asks: dict[str, tuple[int, int]] = {}
+        for _, rank, _, row in events:
+            if rank == 0:
+                _, bid, bid_size, ask, ask_size, venue, *_ = row
+                if int(bid):
+                    bids[venue] = (int(bid), int(bid_size))
+                if int(ask):
+                    asks[venue] = (int(ask), int(ask_size))
+                best_bid = max((price for price, _ in bids.values()), default=None)
+                best_ask = min((price for price, _ in asks.values()), default=None)
+                yield symbol, (
+                    best_bid, sum(size for price, size in bids.values() if price == best_bid),
+                    best_ask, sum(size for price, size in asks.values() if price == best_ask),
+                )  # fmt: skip
+                continue
+            price, venue = int(row[1]), row[3]
+            bid_there = max((each for at, (each, _) in bids.items() if at != venue), default=None)
+            ask_there = min((each for at, (each, _) in asks.items() if at != venue), default=None)
+            if bid_there is not None and price < bid_there:
+                yield "through", (symbol, int(row[0]), VENUES[venue], price, int(row[2]), "B", bid_there)
+            elif ask_there is not None and price > ask_there:
+                yield "through", (symbol, int(row[0]), VENUES[venue], price, int(row[2]), "A", ask_there)
+
+
+def test_best_quotes_and_trades_through_them(spark: Any, data_dir: Path, tmp_path: Path) -> None:
+    day = "2013-10-07"
+    path = folder(data_dir, day)
+    files = [path / f"{symbol}_{kind}.csv.gz" for symbol in ("bac", "ibm") for kind in ("quote", "trade")]
+    both = read_both(spark, files, "lean", date.fromisoformat(day)).rows.filter("symbol in ('IBM', 'BAC')").persist()
+    quotes, trades = both.filter("kind = 'quote'"), both.filter("kind = 'trade'")
+    expected: dict[str, list[Any]] = defaultdict(list)
+    for kind, value in market_by_hand(path, day):
+        expected[kind].append(value)
+
+    def scaled(value: int | None) -> int | None:
+        return None if value is None else value * 10**5
+
+    assert sum(len(expected[symbol]) for symbol in ("IBM", "BAC")) == QUOTES
+    rows = bbo(quotes).select("symbol", "sequence", "best_bid", "best_bid_size", "best_ask", "best_ask_size").toArrow()
+    for symbol in ("BAC", "IBM"):
+        mine = sorted((row for row in rows.to_pylist() if row["symbol"] == symbol), key=lambda row: row["sequence"])
+        found = [
+            tuple(row[name] for name in ("best_bid", "best_bid_size", "best_ask", "best_ask_size")) for row in mine
+        ]
+        by_hand = [
+            (scaled(bid), bid_size or None, scaled(ask), ask_size or None)
+            for bid, bid_size, ask, ask_size in expected[symbol]
+        ]
+        assert found == by_hand
+    begin = midnight_ns(day)
+    through = [
+        (row.symbol, row.ts_event, row.venue, row.price, row.size, row.side, row.better_price)
+        for row in trade_throughs(trades, quotes).collect()
+    ]
+    by_hand_through = [
+        (symbol, begin + ms * 10**6, venue, price * 10**5, size, side, better * 10**5)
+        for symbol, ms, venue, price, size, side, better in expected["through"]
+    ]
+    assert Counter(through) == Counter(by_hand_through)
+    assert by_hand_through

@@ -1,0 +1,136 @@
+"""The stream into the lake: bars close by the tape's slots, and kill -9 changes nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from levelcast.records import trades
+from levelcast.ring.order import Frame
+from levelcast.wire.messages import Packet
+from tests.spark_parts import spark
+from tests.tape_parts import FIRST, T0, frame_of_packets
+from tests.test_pipeline_tapes import write
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+from levelcast.pipeline import register, stream
+from levelcast.pipeline.bars import bars
+from levelcast.pipeline.job import load_tape, refresh
+from levelcast.pipeline.lake import Lake
+from levelcast.pipeline.tables import TABLES
+
+__all__ = ["spark"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+ROOT = Path(__file__).resolve().parents[1]
+S = 1_000_000_000
+
+
+def traded(count: int, every_ns: int, seed: int = 1) -> list[Frame]:
+    """Frames of a few trades each, now and then a bust or a correction of an earlier one."""
+    rng, tip = Random(seed), FIRST.copy()
+    frames: list[Frame] = []
+    number = 0
+    for at in range(count):
+        batch = trades(rng.randint(1, 4))
+        for record in batch:
+            number += 1
+            record["publisher_id"], record["instrument_id"] = rng.randint(1, 2), rng.randint(1, 3)
+            record["ts_event"], record["price"], record["size"] = T0, rng.randint(1, 10**12), rng.randint(1, 500)
+            record["trade_id"] = number
+            if number > 20 and rng.random() < 0.05:
+                record["action"], record["trade_id"] = rng.choice((b"C", b"M")), number - rng.randint(1, 20)
+        slot = tip.slot + 1
+        packet = Packet(201, 1, at + 1, len(batch), batch.tobytes())
+        frame = frame_of_packets(slot, T0 + slot * every_ns, tip.next_sequence, [packet], tip.chain)
+        tip.append(frame)
+        frames.append(frame)
+    return frames
+
+
+def content(lake: Lake, name: str, but: tuple[str, ...] = ()) -> list[str]:
+    rows = lake.arrow(name).to_pylist()
+    return sorted(str({key: value for key, value in row.items() if key not in but}) for row in rows)
+
+
+def by_batch(spark: Any, tape: Path, place: Path) -> Lake:
+    register(spark)
+    lake = Lake.create(place)
+    load_tape(spark, lake, spark.read.format("levelcast").load(str(tape)), str(tape))
+    refresh(spark, lake)
+    return lake
+
+
+def same(one: Lake, other: Lake) -> None:
+    for name in TABLES:
+        assert one.has(name) == other.has(name), name
+        if one.has(name):
+            assert content(one, name, ("source",)) == content(other, name, ("source",)), name
+
+
+def follow(spark: Any, lake: Lake, tape: Path, most: int = 60) -> None:
+    query, follower = stream.start(spark, lake, [tape], until_now=True, most_records=most)
+    query.awaitTermination()
+    assert follower.failed is None
+
+
+def test_bars_close_by_slot_and_end_as_those_of_a_batch_run(spark: Any, tmp_path: Path) -> None:
+    frames = traded(60, S // 8)
+    write(tmp_path / "a", frames[:30]).close()
+    write(tmp_path / "b", frames).close()
+    lake = Lake.create(tmp_path / "lake")
+    follow(spark, lake, tmp_path / "a")
+    upto = stream.complete_upto(lake)
+    assert upto == frames[29].timestamp_ns
+    found = lake.read(spark, "bars").filter("interval = '1s' and variant = 'all'")
+    assert {row.start_ns for row in found.collect()} == {
+        frame.timestamp_ns // S * S for frame in frames[:30] if frame.timestamp_ns // S * S + S <= upto
+    }
+    whole = bars(lake.read(spark, "trades"), ["1s"]).filter(f"start_ns + {S} <= {upto}").select(*TABLES["bars"].names)
+    closed = lake.read(spark, "bars").filter("interval = '1s'")
+    assert sorted(map(str, closed.collect())) == sorted(map(str, whole.collect()))
+    refresh(spark, lake)  # with the bars that are open
+    follow(spark, lake, tmp_path / "b")  # another receiver's tape, which is longer
+    refresh(spark, lake)
+    same(lake, by_batch(spark, tmp_path / "b", tmp_path / "batch"))
+
+
+def test_kill_9_in_the_middle_and_again(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "node" / "tape", traded(60, S // 8, seed=2)).close()
+    lake = tmp_path / "lake"
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    command = [
+        sys.executable, "-m", "levelcast", "pipeline", "stream", "--input", str(tmp_path / "node"), "--lake", str(lake),
+        "--until-now", "--max-records", "20", "--master", "local[1]",
+    ]  # fmt: skip
+    killed = 0
+    for wanted in (2, 4, None):
+        process = subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": path}, start_new_session=True, stderr=subprocess.PIPE, text=True
+        )
+        while wanted is not None and process.poll() is None and versions(lake) < wanted:
+            time.sleep(0.05)
+        if wanted is not None and process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            killed += 1
+        _, told = process.communicate(timeout=900)
+        if wanted is None:
+            assert process.returncode == 0, told
+    assert killed == 2
+    same(Lake(lake), by_batch(spark, tmp_path / "node", tmp_path / "batch"))
+
+
+def versions(lake: Path) -> int:
+    """How many commits the trades have had: they come before the tape's of the same batch."""
+    return len(list((lake / "trades" / "_delta_log").glob("*.json")))
