@@ -17,6 +17,8 @@ from benchmarks import (
     planner,
     planner_grid,
     planner_scale,
+    plans,
+    receivers,
     simulator,
     soak,
     throughput,
@@ -28,6 +30,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "modes": modes.run,
     "liveness": liveness.run,
     "faults": faults.run,
+    "receivers": receivers.run,
     "journal": journal.run,
     "throughput": throughput.run,
     "evenness": evenness.run,
@@ -36,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "planner-grid": planner_grid.run,
     "planner-scale": planner_scale.run,
     "filtering": filtering.run,
+    "plans": plans.run,
 }
 
 

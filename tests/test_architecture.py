@@ -30,7 +30,15 @@ ALSO_ALLOWED: dict[str, frozenset[str]] = {
     # What a customer's or a floor's program imports from the root; each is loaded when it is used.
     "": frozenset({"levelcast.net.publisher", "levelcast.net.subscriber"}),
     # The network file gives a ring its timing and its configuration, so it needs the values that a ring is made with.
-    "network": frozenset({"levelcast.ring.timing", "levelcast.ring.derive", "levelcast.ring.config"}),
+    # The bound of a tree of receivers stands with the servers that form its groups.
+    "network": frozenset(
+        {
+            "levelcast.ring.timing",
+            "levelcast.ring.derive",
+            "levelcast.ring.config",
+            "levelcast.ring.secondary_server",
+        }
+    ),
     # The disk keeps what the ring orders and journals, and answers from it; of the protocol itself it needs nothing.
     "tape": frozenset(
         {"levelcast.ring.catchup", "levelcast.ring.effects", "levelcast.ring.journal", "levelcast.ring.order"}

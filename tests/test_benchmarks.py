@@ -38,7 +38,7 @@ PLOTS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - {"faults"}))  # real processes: test_benchmarks_faults
+@pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - {"faults", "receivers"}))  # those have tests of their own
 def test_quick_run_prints_and_writes_figures_with_their_comparison(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

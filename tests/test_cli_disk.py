@@ -70,6 +70,26 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Running:
     return Running(monkeypatch)
 
 
+def test_every_stripe_has_a_journal_of_its_own(file: Path, data: Path) -> None:
+    secondary = '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n'
+    file.write_text(f"[stripes.main]\n[stripes.fx]\n{SMALL}{secondary}", encoding="utf-8")
+    code, output = run("init", "--network", file, "--name", "tokyo-2", "--stripe", "fx", "--data", data)
+    assert (code, output) == (0, f"{data / 'fx' / 'tokyo-2'}: an empty journal, life 1\n")
+    code, output = run("init", "--network", file, "--all", "--data", data)
+    assert code == 0
+    assert output.count("an empty journal, life 1") == 2 * 5  # a floor is in one stripe, and one was made before
+    assert set(lives(data)) >= {"main/tokyo-2", "fx/tokyo-2", "main/XTKS", "fx/reform"}
+    assert "fx/XTKS" not in lives(data)
+    shutil.rmtree(data / "fx" / "tokyo-2")
+    code, output = run("lost", "--network", file, "--name", "fx/tokyo-2", "--data", data)
+    assert code == 0
+    assert life_of(data / "fx" / "tokyo-2" / "journal") == 2
+    assert "--name fx/tokyo-2" in output
+    assert "replace" not in output  # nobody counts a secondary
+    code, output = run("init", "--network", file, "--name", "XTKS", "--stripe", "fx", "--data", data)
+    assert (code, output) == (2, "levelcast: XTKS sends on stripe main, not on fx\n")
+
+
 def test_init_makes_every_journal_once(file: Path, data: Path) -> None:
     code, output = run("init", "--network", file, "--all", "--data", data)
     assert code == 0
@@ -185,7 +205,7 @@ def test_what_cannot_be_replaced_is_one_sentence(
 def test_only_receivers_are_replaced(file: Path, running: Running) -> None:
     code, output = run("replace", "--network", file, "--name", "reform", "--life", 2)
     assert code == 2
-    assert "reform is no receiver" in output
+    assert "reform is no primary receiver" in output
 
 
 def test_another_change_that_came_first_is_noticed(

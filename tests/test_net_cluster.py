@@ -14,6 +14,7 @@ from levelcast.net.cluster import Cluster
 from levelcast.net.node import Options, Place, ring_of
 from levelcast.network import five_cities, parse_network
 from levelcast.ring.receiver import Receiver
+from levelcast.tape.journal import JournalFile
 from tests.ring_parts import START, Seat, make_config, make_ring, seat_in_ring
 
 
@@ -53,6 +54,25 @@ def test_a_launcher_puts_a_node_elsewhere(tmp_path: Path, monkeypatch: pytest.Mo
     assert plain[:4] == [sys.executable, "-m", "levelcast", "node"]
     moved = launched(tmp_path, monkeypatch, launcher=launcher)
     assert moved == ["ip", "netns", "exec", "tokyo", *plain, "--interface", "10.0.0.4"]
+
+
+def test_a_cluster_runs_every_stripe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", NoProcess)
+    text = five_cities().replace("# [stripes.main]\n# [stripes.slow]", "[stripes.main]\n[stripes.slow]")
+    network = parse_network(text + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n')
+    cluster = Cluster(network, Path("n.toml"), tmp_path, Options())
+    cluster.start_all("secondary")
+    commands: dict[str, list[str]] = {}
+    for name, member in cluster.members.items():
+        if isinstance(member.process, NoProcess):
+            commands[name] = member.process.command[4:]
+    assert set(commands) == {"main/tokyo-2", "slow/tokyo-2"}
+    assert commands["slow/tokyo-2"][-2:] == ["--stripe", "slow"]
+    opened = [JournalFile.open(tmp_path / name / "journal")[0] for name in commands]
+    assert {journal.stripe for journal in opened} == {0, 1}
+    for journal in opened:
+        journal.close()
+    assert len(cluster.releasing) == 2 * 6
 
 
 def test_a_receiver_tells_by_which_schedule_it_sends() -> None:

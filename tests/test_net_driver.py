@@ -28,7 +28,7 @@ from levelcast.ring.order import GENESIS, Frame, make_frame
 from levelcast.tape.stamps import packet_fault
 from levelcast.wire.core import encode
 from levelcast.wire.data import join, seal
-from levelcast.wire.messages import Invite, Message, Packet, Promised, Repair, Request, Token
+from levelcast.wire.messages import GroupInvite, Invite, Message, Packet, Promised, Repair, Request, Token
 
 MS = 1_000_000
 NOW = 1_700_000_000_000_000_000
@@ -137,6 +137,17 @@ def test_what_is_persisted_is_written_before_the_first_send_behind_it(stage: Sta
     machine = Script(Persist(Promise(7)), Persist(TOKEN), Send(GROUP, TOKEN), Send(PEER, TOKEN), Persist(PACKET))
     driver(stage, machine).turn()
     assert stage.words() == ["persist", "persist", "commit", "send", "persist", "commit", "send"]
+
+
+def test_one_that_has_not_spoken_is_invited_by_the_group_and_then_by_itself(stage: Stage) -> None:
+    machine = Script(Send(PEER, GroupInvite(7, ME)))
+    running = driver(stage, machine)
+    running.turn()
+    stage.inbox = [(encode(TOKEN, 0), FROM_PEER)]
+    running.turn()
+    machine.effects = [Send(PEER, GroupInvite(7, ME))]
+    running.turn()
+    assert [line[1] for line in stage.diary if line[0] == "send"] == [GROUP, PEER]
 
 
 def test_a_turn_without_anything_new_writes_nothing(stage: Stage) -> None:

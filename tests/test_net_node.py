@@ -15,7 +15,7 @@ from levelcast.market.synthetic import MOST_RECORDS
 from levelcast.net.disk import initialise_disk
 from levelcast.net.driver import SystemClock
 from levelcast.net.floor import SyntheticFloor
-from levelcast.net.node import Node, Options, build, links_to, place_of, places
+from levelcast.net.node import Node, Options, all_places, build, links_to, place_of, places
 from levelcast.net.sockets import NetError
 from levelcast.network import five_cities, parse_network
 from levelcast.network.ring_config import ring_config
@@ -24,6 +24,8 @@ from levelcast.ring.effects import Report, Send
 from levelcast.ring.journal import Journal
 from levelcast.ring.receiver import Receiver
 from levelcast.ring.reformation import ReformationServer
+from levelcast.ring.secondary import Secondary
+from levelcast.ring.secondary_server import NetworkServer
 from levelcast.ring.source import Source
 from levelcast.tape.files import TapeError
 from levelcast.wire.data import open_packets, seal
@@ -55,6 +57,54 @@ def test_every_role_starts_on_an_empty_journal_and_again_on_its_own(
         keeper.close()
         assert type(made) is machine
         assert {path.name for path in directory.iterdir()} == parts
+
+
+TREE = parse_network(
+    five_cities().replace("# [stripes.main]\n# [stripes.slow]", "[stripes.main]\n[stripes.slow]")
+    + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n'
+)
+
+
+@pytest.mark.parametrize(("name", "machine"), [("slow/tokyo-2", Secondary), ("slow/reform-london", NetworkServer)])
+def test_with_secondaries_there_are_two_more_machines(name: str, machine: type, tmp_path: Path) -> None:
+    place = place_of(TREE, name)
+    assert place.releases is (machine is Secondary)
+    initialise_disk(tmp_path, place.part, stripe=1)
+    for _ in range(2):
+        made, keeper = build(ring_config(TREE, "slow"), place, tmp_path / "slow" / place.name, NOW)
+        keeper.close()
+        assert type(made) is machine
+
+
+def test_a_node_has_a_part_in_each_stripe_and_a_floor_in_one() -> None:
+    assert [place.part for place in places(NETWORK)] == list(NETWORK.node_names)
+    assert place_of(TREE, "tokyo-1").part == "main/tokyo-1"
+    assert place_of(TREE, "tokyo-1", "slow") == place_of(TREE, "slow/tokyo-1")
+    assert place_of(TREE, "tokyo-1", "slow").stripe == "slow"
+    assert place_of(TREE, "XTKS").part == "main/XTKS"
+    everywhere = [place.part for place in all_places(TREE)]
+    assert len(everywhere) == len(set(everywhere)) == 2 * len(TREE.node_names) - len(TREE.floors)
+    with pytest.raises(NetError, match="XTKS sends on stripe main, not on slow"):
+        place_of(TREE, "XTKS", "slow")
+    with pytest.raises(NetError, match='no stripe of the network is called "fast"; there are main, slow'):
+        place_of(TREE, "tokyo-1", "fast")
+
+
+def test_a_secondary_of_the_second_stripe_tells_who_and_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("levelcast.net.node.calm_garbage_collection", lambda: None)
+    initialise_disk(tmp_path, "slow/tokyo-2", stripe=1)
+    options = Options(realtime="off", status_port=0)
+    node = Node(TREE, "tokyo-2", tmp_path, time.time_ns(), options, stripe="slow")
+    try:
+        node.driver.turn()
+        told = node.status()
+        assert (told["name"], told["part"], told["stripe"]) == ("tokyo-2", "slow/tokyo-2", "slow")
+        assert (told["role"], told["state"], told["home"], told["primary"]) == ("secondary", "ALONE", "tokyo-1", None)
+        assert told["datagrams_out"] == 1  # it asks for a group
+    finally:
+        node.driver.close()
 
 
 def test_no_node_makes_a_journal_by_itself(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from levelcast.ring.journal import Journal
 from levelcast.ring.layers import passes_to_detect
 from levelcast.ring.receiver import first_tip
 from levelcast.ring.schedule import Schedule
-from levelcast.ring.secondary import Secondary, Turns, silent_after_ns
+from levelcast.ring.secondary import AWAY_ASKS, Secondary, Turns, silent_after_ns
 from levelcast.ring.secondary_server import GroupKeeper
 from levelcast.sim.check import InvariantBroken
 from levelcast.sim.mutations import MUTATIONS, Mutation
@@ -208,6 +208,21 @@ def test_an_orphan_gets_a_primary_of_the_ring_that_stands() -> None:
     stage.end()
 
 
+def test_an_orphan_goes_home_when_its_primary_is_back_in_the_ring() -> None:
+    stage = GroupStage()
+    stage.begin()
+    stage.kill(A)
+    stage.reform(S, {B, C}, announce_to=EVERYBODY - {A})
+    stage.until(lambda: {stage.secondary(P).primary, stage.secondary(Q).primary} <= {B, C})
+    stage.end()
+    away_ms = (AWAY_ASKS + 2) * stage.config.timing.ask_ns / MS
+    stage.soon(lambda: stage.secondary(P).primary == stage.secondary(Q).primary == A, within_ms=2 * away_ms)
+    assert stage.receiver(U).entered == stage.receiver(A).entered
+    group = stage.secondary(P).group
+    stage.run(2 * away_ms)
+    assert stage.secondary(P).group == group, "who is at home asks for nothing"
+
+
 def test_a_secondary_that_lost_its_disk_catches_up_from_the_tape_of_its_primary() -> None:
     stage = GroupStage()
     stage.begin()
@@ -326,6 +341,19 @@ def test_a_cover_counts_who_was_heard_and_drops_who_lags() -> None:
     assert dict(cover.claims(schedule, until_ns + 1)) == {P: None}
     cover.hear(GroupToken(P, 1, 5, 11, 90))
     assert dict(cover.claims(schedule, until_ns + 1)) == {P: 90}
+
+
+def test_a_cover_hears_a_group_that_has_become_smaller() -> None:
+    """In a smaller group turns are longer, so their numbers are lower."""
+    cover, timing = Cover(PIPELINED), PIPELINED
+    turn_of_two, _ = Turns(timing, (P, Q)).next_of(P, START)
+    turn_alone, _ = Turns(timing, (P,)).next_of(P, START + 1_000 * MS)
+    assert turn_alone < turn_of_two
+    cover.hear(GroupToken(P, 1, 5, turn_of_two, 7))
+    cover.hear(GroupToken(P, 1, 6, turn_alone, 90))
+    assert cover.said(P) == GroupToken(P, 1, 6, turn_alone, 90)
+    cover.hear(GroupToken(P, 1, 5, turn_of_two + 2, 8))  # of the group before, overtaken on its way
+    assert cover.said(P) == GroupToken(P, 1, 6, turn_alone, 90)
 
 
 def test_a_cover_lets_go_of_who_is_in_its_group_no_more_and_tells_them() -> None:

@@ -12,7 +12,7 @@ from levelcast.cli.common import duration_ns, one_sentence
 from levelcast.cli.node import Data
 from levelcast.net.ask import Answer, ask_all
 from levelcast.net.disk import MAX_LIFE, declare_lost, has_journal, initialise_disk, known_life
-from levelcast.net.node import Place, place_of
+from levelcast.net.node import Place, all_places, place_of, places
 from levelcast.net.operator import membership_to_change, newest_membership, next_incarnation, publish, replaced
 from levelcast.net.sockets import LOOPBACK, NetError
 from levelcast.network import Network, load_network
@@ -26,6 +26,10 @@ app = typer.Typer(
 
 File = Annotated[Path, typer.Option("--network", metavar="FILE", help="The network file.")]
 Name = Annotated[str, typer.Option("--name", help="The node's name in that file.")]
+Stripe = Annotated[
+    str | None,
+    typer.Option("--stripe", metavar="STRIPE", help="In which stripe.", show_default="the floor's, or the first"),
+]
 _ASK_S = 1.0
 
 
@@ -34,7 +38,8 @@ def init(
     network_file: File,
     data: Data,
     name: Annotated[str | None, typer.Option("--name", help="The node's name in that file.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every node of the file.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every node of the file, in every stripe.")] = False,
+    stripe: Stripe = None,
 ) -> None:
     """Make the empty journal of a node that has never run: its first life.
 
@@ -51,12 +56,11 @@ def init(
     if (name is None) is not every:
         raise typer.BadParameter("give one of --name and --all", param_hint="--name")
     with one_sentence():
-        names = network.node_names if name is None else (name,)
-        places = [place_of(network, each) for each in names]
+        chosen = all_places(network) if name is None else [place_of(network, name, stripe)]
         data.mkdir(parents=True, exist_ok=True)
-        for place in places:
-            made = initialise_disk(data, place.name, _index(network, place), network.tape.durable)
-            typer.echo(f"{data / place.name}: {'an empty journal, life 1' if made else 'has a journal already'}")
+        for place in chosen:
+            made = initialise_disk(data, place.part, _index(network, place), network.tape.durable)
+            typer.echo(f"{data / place.part}: {'an empty journal, life 1' if made else 'has a journal already'}")
 
 
 @app.command()
@@ -68,6 +72,7 @@ def lost(
         int | None,
         typer.Option(min=1, max=MAX_LIFE, help="The new life.", show_default="one more than is known"),
     ] = None,
+    stripe: Stripe = None,
 ) -> None:
     """Declare a node's disk lost: an empty journal of a new life, so that the ring does not take it for the old one.
 
@@ -82,40 +87,41 @@ def lost(
     """
     network = load_network(network_file)
     with one_sentence():
-        place = place_of(network, name)
-        if network.status is not None and ask_all(network, [name], _ASK_S)[0].ok:
-            raise NetError(f"{name} is running, so its disk is not lost to it: end it first")
+        place = place_of(network, name, stripe)
+        if network.status is not None and ask_all(network, [place.part], _ASK_S)[0].ok:
+            raise NetError(f"{place.part} is running, so its disk is not lost to it: end it first")
         chosen = life if life is not None else _next_life(network, place, data)
         data.mkdir(parents=True, exist_ok=True)
-        aside = declare_lost(data, name, chosen, _index(network, place), network.tape.durable)
+        aside = declare_lost(data, place.part, chosen, _index(network, place), network.tape.durable)
     if aside is not None:
         typer.echo(f"What was left is in {aside}: remove it when nobody needs it.")
-    typer.echo(f"{data / name}: an empty journal, life {chosen}")
-    start = f"levelcast node --network {network_file} --name {name} --data {data}"
-    typer.echo(f"Now start it: {start}")
+    typer.echo(f"{data / place.part}: an empty journal, life {chosen}")
+    same = f"--network {network_file} --name {place.part} --data {data}"
+    typer.echo(f"Now start it: levelcast node {same}")
     if place.role == "receiver":
-        typer.echo(
-            f"And let it count again: levelcast disk replace --network {network_file} --name {name} --data {data}"
-        )
+        typer.echo(f"And let it count again: levelcast disk replace {same}")
 
 
 def _next_life(network: Network, place: Place, data: Path) -> int:
     """One more than every life that the directory and the running receivers know of."""
-    known = [life for life in (known_life(data, place.name), _life_in_ring(network, place)) if life is not None]
+    known = [life for life in (known_life(data, place.part), _life_in_ring(network, place)) if life is not None]
     if known:
         return max(known) + 1
     raise NetError(
-        f"nobody here knows which lives {place.name} has had: no receiver answers, and {data} says nothing of it; give "
+        f"nobody here knows which lives {place.part} has had: no receiver answers, and {data} says nothing of it; give "
         "--life, a number higher than every life before (2 if its disk was never lost)"
     )
 
 
 def _life_in_ring(network: Network, place: Place) -> int | None:
-    """The life of a receiver in the configured set, or the incarnation of a floor, as running receivers know it."""
-    if network.status is None or place.role == "reformation":
+    """The life of a receiver in the configured set, or the incarnation of a floor, as running receivers know it.
+
+    Nobody keeps the life of a server or of a secondary.
+    """
+    if network.status is None or place.role not in ("receiver", "floor"):
         return None
     found = []
-    for answer in _receivers(network):
+    for answer in _receivers(network, place.stripe):
         lives = {each["id"]: each["life"] for each in answer.status["membership"]["members"]}
         source = answer.status["sources"].get(str(place.id), {})
         found += [lives.get(place.id) if place.role == "receiver" else source.get("incarnation")]
@@ -136,6 +142,7 @@ def replace(
     interface: Annotated[
         str, typer.Option(metavar="ADDRESS", help="The address of the interface on which the core group is.")
     ] = LOOPBACK,
+    stripe: Stripe = None,
 ) -> None:
     """Put a receiver's new life into the configured set, by a record in the sequence of the running ring.
 
@@ -149,17 +156,19 @@ def replace(
     network = load_network(network_file)
     timeout_s = duration_ns(timeout, "--timeout") / 1e9
     with one_sentence():
-        place = place_of(network, name)
+        place = place_of(network, name, stripe)
         if place.role != "receiver":
-            raise NetError(f"{name} is no receiver: only receivers are in the configured set, so it needs nothing more")
-        answers = _receivers(network)
+            raise NetError(
+                f"{name} is no primary receiver: only those are in the configured set, so it needs nothing more"
+            )
+        answers = _receivers(network, place.stripe)
         chosen = _life_of(place, data, life, answers)
         wanted = replaced(membership_to_change(answers), place.id, chosen)
         if wanted is None:
             typer.echo(f"{name} has life {chosen} in the configured set already.")
             return
         publish(network, place.stripe, wanted, next_incarnation(answers, time.time_ns()), timeout_s, interface)
-        if MemberLife(place.id, chosen) not in newest_membership(_receivers(network))[0].members:
+        if MemberLife(place.id, chosen) not in newest_membership(_receivers(network, place.stripe))[0].members:
             raise NetError("another change of the configured set came first: look at it, and try again")
     typer.echo(f"Version {wanted.version} of the configured set is witnessed: {name} has life {chosen} in it.")
 
@@ -167,21 +176,22 @@ def replace(
 def _life_of(place: Place, data: Path | None, given: int | None, answers: list[Answer]) -> int:
     """The new life: as the node itself says, as is given, or as its directory says."""
     for answer in answers:
-        if answer.name == place.name:
+        if answer.name == place.part:
             runs = int(answer.status["life"])
             if given not in (None, runs):
-                raise NetError(f"{place.name} runs in life {runs}, and --life says {given}")
+                raise NetError(f"{place.part} runs in life {runs}, and --life says {given}")
             return runs
     if given is not None:
         return given
-    if data is not None and has_journal(data / place.name):
-        return life_of(data / place.name / "journal")
-    raise NetError(f"{place.name} does not answer: start it, or give --data or --life, so that its new life is known")
+    if data is not None and has_journal(data / place.part):
+        return life_of(data / place.part / "journal")
+    raise NetError(f"{place.part} does not answer: start it, or give --data or --life, so that its new life is known")
 
 
-def _receivers(network: Network) -> list[Answer]:
-    """Those that answer."""
-    return [answer for answer in ask_all(network, [each.name for each in network.receivers], _ASK_S) if answer.ok]
+def _receivers(network: Network, stripe: str) -> list[Answer]:
+    """The primaries of a stripe that answer."""
+    parts = [place.part for place in places(network, stripe) if place.role == "receiver"]
+    return [answer for answer in ask_all(network, parts, _ASK_S) if answer.ok]
 
 
 def _index(network: Network, place: Place) -> int:

@@ -101,6 +101,7 @@ def _as_json(network: Network, stripe: str) -> dict[str, object]:
     terms = network.liveness(stripe)
     return {
         "stripe": stripe,
+        "homes": {each.name: each.home for each in network.secondaries},
         "timing": {
             **asdict(derived.timing),
             "recovery_ns": derived.timing.recovery_ns,
@@ -121,13 +122,23 @@ def _print_stripe(console: Console, network: Network, stripe: str) -> None:
     mode = network.timing(stripe).mode
     console.print(
         f"[bold]{escape(title)}[/bold]: {_count(len(network.receivers), 'receiver')}, "
+        f"{_secondaries(network)}"
         f"{_count(len(network.reformation), 'reformation server')}, "
         f"{_count(len(network.floors), 'floor')}, {mode}"
     )
+    for receiver in network.receivers:
+        below = ", ".join(each.name for each in network.secondaries_of(receiver.name))
+        if below:
+            console.print(f"  {escape(receiver.name)} is the home of {escape(below)}", highlight=False)
     console.print(_timing_table(network.explain(stripe)))
     console.print(_liveness_table(network.liveness(stripe)))
     for warning in network.warnings(stripe):
         console.print(f"[yellow]Warning:[/yellow] {escape(warning)}")
+
+
+def _secondaries(network: Network) -> str:
+    count = len(network.secondaries)
+    return f"{count} {'secondary' if count == 1 else 'secondaries'}, " if count else ""
 
 
 def _count(count: int, noun: str) -> str:

@@ -59,13 +59,18 @@ def node(
         int | None,
         typer.Option(min=0, max=65535, help="Tell the status on this port, 0: not at all.", show_default="by the file"),
     ] = None,
+    stripe: Annotated[
+        str | None,
+        typer.Option(metavar="STRIPE", help="Which stripe it runs.", show_default="the floor's, or the first"),
+    ] = None,
     initialise: Annotated[
         bool, typer.Option("--init", help="This node has never run: make its journal (levelcast disk init).")
     ] = False,
 ) -> None:
-    """Run one node of a network: a receiver, a reformation server or a floor.
+    """Run one node of a network: a receiver, a secondary, a reformation server or a floor.
 
-    It ends on SIGTERM or ^C; started again on the same directory, it goes on where it was.
+    Where there are several stripes a node is a process in each. It ends on SIGTERM or ^C; started again on the same
+    directory, it goes on where it was.
 
     Examples:
 
@@ -98,9 +103,9 @@ def node(
 
     with one_sentence():
         if initialise:
-            place = place_of(network, name)
-            initialise_disk(data, name, network.stripe(place.stripe).index, network.tape.durable)
-        running = Node(network, name, data, time.time_ns(), options, on_report)
+            place = place_of(network, name, stripe)
+            initialise_disk(data, place.part, network.stripe(place.stripe).index, network.tape.durable)
+        running = Node(network, name, data, time.time_ns(), options, on_report, stripe)
         if running.warning is not None:
             typer.echo(f"levelcast: {running.warning}", err=True)
         last = running.run(say)
@@ -144,21 +149,27 @@ def up(
     network = load_network(network_file)
     run_ns = None if publish is None else duration_ns(publish)
     cluster = Cluster(network, network_file, data, Options(rate, run_ns, impair, seed), floors=floors)
-    bound_s = sum(term.ns for term in network.liveness()) / 1e9 + 5.0
+    stripes = [stripe.name for stripe in network.stripes]
+    bound_s = max(sum(term.ns for term in network.liveness(stripe)) for stripe in stripes) / 1e9 + 5.0
     kills = [_kill(cluster, text) for text in kill or ()]
     run = Run(cluster, None if run_ns is None else run_ns / 1e9, bound_s, kills)
     console = Console(stderr=as_json, quiet=as_json)
     with one_sentence():
-        if len(network.stripes) > 1:
-            console.print(f"Only the first stripe, {network.stripes[0].name}, is run.", highlight=False)
         _watch(console, run)
-        names = [receiver.name for receiver in network.receivers]
-        verdict = judge(data, names, run.problems)
+        verdicts = {
+            stripe: judge(
+                data, [each.place.part for each in cluster.releasing if each.place.stripe == stripe], run.problems
+            )
+            for stripe in stripes
+        }
     if as_json:
-        typer.echo(json.dumps(_as_json(cluster, verdict), indent=2))
+        typer.echo(json.dumps(_as_json(cluster, verdicts), indent=2))
     else:
-        _print_verdict(console, cluster, verdict)
-    raise typer.Exit(0 if verdict.identical else 1)
+        for stripe, verdict in verdicts.items():
+            if len(stripes) > 1:
+                console.print(f"Stripe {stripe}", style="bold", highlight=False)
+            _print_verdict(console, cluster, verdict)
+    raise typer.Exit(0 if all(verdict.identical for verdict in verdicts.values()) else 1)
 
 
 def _kill(cluster: Cluster, text: str) -> Kill:
@@ -196,20 +207,20 @@ def _table(cluster: Cluster, phase: str) -> Table:
     table.add_column("receiver")
     for title in ("state", "ring", "slot", "released", "late", "requests"):
         table.add_column(title, justify="right")
-    for member in cluster.of_role("receiver"):
+    for member in cluster.releasing:
         said = member.status if member.running else {"state": "down"}
         values = [said.get(key, "") for key in ("state", "generation", "released_slot", "tape_records")]
         values += [said.get("late", ""), said.get("requests", "")]
-        table.add_row(member.place.name, *(f"{v:,}" if isinstance(v, int) else str(v) for v in values))
+        table.add_row(member.place.part, *(f"{v:,}" if isinstance(v, int) else str(v) for v in values))
     return table
 
 
 def _line(cluster: Cluster, phase: str) -> str:
     released = (
-        f"{member.place.name} {member.status.get('tape_records', 0):,}"
+        f"{member.place.part} {member.status.get('tape_records', 0):,}"
         if member.running
-        else f"{member.place.name} down"
-        for member in cluster.of_role("receiver")
+        else f"{member.place.part} down"
+        for member in cluster.releasing
     )
     return f"{cluster.elapsed_s:6.1f} s  {phase}; released: {', '.join(released)}"
 
@@ -230,7 +241,9 @@ def _print_verdict(console: Console, cluster: Cluster, verdict: Verdict) -> None
             each.name, f"{each.records:,}", f"{each.late:,}", _ms(each.behind_ns), requests, str(member.kills)
         )
     console.print(table, highlight=False)
-    published = sum(member.status.get("published", 0) for member in cluster.of_role("floor"))
+    stripe = cluster.members[verdict.receivers[0].name].place.stripe if verdict.receivers else None
+    floors = [member for member in cluster.of_role("floor") if member.place.stripe == stripe]
+    published = sum(member.status.get("published", 0) for member in floors)
     for line in (
         "late: more than 1 ms after timestamp + Δ_A; a node that was away has all that it missed late.",
         f"Published since the floors' last start: {published:,} records.",
@@ -251,11 +264,19 @@ def _print_verdict(console: Console, cluster: Cluster, verdict: Verdict) -> None
         console.print(f"- {problem}", style="red", highlight=False, markup=False, soft_wrap=True)
 
 
-def _as_json(cluster: Cluster, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "identical": verdict.identical,
-        "problems": verdict.problems,
-        "spread_ns": verdict.spread_ns,
-        "receivers": [asdict(each) for each in verdict.receivers],
-        "nodes": {name: member.status for name, member in cluster.members.items()},
-    }
+def _as_json(cluster: Cluster, verdicts: dict[str, Verdict]) -> dict[str, Any]:
+    """The figures of the first stripe where they have always been; `stripes` has those of all."""
+
+    def figures(verdict: Verdict) -> dict[str, Any]:
+        return {
+            "identical": verdict.identical,
+            "problems": verdict.problems,
+            "spread_ns": verdict.spread_ns,
+            "receivers": [asdict(each) for each in verdict.receivers],
+        }
+
+    first = figures(next(iter(verdicts.values())))
+    more = {"stripes": {name: figures(verdict) for name, verdict in verdicts.items()}} if len(verdicts) > 1 else {}
+    if more:
+        first["identical"] = all(verdict.identical for verdict in verdicts.values())
+    return {**first, **more, "nodes": {name: member.status for name, member in cluster.members.items()}}

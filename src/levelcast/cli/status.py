@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from levelcast.cli.common import duration_ns, one_sentence
-from levelcast.net.ask import Answer, ask_all, in_one_ring
+from levelcast.net.ask import Answer, ask_all, in_one_ring, not_served
 from levelcast.network import Network, load_network
 
 REFORMATIONS_SHOWN = 8
@@ -25,7 +25,11 @@ _EVERY_S = 1.0
 _WIDE = 150
 """Columns that the table needs; where nobody has a terminal of some width, it gets them."""
 _COLUMNS = ("state", "ring", "slot", "have", "gaps", "requests", "late", "clock", "rings")
-_STYLES = {"ACTIVE": "green", "IDLE": "green", "SILENT": "bold red", "OUTSIDE": "yellow", "PROMISED": "yellow"}
+_STYLES = {
+    **dict.fromkeys(("ACTIVE", "FOLLOWS", "IDLE"), "green"),
+    **dict.fromkeys(("OUTSIDE", "PROMISED", "ALONE", "LOST", "ORPHAN"), "yellow"),
+    "SILENT": "bold red",
+}
 
 Json = dict[str, Any]
 
@@ -41,7 +45,8 @@ def status(
 ) -> None:
     """Ask the running nodes of a network what they do.
 
-    Exit code 0 means that all answer and all receivers are in one ring, 1 that it is not so.
+    Exit code 0 means that all answer, all receivers are in one ring of their stripe and all secondaries follow it, 1
+    that it is not so.
 
     Examples:
 
@@ -63,7 +68,7 @@ def status(
 
 
 def is_well(answers: Sequence[Answer]) -> bool:
-    return all(answer.ok for answer in answers) and in_one_ring(answers)
+    return all(answer.ok for answer in answers) and in_one_ring(answers) and not not_served(answers)
 
 
 def as_object(answers: Sequence[Answer]) -> Json:
@@ -71,8 +76,13 @@ def as_object(answers: Sequence[Answer]) -> Json:
     return {
         "well": is_well(answers),
         "one_ring": in_one_ring(answers),
+        "not_served": not_served(answers),
         "silent": {answer.name: answer.problem for answer in answers if not answer.ok},
-        "nodes": {answer.name: answer.status for answer in answers if answer.ok},
+        "nodes": {
+            answer.name: answer.status | ({} if answer.lag is None else {"lag": answer.lag})
+            for answer in answers
+            if answer.ok
+        },
     }
 
 
@@ -127,7 +137,7 @@ def _table(network: Network, answers: Sequence[Answer]) -> Table:
                 str(said["id"]),
                 str(said["role"]),
                 *(_cell(said, title) for title in _COLUMNS),
-                _does(said),
+                _does(said, answer.lag),
             )
         else:
             table.add_row(answer.name, "", "", Text("no answer", "bold red"), *[""] * 8, Text(answer.problem, "red"))
@@ -156,24 +166,46 @@ def _clock(clock: Json) -> Text:
     return Text(f"±{kernel['estimated_error_ns'] / 1e6:.3g} ms", "green")
 
 
-def _does(said: Json) -> str:
-    if said["role"] == "receiver":
+def _does(said: Json, lag: int | None) -> str:
+    if said["role"] in ("receiver", "secondary"):
         since_s = (said["now_ns"] - said["complete_upto_ns"]) / 1e9
         upto = f", complete up to {since_s:,.2f} s ago" if said["complete_upto_ns"] else ""
-        return f"{said['tape_records']:,} records on tape{upto}"
+        serves = _served(said, lag) if said["role"] == "secondary" else _covers(said)
+        return f"{said['tape_records']:,} records on tape{upto}{serves}"
     if said["role"] == "reformation":
         last = said["reformations"][-1]["detail"] if said["reformations"] else "nothing yet"
-        return f"formed {last}"
+        groups = "; ".join(f"{primary}: {', '.join(members)}" for primary, members in said.get("groups", {}).items())
+        return f"formed {last}{f'; groups {groups}' if groups else ''}"
     return (
         f"{said['published']:,} records published, {said['waiting']:,} wait; "
         f"{said['packets_unwitnessed']} of {said['credit']} packets unwitnessed"
     )
 
 
+def _served(said: Json, lag: int | None) -> str:
+    """Of a secondary: who serves it, how far it is behind, and who takes turns with it."""
+    primary, home = said["primary"], said["home"]
+    if primary is None:
+        return f"; no primary, its home is {home}"
+    behind = "" if lag is None else f", {lag:,} {'slot' if lag == 1 else 'slots'} behind"
+    others = [name for name in said["group"]["members"] if name != said["name"]]
+    mates = f", with {', '.join(others)}" if others else ""
+    return f"; served by {primary}{'' if primary == home else f' instead of {home}'}{behind}{mates}"
+
+
+def _covers(said: Json) -> str:
+    """Of a primary: the secondaries that its tokens stand for."""
+    members = said.get("group", {}).get("members", {})
+    counts = [name for name, each in members.items() if each["counts"]]
+    without = [name for name, each in members.items() if not each["counts"]]
+    return (f"; covers {', '.join(counts)}" if counts else "") + (f"; without {', '.join(without)}" if without else "")
+
+
 def _remarks(answers: Sequence[Answer]) -> list[Text]:
     remarks = []
     if not in_one_ring(answers):
         remarks.append(Text("The receivers are not in one ring.", "bold yellow"))
+    remarks += [Text(f"The secondary {name} does not follow the ring.", "bold yellow") for name in not_served(answers)]
     for answer in answers:
         said = answer.status
         if said.get("namesakes"):

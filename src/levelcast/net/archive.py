@@ -35,6 +35,7 @@ from levelcast.tape.files import AppendFile, TapeError
 from levelcast.tape.segments import TapeReader
 from levelcast.wire import mold
 from levelcast.wire.parts import Malformed
+from levelcast.wire.plan import parse_session
 
 __all__ = ["Archive", "ArchiveCounts", "Marks"]
 
@@ -57,6 +58,13 @@ MAX_CUSTOMERS = 256
 MAX_ANSWERS = 8
 """In one turn."""
 _ENTRY = Struct("<QI")
+_PAST = 2**64
+
+
+def _plan_of(session: bytes) -> int:
+    """The number of the plan that a session is of."""
+    place = parse_session(session)
+    return place.number if place is not None else 0
 
 
 class _Mark(NamedTuple):
@@ -172,16 +180,24 @@ class Marks:
     def first(self, session: bytes, from_sequence: int) -> int | None:
         """The first message of a session behind a mark that stands on what is left of a tape."""
         place = bisect_left(self._marks, True, key=lambda mark: self._global(mark) >= from_sequence)
-        return self._place(self._marks[place], session) or None if place < len(self._marks) else None
+        first = self._place(self._marks[place], session) if place < len(self._marks) else 0
+        return first if 0 < first < _PAST else None
+
+    def knows(self, session: bytes) -> bool:
+        """Whether a session of a plan that was replaced is in one of them."""
+        place = bisect_left(self._marks, True, key=lambda mark: self._place(mark, session) > 0)
+        return place < len(self._marks) and self._place(self._marks[place], session) < _PAST
 
     def _place(self, mark: _Mark, session: bytes) -> int:
-        """A session's next sequence at a mark, 0 where that is not known."""
+        """A session's next sequence at a mark, 0 where that is not known, `_PAST` where its plan was replaced."""
         state = self.state(mark)
         if state is None:
             return 0
         sessions = state.snapshot.sessions
         place = bisect_left(sessions, (session, 0))
-        return sessions[place].next_sequence if place < len(sessions) and sessions[place].session == session else 0
+        if place < len(sessions) and sessions[place].session == session:
+            return sessions[place].next_sequence
+        return _PAST if sessions and _plan_of(sessions[0].session) > _plan_of(session) else 0
 
     def _global(self, mark: _Mark) -> int:
         state = self.state(mark)
@@ -253,7 +269,10 @@ class Archive:
         held = self._live.retransmitter.held(request.session)
         if held is not None:
             return request.sequence < held[0]
-        return request.sequence < self._live.next_sequences.get(request.session, 0)
+        live = self._live.next_sequences.get(request.session)
+        if live is not None:
+            return request.sequence < live
+        return _plan_of(request.session) < self._live.plans.number and self.marks.knows(request.session)
 
     def ask(self, request: mold.Request, customer: Address) -> bool:
         """Queue a request; False when it is refused."""
@@ -376,7 +395,7 @@ class Archive:
         first = self.marks.first(session, first_sequence_of(self._tape) or 1)
         if first is None:
             held = self._live.retransmitter.held(session)
-            first = held[0] if held is not None else self._live.next_sequences[session]
+            first = held[0] if held is not None else self._live.next_sequences.get(session, 1)
         datagram = mold.encode(mold.Heartbeat(session, first))
         return Outgoing(session, first, 0, datagram, len(datagram).to_bytes(4, "little"))
 

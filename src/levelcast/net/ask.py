@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from levelcast.net.node import Place, all_places, place_of
 from levelcast.net.sockets import Address, NetError
 from levelcast.network import Network
 
@@ -24,24 +25,53 @@ class Answer:
     status: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
 
+    lag: int | None = None
+    """Of a secondary, how many slots it is behind the primary that serves it, if both answer."""
+
     @property
     def ok(self) -> bool:
         return not self.problem
 
 
 def ask_all(network: Network, names: Iterable[str] = (), timeout_s: float = 1.0) -> list[Answer]:
-    """Ask the named nodes, or every node of the file, concurrently. Raises NetError if the file has no [status]."""
+    """Ask the named nodes, or every node of the file, concurrently, each in every stripe that it is in.
+
+    STRIPE/NAME is a node's part in one stripe. Raises NetError if the file has no [status].
+    """
     if network.status is None:
         raise NetError("the network file has no [status], so its nodes tell nothing: add it and start them again")
-    chosen = list(names) or list(network.node_names)
     addresses = []
-    for name in chosen:
-        if name not in network.node_names:
-            raise NetError(f'no node of the network is called "{name}"; there are {", ".join(network.node_names)}')
-        address = network.status_address(name)
+    for place in _chosen(network, list(names)):
+        address = network.status_address(place.name, place.stripe)
         assert address is not None
-        addresses.append((name, address))
-    return asyncio.run(_ask_all(addresses, timeout_s))
+        addresses.append((place.part, address))
+    return with_lags(asyncio.run(_ask_all(addresses, timeout_s)))
+
+
+def with_lags(answers: list[Answer]) -> list[Answer]:
+    """The answers, those of secondaries with their lag. The two were asked together, not at the same instant."""
+    have = {(said.get("stripe"), said.get("name")): said.get("have") for said in (each.status for each in answers)}
+
+    def lag_of(said: dict[str, Any]) -> int | None:
+        ahead, here = have.get((said.get("stripe"), said.get("primary"))), said.get("have")
+        return None if ahead is None or here is None else max(0, ahead - here)
+
+    return [
+        replace(answer, lag=lag_of(answer.status)) if answer.status.get("role") == "secondary" else answer
+        for answer in answers
+    ]
+
+
+def _chosen(network: Network, names: list[str]) -> list[Place]:
+    everywhere = all_places(network)
+    if not names:
+        return everywhere
+    chosen = []
+    for name in names:
+        found = place_of(network, name)
+        whole = "/" not in name  # every part of the node
+        chosen += [place for place in everywhere if place == found or (whole and place.name == name)]
+    return chosen
 
 
 async def _ask_all(addresses: list[tuple[str, Address]], timeout_s: float) -> list[Answer]:
@@ -59,8 +89,9 @@ async def _ask(name: str, address: Address, timeout_s: float) -> Answer:
         return Answer(name, problem="not running")
     except (OSError, ValueError) as error:
         return Answer(name, problem=str(error))
-    if status.get("name") != name:
-        return Answer(name, problem=f"another node answers: {status.get('name')}")
+    answers = status.get("part", status.get("name"))
+    if answers != name:
+        return Answer(name, problem=f"another node answers: {answers}")
     return Answer(name, status)
 
 
@@ -89,7 +120,17 @@ def _read(answer: bytes) -> dict[str, Any]:
 
 
 def in_one_ring(answers: Iterable[Answer]) -> bool:
-    """Whether all of these that are receivers are active in the same generation."""
+    """Whether all of these that are primaries are active in the same generation, in each stripe."""
     receivers = [answer.status for answer in answers if answer.status.get("role") == "receiver"]
     active = all(status.get("state") == "ACTIVE" for status in receivers)
-    return active and len({status.get("generation") for status in receivers}) <= 1
+    rings = {(status.get("stripe"), status.get("generation")) for status in receivers}
+    return active and len(rings) <= len({status.get("stripe") for status in receivers})
+
+
+def not_served(answers: Iterable[Answer]) -> list[str]:
+    """The secondaries that have no primary which serves them, or do not follow the ring."""
+    return [
+        answer.name
+        for answer in answers
+        if answer.status.get("role") == "secondary" and answer.status.get("state") != "FOLLOWS"
+    ]

@@ -1,6 +1,7 @@
 """Every node of a network file as a process of its own on this machine: start, watch, kill, end.
 
-A node tells what it does in JSON lines on its stdout, and what went wrong on its stderr, which goes to DATA/NAME.log.
+A node tells what it does in JSON lines on its stdout, and what went wrong on its stderr, which goes to DATA/NAME.log
+(DATA/STRIPE/NAME.log where there are several stripes).
 It ends by itself when nobody reads its lines any more, so a cluster that is killed leaves no orphans.
 """
 
@@ -19,7 +20,7 @@ from threading import Thread
 from typing import Any
 
 from levelcast.net.disk import initialise_disk
-from levelcast.net.node import Options, Place, places
+from levelcast.net.node import Options, Place, all_places
 from levelcast.net.sockets import NetError
 from levelcast.network import Network
 
@@ -48,7 +49,8 @@ class Member:
 
 
 class Cluster:
-    """The nodes of a network's first stripe. `options` are those of every node; the rate is that of all floors.
+    """The nodes of a network, each in every stripe that it is in. `options` are those of every node; the rate is that
+    of all floors.
 
     Without `floors` others are the floors, as `levelcast publish` is: two processes must not be one floor.
     """
@@ -67,7 +69,7 @@ class Cluster:
         self.data = data
         self.events: deque[tuple[str, str]] = deque(maxlen=_EVENTS_KEPT)
         """Who reported what, not yet looked at."""
-        self.members = {place.name: Member(place) for place in places(network) if floors or place.role != "floor"}
+        self.members = {place.part: Member(place) for place in all_places(network) if floors or place.role != "floor"}
         self._file = file
         self._options = options
         self._launcher: Launcher = launcher or (lambda _: ([], []))
@@ -75,6 +77,11 @@ class Cluster:
 
     def of_role(self, role: str) -> list[Member]:
         return [member for member in self.members.values() if member.place.role == role]
+
+    @property
+    def releasing(self) -> list[Member]:
+        """The receivers of both layers."""
+        return [member for member in self.members.values() if member.place.releases]
 
     @property
     def elapsed_s(self) -> float:
@@ -87,7 +94,8 @@ class Cluster:
         self.data.mkdir(parents=True, exist_ok=True)
         names = [name for name, member in self.members.items() if not roles or member.place.role in roles]
         for name in names:
-            initialise_disk(self.data, name, durable=self.network.tape.durable)
+            index = self.network.stripe(self.members[name].place.stripe).index
+            initialise_disk(self.data, name, index, self.network.tape.durable)
         self.reset_clock()
         for name in names:
             self.start(name)
@@ -118,6 +126,8 @@ class Cluster:
         options = self._options
         arguments = ["--network", str(self._file), "--name", place.name, "--data", str(self.data), "--json"]
         arguments += ["--seed", str(options.seed)]
+        if place.part != place.name:
+            arguments += ["--stripe", place.stripe]
         if options.impair:
             arguments.append("--impair")
         if place.role == "floor" and options.rate > 0:
@@ -136,7 +146,7 @@ class Cluster:
                 except ValueError:
                     continue  # killed in the middle of a line
                 if "event" in said:
-                    self.events.append((member.place.name, f"{said['event']} {said['detail']}".strip()))
+                    self.events.append((member.place.part, f"{said['event']} {said['detail']}".strip()))
                 elif member.process is process:
                     member.status = said
 
@@ -163,7 +173,7 @@ class Cluster:
                 member.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 member.process.kill()
-                killed.append(member.place.name)
+                killed.append(member.place.part)
         for member in self.members.values():
             if not member.running:
                 self._join(member)
@@ -198,14 +208,13 @@ class Cluster:
 
     def complete_upto(self, at_ns: int) -> bool:
         """Whether every receiver has released everything with a timestamp up to `at_ns` (rule 15)."""
-        return all(
-            member.running and member.status.get("complete_upto_ns", 0) >= at_ns for member in self.of_role("receiver")
-        )
+        return all(member.running and member.status.get("complete_upto_ns", 0) >= at_ns for member in self.releasing)
 
     def horizon_ns(self) -> int:
         """A timestamp that nothing sent by now will pass, if nobody sends any more."""
-        timing = self.network.timing()
-        return time.time_ns() + timing.late_ns + (len(self.network.receivers) + 1) * timing.slot_ns
+        timings = [self.network.timing(stripe.name) for stripe in self.network.stripes]
+        members = len(self.network.receivers)
+        return time.time_ns() + max(timing.late_ns + (members + 1) * timing.slot_ns for timing in timings)
 
 
 @dataclass(slots=True)
@@ -284,6 +293,6 @@ class Run:
             if member.place.role == "floor" and member.running:
                 waits = f"{status.get('packets_unwitnessed', '?')} packets unwitnessed"
                 said.append(f"{name} has {waits}")
-            elif member.place.role == "receiver":
+            elif member.place.releases:
                 said.append(f"{name} is {status.get('state', 'silent')} at slot {status.get('released_slot', '?')}")
         return "; ".join(said)

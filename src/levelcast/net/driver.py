@@ -33,7 +33,7 @@ from levelcast.ring.machine import Machine
 from levelcast.ring.order import Frame
 from levelcast.wire.core import decode, encode
 from levelcast.wire.data import open_packets
-from levelcast.wire.messages import Data, Message, Packet, Repair, Request, Ring, Token
+from levelcast.wire.messages import Data, GroupInvite, Message, Packet, Repair, Request, Ring, Token
 from levelcast.wire.parts import Malformed, Reason
 
 LONGEST_SLEEP_NS = 50_000_000
@@ -367,6 +367,8 @@ class Driver:
     def _send(self, to: int, message: Message) -> None:
         if isinstance(message, Data) and to == GROUP:
             to = RECEIVERS
+        elif type(message) is GroupInvite and to not in self._known:
+            to = GROUP  # it has not spoken since this server was started: everybody is asked, and it answers
         if self._outbox and self._outbox_to != to:
             self._flush()
         if isinstance(message, Data) and message.first < message.last:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 CONTENT_TYPE = "text/plain; version=0.0.4"
 
 _STATES = ("NEW", "PROMISED", "ACTIVE", "OUTSIDE", "SILENT")
+_STANDINGS = ("ALONE", "LOST", "FOLLOWS", "ORPHAN", "SILENT")
 _PHASES = ("IDLE", "WAITING", "INVITING", "ANNOUNCING")
 
 
@@ -69,6 +70,7 @@ _METRICS = (
     Metric("edge.clients_dropped", "edge_clients_dropped_total", "counter", "Customers that took too long."),
     # reformation servers
     Metric("rings_formed", "rings_formed_total", "counter", "Rings that the server has formed."),
+    Metric("groups_formed", "groups_formed_total", "counter", "Groups of secondaries that the server has formed."),
     # floors
     Metric("published", "records_published_total", "counter", "Records that the floor has published."),
     Metric("waiting", "records_waiting", "gauge", "Records that wait for credit (rule 10)."),
@@ -86,8 +88,10 @@ _COUNTED_BY = (
 
 
 def exposition(status: Mapping[str, Any]) -> str:
-    """The metrics of a status, every one with the labels `node` and `role`."""
+    """The metrics of a status, every one with the labels `node` and `role`, and `stripe` where there are several."""
     labels = {"node": status["name"], "role": status["role"]}
+    if status.get("part", status["name"]) != status["name"]:
+        labels["stripe"] = status["stripe"]
     return "\n".join(_lines(status, labels)) + "\n"
 
 
@@ -105,13 +109,32 @@ def _lines(status: Mapping[str, Any], labels: dict[str, str]) -> Iterator[str]:
             yield from _family(name, "counter", about)
             for which, count in sorted(counts.items()):
                 yield _sample(name, {**labels, label: str(which)}, count)
-    for key, words in (("state", _STATES), ("phase", _PHASES)):
+    yield from _covered(_find(status, "group.members"), labels)
+    states = _STANDINGS if status["role"] == "secondary" else _STATES
+    for key, words in (("state", states), ("phase", _PHASES)):
         if key in status:
             yield from _family(key, "gauge", f"1 for the {key} that the node is in, 0 for the others.")
             for word in words:
                 yield _sample(key, {**labels, key: word}, word == status[key])
     if "lateness" in status:
         yield from _histogram(status["lateness"], labels)
+
+
+_OF_SECONDARIES = (
+    ("lag", "secondary_lag_slots", "Slots that a secondary is behind the primary which serves it."),
+    ("counts", "secondary_counts", "1 while the primary's tokens claim no more than the secondary has (rule 11)."),
+)
+
+
+def _covered(members: object, labels: dict[str, str]) -> Iterator[str]:
+    """Of each secondary that a primary covers; a secondary itself knows only who they are."""
+    if not isinstance(members, Mapping) or not members:
+        return
+    for key, name, about in _OF_SECONDARIES:
+        yield from _family(name, "gauge", about)
+        for secondary, each in sorted(members.items()):
+            if each[key] is not None:
+                yield _sample(name, {**labels, "secondary": secondary}, each[key])
 
 
 def _histogram(lateness: Mapping[str, Any], labels: dict[str, str]) -> Iterator[str]:

@@ -1,9 +1,12 @@
 """One node of a network file as a running process: what it is, its disk, its machine, and what it says of itself.
 
     DATA/NAME/journal/    of every node
-    DATA/NAME/tape/       of a receiver
+    DATA/NAME/tape/       of a receiver, primary or secondary
     DATA/NAME/releases/   of a receiver
     DATA/NAME/edge/       of a receiver that has edge groups
+
+A process is a node's part in one stripe. In a network of several stripes that part has the directory DATA/STRIPE/NAME,
+and is called STRIPE/NAME where it must not be taken for another (`Place.part`).
 
 A journal that is missing or damaged is an error: a node that has forgotten what it promised must not go on as itself
 (rule 12). Who makes the first one, and a new one for a lost disk, is `levelcast.net.disk`.
@@ -12,6 +15,7 @@ A journal that is missing or damaged is an error: a node that has forgotten what
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -37,7 +41,11 @@ from levelcast.net.punctual import (
 from levelcast.net.retention import Retention
 from levelcast.net.sockets import LOOPBACK, CoreSockets, NetError
 from levelcast.net.status import StatusService
+from levelcast.net.tree import of_primary, of_secondary, of_server
 from levelcast.network import Directory, Floor, Keeping, Link, Network
+from levelcast.network import Receiver as NetworkReceiver
+from levelcast.network import ReformationServer as NetworkReformation
+from levelcast.network import Secondary as NetworkSecondary
 from levelcast.network.lines import Lines
 from levelcast.network.ring_config import ring_config
 from levelcast.ring.config import RingConfig
@@ -46,13 +54,16 @@ from levelcast.ring.machine import Machine
 from levelcast.ring.receiver import Receiver, first_tip
 from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.schedule import generation_name
+from levelcast.ring.secondary import Secondary
+from levelcast.ring.secondary_server import NetworkServer
 from levelcast.ring.source import Source
 from levelcast.tape.files import Durability, TapeError
 from levelcast.tape.journal import JournalFile
 from levelcast.tape.stamps import packet_fault
 from levelcast.tape.store import Store
 
-Role = Literal["receiver", "reformation", "floor"]
+Role = Literal["receiver", "secondary", "reformation", "floor"]
+AnyNode = NetworkReceiver | NetworkSecondary | NetworkReformation | Floor
 STATUS_EVERY_NS = 250_000_000
 MOST_SERVED_BYTES = 1 << 20
 """Of each source, in one answer to a member that catches up: it takes in all of it at once."""
@@ -64,14 +75,21 @@ CLOCK_BACK = "the wall clock is back where it was"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Who a node is, by the network file."""
+    """Who a node is in one stripe, by the network file."""
 
     name: str
     id: int
     role: Role
     site: str
     stripe: str
+    part: str
+    """What this part of the node is called, and where it is below the data directory."""
     floor: Floor | None = None
+
+    @property
+    def releases(self) -> bool:
+        """Whether it is a receiver, of either layer: it has a tape, and instants to meet."""
+        return self.role in ("receiver", "secondary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +111,49 @@ class Options:
 
 
 def places(network: Network, stripe: int | str = 0) -> list[Place]:
-    """Every node of a stripe: receivers, reformation servers, floors."""
-    name = network.stripe(stripe).name
+    """Every node of a stripe: receivers, reformation servers, floors, secondaries."""
+    found = network.stripe(stripe).name
+    floors = [floor for floor in network.floors if floor.stripe == found]
+
+    def place(node: AnyNode, role: Role, floor: Floor | None = None) -> Place:
+        return Place(node.name, node.id, role, node.site, found, part_of(network, node.name, found), floor)
+
     return [
-        *(Place(each.name, each.id, "receiver", each.site, name) for each in network.receivers),
-        *(Place(each.name, each.id, "reformation", each.site, name) for each in network.reformation),
-        *(Place(each.name, each.id, "floor", each.site, name, each) for each in network.floors if each.stripe == name),
+        *(place(node, "receiver") for node in network.receivers),
+        *(place(node, "reformation") for node in network.reformation),
+        *(place(floor, "floor", floor) for floor in floors),
+        *(place(node, "secondary") for node in network.secondaries),
     ]
 
 
-def place_of(network: Network, name: str) -> Place:
-    """The node of that name; of a receiver or server, its part in the first stripe."""
-    for stripe in network.stripes:
-        for place in places(network, stripe.name):
-            if place.name == name:
-                return place
-    known = ", ".join(place.name for stripe in network.stripes for place in places(network, stripe.name))
-    raise NetError(f'no node of the network is called "{name}"; there are {known}')
+def all_places(network: Network) -> list[Place]:
+    """Every part of every node, stripe by stripe."""
+    return [place for stripe in network.stripes for place in places(network, stripe.name)]
+
+
+def part_of(network: Network, name: str, stripe: str) -> str:
+    """What a node's part in a stripe is called: by its name alone where there is one stripe."""
+    return name if len(network.stripes) == 1 else f"{stripe}/{name}"
+
+
+def place_of(network: Network, name: str, stripe: str | None = None) -> Place:
+    """The node of that name, or its part in a stripe: without one, of a receiver or server that in the first.
+
+    STRIPE/NAME says both. Raises NetError for what is not there.
+    """
+    if stripe is None and "/" in name:
+        stripe, _, name = name.partition("/")
+    if stripe is not None and all(known.name != stripe for known in network.stripes):
+        known = ", ".join(each.name for each in network.stripes)
+        raise NetError(f'no stripe of the network is called "{stripe}"; there are {known}')
+    everywhere = all_places(network)
+    found = [place for place in everywhere if place.name == name]
+    if not found:
+        raise NetError(f'no node of the network is called "{name}"; there are {", ".join(network.node_names)}')
+    for place in found:
+        if stripe in (None, place.stripe):
+            return place
+    raise NetError(f"{name} sends on stripe {found[0].stripe}, not on {stripe}")
 
 
 def links_to(network: Network, here: Place) -> dict[int, Link | None]:
@@ -129,13 +173,15 @@ def build(
     """The protocol class of a node, on what its disk holds."""
     keeping = keeping or Keeping()
     durable: Durability = keeping.durable
-    if place.role == "receiver":
+    if place.releases:
         records = keeping.segment_records
         store = Store.open(directory, first_tip(config), durable=durable, records_per_segment=records)
-        return Receiver(config, place.id, store.image, store.tape.tip, now), store
+        receiver = Receiver if place.role == "receiver" else Secondary
+        return receiver(config, place.id, store.image, store.tape.tip, now), store
     journal, image = JournalFile.open(directory / "journal", durable=durable)
     if place.role == "reformation":
-        return ReformationServer(config, place.id, image, now), JournalKeeper(journal)
+        server = NetworkServer if config.homes else ReformationServer
+        return server(config, place.id, image, now), JournalKeeper(journal)
     return Source(config, place.id, image.life, image, now), JournalKeeper(journal)
 
 
@@ -175,12 +221,15 @@ class Node:
         now: int,
         options: Options | None = None,
         on_report: Callable[[Report], None] | None = None,
+        stripe: str | None = None,
     ) -> None:
         options = options or Options()
-        self.place = place = place_of(network, name)
+        self.place = place = place_of(network, name, stripe)
         config = ring_config(network, place.stripe)
         group = network.core_group(place.stripe)
-        require_journal(data, name)
+        directory = data / place.part
+        require_journal(data, place.part)
+        self._names = {each.id: each.name for each in places(network, place.stripe)}
         self._on_report = on_report
         self._clock_trusted = True
         self._page: StatusService | None = None
@@ -191,13 +240,13 @@ class Node:
         self._status_ns = now
         with ExitStack() as opened:
             with usable(options.interface):
-                hears_data = place.role == "receiver"
+                hears_data = place.releases
                 self._sockets = CoreSockets(group.address, group.port, options.interface, hears_data=hears_data)
             opened.callback(self._sockets.close)
-            machine, keeper = build(config, place, data / name, now, network.tape)
+            machine, keeper = build(config, place, directory, now, network.tape)
             opened.callback(keeper.close)
             services: list[Service] = []
-            for service in self._services(network, options, machine, keeper, data / name, now):
+            for service in self._services(network, options, machine, keeper, directory, now):
                 services.append(service)
                 opened.callback(service.close)
             opened.pop_all()
@@ -208,7 +257,7 @@ class Node:
             self._floor = SyntheticFloor(
                 place.floor, machine, options.rate, now, self._until_ns, options.seed, Directory(network)
             )
-        seed = crc32(f"{options.seed} {name}".encode())
+        seed = crc32(f"{options.seed} {place.part}".encode())
         self.driver = Driver(
             place.id,
             config.stripe,
@@ -217,7 +266,7 @@ class Node:
             keeper,
             most_served=min(config.credit, max(1, MOST_SERVED_BYTES // network.carriage.packet_bytes)),
             punctual_ns=config.punctual_ns,
-            packet_fault=packet_fault if place.role == "receiver" else None,
+            packet_fault=packet_fault if place.releases else None,
             impairment=Impairment(links_to(network, place), seed) if options.impair else None,
             work=self._floor,
             services=services,
@@ -243,7 +292,7 @@ class Node:
                 lambda: machine.ring_members if machine.state != "OUTSIDE" else (),
             )
             yield self.edge
-        address = network.status_address(name)
+        address = network.status_address(name, self.place.stripe)
         if options.status_port is not None:
             host = network.status.address if network.status is not None else LOOPBACK
             address = (host, options.status_port) if options.status_port else None
@@ -273,7 +322,7 @@ class Node:
         """Whether this node has real-time priority. A floor or a reformation server has no instants to meet."""
         calm_garbage_collection()
         keep_freed_memory()
-        if self.place.role != "receiver":
+        if not self.place.releases:
             return False
         sharpen_timers()
         if realtime == "off":
@@ -332,6 +381,8 @@ class Node:
             "name": self.place.name,
             "id": self.place.id,
             "role": self.place.role,
+            "stripe": self.place.stripe,
+            "part": self.place.part,
             "site": self.place.site,
             "clock_trusted": driver.clock_trusted,
             "datagrams_in": counters.received,
@@ -361,10 +412,16 @@ class Node:
                 "requests": counters.requests,
                 "rings_entered": counters.reports["entered"],
             }
+            if isinstance(machine, Secondary):
+                status |= of_secondary(machine, self._names)
+            elif machine.config.homes:
+                status |= of_primary(machine, self._names, time.time_ns())
             if self.edge is not None:
                 status["edge"] = self.edge.status()
         elif isinstance(machine, ReformationServer):
             status |= {"phase": machine.phase, "rings_formed": machine.rings_formed}
+            if isinstance(machine, NetworkServer):
+                status |= of_server(machine, self._names)
         elif isinstance(machine, Source):
             status |= {
                 "packets_witnessed": machine.witnessed,

@@ -496,13 +496,13 @@ def _disk(
         return Source(config, place.id, now, Journal(), now), _NoDisk(), None
     folder, durable = Path(data), network.tape.durable
     folder.mkdir(parents=True, exist_ok=True)
-    initialise_disk(folder, place.name, config.stripe, durable)
-    source, keeper = build(config, place, folder / place.name, now, network.tape)
+    initialise_disk(folder, place.part, config.stripe, durable)
+    source, keeper = build(config, place, folder / place.part, now, network.tape)
     assert isinstance(source, Source)
     assert isinstance(keeper, JournalKeeper)
     last = source.witnessed + source.unwitnessed
     try:
-        progress = Progress.open(folder / place.name / FILE, source.incarnation, last, durable)
+        progress = Progress.open(folder / place.part / FILE, source.incarnation, last, durable)
     except BaseException:
         keeper.close()
         raise

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 from itertools import combinations, combinations_with_replacement
 from typing import Literal
 
 from levelcast.network import lines
 from levelcast.ring.derive import Derived, Explained, Given, Path, Shape, derive, show_ns
+from levelcast.ring.secondary_server import secondary_bound_ns
 from levelcast.ring.timing import BoundTerm, Mode, Timing, attempts_for, liveness_terms
 
 Witness = Literal["majority", "all"] | int
@@ -41,6 +43,17 @@ class Receiver:
     name: str
     id: int
     site: str
+
+
+@dataclass(frozen=True, slots=True)
+class Secondary:
+    """A receiver below a primary (rule 11). It stands in no ring: it is served by one that does."""
+
+    name: str
+    id: int
+    site: str
+    home: str
+    """The primary that it belongs to while all is well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +158,14 @@ class Group:
     """Of an edge group: one receiver at a time sends to it (`levelcast.network.lines`); None: each of the region's."""
     ttl: int | None = None
     """How many networks its packets may cross; None: as many as the edge says."""
+    count: int = 1
+    """Of an edge group: how many addresses the block has; a plan's group g goes to the address + g."""
+    rate_bytes: int | None = None
+    """Of an edge group: bytes a second that the line to each address of the block carries; None: any."""
+
+    def at(self, place: int) -> Group:
+        """One group of the block."""
+        return replace(self, address=str(IPv4Address(self.address) + place), count=1) if place else self
 
 
 DEFAULT_CREDIT = 64
@@ -235,18 +256,32 @@ class Network:
     carriage: Carriage = Carriage()
     instruments: dict[str, int] = field(default_factory=dict)
     """The ids that the file gives to symbols; `levelcast.network.directory` has those of all."""
+    secondaries: tuple[Secondary, ...] = ()
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """Every node: receivers, reformation servers, floors, each in the file's order."""
-        nodes: tuple[Receiver | ReformationServer | Floor, ...] = (*self.receivers, *self.reformation, *self.floors)
+        """Every node: receivers, reformation servers, floors, secondaries, each in the file's order."""
+        nodes: tuple[Receiver | Secondary | ReformationServer | Floor, ...] = (
+            *self.receivers,
+            *self.reformation,
+            *self.floors,
+            *self.secondaries,
+        )
         return tuple(node.name for node in nodes)
 
-    def status_address(self, name: str) -> tuple[str, int] | None:
-        """Where a node tells its status; None if the file has no [status]. Raises ValueError for an unknown name."""
+    def status_address(self, name: str, stripe: int | str | None = None) -> tuple[str, int] | None:
+        """Where a node tells its status, or its part in a stripe: of a floor in its own, else in the first.
+
+        None if the file has no [status]. Raises ValueError for an unknown name. Each stripe has as many ports as the
+        file has nodes.
+        """
         if self.status is None:
             return None
-        return self.status.address, self.status.port + self.node_names.index(name)
+        names = self.node_names
+        place = names.index(name)
+        if stripe is None:
+            stripe = next((floor.stripe for floor in self.floors if floor.name == name), 0)
+        return self.status.address, self.status.port + self.stripe(stripe).index * len(names) + place
 
     def stripe(self, stripe: int | str = 0) -> Stripe:
         """A stripe by its name or index. Raises KeyError if there is none."""
@@ -261,9 +296,10 @@ class Network:
         return Group(found.name, self.core.address, self.core.port + PORTS_PER_STRIPE * found.index)
 
     def region_of(self, receiver: str) -> str:
-        """The region of a receiver's site. Raises KeyError for an unknown receiver."""
+        """The region of a receiver's or secondary's site. Raises KeyError for an unknown one."""
         sites = {site.name: site.region for site in self.sites}
-        return {each.name: sites[each.site] for each in self.receivers}[receiver]
+        releasing: tuple[Receiver | Secondary, ...] = (*self.receivers, *self.secondaries)
+        return {each.name: sites[each.site] for each in releasing}[receiver]
 
     def edge_groups_of(self, receiver: str) -> tuple[Group, ...]:
         """The groups of a receiver's region; of its lines it sends to those that it holds (`network.lines`)."""
@@ -307,16 +343,31 @@ class Network:
             witnesses=self.witnesses(stripe),
             members=len(self.receivers),
             servers=len(self.reformation),
+            layers=1 if self.secondaries else 0,
         )
+
+    @property
+    def core_sites(self) -> frozenset[str]:
+        """Where those stand who listen to the core group and ask for what they miss."""
+        nodes: tuple[Receiver | Secondary | ReformationServer, ...] = (
+            *self.receivers,
+            *self.reformation,
+            *self.secondaries,
+        )
+        return frozenset(node.site for node in nodes)
+
+    def secondaries_of(self, primary: str) -> tuple[Secondary, ...]:
+        """Those whose home a primary is."""
+        return tuple(each for each in self.secondaries if each.home == primary)
 
     def path(self, stripe: int | str = 0) -> Path:
         """The worst that a message of the core meets.
 
-        The core is receivers and reformation servers: a floor far outside it lengthens the floor's own
+        The core is receivers, secondaries and reformation servers: a floor far outside it lengthens the floor's own
         resending and no more, so that a ring in one city may serve a floor on the other side of the world.
         """
         rules = self.stripe(stripe).rules
-        core = {receiver.site for receiver in self.receivers} | {server.site for server in self.reformation}
+        core = self.core_sites
         delay_ns, delay_between = 0, "members (the file has no links)"
         loss_ratio, loss_between = 0.0, delay_between
         reach_ns = 0
@@ -359,11 +410,21 @@ class Network:
 
     def liveness(self, stripe: int | str = 0) -> list[BoundTerm]:
         """The terms whose sum bounds the time to release everything once faults stop."""
-        return liveness_terms(self.timing(stripe), len(self.receivers), len(self.reformation))
+        timing, servers = self.timing(stripe), len(self.reformation)
+        terms = liveness_terms(timing, len(self.receivers), servers)
+        if self.secondaries:
+            bound_ns = secondary_bound_ns(timing, servers)
+            terms.append(BoundTerm("secondaries have a primary and catch up", bound_ns, "groups are formed (rule 11)"))
+        return terms
 
     def warnings(self, stripe: int | str = 0) -> list[str]:
         """What is allowed and yet worth a second look, one sentence each."""
-        return [*_membership_warnings(self), *lines.warnings(self), *_timing_warnings(self, stripe)]
+        return [
+            *_membership_warnings(self),
+            *_secondary_warnings(self, stripe),
+            *lines.warnings(self),
+            *_timing_warnings(self, stripe),
+        ]
 
 
 def _known_links(links: Links, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Link]]:
@@ -392,6 +453,22 @@ def _membership_warnings(network: Network) -> Iterator[str]:
         yield f'There is one reformation server: while "{name}" is down, the ring cannot be reformed.'
     if not network.floors:
         yield "There is no [[floor]]: nothing will be sent."
+
+
+def _secondary_warnings(network: Network, stripe: int | str) -> Iterator[str]:
+    """Whoever speaks once in τ_r has a turn of τ_r / n (rule 11)."""
+    if network.secondaries and len(network.receivers) == 1:
+        name = network.receivers[0].name
+        yield f'"{name}" is the only primary: while it is down, its secondaries have nobody to ask.'
+    timing, rules = network.timing(stripe), network.stripe(stripe).rules
+    for receiver in network.receivers:
+        count = len(network.secondaries_of(receiver.name))
+        turn_ns = timing.request_ns // max(1, count)
+        if count and turn_ns < rules.clock_error_ns:
+            yield (
+                f'"{receiver.name}" has {count} secondaries: each speaks once in {show_ns(timing.request_ns)} (τ_r), '
+                f"so a turn is {show_ns(turn_ns)}, less than the clock error: their tokens will come together."
+            )
 
 
 def _timing_warnings(network: Network, stripe: int | str) -> Iterator[str]:

@@ -10,7 +10,9 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations_with_replacement
+from ipaddress import IPv4Address
+from itertools import combinations_with_replacement, count
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -33,6 +35,7 @@ from levelcast.network.model import (
     Receiver,
     ReformationServer,
     Rules,
+    Secondary,
     Site,
     Status,
     Stripe,
@@ -40,12 +43,17 @@ from levelcast.network.model import (
 )
 from levelcast.ring.derive import contradictions
 from levelcast.ring.timing import LOSS_LIMIT, Mode
+from levelcast.wire.group import MAX_GROUP
 
 DEFAULT_STRIPE = "main"
 DEFAULT_CORE = Group("core", "239.192.74.1", 30001)
 _MARKET = re.compile(r"[A-Z0-9]{4}", re.ASCII)
 _SYNTAX_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 _ID_LIMIT = 65535
+FIRST_SECONDARY = 1001
+"""Where the ids begin that secondaries get which give none."""
+_MOST_GROUPS = 65_536
+_LAST_GROUP = int(IPv4Address("239.255.255.255"))
 _LEAST_STORE = 1_000_000
 _LEAST_PACKET, _MOST_PACKET = 1_200, 65_000
 """The largest record (1,020 bytes) and all headers fit the one; the other is the largest datagram, with some room."""
@@ -99,7 +107,7 @@ def _read_toml(text: str, name: str) -> tuple[dict[str, object], Lines]:
 
 
 class _Node(NamedTuple):
-    """What the three kinds of nodes have in common, as far as it could be read."""
+    """What the kinds of nodes have in common, as far as it could be read."""
 
     fields: Fields
     kind: str
@@ -128,8 +136,10 @@ def _read_network(root: Fields, report: Report) -> Network:
         for rank, node in enumerate(server_nodes)
     )
     floors = tuple(_read_floor(node, stripes) for node in floor_nodes)
-    nodes = [*receiver_nodes, *server_nodes, *floor_nodes]
+    secondary_nodes = [_read_node(f, "secondary", site_names) for f in root.tables("secondary", "[[secondary]]")]
+    nodes = [*receiver_nodes, *server_nodes, *floor_nodes, *secondary_nodes]
     ids = [r.id for r in receivers] + [s.id for s in servers] + [f.id for f in floors]
+    ids += _secondary_ids(secondary_nodes, set(ids))
     _check_nodes(nodes, ids, report)
     _check_publishers(floor_nodes, floors, report)
     if not receivers and not _broken(root, "receiver"):
@@ -138,8 +148,9 @@ def _read_network(root: Fields, report: Report) -> Network:
         report.add((), "there is no [[reformation]] server: without one no ring is ever formed")
 
     links, links_at = _read_links(root, site_names)
-    core, carriage, edge = _read_groups(root, len(stripes), _receiver_regions(receivers, sites))
-    status = _read_status(root, len(nodes))
+    secondaries = _read_secondaries(secondary_nodes, ids[len(ids) - len(secondary_nodes) :], receivers, links)
+    core, carriage, edge = _read_groups(root, len(stripes), _receiver_regions((*receivers, *secondaries), sites))
+    status = _read_status(root, len(nodes) * len(stripes))
     tape = _read_tape(root)
     instruments = _read_instruments(root, floors)
     root.finish()
@@ -160,6 +171,7 @@ def _read_network(root: Fields, report: Report) -> Network:
         tape=tape,
         carriage=carriage,
         instruments=instruments,
+        secondaries=secondaries,
     )
     _check_links(network, site_names, report)
     if receivers and servers:
@@ -237,6 +249,48 @@ def _read_floor(node: _Node, stripes: tuple[Stripe, ...]) -> Floor:
     fields.raw("id")
     symbols = fields.names("symbols", limit=70)
     return Floor(node.name or "", source or 0, publisher, node.site or "", str(stripe), symbols)
+
+
+def _secondary_ids(nodes: list[_Node], taken: set[int]) -> list[int]:
+    """An id of its own for each secondary: the one that it gives, or the lowest free one from `FIRST_SECONDARY` on."""
+    given = [node.fields.whole("id", 1, _ID_LIMIT) if "id" in node.fields else None for node in nodes]
+    taken = taken.union(id_ for id_ in given if id_ is not None)
+    free = (id_ for id_ in count(FIRST_SECONDARY) if id_ not in taken)
+    ids = []
+    for node, id_ in zip(nodes, given, strict=True):
+        node.fields.raw("id")
+        ids.append(id_ or (0 if "id" in node.fields else next(free)))
+    return ids
+
+
+def _read_secondaries(
+    nodes: list[_Node], ids: list[int], receivers: tuple[Receiver, ...], links: Links | None
+) -> tuple[Secondary, ...]:
+    names = [receiver.name for receiver in receivers]
+    found = []
+    for node, id_ in zip(nodes, ids, strict=True):
+        home = node.fields.raw("home")
+        if home is None:
+            home = _nearest_home(node.site, receivers, links)
+        elif home not in names:
+            hint = did_you_mean(home, names)
+            node.fields.problem("home", f"has home {show(home)}, which no [[receiver]] names{hint}")
+        found.append(Secondary(node.name or "", id_, node.site or "", str(home)))
+    for name in names:
+        below = [node for node, each in zip(nodes, found, strict=True) if each.home == name]
+        if len(below) > MAX_GROUP:
+            below[MAX_GROUP].fields.problem("home", f'is number {MAX_GROUP + 1} below "{name}": it takes {MAX_GROUP}')
+    return tuple(found)
+
+
+def _nearest_home(site: str | None, receivers: tuple[Receiver, ...], links: Links | None) -> str:
+    """The primary with the least delay; of equal ones one of the same site, then the first of the file."""
+
+    def distance(receiver: Receiver) -> tuple[float, bool]:
+        link = links.between(site or "", receiver.site) if links is not None else None
+        return (0 if links is None else inf if link is None else link.delay_ns), receiver.site != site
+
+    return min(receivers, key=distance).name if receivers else ""
 
 
 def _check_nodes(nodes: list[_Node], ids: list[int], report: Report) -> None:
@@ -441,8 +495,7 @@ def _check_links(network: Network, site_names: set[str], report: Report) -> None
     """Every two sites whose nodes speak to each other need a link: in the core, and from floors to it."""
     if network.links is None or network.links.default is not None:
         return
-    core = {receiver.site for receiver in network.receivers} | {server.site for server in network.reformation}
-    core &= site_names
+    core = network.core_sites & site_names
     floors = {floor.site for floor in network.floors} & site_names
     wanted = set(combinations_with_replacement(sorted(core), 2))
     wanted |= {(min(a, b), max(a, b)) for a in floors for b in core}
@@ -451,7 +504,7 @@ def _check_links(network: Network, site_names: set[str], report: Report) -> None
         report.add(("links",), f'there is no link between "{a}" and "{b}": add a pair to [links], or a default delay')
 
 
-def _receiver_regions(receivers: tuple[Receiver, ...], sites: tuple[Site, ...]) -> set[str] | None:
+def _receiver_regions(receivers: tuple[Receiver | Secondary, ...], sites: tuple[Site, ...]) -> set[str] | None:
     """The regions in which receivers stand; None while that is not known of each of them."""
     region_of = {site.name: site.region for site in sites}
     if any(receiver.site not in region_of for receiver in receivers):
@@ -484,9 +537,11 @@ def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[
     for fields in edge_fields.tables("group", "[[edge.group]]"):
         group = _read_group(fields, regions)
         if group is not None:
-            if (group.address, group.port) in taken:
-                fields.problem("port", f"has the address and port of {taken[group.address, group.port]}")
-            taken.setdefault((group.address, group.port), fields.label)
+            for address in (group.at(place).address for place in range(group.count)):
+                if (address, group.port) in taken:
+                    fields.problem("port", f"has the address and port of {taken[address, group.port]}")
+                    break
+                taken[address, group.port] = fields.label
             if group.name in names:
                 fields.problem("name", "has the name of another group")
             names.add(group.name)
@@ -530,16 +585,20 @@ def _read_group(fields: Fields, regions: set[str] | None) -> Group | None:
         fields.problem("region", f"is for region {show(region)}, where no receiver stands{hint}")
     line = fields.name("line") if "line" in fields else None
     ttl = fields.whole("ttl", 1, 255)
+    block, rate_bytes = fields.whole("count", 1, _MOST_GROUPS) or 1, fields.bit_rate("rate")
+    if address is not None and int(IPv4Address(address)) + block - 1 > _LAST_GROUP:
+        fields.problem("count", f"has {block} groups from {address} on, and 239.255.255.255 is the last there is")
+        block = 1
     if name is None or address is None or port is None:
         return None
-    return Group(name, address, port, region, line, ttl)
+    return Group(name, address, port, region, line, ttl, block, rate_bytes)
 
 
 # What a node tells, and what it keeps
 
 
 def _read_status(root: Fields, nodes: int) -> Status | None:
-    """TCP ports, one a node from the first on: they share nothing with the UDP ports of core and edge."""
+    """TCP ports, one a node and stripe from the first on: they share nothing with the UDP ports of core and edge."""
     fields = root.table("status", "[status]")
     if fields is None:
         return None

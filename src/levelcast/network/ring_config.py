@@ -19,7 +19,14 @@ def ring_config(network: Network, stripe: int | str = 0) -> RingConfig:
         servers=tuple(server.id for server in network.reformation),
         credit=network.carriage.window(timing, _needed(found.rules.witness, len(network.receivers))),
         nearness={receiver.id: _nearest(network, receiver.id) for receiver in network.receivers},
+        homes=_homes(network),
     )
+
+
+def _homes(network: Network) -> dict[int, int]:
+    """Per secondary, the primary that it belongs to (rule 11)."""
+    ids = {receiver.name: receiver.id for receiver in network.receivers}
+    return {each.id: ids[each.home] for each in network.secondaries}
 
 
 def _needed(witness: Witness, members: int) -> int:

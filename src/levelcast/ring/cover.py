@@ -41,12 +41,15 @@ class Cover:
         return self._said.get(secondary)
 
     def hear(self, token: GroupToken) -> Group | None:
-        """Take in what a secondary says; the group, if the sender does not know it yet."""
+        """Take in what a secondary says; the group, if the sender does not know it yet.
+
+        Turns are numbered by the size of the group, so they are compared within one group only.
+        """
         group = self.group
         outdated = group if group is not None and token.group < group.number else None
         if outdated is None or token.sender in outdated.members:
             known = self._said.get(token.sender)
-            if known is None or known.turn < token.turn:
+            if known is None or (known.group, known.turn) < (token.group, token.turn):
                 self._said[token.sender] = token
         return outdated
 

@@ -12,7 +12,8 @@ of it reaches the primary ring.
 | ORPHAN  | its primary has left the ring or is silent | asks the servers for another one, and goes on listening |
 | SILENT  | the clock is not trusted                   | nothing |
 
-It releases in every state but SILENT, as soon as it has been in a ring.
+It releases in every state but SILENT, as soon as it has been in a ring. One that was given another primary than its own
+asks for its own again, rarely, while that is in the ring.
 
 | message     | from, to                       | says |
 |-------------|--------------------------------|------|
@@ -67,6 +68,8 @@ Standing = Literal["ALONE", "LOST", "FOLLOWS", "ORPHAN", "SILENT"]
 
 NEVER_OWN = 2**63
 """The slot that a secondary sends its next core token in."""
+AWAY_ASKS = 5
+"""After so many `ask` with another primary it asks for its own one: by then no server refuses it (`REFUSED_ASKS`)."""
 
 
 class Turns:
@@ -115,6 +118,7 @@ class Secondary(Receiver):
         self._newer = 0
         self._newer_ns = 0
         self._ask_at_ns = now
+        self._home_ns = now
         super().__init__(config, member, journal, tape, now)
         self.promised = self.entered
 
@@ -156,6 +160,7 @@ class Secondary(Receiver):
         self._early = [token for token in self._early if token.generation == ring.generation]
         self._enter(ring, now)
         self.promised = self.entered
+        self._home_ns = now + AWAY_ASKS * self.timing.ask_ns
         if self.group is not None and self._has_left(ring, self.group.primary):
             self._suspect(self.group.primary, now)
 
@@ -215,6 +220,7 @@ class Secondary(Receiver):
         self._turn = self._turns.next_of(self.member, now)
         self._heard_ns = dict.fromkeys(group.members, now)
         self._newer_ns = now
+        self._home_ns = now + AWAY_ASKS * self.timing.ask_ns
         self._report("group", self.history.have, f"of {group.primary}: {', '.join(map(str, group.members))}")
         if self._ring is not None and self._has_left(self._ring, group.primary):
             self._suspect(group.primary, now)
@@ -241,6 +247,7 @@ class Secondary(Receiver):
             self._heard_ns = dict.fromkeys(self._heard_ns, now)
             self._newer_ns = now
             self._ask_at_ns = max(self._ask_at_ns, now + self.timing.request_ns)
+            self._home_ns = max(self._home_ns, self._ask_at_ns)
             return
         if self.group is not None and self._turns is not None:
             if now >= self._turn[1]:
@@ -249,6 +256,17 @@ class Secondary(Receiver):
         if now >= self._ask_at_ns and (self.group is None or self.suspect):
             self._ask_at_ns = now + self.timing.ask_ns
             self._effects.append(Send(SERVERS, self._plea(0)))
+        elif now >= self._home_ns and self._is_away:
+            self._home_ns = now + AWAY_ASKS * self.timing.ask_ns
+            self._effects.append(Send(SERVERS, self._plea(0)))
+
+    @property
+    def _is_away(self) -> bool:
+        """Whether another primary serves it although its own is in the ring."""
+        home = self.config.homes.get(self.member)
+        if self.group is None or self._ring is None or home in (None, self.group.primary):
+            return False
+        return any(life.member == home for life in self._ring.members)
 
     def _pass_token(self, group: Group, turns: Turns, now: int) -> None:
         token = GroupToken(self.member, self.entered, group.number, self._turn[0], self.history.have)
@@ -271,4 +289,6 @@ class Secondary(Receiver):
             return self._ask_at_ns
         asks = self.group is None or self.suspect
         turn_ns = self._turn[1] if self.group is not None else self._ask_at_ns
+        if self._is_away:
+            turn_ns = min(turn_ns, self._home_ns)
         return min(turn_ns, self._ask_at_ns) if asks else turn_ns

@@ -1,0 +1,324 @@
+"""Secondary receivers and stripes as real processes over loopback: the same tapes in both layers, whoever is killed.
+
+Nothing here depends on how fast the machine is: δ_N and τ_r leave room for one that is busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import SystemRandom
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from levelcast.net.ask import ask_all, in_one_ring, not_served
+from levelcast.net.cluster import Cluster, Run
+from levelcast.net.node import Options, all_places
+from levelcast.net.subscriber import Subscriber
+from levelcast.net.verdict import judge
+from levelcast.network import Network, load_network
+from levelcast.tape.compare import tape_directory
+from levelcast.tape.segments import TapeReader
+
+LIMIT_S = 60.0
+PRIMARIES = ("a-1", "b-1", "c-1")
+SECONDARIES = ("a-2", "a-3", "b-2")
+
+NETWORK = """
+[network]
+name = "two layers"
+
+[[site]]
+name = "a"
+[[site]]
+name = "b"
+[[site]]
+name = "c"
+
+[links]
+delay = "200us"
+
+[timing]
+slot = "20ms"
+late = "50ms"
+attempts = 6
+process = "10ms"
+
+[[receiver]]
+name = "a-1"
+id = 101
+site = "a"
+[[receiver]]
+name = "b-1"
+id = 102
+site = "b"
+[[receiver]]
+name = "c-1"
+id = 103
+site = "c"
+
+[[reformation]]
+name = "reform-a"
+id = 201
+site = "a"
+"""
+SECOND_LAYER = """
+[[reformation]]
+name = "reform-b"
+id = 202
+site = "b"
+
+[[floor]]
+name = "XNYS"
+publisher = 1
+site = "a"
+
+[[secondary]]
+name = "a-2"
+site = "a"
+[[secondary]]
+name = "a-3"
+site = "a"
+[[secondary]]
+name = "b-2"
+site = "c"
+home = "b-1"
+"""
+TWO_STRIPES = """
+[stripes.main]
+[stripes.slow]
+slot = "40ms"
+
+[[floor]]
+name = "XNYS"
+publisher = 1
+site = "a"
+[[floor]]
+name = "XFOR"
+publisher = 2
+site = "b"
+stripe = "slow"
+
+[[secondary]]
+name = "c-2"
+site = "c"
+
+[[edge.group]]
+name = "all"
+address = "239.192.{0}.{1}"
+port = 31999
+"""
+
+
+def made(tmp_path: Path, text: str) -> Cluster:
+    """A cluster with a group and ports that no other test has; its floors trade until they are ended."""
+    chance = SystemRandom()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    address = f"239.192.{chance.randint(1, 254)}.{chance.randint(1, 254)}"
+    core = f'\n[core]\naddress = "{address}"\nport = {min(port, 60_000)}\n'
+    file = tmp_path / "network.toml"
+    file.write_text(f"{NETWORK}{text}{core}[status]\nport = {_free_ports(chance)}\n", encoding="utf-8")
+    return Cluster(load_network(file), file, tmp_path / "data", Options(rate=1000))
+
+
+def _free_ports(chance: SystemRandom, number: int = 32) -> int:
+    while True:
+        first = chance.randrange(20_000, 30_000)
+        try:
+            for port in range(first, first + number):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+
+
+Story = Iterator[Callable[[], bool]]
+"""What happens, as conditions to be waited for, with deeds between them."""
+
+
+def play(cluster: Cluster, story: Story) -> None:
+    """Run a cluster through a story; then the floors stop, all is released, and the tapes of each stripe are equal."""
+    run = Run(cluster, None, LIMIT_S)
+    condition = next(story)
+    since = time.monotonic()
+    for _ in run.steps():
+        if run.phase != "running" or run.interrupted:
+            continue
+        if condition():
+            since = time.monotonic()
+            try:
+                condition = next(story)
+            except StopIteration:
+                run.interrupted = True
+        elif time.monotonic() - since > LIMIT_S:
+            pytest.fail(f"never: {_told(cluster)}")
+    for stripe in cluster.network.stripes:
+        parts = [member.place.part for member in cluster.releasing if member.place.stripe == stripe.name]
+        verdict = judge(cluster.data, parts, run.problems)
+        assert verdict.problems == []
+        assert len({each.chain for each in verdict.receivers}) == 1
+        assert verdict.receivers[0].records > 0
+
+
+def _told(cluster: Cluster) -> dict[str, Any]:
+    keys = ("state", "generation", "primary", "group", "have", "released_slot")
+    return {name: {key: member.status.get(key) for key in keys} for name, member in cluster.members.items()}
+
+
+def status(cluster: Cluster, name: str) -> dict[str, Any]:
+    """What a node said last; nothing if it is down."""
+    member = cluster.members[name]
+    return member.status if member.running else {}
+
+
+def is_whole(cluster: Cluster) -> bool:
+    """Every node is there, each stripe has one ring of all primaries, and every secondary follows it and counts."""
+    said = {name: status(cluster, name) for name in cluster.members}
+    if not all(said.values()):
+        return False
+    for member in cluster.releasing:
+        here = said[member.place.part]
+        ring = said[member.place.part.replace(member.place.name, "a-1")]
+        if here["generation"] != ring["generation"] or len(here["members"]) != len(PRIMARIES):
+            return False
+        if here["state"] != ("ACTIVE" if member.place.role == "receiver" else "FOLLOWS"):
+            return False
+        if member.place.role == "secondary":
+            covers = said[member.place.part.replace(member.place.name, here["primary"])]
+            if not covers["group"]["members"].get(member.place.name, {}).get("counts"):
+                return False
+    return True
+
+
+def all_at_home(cluster: Cluster) -> bool:
+    """It is whole, and every secondary is where the file puts it: one that came before its primary was elsewhere."""
+    secondaries = [status(cluster, member.place.part) for member in cluster.of_role("secondary")]
+    return is_whole(cluster) and all(said["primary"] == said["home"] for said in secondaries)
+
+
+def goes_on(cluster: Cluster, *names: str, slots: int = 25) -> Callable[[], bool]:
+    """Wait until these have released so many more slots."""
+    before = {name: status(cluster, name)["released_slot"] for name in names}
+    return lambda: all(status(cluster, name).get("released_slot", 0) >= before[name] + slots for name in names)
+
+
+def test_secondaries_have_the_tape_of_the_primaries_and_their_death_is_their_groups_affair(tmp_path: Path) -> None:
+    cluster = made(tmp_path, SECOND_LAYER)
+    before: dict[str, Any] = {}
+
+    def story() -> Story:
+        yield lambda: all_at_home(cluster)
+        assert status(cluster, "a-2")["home"] == "a-1"
+        assert status(cluster, "b-2")["primary"] == "b-1"
+        assert set(status(cluster, "a-1")["group"]["members"]) == {"a-2", "a-3"}
+        yield goes_on(cluster, *PRIMARIES, *SECONDARIES)
+        answers = ask_all(cluster.network)
+        assert all(answer.ok for answer in answers)
+        assert in_one_ring(answers)
+        assert not_served(answers) == []
+        before.update({name: dict(status(cluster, name)) for name in PRIMARIES})
+        cluster.kill("a-2")
+        yield lambda: status(cluster, "a-3")["group"]["members"] == ["a-3"]
+        yield goes_on(cluster, *PRIMARIES, "a-3", "b-2")
+        assert set(status(cluster, "a-1")["group"]["members"]) == {"a-3"}
+        cluster.start("a-2")
+        yield lambda: is_whole(cluster) and status(cluster, "a-3")["group"]["members"] == ["a-2", "a-3"]
+        yield goes_on(cluster, *PRIMARIES, *SECONDARIES)
+
+    play(cluster, story())
+    for name in PRIMARIES:
+        last = cluster.members[name].status
+        assert last["generation"] == before[name]["generation"]
+        assert last["reports"].get("fault", 0) == before[name]["reports"].get("fault", 0)
+
+
+def test_orphans_of_a_dead_primary_get_another_one(tmp_path: Path) -> None:
+    cluster = made(tmp_path, SECOND_LAYER)
+    others = ("b-1", "c-1")
+
+    def story() -> Story:
+        yield lambda: all_at_home(cluster)
+        yield goes_on(cluster, *PRIMARIES, *SECONDARIES)
+        cluster.kill("a-1")
+        yield lambda: all(
+            status(cluster, name)["state"] == "FOLLOWS" and status(cluster, name)["primary"] in others
+            for name in ("a-2", "a-3")
+        )
+        yield goes_on(cluster, *others, *SECONDARIES)
+        cluster.start("a-1")
+        yield lambda: all_at_home(cluster)
+        yield goes_on(cluster, *PRIMARIES, *SECONDARIES)
+
+    play(cluster, story())
+    assert cluster.members["a-1"].kills == 1
+
+
+class Listener(Thread):
+    """A guaranteed customer of one stripe, from its first record on; both stripes send to the group that it joins."""
+
+    def __init__(self, network: Network, session: str) -> None:
+        super().__init__(daemon=True)
+        self.content = bytearray()
+        self._feed = Subscriber(network, start={session: 1})
+        self._loop = asyncio.new_event_loop()
+
+    def run(self) -> None:
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._follow())
+
+    async def _follow(self) -> None:
+        async with self._feed as feed:
+            async for batch in feed:
+                self.content += batch.records.tobytes()
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(self._loop)])
+        self.join()
+
+
+def content_of(directory: Path) -> bytes:
+    """All records of a tape."""
+    return b"".join(frame.data() for frame in TapeReader(tape_directory(directory)).frames())
+
+
+def test_every_stripe_has_a_ring_tapes_and_customers_of_its_own(tmp_path: Path) -> None:
+    chance = SystemRandom()
+    cluster = made(tmp_path, TWO_STRIPES.format(chance.randint(1, 254), chance.randint(1, 254)))
+    customers = {stripe: Listener(cluster.network, stripe) for stripe in ("main", "slow")}
+    parts = [place.part for place in all_places(cluster.network)]
+    assert list(cluster.members) == parts
+    assert {"main/a-1", "slow/a-1", "main/c-2", "slow/c-2", "main/XNYS", "slow/XFOR"} < set(parts)
+
+    def story() -> Story:
+        for customer in customers.values():
+            customer.start()
+        yield lambda: is_whole(cluster)
+        answers = ask_all(cluster.network)
+        assert [answer.name for answer in answers if answer.ok] == parts
+        assert in_one_ring(answers)
+        yield goes_on(cluster, "main/a-1", "slow/a-1", "main/c-2", "slow/c-2")
+        cluster.kill("slow/c-2")
+        cluster.start("slow/c-2")
+        yield lambda: is_whole(cluster)
+        tapes = {stripe: content_of(cluster.data / stripe / "a-1") for stripe in customers}
+        assert all(tapes.values())
+        yield lambda: all(len(customer.content) >= len(tapes[stripe]) for stripe, customer in customers.items())
+
+    try:
+        play(cluster, story())
+    finally:
+        for customer in customers.values():
+            customer.end()
+    for stripe, customer in customers.items():
+        assert content_of(cluster.data / stripe / "a-1").startswith(customer.content)
+    tapes = {stripe: judge(cluster.data / stripe, PRIMARIES).receivers[0].chain for stripe in ("main", "slow")}
+    assert tapes["main"] != tapes["slow"]
