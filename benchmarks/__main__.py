@@ -17,6 +17,7 @@ from benchmarks import (
     planner,
     planner_grid,
     planner_scale,
+    plans,
     receivers,
     simulator,
     soak,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "planner-grid": planner_grid.run,
     "planner-scale": planner_scale.run,
     "filtering": filtering.run,
+    "plans": plans.run,
 }
 
 

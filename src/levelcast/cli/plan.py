@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from levelcast.cli import plan_live
 from levelcast.cli.plan_show import bar, facts, tell
 from levelcast.cli.plan_spark import make_on_spark
 from levelcast.pipeline.session import SparkMissing
@@ -41,6 +42,10 @@ app = typer.Typer(
     help="Plan which symbols share a session and which sessions a multicast group, so that customers filter little.",
     no_args_is_help=True,
 )
+
+
+app.command()(plan_live.apply)
+app.command()(plan_live.current)
 
 
 class Engine(enum.StrEnum):

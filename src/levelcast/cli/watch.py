@@ -19,6 +19,7 @@ import typer
 
 from levelcast.cli.common import duration_ns, one_sentence
 from levelcast.edge.delivery import Ended, Grade, Lost, Stuck, SubscriberConfig
+from levelcast.edge.follow import Replaced
 from levelcast.net.edge import stripe_session
 from levelcast.net.sockets import LOOPBACK
 from levelcast.net.subscriber import Batch, Start, Subscriber
@@ -176,7 +177,10 @@ class _Watcher:
         if not self._tape.heard:
             _say(f"nothing has come from {self._where} yet; waiting")
 
-    def _on_event(self, event: Lost | Stuck | Ended) -> None:
+    def _on_event(self, event: Lost | Stuck | Ended | Replaced) -> None:
+        if isinstance(event, Replaced):
+            _say(f"plan {event.number} is in force")
+            return
         session = event.session.decode().rstrip()
         if isinstance(event, Ended):
             _say(f"session {session} has ended before {event.sequence}")
@@ -195,7 +199,8 @@ class _Watcher:
         counts, printed = self._tape.counts, self._printer.printed
         typer.echo(
             f"{printed:,} trades printed in {seconds:.1f} s; {counts.packets:,} packets, {counts.gaps:,} gaps, "
-            f"{counts.requests:,} requests, {counts.lost:,} messages lost, {counts.duplicates:,} came more than once",
+            f"{counts.requests:,} requests, {counts.lost:,} messages lost, {counts.duplicates:,} came more than once"
+            + (f", {counts.superseded:,} out of date" if counts.superseded else ""),
             err=True,
         )
         for line in self._tape.lines.values() if len(self._tape.lines) > 1 else ():

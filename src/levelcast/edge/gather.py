@@ -283,16 +283,20 @@ class Gatherer:
             return out
         grid_ns = (self._marked_ns // interval_ns + 1) * interval_ns
         while grid_ns <= upto_ns:
-            record = encode_watermark(Watermark(grid_ns, self._next_global, self._stripe))
-            block = len(record).to_bytes(mold.LENGTH_SIZE, "big") + record
-            for index, session in enumerate(self._plan.sessions):
-                sequence = self._next[index]
-                out.append(_alone(session, sequence, 1, mold.header(session, sequence, 1) + block))
-                self._next[index] += 1
+            out += self.say(encode_watermark(Watermark(grid_ns, self._next_global, self._stripe)), now)
             self._marked_ns = grid_ns
             grid_ns += interval_ns
-        if out:
-            self._sent_ns[:] = now
+        return out
+
+    def say(self, record: bytes, now: int) -> list[Outgoing]:
+        """A record of the edge's own as the next one of every session, in a packet of its own."""
+        block = len(record).to_bytes(mold.LENGTH_SIZE, "big") + record
+        out = []
+        for index, session in enumerate(self._plan.sessions):
+            sequence = self._next[index]
+            out.append(_alone(session, sequence, 1, mold.header(session, sequence, 1) + block))
+            self._next[index] += 1
+        self._sent_ns[:] = now
         return out
 
     def _bare(self, index: int, count: int) -> Outgoing:

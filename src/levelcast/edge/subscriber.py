@@ -189,6 +189,28 @@ class Subscriber:
         inbox = self._inboxes.get(session)
         return inbox.next if inbox is not None else None
 
+    def follow(self, session: bytes, start: int | None = None) -> None:
+        """Read a session, too, from its sequence `start` on, or from the first packet seen."""
+        self._inboxes.setdefault(session, _Inbox(session, start, self.config.grade))
+
+    def unfollow(self, session: bytes) -> None:
+        """Read a session no more."""
+        self._inboxes.pop(session, None)
+        self._timed.pop(session, None)
+
+    def announce(self, session: bytes, sequence: int, now: int) -> list[Effect]:
+        """A session that is read is known to reach up to `sequence`, as a heartbeat would say."""
+        return self.receive([mold.encode(Heartbeat(session, sequence))], now)
+
+    def probe(self, session: bytes) -> list[Effect]:
+        """Ask for what may come next in a session of which nothing is heard."""
+        inbox = self._inboxes.get(session)
+        if inbox is None or inbox.next is None or inbox.ended:
+            return []
+        self.counts.requests += 1
+        messages = min(inbox.full * ANSWER_PACKETS or mold.MAX_REQUEST, mold.MAX_REQUEST)
+        return [Ask(session, inbox.attempts, mold.encode(mold.Request(session, inbox.next, messages)))]
+
     def wants(self, session: bytes) -> bool:
         """Whether packets of a session are looked at."""
         return self._open or session in self._inboxes

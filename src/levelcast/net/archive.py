@@ -32,8 +32,10 @@ from levelcast.edge.gather import Outgoing
 from levelcast.net.sockets import Address
 from levelcast.tape.cursor import TapeCursor, first_sequence_of
 from levelcast.tape.files import AppendFile, TapeError
+from levelcast.tape.segments import TapeReader
 from levelcast.wire import mold
 from levelcast.wire.parts import Malformed
+from levelcast.wire.plan import parse_session
 
 __all__ = ["Archive", "ArchiveCounts", "Marks"]
 
@@ -48,12 +50,21 @@ SLICE_FRAMES = 16
 READINGS = 4
 """Places of the tape that are read at one time."""
 READING_BYTES = 8 << 20
+READING_IDLE_NS = 10_000_000_000
+"""One that nobody wants for so long is let go, and with it a segment that retention has taken meanwhile."""
 MAX_WAITING = 32
 """Requests of one customer, and customers that wait."""
 MAX_CUSTOMERS = 256
 MAX_ANSWERS = 8
 """In one turn."""
 _ENTRY = Struct("<QI")
+_PAST = 2**64
+
+
+def _plan_of(session: bytes) -> int:
+    """The number of the plan that a session is of."""
+    place = parse_session(session)
+    return place.number if place is not None else 0
 
 
 class _Mark(NamedTuple):
@@ -88,10 +99,9 @@ class _Spacing:
 
 
 class Marks:
-    """Where the sessions stood, along a tape that goes `upto_slot`. The file is only a help: what is wrong with it is
-    cut off."""
+    """Where the sessions stood, along a tape. The file is only a help: what does not fit the tape is cut off."""
 
-    def __init__(self, path: Path, upto_slot: int, segment_records: int) -> None:
+    def __init__(self, path: Path, tape: TapeReader, segment_records: int) -> None:
         self.unsaved = 0
         """Marks that are only in memory, because the disk did not take them."""
         self.segment_records = segment_records
@@ -102,22 +112,32 @@ class Marks:
         """The last so many of them are not in the file yet."""
         self._spacing = _Spacing(segment_records)
         self.state = lru_cache(maxsize=16)(self._state)
-        try:
-            self._file = AppendFile.open(path)
-        except OSError:
-            return
-        at = 0
-        while head := self._file.read(_ENTRY.size, at):
-            if len(head) < _ENTRY.size:
-                break
+        with suppress(OSError, TapeError):
+            self._open(tape)
+
+    def _open(self, tape: TapeReader) -> None:
+        """Read the file; what retention has taken from the tape goes from it too, when that is more than the rest."""
+        file = self._file = AppendFile.open(self._path)
+        upto_slot, at = tape.tip().slot, 0
+        found: list[_Mark] = []
+        while len(head := file.read(_ENTRY.size, at)) == _ENTRY.size:
             slot, size = _ENTRY.unpack(head)
             end = at + _ENTRY.size + size
-            if end > self._file.size or slot > upto_slot or (self._marks and slot <= self._marks[-1].slot):
+            if end > file.size or slot > upto_slot or (found and slot <= found[-1].slot):
                 break
-            self._marks.append(_Mark(slot, at + _ENTRY.size, size))
+            found.append(_Mark(slot, at + _ENTRY.size, size))
             at = end
-        with suppress(OSError):
-            self._file.truncate(at)
+        file.truncate(at)
+        if found and ((last := self._state(found[-1])) is None or tape.chain_at(last.slot) != last.chain):
+            file.truncate(0)  # it is of another tape
+            found = []
+        self._marks = [mark for mark in found if mark.slot >= tape.before.slot]
+        if len(self._marks) < len(found) / 2:
+            kept = [mark._replace(at=0, size=0, content=file.read(mark.size, mark.at)) for mark in self._marks]
+            file.close()
+            self._file = AppendFile.create(self._path, b"")
+            self._marks, self._pending = kept, len(kept)
+            self.save()
 
     def __len__(self) -> int:
         return len(self._marks)
@@ -160,16 +180,24 @@ class Marks:
     def first(self, session: bytes, from_sequence: int) -> int | None:
         """The first message of a session behind a mark that stands on what is left of a tape."""
         place = bisect_left(self._marks, True, key=lambda mark: self._global(mark) >= from_sequence)
-        return self._place(self._marks[place], session) or None if place < len(self._marks) else None
+        first = self._place(self._marks[place], session) if place < len(self._marks) else 0
+        return first if 0 < first < _PAST else None
+
+    def knows(self, session: bytes) -> bool:
+        """Whether a session of a plan that was replaced is in one of them."""
+        place = bisect_left(self._marks, True, key=lambda mark: self._place(mark, session) > 0)
+        return place < len(self._marks) and self._place(self._marks[place], session) < _PAST
 
     def _place(self, mark: _Mark, session: bytes) -> int:
-        """A session's next sequence at a mark, 0 where that is not known."""
+        """A session's next sequence at a mark, 0 where that is not known, `_PAST` where its plan was replaced."""
         state = self.state(mark)
         if state is None:
             return 0
         sessions = state.snapshot.sessions
         place = bisect_left(sessions, (session, 0))
-        return sessions[place].next_sequence if place < len(sessions) and sessions[place].session == session else 0
+        if place < len(sessions) and sessions[place].session == session:
+            return sessions[place].next_sequence
+        return _PAST if sessions and _plan_of(sessions[0].session) > _plan_of(session) else 0
 
     def _global(self, mark: _Mark) -> int:
         state = self.state(mark)
@@ -200,6 +228,7 @@ class _Reading:
         self.spacing = _Spacing(segment_records)
         self.spacing.begin(feed)
         self.marked_slot = feed.slot
+        self.used_ns = 0
 
     def holds(self, request: mold.Request) -> bool:
         """Whether what is wanted first has not left its store."""
@@ -240,7 +269,10 @@ class Archive:
         held = self._live.retransmitter.held(request.session)
         if held is not None:
             return request.sequence < held[0]
-        return request.sequence < self._live.next_sequences.get(request.session, 0)
+        live = self._live.next_sequences.get(request.session)
+        if live is not None:
+            return request.sequence < live
+        return _plan_of(request.session) < self._live.plans.number and self.marks.knows(request.session)
 
     def ask(self, request: mold.Request, customer: Address) -> bool:
         """Queue a request; False when it is refused."""
@@ -258,7 +290,12 @@ class Archive:
         waiting.append(request)
         return True
 
-    def work(self) -> list[tuple[Address, Outgoing]]:
+    def rest(self, now: int) -> None:
+        """Let go of readings that nobody wants any more."""
+        for reading in [each for each in self._readings if abs(now - each.used_ns) > READING_IDLE_NS]:
+            self._drop(reading)
+
+    def work(self, now: int) -> list[tuple[Address, Outgoing]]:
         """One slice: answers that can be given now, and a step on the way to others."""
         out: list[tuple[Address, Outgoing]] = []
         for _ in range(MAX_ANSWERS):
@@ -266,7 +303,7 @@ class Archive:
                 break
             customer, waiting = next(iter(self._waiting.items()))
             request = waiting[0]
-            reading = self._reading_for(request)
+            reading = self._reading_for(request, now)
             done = True
             if reading is None:
                 out.append((customer, self._gone(request)))
@@ -318,7 +355,7 @@ class Archive:
 
     # -- readings -----------------------------------------------------------------------------------------
 
-    def _reading_for(self, request: mold.Request) -> _Reading | None:
+    def _reading_for(self, request: mold.Request, now: int) -> _Reading | None:
         """One that has what is wanted or comes to it soonest; None where it is gone."""
         able = [reading for reading in self._readings if reading.holds(request)]
         near = max(able, key=lambda reading: reading.feed.slot, default=None)
@@ -326,19 +363,21 @@ class Archive:
         if near is not None and (state is None or near.feed.slot >= state.slot):
             self._readings.remove(near)
             self._readings.append(near)
+            near.used_ns = now
             return near
         if state is not None and not self._live.fits(state):
             state = None
         with suppress(OSError, TapeError):  # gone, or damaged
-            return self._begin(state)
+            return self._begin(state, now)
         return None
 
-    def _begin(self, state: FeedState | None) -> _Reading:
+    def _begin(self, state: FeedState | None, now: int) -> _Reading:
         slot, following = (state.slot, state.snapshot.next_global) if state is not None else (0, 1)
         cursor = TapeCursor(self._tape, slot, following)
         feed = self._live.again(READING_BYTES, state)
         feed.retransmitter.counts = self._live.retransmitter.counts
         reading = _Reading(feed, cursor, self.marks.segment_records)
+        reading.used_ns = now
         if len(self._readings) >= READINGS:
             self._drop(self._readings[0])
         self._readings.append(reading)
@@ -356,7 +395,7 @@ class Archive:
         first = self.marks.first(session, first_sequence_of(self._tape) or 1)
         if first is None:
             held = self._live.retransmitter.held(session)
-            first = held[0] if held is not None else self._live.next_sequences[session]
+            first = held[0] if held is not None else self._live.next_sequences.get(session, 1)
         datagram = mold.encode(mold.Heartbeat(session, first))
         return Outgoing(session, first, 0, datagram, len(datagram).to_bytes(4, "little"))
 

@@ -38,6 +38,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import IPv4Address
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -47,15 +49,18 @@ import numpy as np
 from levelcast.edge.desk import Desk, Route
 from levelcast.edge.feed import Feed, FeedState, decode_state
 from levelcast.edge.gather import GatherConfig, Outgoing, SessionPlan, session_name
+from levelcast.edge.plans import PlanLimits
 from levelcast.edge.retransmit import RetransmitConfig
 from levelcast.net.archive import Archive, Marks
+from levelcast.net.narrow import NarrowLine
 from levelcast.net.sockets import Address, NetError, SendCounts, Sender
-from levelcast.network import Group, Network, Stripe
+from levelcast.network import Directory, Group, Network, Stripe
 from levelcast.network.lines import Lines
 from levelcast.ring.effects import Release
 from levelcast.tape.files import AppendFile, TapeError
 from levelcast.tape.segments import TapeReader
-from levelcast.wire.mold import SESSION_SIZE
+from levelcast.wire.messages import CONTROL_SOURCE
+from levelcast.wire.mold import SESSION_SIZE, split_train
 from levelcast.wire.parts import Malformed
 
 STATE = Path("edge") / "state"
@@ -102,8 +107,33 @@ def stripe_session(stripe: Stripe) -> bytes:
 
 
 def everything_in_one(stripe: Stripe) -> SessionPlan:
-    """The plan where no other is made: one session holds all that a stripe releases."""
+    """The plan before the first that the tape has: one session holds all that a stripe releases."""
     return SessionPlan({}, stripe_session(stripe))
+
+
+def plan_limits(network: Network) -> PlanLimits:
+    """What a plan must fit: the same at every receiver, whatever its region."""
+    blocks, edge = network.edge.groups, network.edge
+    return PlanLimits(
+        {number: symbol for symbol, number in Directory(network).symbols.items()},
+        min((block.count for block in blocks), default=1),
+        min((block.rate_bytes for block in blocks if block.rate_bytes is not None), default=None),
+        edge.watermark_ns,
+    )
+
+
+def plan_status(feed: Feed) -> dict[str, Any]:
+    """The plan in force, and what became of the one that came last."""
+    plans = feed.plans
+    told: dict[str, Any] = {"number": plans.number, "sessions": feed.sessions}
+    if plans.current is not None:
+        told |= {"digest": plans.current.digest.hex(), "groups": len(set(plans.current.groups.tolist()))}
+    if plans.ready is not None:
+        told["ready"] = {"number": plans.ready.number, "digest": plans.ready.digest.hex()}
+    if plans.refused is not None:
+        number, reason, digest = plans.refused
+        told["refused"] = {"number": number, "digest": digest.hex(), "reason": reason}
+    return told
 
 
 # -- from disk --------------------------------------------------------------------------------------------
@@ -116,12 +146,13 @@ def restore(
     config: GatherConfig | None = None,
     retransmit: RetransmitConfig | None = None,
     marks: Marks | None = None,
+    limits: PlanLimits | None = None,
 ) -> Feed:
     """The feed at the end of a tape: from a state at `path`, if it fits the tape, and the frames behind it."""
-    feed = Feed(plan, tape.stripe, config, retransmit)
+    feed = Feed(plan, tape.stripe, config, retransmit, limits=limits)
     for state in (_read_state(_before(path)), _read_state(path)):
         if state is not None and feed.fits(state) and _is_on(tape, state):
-            feed = Feed(plan, tape.stripe, config, retransmit, state)
+            feed = Feed(plan, tape.stripe, config, retransmit, state, limits)
             break
     else:
         if tape.before.next_sequence > 1:
@@ -162,6 +193,12 @@ def _join(sent: Sequence[Outgoing]) -> tuple[bytes, bytes]:
     starts = accumulate((len(out.buffer) for out in sent), initial=0)
     ends = [np.frombuffer(out.ends, "<u4") + np.uint32(start) for out, start in zip(sent, starts, strict=False)]
     return b"".join([out.buffer for out in sent]), np.concatenate(ends).astype("<u4").tobytes()
+
+
+@lru_cache(maxsize=4_096)
+def _member(block: Address, place: int) -> Address:
+    """One group of a block."""
+    return str(IPv4Address(block[0]) + place), block[1]
 
 
 def _open_sockets(interface: str, ttl: int) -> tuple[socket.socket, socket.socket]:
@@ -237,6 +274,11 @@ class EdgeService:
         self.feed = feed
         self.counts = EdgeCounts()
         self._groups = tuple(groups)
+        """The first group of each block."""
+        self._rates: dict[Address, int] = {}
+        """Bytes a second, of the blocks whose lines are narrow."""
+        self._narrow: dict[tuple[Address, int], NarrowLine] = {}
+        """By block and place in it."""
         self._names: tuple[str, ...] = ()
         self._lines = lines
         self._members = members
@@ -248,6 +290,7 @@ class EdgeService:
         self._scope = ttl
         self._complete_upto_ns = complete_upto_ns
         self._state_path = state_path
+        self._now = now
         self._saved_at = (0, 0)
         self._unbooked: list[tuple[list[Outgoing], bytes | bytearray]] = []
         self._backlog: deque[Outgoing] = deque()
@@ -296,8 +339,8 @@ class EdgeService:
         config = GatherConfig(packet_bytes=edge.packet_bytes, watermark_ns=edge.watermark_ns)
         retransmit = RetransmitConfig(edge.store_bytes, edge.packet_bytes)
         tape = TapeReader(directory / "tape")
-        marks = Marks(directory / MARKS, tape.tip().slot, network.tape.segment_records)
-        feed = restore(tape, path, plan, config, retransmit, marks)
+        marks = Marks(directory / MARKS, tape, network.tape.segment_records)
+        feed = restore(tape, path, plan, config, retransmit, marks, plan_limits(network))
         lines = Lines(network, receiver)
         service = cls(
             feed,
@@ -327,7 +370,8 @@ class EdgeService:
         """When a heartbeat, a late frame, a slow customer or an end of session is due."""
         paced_ns = self._pace[0] + PACE_NS if self._backlog else None
         ends_ns = self._ends[1] if self._ends[0] else None
-        times = (self.feed.next_ns, paced_ns, self._poll_ns, self._dig_ns, ends_ns)
+        lines_ns = min((at for line in self._narrow.values() if (at := line.next_ns) is not None), default=None)
+        times = (self.feed.next_ns, paced_ns, self._poll_ns, self._dig_ns, ends_ns, lines_ns)
         return min((time for time in times if time is not None), default=None)
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
@@ -335,7 +379,9 @@ class EdgeService:
         feed = self.feed
         if feed.ended:
             return
-        sent = feed.release(release.frame, content, now)
+        control = any(run.source == CONTROL_SOURCE for run in release.frame.runs)
+        self._now = now
+        sent = feed.release(release.frame, content, now, control=control)
         if release.late:
             self._send_paced(sent, now)
         else:
@@ -351,13 +397,15 @@ class EdgeService:
 
     def step(self, ready: Collection[int], now: int) -> None:
         """What was sent is kept; watermarks, heartbeats, answers, snapshots, ends; then the state, when it is time."""
-        feed = self.feed
+        feed, self._now = self.feed, now
         self._book()
         if self._lines is not None and (members := self._members()) != self._seen:
             self._seen = members
             self.assign(self._lines.groups(members))
         if self._backlog:
             self._send_paced((), now)
+        for (block, place), line in self._narrow.items():
+            self._drain(block, place, line)
         marks = feed.advance(self._complete_upto_ns(), now)
         if marks:
             self._send_paced(marks, now)
@@ -387,6 +435,8 @@ class EdgeService:
         self._names = tuple(group.name for group in groups)
         self._groups = tuple((group.address, group.port) for group in groups)
         self._ttls = {(group.address, group.port): group.ttl for group in groups if group.ttl is not None}
+        self._rates = {(group.address, group.port): rate for group in groups if (rate := group.rate_bytes) is not None}
+        self._narrow = {where: line for where, line in self._narrow.items() if where[0] in self._rates}
         self._announce([group for group in self._groups if group not in before], must)
 
     def end_sessions(self) -> None:
@@ -432,6 +482,11 @@ class EdgeService:
             "clients_dropped": counts.clients_dropped,
             "states_unsaved": counts.states_unsaved,
             "unplanned": self.feed.unplanned,
+            "plan": plan_status(self.feed),
+            "narrow": {
+                _member(block, place)[0]: {"behind_s": line.behind_ns / 1e9, "dropped": line.dropped}
+                for (block, place), line in self._narrow.items()
+            },
         }
 
     # -- packets ------------------------------------------------------------------------------------------
@@ -439,9 +494,10 @@ class EdgeService:
     def _announce(self, groups: Sequence[Address], must: bool) -> None:
         """Say at once that the edge is there, and find out now whether the groups can be reached."""
         for out in self.feed.announce() if groups else ():
-            for group in groups:
+            places = self.feed.groups_of(out.session)
+            for block, group in ((block, _member(block, place)) for block in groups for place in places):
                 try:
-                    self._reach(group)
+                    self._reach(block)
                     self._udp.sendto(out.buffer, group)
                 except OSError as error:
                     if not must:
@@ -475,19 +531,36 @@ class EdgeService:
         self._send(some)
 
     def _send(self, sent: Sequence[Outgoing]) -> None:
-        """To all groups. A packet that is not taken is lost, and customers ask for it."""
-        if not sent:
-            return
+        """Each session to its groups. A packet that is not taken is lost, and customers ask for it."""
+        by_place: dict[int, list[Outgoing]] = {}
+        for out in sent:
+            for place in self.feed.groups_of(out.session):
+                by_place.setdefault(place, []).append(out)
+        for place, some in by_place.items():
+            buffer, ends = (some[0].buffer, some[0].ends) if len(some) == 1 else _join(some)
+            for block in self._groups:
+                if block in self._rates:
+                    line = self._narrow.setdefault((block, place), NarrowLine(self._rates[block], self._now))
+                    line.push(split_train(buffer, ends))
+                    self._drain(block, place, line)
+                else:
+                    self._send_to(block, place, buffer, ends)
+
+    def _send_to(self, block: Address, place: int, buffer: bytes, ends: bytes) -> None:
         counts = self.counts
-        buffer, ends = (sent[0].buffer, sent[0].ends) if len(sent) == 1 else _join(sent)
-        for group in self._groups:
-            self._reach(group)
-            number, error = self._sender.send_buffer(group, buffer, ends)
-            if error is not None:
-                counts.unsent[error.strerror or str(error)] += number
-                counts.packets -= number
-        counts.packets += len(ends) // 4 * len(self._groups)
-        counts.bytes += len(buffer) * len(self._groups)
+        self._reach(block)
+        number, error = self._sender.send_buffer(_member(block, place), buffer, ends)
+        if error is not None:
+            counts.unsent[error.strerror or str(error)] += number
+            counts.packets -= number
+        counts.packets += len(ends) // 4
+        counts.bytes += len(buffer)
+
+    def _drain(self, block: Address, place: int, line: NarrowLine) -> None:
+        """What a narrow line can take now."""
+        if due := line.due(self._now):
+            ends = b"".join(size.to_bytes(4, "little") for size in accumulate(map(len, due)))
+            self._send_to(block, place, b"".join(due), ends)
 
     def _answer(self, now: int) -> None:
         """Requests: an answer to the socket that asked, or to everybody; now, or when the tape has been read."""
@@ -533,12 +606,13 @@ class EdgeService:
         archive.marks.save()
         if not archive.is_busy:
             self._dig_ns = None
+            archive.rest(now)
             return
         ring_ns = self._ring_ns()
         if ring_ns is not None and ring_ns - now < DIG_GAP_NS and abs(now - self._dug_ns) < DIG_PATIENCE_NS:
             self._dig_ns = max(now, ring_ns) + DIG_GAP_NS // 10
             return
-        for customer, answer in archive.work():
+        for customer, answer in archive.work(now):
             self._reply(customer, answer)
         self._dug_ns = now
         self._dig_ns = now

@@ -4,8 +4,11 @@
         async for batch in tape:
             ...
 
-- One socket for each group of the region, and one of its own, from which it asks and to which the answers come. What is
-  missing is asked of the addresses from which the session's packets came, the one heard last first, then the others.
+- One socket for each group that carries something that is wanted, and one of its own, from which it asks and to which
+  the answers come. What is missing is asked of the addresses from which the session's packets came, the one heard last
+  first, then the others; of a session that was not heard yet, where others of its stripe came from.
+- Which sessions and groups those are says the plan (`levelcast.edge.follow`); records of many sessions come as they do,
+  or in one order (`levelcast.edge.merge`).
 - The region's lines, or several receivers in one group, bring the same numbered bytes: what comes first counts, the
   rest are duplicates. `lines` tells what came on each.
 - Trains of packets arrive whole where the kernel can (UDP_GRO), and the packets of one are opened together.
@@ -34,7 +37,9 @@ import numpy.typing as npt
 
 from levelcast import kernel, records
 from levelcast.edge import subscriber as core
-from levelcast.edge.delivery import Ask, Complete, Deliver, Effect, Ended, Grade, Lost, Stuck, SubscriberCounts
+from levelcast.edge.delivery import Ask, Complete, Deliver, Ended, Grade, Lost, Stuck, SubscriberCounts
+from levelcast.edge.follow import BASE, Closed, Followed, Follower, Happening, Join, Leave, Replaced
+from levelcast.edge.merge import Merger
 from levelcast.edge.watermark import WATERMARK_TEXT, Watermark
 from levelcast.net.edge import stripe_session
 from levelcast.net.heard import Line
@@ -44,13 +49,14 @@ from levelcast.network.fields import did_you_mean
 from levelcast.records import RecordArray, RecordType
 from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, Block, Heartbeat, decode, session_name
 from levelcast.wire.parts import Malformed
+from levelcast.wire.plan import PLAN_TEXT, parse_session
 from levelcast.wire.snapshot import HEADER_SIZE as SNAPSHOT_HEADER
 from levelcast.wire.snapshot import Snapshot, decode_snapshot, snapshot_size
 
-__all__ = ["Batch", "Grade", "Lost", "Start", "Stuck", "Subscriber"]
+__all__ = ["Batch", "Grade", "Lost", "Replaced", "Start", "Stuck", "Subscriber"]
 
 Start = Literal["now", "snapshot"] | Mapping[str, int]
-Event = Lost | Stuck | Ended
+Event = Lost | Stuck | Ended | Replaced
 
 MAX_DRAIN = 256
 """Datagrams taken from a socket before the event loop may do something else."""
@@ -64,12 +70,14 @@ SNAPSHOT_LIMIT_S = 30.0
 SNAPSHOT_AGAIN_S = 0.2
 _TRADE = next(kind for kind in records.RECORD_TYPES if kind.rtype == records.RTYPE_TRADE)
 _WRAP = 1 << 32
+_FOREVER = 2**64 - 1
 
 
 class Batch(NamedTuple):
-    """The next records of a session, all of one type."""
+    """The next records of a session, all of one type; merged, the next ones of all sessions."""
 
     session: str
+    """Empty where sessions are merged."""
     sequence: int
     """Of the first record, in its session."""
     kind: RecordType
@@ -78,7 +86,8 @@ class Batch(NamedTuple):
     global_sequence: int | None
     """Of the first record, on the tape; None where the type has no such field, or not all 64 bits are known yet."""
     watermark: Watermark | None
-    """One that came before these records: the session is complete up to its time (rule 15)."""
+    """One that came before these records: the session is complete up to its time (rule 15); merged, all of them are."""
+    stripe: int = 0
 
     @property
     def global_sequences(self) -> npt.NDArray[np.uint64] | None:
@@ -95,12 +104,14 @@ class _Stream:
 
     def __init__(self, session: bytes) -> None:
         self.name = session.decode("ascii", "replace").rstrip()
+        place = parse_session(session)
+        self.stripe = place.stripe if place is not None else 0
+        self.plan = place.number if place is not None else 0
         self.watermark: Watermark | None = None
         self.near: int | None = None
         """A global sequence, all 64 bits of it, from which the next ones are not far."""
         self.servers: dict[Address, int] = {}
         """Where packets came from, and when the last one did."""
-        self.ended = False
 
     def whole(self, low: int) -> int | None:
         """A global sequence from its low 32 bits."""
@@ -131,10 +142,11 @@ class Subscriber:
     | `sessions`  | names of the sessions that are wanted; all, if left out |
     | `grade`     | `Grade.GUARANTEED` (or "guaranteed") asks for what is missing; "best effort" gives it up; "latest only" waits for nothing, and asks only for what may hold a newest price |
     | `start`     | "now": from the first packet that is heard; "snapshot": behind a snapshot, without a hole; or the sequence from which each session is wanted |
-    | `symbols`   | symbols or instrument ids that are wanted, and records of no instrument; all, if left out |
+    | `symbols`   | symbols or instrument ids that are wanted, and records of no instrument; all, if left out. Only sessions and groups that carry them are followed |
+    | `merged`    | whether the records of all sessions come in one order, by time, stripe and place on the tape |
     | `watermarks`| whether a batch without records is given for each watermark, so that time passes in silence too |
     | `arrivals`  | whether `lines` keep when the first byte of each slot came: for a campaign that measures the spread |
-    | `on_event`  | is called with `Lost`, `Stuck` and `Ended` as they happen |
+    | `on_event`  | is called with `Lost`, `Stuck`, `Ended` and `Replaced` (another plan is in force) as they happen |
     | `interface` | the address of the interface that has the groups |
 
     It ends when every session that was heard has ended.
@@ -149,6 +161,7 @@ class Subscriber:
         start: Start = "now",
         symbols: Iterable[str | int] | None = None,
         *,
+        merged: bool = False,
         watermarks: bool = False,
         arrivals: bool = False,
         on_event: Callable[[Event], None] | None = None,
@@ -160,7 +173,8 @@ class Subscriber:
         self.directory = Directory(self.network)
         self.symbols = {number: symbol for symbol, number in self.directory.symbols.items()}
         """Instrument ids and their symbols, from the network file and from definitions as they come."""
-        self.snapshot: Snapshot | None = None
+        self.snapshots: list[Snapshot] = []
+        """One of each stripe, where the caller or the symbols asked for them."""
         self._config = config or core.SubscriberConfig(grade=_checked_grade(grade))
         self._wanted = None if sessions is None else [_session(name) for name in sessions]
         self._start = _checked_start(start)
@@ -169,7 +183,11 @@ class Subscriber:
         self._watermarks = watermarks
         self._on_event = on_event
         self._interface = interface
-        self._core: core.Subscriber | None = None
+        self._core: Follower | None = None
+        self._merger = Merger() if merged else None
+        self._merged_ns = 0
+        self._near: dict[int, int] = {}
+        """A global sequence of each stripe, all 64 bits of it, from which the next ones are not far."""
         self._early: deque[bytes | Block] = deque()
         self._early_packets = 0
         self._streams: dict[bytes, _Stream] = {}
@@ -177,9 +195,12 @@ class Subscriber:
         self._error: Exception | None = None
         self._news: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._sockets: list[socket.socket] = []
+        self._own: socket.socket | None = None
+        self._ears: dict[int, list[socket.socket]] = {}
+        """The sockets that hear a place in the blocks of groups, one for each block that has it."""
         self._lines = [Line(name, arrivals=arrivals) for name in _line_names(self.groups)]
-        """One for each socket but the first."""
+        """One for each block."""
+        self._line_of: dict[socket.socket, Line] = {}
         self._reading = False
         self._closed = False
 
@@ -204,28 +225,41 @@ class Subscriber:
         return bool(self._streams)
 
     @property
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot, where there is one stripe."""
+        return self.snapshots[0] if self.snapshots else None
+
+    @property
     def last(self) -> list[Batch]:
-        """The records of the snapshot, as far as they are wanted: by type, each in the order of the tape."""
-        if self.snapshot is None or not self.snapshot.records:
-            return []
+        """The records of the snapshots, as far as they are wanted: by stripe and type, each in the tape's order."""
+        return [batch for snapshot in self.snapshots for batch in self._last(snapshot)]
+
+    def _last(self, snapshot: Snapshot) -> list[Batch]:
         found = []
-        for kind, _, rows in records.split(self.snapshot.records):
+        for kind, _, rows in records.split(snapshot.records) if snapshot.records else ():
             chosen = self._choose(kind, rows)
             rows = rows if chosen is None else rows[chosen]
             place = None
             if kind.sequence_offset is not None and len(rows):
-                behind = np.uint32(self.snapshot.next_global % _WRAP) - rows["sequence"]
+                behind = np.uint32(snapshot.next_global % _WRAP) - rows["sequence"]
                 rows = rows[(-behind.astype(np.int64)).argsort(kind="stable")]
-                place = self.snapshot.next_global - int(behind.max())
+                place = snapshot.next_global - int(behind.max())
             if len(rows):
-                found.append(Batch("", 0, kind, rows, place, None))
+                found.append(Batch("", 0, kind, rows, place, None, snapshot.stripe))
         return found
 
     @property
     def positions(self) -> dict[str, int]:
         """The next sequence of each session: with them as `start`, another subscriber goes on from here."""
-        found = {each.name: self._core.position(name) for name, each in self._streams.items()} if self._core else {}
-        return {name: following for name, following in found.items() if following is not None}
+        found = self._core.positions if self._core is not None else {}
+        return {name.decode().rstrip(): following for name, following in found.items()}
+
+    @property
+    def plans(self) -> dict[str, int]:
+        """The number of the plan of each stripe from which records come; 0 for none."""
+        names = {stripe.index: stripe.name for stripe in self.network.stripes}
+        known = self._core.plans if self._core is not None else {}
+        return {names.get(stripe, str(stripe)): number for stripe, number in known.items()}
 
     def skip(self, session: str, upto: int | None = None) -> None:
         """Give up what a session is stuck at, or what of it lies before a sequence (`Stuck.left`)."""
@@ -237,13 +271,14 @@ class Subscriber:
     async def __aenter__(self) -> Subscriber:
         self._loop = asyncio.get_running_loop()
         try:
-            self._sockets = [_udp(self._interface)]
-            self._sockets += [_join(group, self._interface) for group in self.groups]
+            self._own = _udp(self._interface)
+            self._hear_place(BASE)
             self._read()
             unknown = self._unknown_symbols()
             if self._start == "snapshot" or unknown:
-                self.snapshot = await self._fetch_snapshot()
-                self._note_definitions(self.snapshot.records)
+                self.snapshots = await self._fetch_snapshots()
+                for snapshot in self.snapshots:
+                    self._note_definitions(snapshot.records)
             self._choose_symbols()
             self._begin()
         except BaseException:
@@ -271,9 +306,7 @@ class Subscriber:
         return self._queue.popleft()
 
     def _is_over(self) -> bool:
-        assert self._core is not None
-        followed = [each for name, each in self._streams.items() if self._core.position(name) is not None]
-        return bool(followed) and all(stream.ended for stream in followed)
+        return self._core is not None and self._core.over
 
     async def _wait(self) -> None:
         self._news = self._loop.create_future()
@@ -290,21 +323,23 @@ class Subscriber:
 
     def _begin(self) -> None:
         """Start the protocol where it is to start, with what has come so far."""
-        sessions: dict[bytes, int | None] | None = None
-        if self._wanted is not None:
-            sessions = dict.fromkeys(self._wanted)
+        start: dict[bytes, int] = {}
         if isinstance(self._start, Mapping):
-            sessions = (sessions or {}) | {_session(name): first for name, first in self._start.items()}
-        elif self.snapshot is not None and self._start == "snapshot":
-            places = dict(self.snapshot.sessions)
-            sessions = {name: places.get(name) for name in (places if sessions is None else sessions)}
-        self._core = core.Subscriber(sessions, self._config)
-        for stripe in self.network.stripes:
-            if prices := self._prices(stripe):
-                self._core.expect(stripe_session(stripe), prices)
-        if self.snapshot is not None:
-            for name, _ in self.snapshot.sessions:
-                self._stream(name).near = self.snapshot.next_global
+            start = {_session(name): first for name, first in self._start.items()}
+        elif self._start == "snapshot":
+            start = {name: first for snapshot in self.snapshots for name, first in snapshot.sessions}
+        if self._wanted is not None:
+            start = {name: first for name, first in start.items() if name in self._wanted}
+        self._core = Follower(
+            None if self._ids is None else self._ids.tolist(),
+            {stripe_session(stripe): stripe.index for stripe in self.network.stripes},
+            self._wanted,
+            start,
+            self._config,
+            {stripe.index: self._prices(stripe) for stripe in self.network.stripes},
+        )
+        for snapshot in self.snapshots:
+            self._know_near(snapshot.stripe, snapshot.next_global)
         early, self._early = list(self._early), deque()
         self._receive(early, time.monotonic_ns())
 
@@ -313,19 +348,23 @@ class Subscriber:
         self._pause()
         if self._timer is not None:
             self._timer.cancel()
-        for each in self._sockets:
+        for each in self._sockets():
             each.close()
-        self._sockets = []
+        self._own, self._ears = None, {}
         self._wake()
 
+    def _sockets(self) -> list[socket.socket]:
+        ears = [each for some in self._ears.values() for each in some]
+        return [self._own, *ears] if self._own is not None else ears
+
     def _read(self) -> None:
-        for each in self._sockets:
+        for each in self._sockets():
             self._loop.add_reader(each.fileno(), self._readable, each)
         self._reading = True
 
     def _pause(self) -> None:
         if self._reading:
-            for each in self._sockets:
+            for each in self._sockets():
                 self._loop.remove_reader(each.fileno())
         self._reading = False
 
@@ -371,19 +410,35 @@ class Subscriber:
 
     # -- the snapshot -------------------------------------------------------------------------------------
 
-    async def _fetch_snapshot(self) -> Snapshot:
-        """From whoever is heard, the next one where one does not answer."""
-        attempt = 0
-        while True:
+    async def _fetch_snapshots(self) -> list[Snapshot]:
+        """Of each stripe, from whoever is heard, the next one where one does not answer."""
+        found: dict[int, Snapshot] = {}
+        until_ns: int | None = None
+        tried: set[Address] = set()
+        while len(found) < len(self.network.stripes) and (until_ns is None or time.monotonic_ns() < until_ns):
             while not self._streams:
                 await self._wait()
-            streams = list(self._streams.values())
-            server = streams[attempt % len(streams)].server(attempt // len(streams), time.monotonic_ns())
-            attempt += 1
-            if server is not None:
-                with suppress(OSError, EOFError, Malformed, records.BadRecords, asyncio.TimeoutError):
-                    return await asyncio.wait_for(_read_snapshot(server), SNAPSHOT_LIMIT_S)
-            await asyncio.sleep(SNAPSHOT_AGAIN_S)
+            servers = self._servers()
+            server = next((each for each in servers if each not in tried), None)
+            if server is None:
+                tried.clear()
+                await asyncio.sleep(SNAPSHOT_AGAIN_S)
+                continue
+            tried.add(server)
+            with suppress(OSError, EOFError, Malformed, records.BadRecords, asyncio.TimeoutError):
+                snapshot = await asyncio.wait_for(_read_snapshot(server), SNAPSHOT_LIMIT_S)
+                found.setdefault(snapshot.stripe, snapshot)
+                until_ns = until_ns or time.monotonic_ns() + FRESH_NS  # a stripe that is not heard does not run
+        return [found[stripe] for stripe in sorted(found)]
+
+    def _servers(self, stripe: int | None = None) -> list[Address]:
+        """Where packets came from, the one heard last first; of one stripe, or of all."""
+        heard: dict[Address, int] = {}
+        for stream in self._streams.values():
+            if stripe is None or stream.stripe == stripe:
+                for address, at in stream.servers.items():
+                    heard[address] = max(at, heard.get(address, 0))
+        return sorted(heard, key=heard.__getitem__, reverse=True)
 
     # -- datagrams ----------------------------------------------------------------------------------------
 
@@ -391,10 +446,10 @@ class Subscriber:
         try:
             now = time.monotonic_ns()
             arrived = kernel.drain_molds(each.fileno(), MAX_DRAIN, Block)
-            if each is self._sockets[0]:
+            if each is self._own:
                 self._receive([item for item, _ in arrived if not self._is_refusal(item)], now)
                 return
-            line = self._lines[self._sockets.index(each) - 1]
+            line = self._line_of[each]
             came_ns = time.time_ns() - (time.monotonic_ns() - now)
             messages, before = 0, self._known
             for item, source in arrived:
@@ -482,7 +537,7 @@ class Subscriber:
 
     # -- effects ------------------------------------------------------------------------------------------
 
-    def _perform(self, effects: Iterable[Effect]) -> None:
+    def _perform(self, effects: Iterable[Happening]) -> None:
         for effect in effects:
             if isinstance(effect, Deliver):
                 self._deliver(effect)
@@ -490,33 +545,96 @@ class Subscriber:
                 self._complete(effect)
             elif isinstance(effect, Ask):
                 self._ask(effect)
+            elif isinstance(effect, Join | Leave):
+                self._regroup(effect)
+            elif isinstance(effect, Followed):
+                for name in effect.sessions:
+                    self._stream(name).stripe = effect.stripe
+                if self._merger is not None:
+                    self._merger.follow(effect.sessions, effect.stripe, effect.complete_ns)
+            elif isinstance(effect, Closed):
+                if self._merger is not None:
+                    self._merger.end(effect.session)
             else:
-                if isinstance(effect, Ended):
-                    self._stream(effect.session).ended = True
+                if isinstance(effect, Replaced):
+                    self._forget_before(effect)
                 if self._on_event is not None:
                     self._on_event(effect)
+        if self._merger is not None:
+            self._hand_on(self._merger)
         if len(self._queue) >= MAX_QUEUED:
             self._pause()
         self._arm()
         self._wake()
 
+    def _regroup(self, effect: Join | Leave) -> None:
+        """Hear a place in the blocks of groups, or hear it no more."""
+        if isinstance(effect, Leave):
+            for each in self._ears.pop(effect.group, []):
+                if self._reading:
+                    self._loop.remove_reader(each.fileno())
+                del self._line_of[each]
+                each.close()
+        else:
+            self._hear_place(effect.group)
+
+    def _hear_place(self, place: int) -> None:
+        ears = self._ears.setdefault(place, [])
+        for group, line in zip(self.groups, self._lines, strict=True):
+            if place < group.count:
+                ears.append(made := _join(group.at(place), self._interface))
+                self._line_of[made] = line
+                if self._reading:
+                    self._loop.add_reader(made.fileno(), self._readable, made)
+
+    def _forget_before(self, replaced: Replaced) -> None:
+        """Sessions of plans that were replaced."""
+        for name, stream in list(self._streams.items()):
+            if stream.stripe == replaced.stripe and stream.plan < replaced.number:
+                del self._streams[name]
+
+    def _hand_on(self, merger: Merger) -> None:
+        complete_ns = merger.complete_ns
+        known = 0 < complete_ns < _FOREVER
+        watermark = Watermark(complete_ns, max(self._near.values(), default=0), 0) if known else None
+        for merged in merger.ready():
+            self._queue.append(Batch("", 0, merged.kind, merged.records, merged.sequence, watermark, merged.stripe))
+        if self._watermarks and watermark is not None and complete_ns > self._merged_ns:
+            self._merged_ns = complete_ns
+            self._queue.append(Batch("", 0, _TRADE, records.trades(0), None, watermark))
+
     def _ask(self, ask: Ask) -> None:
-        server = self._stream(ask.session).server(ask.attempt, time.monotonic_ns())
-        if server is not None:
+        stream, now = self._stream(ask.session), time.monotonic_ns()
+        server = stream.server(ask.attempt, now)
+        if server is None:
+            others = self._servers(stream.stripe)
+            server = others[ask.attempt % len(others)] if others else None
+        if server is not None and self._own is not None:
             with suppress(OSError):  # a request that is lost is sent again
-                self._sockets[0].sendto(ask.datagram, server)
+                self._own.sendto(ask.datagram, server)
+
+    def _know_near(self, stripe: int, sequence: int) -> None:
+        self._near[stripe] = sequence
+        if self._merger is not None:
+            self._merger.near(stripe, sequence)
 
     def _complete(self, effect: Complete) -> None:
         stream = self._stream(effect.session)
         stream.watermark = effect.watermark
         stream.near = effect.watermark.next_sequence
-        if self._watermarks:
+        self._know_near(stream.stripe, stream.near)
+        if self._merger is not None:
+            self._merger.complete(effect.session, effect.watermark)
+        elif self._watermarks:
             assert self._core is not None
             following = self._core.position(effect.session) or 1
-            self._queue.append(Batch(stream.name, following, _TRADE, records.trades(0), None, stream.watermark))
+            batch = Batch(stream.name, following, _TRADE, records.trades(0), None, stream.watermark, stream.stripe)
+            self._queue.append(batch)
 
     def _deliver(self, deliver: Deliver) -> None:
         stream = self._stream(deliver.session)
+        if stream.near is None:
+            stream.near = self._near.get(stream.stripe)
         for run in records.split(deliver.payload):
             chosen = self._choose(run.kind, run.records)
             found = run.records
@@ -527,18 +645,25 @@ class Subscriber:
                 found, first = found[chosen], int(chosen.argmax())
             if run.kind.rtype == records.RTYPE_INSTRUMENT:
                 self._define(found)
+            if self._merger is not None:
+                self._merger.take(deliver.session, run.kind, found)
+                continue
             place = None
             if run.kind.sequence_offset is not None:
                 place = stream.whole(int(found["sequence"][0]))
                 if place is not None:
                     stream.near = stream.whole(int(found["sequence"][-1]))
             sequence = deliver.sequence + run.first + first
-            self._queue.append(Batch(stream.name, sequence, run.kind, found, place, stream.watermark))
+            batch = Batch(stream.name, sequence, run.kind, found, place, stream.watermark, stream.stripe)
+            self._queue.append(batch)
 
     def _choose(self, kind: RecordType, found: RecordArray) -> npt.NDArray[np.bool_] | None:
-        """Which records are for the caller; None: all. Watermarks are not: `Batch.watermark` has them."""
+        """Which records are for the caller; None: all. Watermarks, and marks of plans, are the edge's own."""
         if kind.rtype == records.RTYPE_SYSTEM:
-            chosen: npt.NDArray[np.bool_] = ~np.char.startswith(found["msg"], WATERMARK_TEXT)
+            texts = found["msg"]
+            chosen: npt.NDArray[np.bool_] = ~(
+                np.char.startswith(texts, WATERMARK_TEXT) | np.char.startswith(texts, PLAN_TEXT)
+            )
             return chosen
         return None if self._ids is None else np.isin(found["instrument_id"], self._ids)
 

@@ -23,6 +23,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _DURATION = re.compile(r"(-?)([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ns|us|µs|μs|ms|s|min)", re.ASCII)
 _AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|min|h|d)", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)", re.ASCII)
+_BIT_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(kbit|Mbit|Gbit)", re.ASCII)
+_UNIT_RATE = {"kbit": 125, "Mbit": 125_000, "Gbit": 125_000_000}
 _UNIT_NS = {
     "ns": 1,
     "us": 1_000,
@@ -208,6 +210,12 @@ class Fields:
     def size(self, key: str) -> int | None:
         """A number of bytes, from a text such as "10GB"."""
         return self._amount(key, _SIZE, _UNIT_BYTES, 'a size with a unit (kB, MB, GB, TB, MiB ...), such as "10GB"')
+
+    def bit_rate(self, key: str) -> int | None:
+        """Bytes a second, from a number of bits a second such as "56kbit"."""
+        return self._amount(
+            key, _BIT_RATE, _UNIT_RATE, 'bits a second with a unit (kbit, Mbit, Gbit), such as "56kbit"'
+        )
 
     def _amount(self, key: str, pattern: re.Pattern[str], units: dict[str, int], expected: str) -> int | None:
         value = self._ask(key)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 from itertools import combinations, combinations_with_replacement
 from typing import Literal
 
@@ -157,6 +158,14 @@ class Group:
     """Of an edge group: one receiver at a time sends to it (`levelcast.network.lines`); None: each of the region's."""
     ttl: int | None = None
     """How many networks its packets may cross; None: as many as the edge says."""
+    count: int = 1
+    """Of an edge group: how many addresses the block has; a plan's group g goes to the address + g."""
+    rate_bytes: int | None = None
+    """Of an edge group: bytes a second that the line to each address of the block carries; None: any."""
+
+    def at(self, place: int) -> Group:
+        """One group of the block."""
+        return replace(self, address=str(IPv4Address(self.address) + place), count=1) if place else self
 
 
 DEFAULT_CREDIT = 64

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from ipaddress import IPv4Address
 from itertools import combinations_with_replacement, count
 from math import inf
 from os import PathLike
@@ -51,6 +52,8 @@ _SYNTAX_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$"
 _ID_LIMIT = 65535
 FIRST_SECONDARY = 1001
 """Where the ids begin that secondaries get which give none."""
+_MOST_GROUPS = 65_536
+_LAST_GROUP = int(IPv4Address("239.255.255.255"))
 _LEAST_STORE = 1_000_000
 _LEAST_PACKET, _MOST_PACKET = 1_200, 65_000
 """The largest record (1,020 bytes) and all headers fit the one; the other is the largest datagram, with some room."""
@@ -534,9 +537,11 @@ def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[
     for fields in edge_fields.tables("group", "[[edge.group]]"):
         group = _read_group(fields, regions)
         if group is not None:
-            if (group.address, group.port) in taken:
-                fields.problem("port", f"has the address and port of {taken[group.address, group.port]}")
-            taken.setdefault((group.address, group.port), fields.label)
+            for address in (group.at(place).address for place in range(group.count)):
+                if (address, group.port) in taken:
+                    fields.problem("port", f"has the address and port of {taken[address, group.port]}")
+                    break
+                taken[address, group.port] = fields.label
             if group.name in names:
                 fields.problem("name", "has the name of another group")
             names.add(group.name)
@@ -580,9 +585,13 @@ def _read_group(fields: Fields, regions: set[str] | None) -> Group | None:
         fields.problem("region", f"is for region {show(region)}, where no receiver stands{hint}")
     line = fields.name("line") if "line" in fields else None
     ttl = fields.whole("ttl", 1, 255)
+    block, rate_bytes = fields.whole("count", 1, _MOST_GROUPS) or 1, fields.bit_rate("rate")
+    if address is not None and int(IPv4Address(address)) + block - 1 > _LAST_GROUP:
+        fields.problem("count", f"has {block} groups from {address} on, and 239.255.255.255 is the last there is")
+        block = 1
     if name is None or address is None or port is None:
         return None
-    return Group(name, address, port, region, line, ttl)
+    return Group(name, address, port, region, line, ttl, block, rate_bytes)
 
 
 # What a node tells, and what it keeps

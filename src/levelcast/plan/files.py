@@ -118,6 +118,15 @@ def read_problem(interest: Path, rates: Path) -> Problem:
     return Problem(instance, names, encoded.dictionary)
 
 
+def read_rates(path: Path) -> dict[str, float]:
+    """The rate of each flow, by its name."""
+    table = _read(path, ("flow", "rate"))
+    names = _names(table["flow"])
+    _no_duplicates(names, path, "flow")
+    values = _rate_values(table["rate"], names, path)
+    return {str(name): float(value) for name, value in zip(names.to_pylist(), values, strict=True)}
+
+
 def _read(path: Path, columns: tuple[str, str]) -> Any:
     """A table with at least these columns, none of them with an empty cell."""
     if not path.is_file():

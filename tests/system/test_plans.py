@@ -1,0 +1,190 @@
+"""Plans replaced while everything runs, in real processes: nobody loses or doubles anything; bad plans are refused.
+
+Nothing here depends on how fast the machine is: what customers got is compared with the tapes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import levelcast as api
+from levelcast.net.verdict import judge
+from levelcast.network import Directory, Network, load_network
+from levelcast.plan.files import arrow
+from levelcast.records import RecordArray, trades
+from levelcast.tape.segments import TapeReader
+from tests.system.processes import in_ring, levelcast, nodes_of, write_network
+
+RECEIVERS = ("a-1", "b-1", "c-1")
+OTHERS = ("reform-a", "reform-b")
+NEW_YORK = ("IBM", "GE", "KO", "F", "T")
+LONDON = ("VOD", "BP", "KO")
+EDGE = """
+[edge]
+watermark = "50ms"
+
+[[edge.group]]
+name = "everywhere"
+address = "239.193.{}.1"
+port = {}
+count = 4
+"""
+LIMIT_S = 60.0
+
+
+def write_plan(
+    directory: Path, sessions: Sequence[Sequence[str]], groups: Sequence[int], flows: int | None = None
+) -> Path:
+    """The two tables of a plan, whatever is wrong with it."""
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    directory.mkdir()
+    pairs = [(flow, number) for number, session in enumerate(sessions) for flow in session][:flows]
+    table = pa.table({"flow": [each[0] for each in pairs], "session": [each[1] for each in pairs]})
+    parquet.write_table(table, str(directory / "flow_session.parquet"))
+    table = pa.table({"session": list(range(len(groups))), "group": list(groups)})
+    parquet.write_table(table, str(directory / "session_group.parquet"))
+    return directory
+
+
+class Customer:
+    """A subscriber, and the trades that it was given."""
+
+    def __init__(self, network: Network, symbols: Sequence[str] | None, *, merged: bool) -> None:
+        self.symbols = symbols
+        self.merged = merged
+        self.batches: list[RecordArray] = []
+        self.tape = api.Subscriber(network, symbols=symbols, merged=merged)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.batches))
+
+    async def follow(self) -> None:
+        async with self.tape as tape:
+            async for batch in tape:
+                if batch.kind.name == "trade":
+                    self.batches.append(np.asarray(batch.records))
+
+    def wanted_of(self, tape: RecordArray, directory: Directory) -> RecordArray:
+        if self.symbols is None:
+            return tape
+        return tape[np.isin(tape["instrument_id"], [directory.id_of(each) for each in self.symbols])]
+
+    def check(self, tape: RecordArray, directory: Directory) -> None:
+        found, wanted = np.concatenate([trades(0), *self.batches]), self.wanted_of(tape, directory)
+        assert len(np.unique(found["sequence"])) == len(found), "nothing comes twice"
+        assert self.tape.counts.lost == 0
+        if self.merged:
+            assert np.array_equal(found, wanted), "in the order of the tape"
+        assert np.array_equal(np.sort(found, order="sequence"), np.sort(wanted, order="sequence"))
+        for number in np.unique(found["instrument_id"]):
+            assert (np.diff(found[found["instrument_id"] == number]["sequence"].astype(np.int64)) > 0).all()
+
+
+def trades_on(tape: Path) -> RecordArray:
+    found = [batch.records for frame in TapeReader(tape).frames() for batch in frame.batches()]
+    return np.concatenate([each for each in found if each.dtype.names == trades(0).dtype.names])
+
+
+async def run(*arguments: object) -> tuple[int, str, str]:
+    done = await asyncio.to_thread(levelcast, *arguments)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> None:
+    file, data = write_network(tmp_path / "network.toml"), tmp_path / "data"
+    text = file.read_text(encoding="utf-8")
+    port = load_network(file).core.port
+    for floor, symbols in (("XNYS", NEW_YORK), ("XLON", LONDON)):
+        text = text.replace(f'name = "{floor}"', f'name = "{floor}"\nsymbols = {json.dumps(symbols)}')
+    file.write_text(text + EDGE.format(port % 250 + 1, port), encoding="utf-8")
+    network = load_network(file)
+    directory = Directory(network)
+    first = write_plan(tmp_path / "first", [("IBM", "GE"), ("KO", "VOD"), ("F", "T", "BP")], [0, 1, 3])
+    second = write_plan(tmp_path / "second", [("IBM", "KO", "BP", "GE"), ("F", "VOD", "T")], [2, 1])
+    bad = {
+        "the plan misses 1 of the network's symbols: BP": write_plan(
+            tmp_path / "misses", [("IBM", "GE"), ("KO", "VOD"), ("F", "T")], [0, 1, 3]
+        ),
+        "is in a session that session_group.parquet does not have": write_plan(
+            tmp_path / "unknown", [("IBM", "GE"), ("KO", "VOD"), ("F", "T", "BP")], [0, 1]
+        ),
+        "it has group 4, and the smallest [[edge.group]] block of the network file has 4": write_plan(
+            tmp_path / "outside", [("IBM", "GE"), ("KO", "VOD"), ("F", "T", "BP")], [0, 1, 4]
+        ),
+        "the plan is for another directory: no floor of the network trades XYZ": write_plan(
+            tmp_path / "other", [("IBM", "GE", "XYZ"), ("KO", "VOD"), ("F", "T", "BP")], [0, 1, 3]
+        ),
+    }
+    customers = [
+        Customer(network, None, merged=False),
+        Customer(network, None, merged=True),
+        Customer(network, ["KO"], merged=False),
+        Customer(network, ["IBM", "VOD", "T"], merged=True),
+    ]
+    assert levelcast("disk", "init", "--network", file, "--data", data, "--all").returncode == 0
+
+    async def story() -> None:
+        tasks = [asyncio.create_task(each.follow()) for each in customers]
+        try:
+            await asyncio.sleep(0.1)
+            with nodes_of(file, tmp_path) as nodes:
+                for name in (*RECEIVERS, *OTHERS):
+                    nodes.start(name, data)
+                await asyncio.to_thread(nodes.wait_for, lambda said: in_ring(said, *RECEIVERS))
+                for floor in ("XNYS", "XLON"):
+                    nodes.start(floor, data, "--rate", 300)
+                await asyncio.to_thread(nodes.wait_for, lambda said: said["c-1"]["tape_records"] > 100)
+                for number, plan in enumerate((first, second, first, second), 1):
+                    code, said, wrong = await run("plan", "apply", file, plan, "--json")
+                    assert (code, wrong) == (0, "")
+                    assert (json.loads(said)["number"], json.loads(said)["edges"]) == (number, 3)
+                    if number == 2:
+                        for reason, which in bad.items():
+                            code, said, wrong = await run("plan", "apply", file, which)
+                            assert (code, said) == (1, "")
+                            assert reason in wrong
+                            assert len(wrong.splitlines()) == 1
+                        code, said, _ = await run("plan", "current", file, "--json")
+                        plans = json.loads(said)
+                        assert code == 0
+                        assert [plans[name]["number"] for name in RECEIVERS] == [2, 2, 2]
+                    if number == 3:
+                        assert nodes.end("b-1", 9) == -9
+                        nodes.start("b-1", data)
+                        await asyncio.to_thread(nodes.wait_for, lambda said: in_ring(said, *RECEIVERS))
+                for floor in ("XNYS", "XLON"):
+                    await asyncio.to_thread(nodes.end, floor)
+                sent = await asyncio.to_thread(
+                    nodes.wait_for, lambda said: len({said[name]["tape_records"] for name in RECEIVERS}) == 1
+                )
+                await asyncio.to_thread(
+                    nodes.wait_for,
+                    lambda said: all(said[name]["released_slot"] > sent[name]["have"] for name in RECEIVERS),
+                )
+                tape = trades_on(data / "a-1" / "tape")
+                async with asyncio.timeout(LIMIT_S):
+                    while any(each.count < len(each.wanted_of(tape, directory)) for each in customers):
+                        await asyncio.sleep(0.05)
+                assert [nodes.end(name) for name in (*RECEIVERS, *OTHERS)] == [0] * 5
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in results), results
+
+    asyncio.run(story())
+    assert judge(data, RECEIVERS).problems == []
+    tape = trades_on(data / "a-1" / "tape")
+    for customer in customers:
+        customer.check(tape, directory)
+        assert customer.tape.plans == {"main": 4}
+    assert set(customers[2].tape._ears) == {2}, "KO is in group 2 alone"
