@@ -13,17 +13,22 @@ from random import Random
 import pytest
 
 import levelcast
+from levelcast.edge.feed import Feed
 from levelcast.edge.gather import Outgoing
+from levelcast.edge.plans import PlanLimits
 from levelcast.net import archive as module
 from levelcast.net import edge as edge_module
 from levelcast.net.archive import Archive
 from levelcast.network import Network
 from levelcast.ring.order import Frame
 from levelcast.tape.cursor import first_sequence_of
+from levelcast.tape.stamps import frame_bytes
 from levelcast.wire import mold
 from levelcast.wire.mold import Heartbeat, Packet, Request
+from levelcast.wire.plan import plan_session, session_of
 from tests.edge_parts import each_record
 from tests.net_edge_parts import Ear, Receiver, some_network
+from tests.planned_parts import planned_tape
 from tests.tape_parts import T0, make_frames
 
 MAIN = mold.session_name("main")
@@ -298,3 +303,39 @@ def test_a_late_joiner_reads_from_the_beginning_of_the_tape_without_a_hole(
     assert set(found) | set(marks) >= set(sent) - set(range(found[-1], max(sent) + 1))
     assert found[0] <= 2
     assert receiver.edge.status()["from_tape"] > 100
+
+
+def test_the_sessions_of_plans_that_were_replaced_can_be_had_from_the_tape(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_module, "plan_limits", lambda _: PlanLimits())
+    tape = planned_tape(9, 4)
+    receiver = Receiver(network, "a-1", tmp_path, lambda: T0, records_per_segment=SEGMENT)
+    sent: dict[bytes, dict[int, bytes]] = {}
+    whole = Feed(edge_module.everything_in_one(network.stripe()), config=receiver.edge.feed.config)
+    for frame in tape.frames:
+        receiver.release(frame)
+        receiver.step()
+        for out in whole.release(frame, frame_bytes(frame), 0):
+            sent.setdefault(out.session, {}).update(messages(out.datagrams))
+    feed, archive = receiver.edge.feed, archive_of(receiver)
+    feed.heartbeats(T0 * 2)  # old sessions are forgotten
+    number = feed.plans.number
+    assert number == 4
+    old = [name for name in sent if name not in feed.next_sequences and name != plan_session(number, 0)]
+    assert plan_session(2, 0) in old
+    for name in old:
+        assert feed.retransmitter.held(name) is None
+        request = Request(name, 1, min(40, len(sent[name])))
+        assert archive.takes(request)
+        assert archive.ask(request, CUSTOMER)
+        ((_, out),) = dig(archive)
+        found = messages(out.datagrams)
+        assert found
+        assert found.items() <= sent[name].items()
+        assert 1 in found
+    for unknown in (session_of(9, 0, 0), session_of(2, 1, 0), mold.session_name("other")):
+        assert not archive.takes(Request(unknown, 1, 1))
+    assert archive.ask(Request(session_of(1, 0, 999), 1, 1), CUSTOMER)
+    assert [out.records for _, out in dig(archive)] in ([], [0]), "it was never there"
+    receiver.stop()

@@ -187,4 +187,4 @@ def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> N
     for customer in customers:
         customer.check(tape, directory)
         assert customer.tape.plans == {"main": 4}
-    assert set(customers[2].tape._ears) == {2}, "KO is in group 2 alone"
+    assert set(customers[2].tape.positions) == {"4/0/0"}, "KO is in one session"

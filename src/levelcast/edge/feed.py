@@ -44,7 +44,16 @@ from levelcast.records import BadRecords, count_records
 from levelcast.ring.order import GENESIS
 from levelcast.wire import mold
 from levelcast.wire.parts import Malformed, Reason
-from levelcast.wire.plan import ChannelPlan, Kind, PlanRecord, encode_record, part_records, plan_session, session_of
+from levelcast.wire.plan import (
+    ChannelPlan,
+    Kind,
+    PlanRecord,
+    encode_record,
+    parse_session,
+    part_records,
+    plan_session,
+    session_of,
+)
 from levelcast.wire.snapshot import Position, Snapshot, decode_snapshot, encode_snapshot
 
 __all__ = ["Feed", "FeedState", "Placed", "decode_state"]
@@ -221,6 +230,13 @@ class Feed:
         if self.plans.current is not None:
             next_ns = min(next_ns, self._beacon_ns)
         return min([next_ns, *(past.next_ns for past in self._past)])
+
+    def is_past(self, session: bytes) -> bool:
+        """Whether a session may have been one of a plan that was replaced."""
+        place, number = parse_session(session), self.plans.number
+        if place is None:
+            return number > 0 and session in self._first_plan.sessions
+        return place.stripe == self._stripe and place.number < number
 
     def groups_of(self, session: bytes) -> tuple[int, ...]:
         """The places in a block of groups to which a session's packets go."""

@@ -35,7 +35,7 @@ from levelcast.tape.files import AppendFile, TapeError
 from levelcast.tape.segments import TapeReader
 from levelcast.wire import mold
 from levelcast.wire.parts import Malformed
-from levelcast.wire.plan import parse_session
+from levelcast.wire.plan import is_plan_session, parse_session
 
 __all__ = ["Archive", "ArchiveCounts", "Marks"]
 
@@ -183,11 +183,6 @@ class Marks:
         first = self._place(self._marks[place], session) if place < len(self._marks) else 0
         return first if 0 < first < _PAST else None
 
-    def knows(self, session: bytes) -> bool:
-        """Whether a session of a plan that was replaced is in one of them."""
-        place = bisect_left(self._marks, True, key=lambda mark: self._place(mark, session) > 0)
-        return place < len(self._marks) and self._place(self._marks[place], session) < _PAST
-
     def _place(self, mark: _Mark, session: bytes) -> int:
         """A session's next sequence at a mark, 0 where that is not known, `_PAST` where its plan was replaced."""
         state = self.state(mark)
@@ -197,7 +192,10 @@ class Marks:
         place = bisect_left(sessions, (session, 0))
         if place < len(sessions) and sessions[place].session == session:
             return sessions[place].next_sequence
-        return _PAST if sessions and _plan_of(sessions[0].session) > _plan_of(session) else 0
+        there, wanted = _plan_of(sessions[0].session) if sessions else 0, _plan_of(session)
+        if there == wanted and is_plan_session(session):
+            return 1  # a feed has the parts of the plan in force from its beginning
+        return _PAST if there > wanted else 0
 
     def _global(self, mark: _Mark) -> int:
         state = self.state(mark)
@@ -233,6 +231,8 @@ class _Reading:
     def holds(self, request: mold.Request) -> bool:
         """Whether what is wanted first has not left its store."""
         held = self.feed.retransmitter.held(request.session)
+        if held is None and self.feed.is_past(request.session):
+            return False
         first = held[0] if held is not None else self.feed.next_sequences.get(request.session, 0)
         return first <= request.sequence
 
@@ -270,9 +270,7 @@ class Archive:
         if held is not None:
             return request.sequence < held[0]
         live = self._live.next_sequences.get(request.session)
-        if live is not None:
-            return request.sequence < live
-        return _plan_of(request.session) < self._live.plans.number and self.marks.knows(request.session)
+        return request.sequence < live if live is not None else self._live.is_past(request.session)
 
     def ask(self, request: mold.Request, customer: Address) -> bool:
         """Queue a request; False when it is refused."""

@@ -56,6 +56,7 @@ __all__ = [
     "decode_record",
     "digest_of",
     "encode_record",
+    "is_plan_session",
     "make_plan",
     "parse_session",
     "part_records",
@@ -319,6 +320,12 @@ def parse_session(name: bytes) -> SessionId | None:
         return None
     number, stripe, session = found.groups()
     return SessionId(int(number, 36), int(stripe, 36), None if session == b"*" else int(session, 36))
+
+
+def is_plan_session(name: bytes) -> bool:
+    """Whether a session has the parts of a plan."""
+    place = parse_session(name)
+    return place is not None and place.session is None
 
 
 def _base36(number: int) -> str:
