@@ -227,6 +227,7 @@ class Crowd:
         self,
         stripes: Sequence[tuple[Truth, Sequence[SimNode]]],
         instruments: Sequence[int],
+        floors: Sequence[int],
         begin_ns: int,
         end_ns: int,
         *,
@@ -257,6 +258,8 @@ class Crowd:
             if rng.random() < 0.3:
                 sessions = rng.sample(sessions, 1)
             merged = grade is not Grade.LATEST_ONLY and rng.random() < 0.7
+            if grade is Grade.LATEST_ONLY and rng.random() < 0.5:
+                customer.expects = {(floor, rng.choice(instruments)) for floor in floors}
             start = rng.choice(("beginning", "beginning", "snapshot", "number"))
             if start == "beginning":
                 customer.join({session: (truth, 1) for session, truth in sessions}, merged=merged)

@@ -79,6 +79,8 @@ class Customer:
         self.sessions: dict[bytes, Followed] = {}
         self.loss = 0.0
         """Of its own thin lines, besides the weather."""
+        self.expects: set[tuple[int, int]] | None = None
+        """The floors and instruments of which it wants the latest price, if not of all: *latest only*."""
         self.stuck = 0
         self.snapshots: list[Snapshot] = []
         self._crowd = crowd
@@ -100,6 +102,8 @@ class Customer:
         """Begin to read each session at a number."""
         self.sessions = {session: Followed(truth, number, number) for session, (truth, number) in first.items()}
         self._subscriber = Subscriber({session: number for session, (_, number) in first.items()}, self.config)
+        for session in first if self.expects is not None else ():
+            self._subscriber.expect(session, self.expects or ())
         if merged:
             self._merger = Merger()
             for stripe, names in self._by_stripe().items():
@@ -276,6 +280,8 @@ class Customer:
                 continue
             for symbol, last in followed.truth.last_prices(session, upto).items():
                 if last < followed.first or any(first <= last < end for first, end in followed.lost):
+                    continue
+                if self.expects is not None and symbol not in self.expects:
                     continue
                 if followed.newest.get(symbol, 0) < last:
                     return f"{self.name} has not the last price of {symbol}, {name_of(session)}/{last}"

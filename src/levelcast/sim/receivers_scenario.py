@@ -209,7 +209,8 @@ class ReceiversHistory(RingHistory):
             stripes.append((Truth(self.beside.STRIPE, self.beside.plan, self.beside.checker), self.beside.lines))
         if not isinstance(self, SecondStripe):
             plans = self._new_plans > 0
-            self.crowd.draw(stripes, instruments_of(self.STRIPE), START_NS, end_ns, plans=plans)
+            listed, floors = instruments_of(self.STRIPE), self._source_ids
+            self.crowd.draw(stripes, listed, floors, START_NS, end_ns, plans=plans)
             self.crowd.begin()
             if plans:
                 self.world.at(START_NS + self.rng.randint(0, self.fault_ns), self._send_plan)
