@@ -35,6 +35,7 @@ PLOTS = {
     "planner-grid": [f"planner-{name}.svg" for name in ("figure6", "figure7", "interest", "excess")],
     "planner-scale": [],
     "filtering": ["filtering.svg"],
+    "plans": [],
 }
 
 
