@@ -155,6 +155,15 @@ def test_a_heartbeat_that_lies_does_not_make_it_deaf() -> None:
     assert delivered(customer.receive([trades(2, 1)], 10**12)) == [2]
 
 
+def test_the_largest_sequences_there_are() -> None:
+    customer = Subscriber({ALPHA: 1}, LATEST)
+    (packet,) = mold.encode_payload(ALPHA, 2**64 - 3, records.trades(2).tobytes())
+    (before,) = mold.encode_payload(ALPHA, 2**64 - 5, records.trades(2).tobytes())
+    effects = customer.receive([trades(1, 1), packet, before], 0)
+    assert [each.sequence for each in effects if isinstance(each, Deliver)] == [1, 2**64 - 3]
+    assert customer.counts.superseded == 2
+
+
 def test_holes_and_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     customer = Subscriber({ALPHA: 1}, LATEST)
     customer.receive([trades(2 * number, 1) for number in range(1, 400)], 0)

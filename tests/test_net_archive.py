@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -90,7 +91,7 @@ def dig(archive: Archive, limit: int = 10_000) -> list[tuple[tuple[str, int], Ou
     """Work until nothing waits."""
     found = []
     for _ in range(limit):
-        found += archive.work()
+        found += archive.work(T0)
         if not archive.is_busy:
             return found
     raise AssertionError("it does not end")
@@ -155,6 +156,45 @@ def test_damaged_marks_are_cut_off(receiver: Receiver, west: Ear) -> None:
     receiver.start()
     for first in range(1, 300, 40):
         assert answered(archive_of(receiver), first, 3) == {number: sent[number] for number in range(first, first + 3)}
+
+
+def test_marks_of_another_tape_are_not_believed(receiver: Receiver, west: Ear) -> None:
+    play(receiver, west, make_frames(100))
+    receiver.stop()
+    shutil.rmtree(receiver.directory / "tape")
+    marks = (receiver.directory / edge_module.MARKS).read_bytes()
+    receiver.start()
+    west.all()
+    sent = play(receiver, west, make_frames(120, seed=9))
+    receiver.stop()
+    (receiver.directory / edge_module.MARKS).write_bytes(marks)
+    receiver.start()
+    for first in range(1, 300, 40):
+        assert answered(archive_of(receiver), first, 3) == {number: sent[number] for number in range(first, first + 3)}
+
+
+def test_the_file_of_marks_shrinks_with_the_tape(receiver: Receiver, west: Ear) -> None:
+    sent = play(receiver, west, make_frames(150))
+    path = receiver.directory / edge_module.MARKS
+    receiver.tape.retain(T0, max_bytes=receiver.tape.size_bytes // 4)
+    receiver.stop()
+    before = path.stat().st_size
+    receiver.start()
+    assert path.stat().st_size < before / 2
+    archive = archive_of(receiver)
+    left = archive.marks.first(MAIN, first_sequence_of(receiver.directory / "tape") or 0)
+    assert left is not None
+    assert answered(archive, left, 5) == {number: sent[number] for number in range(left, left + 5)}
+
+
+def test_a_reading_that_nobody_wants_is_let_go(receiver: Receiver, west: Ear) -> None:
+    play(receiver, west, make_frames(100))
+    archive = archive_of(receiver)
+    answered(archive, 5, 5)
+    receiver.edge.step((), T0 + module.READING_IDLE_NS)
+    assert len(archive._readings) == 1
+    receiver.edge.step((), T0 + module.READING_IDLE_NS + 1)
+    assert len(archive._readings) == 0
 
 
 def test_gone_is_only_what_retention_has_taken_and_the_customer_is_told(receiver: Receiver, west: Ear) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
-from typing import NamedTuple, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.network import Group, Network, NetworkError, five_cities, parse_network
+from levelcast.network import Group, Network, NetworkError, Secondary, five_cities, parse_network
 from levelcast.network.lines import Lines, holders, preference
 
 CITIES = five_cities()
@@ -106,26 +106,9 @@ def test_a_receiver_sends_to_its_lines_in_the_ring_and_to_groups_without_a_line_
     assert not Lines(cities(group("all", 9, "europe", None)), "tokyo-1")
 
 
-class Secondary(NamedTuple):
-    name: str
-    id: int
-    site: str
-    home: str
-
-
-class WithSecondaries:
-    """A network with receivers below its primaries."""
-
-    def __init__(self, network: Network, *secondaries: Secondary) -> None:
-        self._network, self.secondaries = network, secondaries
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._network, name)
-
-
 def test_secondaries_count_as_operable_unless_they_are_said_to_be_down() -> None:
     below = Secondary("new-york-2", 1001, "new-york", "london-1")
-    network = cast(Network, WithSecondaries(BOTH, below))
+    network = replace(BOTH, secondaries=(below,))
     assert preference(network, "americas")[:2] == ["new-york-1", "new-york-2"]
     ids = [receiver.id for receiver in network.receivers]
     lines = Lines(network, "london-1")

@@ -147,8 +147,9 @@ def _membership() -> tuple[Check, list[bytes]]:
 def _mold() -> tuple[Check, list[bytes]]:
     from levelcast import kernel, records
     from levelcast.edge.retransmit import Retransmitter
-    from levelcast.edge.subscriber import Subscriber
+    from levelcast.edge.subscriber import Grade, Subscriber, SubscriberConfig
     from levelcast.kernel import mold_twin
+    from levelcast.net.heard import Line
     from levelcast.wire import mold
 
     session = mold.session_name("XNYS-1")
@@ -168,13 +169,17 @@ def _mold() -> tuple[Check, list[bytes]]:
         arrived = [datagram, seeds[0], datagram]
         blocks = kernel.join_molds(arrived, mold.Block)
         assert blocks == mold_twin.join_molds(arrived, mold.Block)
-        one, other = Subscriber({session: 1}), Subscriber({session: 1})
-        one.receive(arrived, 0)
-        other.receive(blocks, 0)
-        for customer in (one, other):
-            customer.wake(10**12)
-        assert one.counts == other.counts
-        assert one.position(session) == other.position(session) is not None
+        for grade in Grade:
+            one, other = (Subscriber({session: 1}, SubscriberConfig(grade)) for _ in range(2))
+            one.receive(arrived, 0)
+            other.receive(blocks, 0)
+            for customer in (one, other):
+                customer.wake(10**12)
+            assert one.counts == other.counts
+            assert one.position(session) == other.position(session) is not None
+        line = Line("a", arrivals=True)
+        for item in (datagram, *blocks):
+            line.take(item, 0, 9)
         Retransmitter().answer(datagram)
         content = datagram[mold.HEADER_SIZE :]
         assert kernel.mold_train(content, session, 1, 1400, True) == mold_twin.mold_train(

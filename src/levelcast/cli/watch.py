@@ -205,7 +205,8 @@ class _Watcher:
         counts, printed = self._tape.counts, self._printer.printed
         typer.echo(
             f"{printed:,} trades printed in {seconds:.1f} s; {counts.packets:,} packets, {counts.gaps:,} gaps, "
-            f"{counts.requests:,} requests, {counts.lost:,} messages lost, {counts.duplicates:,} came more than once",
+            f"{counts.requests:,} requests, {counts.lost:,} messages lost, {counts.duplicates:,} came more than once"
+            + (f", {counts.superseded:,} out of date" if counts.superseded else ""),
             err=True,
         )
         for line in self._tape.lines.values() if len(self._tape.lines) > 1 else ():

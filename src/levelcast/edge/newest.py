@@ -165,7 +165,7 @@ class Newest:
     def _fresh(self, piece: Packet) -> list[Packet]:
         """The records of a hole that nothing newer stands for, in runs."""
         keys = _keys_of(piece)
-        sequences = np.arange(piece.sequence, piece.sequence + piece.records, dtype=np.uint64)
+        sequences = np.arange(piece.records, dtype=np.uint64) + np.uint64(piece.sequence)
         kept = self._newest(keys) < sequences
         if self.holes:
             self._enter(np.where(kept, keys, _NO_KEY), piece.sequence)
@@ -186,7 +186,7 @@ class Newest:
     def _enter(self, keys: Keys, first: int) -> None:
         """These are delivered, from `first` on; each is newer than what is known of its key."""
         wanted = keys != _NO_KEY
-        sequences = (np.flatnonzero(wanted) + first).astype(np.uint64)
+        sequences = np.flatnonzero(wanted).astype(np.uint64) + np.uint64(first)
         keys = keys[wanted]
         merged = np.union1d(self._keys, keys) if not np.isin(keys, self._keys).all() else self._keys
         if len(merged) > len(self._keys):

@@ -32,6 +32,7 @@ from levelcast.edge.gather import Outgoing
 from levelcast.net.sockets import Address
 from levelcast.tape.cursor import TapeCursor, first_sequence_of
 from levelcast.tape.files import AppendFile, TapeError
+from levelcast.tape.segments import TapeReader
 from levelcast.wire import mold
 from levelcast.wire.parts import Malformed
 from levelcast.wire.plan import is_plan_session, parse_session
@@ -49,6 +50,8 @@ SLICE_FRAMES = 16
 READINGS = 4
 """Places of the tape that are read at one time."""
 READING_BYTES = 8 << 20
+READING_IDLE_NS = 10_000_000_000
+"""One that nobody wants for so long is let go, and with it a segment that retention has taken meanwhile."""
 MAX_WAITING = 32
 """Requests of one customer, and customers that wait."""
 MAX_CUSTOMERS = 256
@@ -96,10 +99,9 @@ class _Spacing:
 
 
 class Marks:
-    """Where the sessions stood, along a tape that goes `upto_slot`. The file is only a help: what is wrong with it is
-    cut off."""
+    """Where the sessions stood, along a tape. The file is only a help: what does not fit the tape is cut off."""
 
-    def __init__(self, path: Path, upto_slot: int, segment_records: int) -> None:
+    def __init__(self, path: Path, tape: TapeReader, segment_records: int) -> None:
         self.unsaved = 0
         """Marks that are only in memory, because the disk did not take them."""
         self.segment_records = segment_records
@@ -110,22 +112,32 @@ class Marks:
         """The last so many of them are not in the file yet."""
         self._spacing = _Spacing(segment_records)
         self.state = lru_cache(maxsize=16)(self._state)
-        try:
-            self._file = AppendFile.open(path)
-        except OSError:
-            return
-        at = 0
-        while head := self._file.read(_ENTRY.size, at):
-            if len(head) < _ENTRY.size:
-                break
+        with suppress(OSError, TapeError):
+            self._open(tape)
+
+    def _open(self, tape: TapeReader) -> None:
+        """Read the file; what retention has taken from the tape goes from it too, when that is more than the rest."""
+        file = self._file = AppendFile.open(self._path)
+        upto_slot, at = tape.tip().slot, 0
+        found: list[_Mark] = []
+        while len(head := file.read(_ENTRY.size, at)) == _ENTRY.size:
             slot, size = _ENTRY.unpack(head)
             end = at + _ENTRY.size + size
-            if end > self._file.size or slot > upto_slot or (self._marks and slot <= self._marks[-1].slot):
+            if end > file.size or slot > upto_slot or (found and slot <= found[-1].slot):
                 break
-            self._marks.append(_Mark(slot, at + _ENTRY.size, size))
+            found.append(_Mark(slot, at + _ENTRY.size, size))
             at = end
-        with suppress(OSError):
-            self._file.truncate(at)
+        file.truncate(at)
+        if found and ((last := self._state(found[-1])) is None or tape.chain_at(last.slot) != last.chain):
+            file.truncate(0)  # it is of another tape
+            found = []
+        self._marks = [mark for mark in found if mark.slot >= tape.before.slot]
+        if len(self._marks) < len(found) / 2:
+            kept = [mark._replace(at=0, size=0, content=file.read(mark.size, mark.at)) for mark in self._marks]
+            file.close()
+            self._file = AppendFile.create(self._path, b"")
+            self._marks, self._pending = kept, len(kept)
+            self.save()
 
     def __len__(self) -> int:
         return len(self._marks)
@@ -214,6 +226,7 @@ class _Reading:
         self.spacing = _Spacing(segment_records)
         self.spacing.begin(feed)
         self.marked_slot = feed.slot
+        self.used_ns = 0
 
     def holds(self, request: mold.Request) -> bool:
         """Whether what is wanted first has not left its store."""
@@ -275,7 +288,12 @@ class Archive:
         waiting.append(request)
         return True
 
-    def work(self) -> list[tuple[Address, Outgoing]]:
+    def rest(self, now: int) -> None:
+        """Let go of readings that nobody wants any more."""
+        for reading in [each for each in self._readings if abs(now - each.used_ns) > READING_IDLE_NS]:
+            self._drop(reading)
+
+    def work(self, now: int) -> list[tuple[Address, Outgoing]]:
         """One slice: answers that can be given now, and a step on the way to others."""
         out: list[tuple[Address, Outgoing]] = []
         for _ in range(MAX_ANSWERS):
@@ -283,7 +301,7 @@ class Archive:
                 break
             customer, waiting = next(iter(self._waiting.items()))
             request = waiting[0]
-            reading = self._reading_for(request)
+            reading = self._reading_for(request, now)
             done = True
             if reading is None:
                 out.append((customer, self._gone(request)))
@@ -335,7 +353,7 @@ class Archive:
 
     # -- readings -----------------------------------------------------------------------------------------
 
-    def _reading_for(self, request: mold.Request) -> _Reading | None:
+    def _reading_for(self, request: mold.Request, now: int) -> _Reading | None:
         """One that has what is wanted or comes to it soonest; None where it is gone."""
         able = [reading for reading in self._readings if reading.holds(request)]
         near = max(able, key=lambda reading: reading.feed.slot, default=None)
@@ -343,19 +361,21 @@ class Archive:
         if near is not None and (state is None or near.feed.slot >= state.slot):
             self._readings.remove(near)
             self._readings.append(near)
+            near.used_ns = now
             return near
         if state is not None and not self._live.fits(state):
             state = None
         with suppress(OSError, TapeError):  # gone, or damaged
-            return self._begin(state)
+            return self._begin(state, now)
         return None
 
-    def _begin(self, state: FeedState | None) -> _Reading:
+    def _begin(self, state: FeedState | None, now: int) -> _Reading:
         slot, following = (state.slot, state.snapshot.next_global) if state is not None else (0, 1)
         cursor = TapeCursor(self._tape, slot, following)
         feed = self._live.again(READING_BYTES, state)
         feed.retransmitter.counts = self._live.retransmitter.counts
         reading = _Reading(feed, cursor, self.marks.segment_records)
+        reading.used_ns = now
         if len(self._readings) >= READINGS:
             self._drop(self._readings[0])
         self._readings.append(reading)

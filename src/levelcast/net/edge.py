@@ -339,7 +339,7 @@ class EdgeService:
         config = GatherConfig(packet_bytes=edge.packet_bytes, watermark_ns=edge.watermark_ns)
         retransmit = RetransmitConfig(edge.store_bytes, edge.packet_bytes)
         tape = TapeReader(directory / "tape")
-        marks = Marks(directory / MARKS, tape.tip().slot, network.tape.segment_records)
+        marks = Marks(directory / MARKS, tape, network.tape.segment_records)
         feed = restore(tape, path, plan, config, retransmit, marks, plan_limits(network))
         lines = Lines(network, receiver)
         service = cls(
@@ -606,12 +606,13 @@ class EdgeService:
         archive.marks.save()
         if not archive.is_busy:
             self._dig_ns = None
+            archive.rest(now)
             return
         ring_ns = self._ring_ns()
         if ring_ns is not None and ring_ns - now < DIG_GAP_NS and abs(now - self._dug_ns) < DIG_PATIENCE_NS:
             self._dig_ns = max(now, ring_ns) + DIG_GAP_NS // 10
             return
-        for customer, answer in archive.work():
+        for customer, answer in archive.work(now):
             self._reply(customer, answer)
         self._dug_ns = now
         self._dig_ns = now

@@ -36,8 +36,8 @@ class Stand(NamedTuple):
 
 
 def _stands(network: Network) -> list[Stand]:
-    both = (*network.receivers, *getattr(network, "secondaries", ()))
-    return [Stand(each.name, each.site) for each in both]
+    primaries = [Stand(each.name, each.site) for each in network.receivers]
+    return primaries + [Stand(each.name, each.site) for each in network.secondaries]
 
 
 def preference(network: Network, region: str | None) -> list[str]:
@@ -91,7 +91,7 @@ class Lines:
         self._network = network
         self._receiver = receiver
         self._names = {each.id: each.name for each in network.receivers}
-        self._secondaries = tuple(each.name for each in getattr(network, "secondaries", ()))
+        self._secondaries = tuple(each.name for each in network.secondaries)
         self._steady = tuple(group for group in network.edge_groups_of(receiver) if group.line is None)
         self._has_lines = any(group.line is not None for group in network.edge.groups)
 
