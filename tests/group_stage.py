@@ -21,6 +21,7 @@ class GroupStage(Stage):
     """One history in the making."""
 
     HOMES: ClassVar[dict[int, int]] = {P: A, Q: A, U: B}
+    LAYERS: ClassVar[int] = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class GroupStage(Stage):
     @property
     def patience_ms(self) -> float:
         """How long a secondary may hold its primary's claims."""
-        return patience_ns(self.config.timing) / MS
+        return patience_ns(self.config.timing, self.LAYERS) / MS
 
     def soon(self, condition: Callable[[], bool], within_ms: float) -> None:
         """Wait for what must come within a time."""
@@ -62,7 +63,7 @@ class GroupStage(Stage):
         assert condition(), f"not within {within_ms:.0f} ms:\n{self.story()}"
 
     def _bound_ns(self) -> int:
-        return super()._bound_ns() + secondary_bound_ns(self.config.timing, len(SERVERS_BY_RANK))
+        return super()._bound_ns() + secondary_bound_ns(self.config.timing, len(SERVERS_BY_RANK), self.LAYERS)
 
     def _operable(self) -> list[SimNode]:
         secondaries = [self.world.nodes[node] for node in SECONDARIES]
@@ -71,3 +72,10 @@ class GroupStage(Stage):
     def end(self) -> None:
         super().end()
         self.checker.check_end([self.world.nodes[node] for node in SECONDARIES], 2 * MS)
+
+
+class LayerStage(GroupStage):
+    """Two layers: P belongs to A, Q and U to P."""
+
+    HOMES: ClassVar[dict[int, int]] = {P: A, Q: P, U: P}
+    LAYERS: ClassVar[int] = 2

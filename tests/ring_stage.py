@@ -129,11 +129,11 @@ class Stage:
 
     HOMES: ClassVar[dict[int, int]] = {}
     """The primary of each secondary; there are some on `tests.group_stage`."""
+    LAYERS: ClassVar[int] = 0
 
     def __init__(self, *, slot_ms: int = 10, clock_error_ms: int = 1, delay_ms: int = 2) -> None:
         path = Path(delay_ns=5 * MS, loss_ratio=0.0, clock_error_ns=clock_error_ms * MS, process_ns=2 * MS)
-        layers = 1 if self.HOMES else 0
-        shape = Shape("pipelined", slot_ms * MS, witnesses=2, members=3, servers=2, layers=layers)
+        shape = Shape("pipelined", slot_ms * MS, witnesses=2, members=3, servers=2, layers=self.LAYERS)
         self.membership = Membership(0, tuple(MemberLife(member, 1) for member in (A, B, C)))
         self.config = RingConfig(
             stripe=0,

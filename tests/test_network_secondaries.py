@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
 
-from levelcast.network import Network, Secondary, parse_network
+import pytest
+from typer.testing import CliRunner
+
+from levelcast.cli import main
+from levelcast.network import Network, Secondary, five_cities, parse_network
 from levelcast.network.parse import FIRST_SECONDARY
 from levelcast.network.ring_config import ring_config
 from levelcast.ring.secondary_server import secondary_bound_ns
@@ -135,6 +140,25 @@ def test_what_is_unwise_is_a_warning() -> None:
     alone = SMALL.split("[[receiver]]")
     alone_text = "[[receiver]]".join(alone[:2]) + "[[reformation]]" + SMALL.split("[[reformation]]")[1] + one()
     assert any("is the only primary" in warning for warning in parse_network(alone_text).warnings())
+
+
+def test_the_example_shows_how_one_is_written() -> None:
+    commented = five_cities()
+    begin = commented.index("# [[secondary]]")
+    lines = commented[begin : commented.index("\n\n", begin)].splitlines()
+    written = commented + "".join(f"{line.removeprefix('# ')}\n" for line in lines)
+    (secondary,) = parse_network(written).secondaries
+    assert (secondary.name, secondary.home) == ("tokyo-2", "tokyo-1")
+
+
+def test_timing_tells_who_belongs_where(tmp_path: Path) -> None:
+    file = tmp_path / "network.toml"
+    file.write_text(SMALL + FAR, encoding="utf-8")
+    output = CliRunner().invoke(main.app, ["timing", str(file)]).output
+    assert "3 receivers, 3 secondaries, 1 reformation server, 1 floor, pipelined" in " ".join(output.split())
+    assert "osaka-2 is the home of nagoya-s" in output
+    told = json.loads(CliRunner().invoke(main.app, ["timing", str(file), "--json"]).output)
+    assert told["stripes"][0]["homes"] == {"nagoya-s": "osaka-2", "osaka-s": "osaka-1", "tokyo-s": "tokyo-1"}
 
 
 STRIPES = "[stripes.main]\n[stripes.fx]\n"

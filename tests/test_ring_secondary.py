@@ -24,7 +24,7 @@ from levelcast.sim.check import InvariantBroken
 from levelcast.sim.mutations import MUTATIONS, Mutation
 from levelcast.sim.run import replay_command, run_seed
 from levelcast.wire.messages import Data, Group, GroupInvite, GroupPlea, GroupToken, Repair, Request, Ring, Token
-from tests.group_stage import EVERYBODY, GroupStage
+from tests.group_stage import EVERYBODY, GroupStage, LayerStage
 from tests.ring_parts import MS, PIPELINED, START, kept, make_config, make_data, make_ring, make_token, sent
 from tests.ring_stage import RING_TRAFFIC, A, B, C, P, Q, S, U, X, Y
 
@@ -37,6 +37,7 @@ class History(NamedTuple):
     name: str
     play: Play
     breaks: str
+    stage: type[GroupStage] = GroupStage
 
     @property
     def mutation(self) -> Mutation:
@@ -47,9 +48,9 @@ class History(NamedTuple):
 HISTORIES: dict[str, History] = {}
 
 
-def history(name: str, *, breaks: str) -> Callable[[Play], Play]:
+def history(name: str, *, breaks: str, stage: type[GroupStage] = GroupStage) -> Callable[[Play], Play]:
     def register(play: Play) -> Play:
-        HISTORIES[name] = History(name, play, breaks)
+        HISTORIES[name] = History(name, play, breaks, stage)
         return play
 
     return register
@@ -134,14 +135,32 @@ def history_s6(stage: GroupStage) -> None:
     stage.end()
 
 
+@history("S7", breaks="cover", stage=LayerStage)
+def history_s7(stage: GroupStage) -> None:
+    """U, two layers down, misses a packet that everybody else has, and no repair reaches it yet. Neither P nor A may
+    claim the slot."""
+    stage.begin()
+    deaf = stage.lose(Repair, to=U)
+    slot = stage.until_ordered(P, stage.send(X, only_to=EVERYBODY - {U}))
+    stage.run(stage.config.timing.request_ns / MS)
+    said = stage.receiver(A).cover.said(P)
+    stage.expect(said is not None and said.have < slot)
+    stage.until_before_slot_of(A)
+    stage.run(5)
+    stage.expect(stage.have(U) < slot <= stage.have(Q))
+    deaf.lift()
+    stage.end()
+
+
 @pytest.mark.parametrize("name", HISTORIES)
 def test_history_keeps_every_promise(name: str) -> None:
-    HISTORIES[name].play(GroupStage())
+    HISTORIES[name].play(HISTORIES[name].stage())
 
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_history_breaks_without_its_clause(name: str) -> None:
-    told, stage = HISTORIES[name], GroupStage()
+    told = HISTORIES[name]
+    stage = told.stage()
     with told.mutation.applied(), pytest.raises(InvariantBroken) as broken:
         told.play(stage)
     assert broken.value.promise == told.breaks, stage.story()
@@ -245,6 +264,63 @@ def test_a_restarted_secondary_goes_on_from_its_journal_in_the_same_group() -> N
     assert stage.have(P) == had
     stage.until(lambda: stage.secondary(P).standing == "FOLLOWS")
     assert stage.secondary(P).group == group, "nobody had to form it anew"
+    stage.end()
+
+
+# -- layers -----------------------------------------------------------------------------------------------
+
+
+def test_one_of_the_second_layer_asks_its_home_and_is_served_by_it() -> None:
+    stage = LayerStage()
+    stage.begin()
+    packet = stage.send(X, only_to=EVERYBODY - {U})
+    stage.until(lambda: stage.slot_of(U, packet) is not None)
+    asked = {to for to, message in stage.world.sent if isinstance(message, Request) and message.sender == U}
+    assert asked == {P}
+    stage.end()
+
+
+def test_orphans_of_a_home_in_the_first_layer_get_another_one_and_the_ring_does_not_notice() -> None:
+    stage = LayerStage()
+    stage.begin()
+    ring = stage.receiver(A).entered
+    stage.take_away(P)
+    timing = stage.config.timing
+    found_ms = (silent_after_ns(timing) + timing.request_ns) / MS
+    stage.soon(lambda: P in {stage.secondary(Q).suspect, stage.secondary(U).suspect}, within_ms=found_ms)
+    stage.until(lambda: all(stage.secondary(node).primary in (A, B, C) for node in (Q, U)))
+    packet = stage.send(X, only_to=EVERYBODY - {P, U})
+    stage.run_past_release()
+    assert all(stage.released(node, packet) for node in (A, B, C, Q, U))
+    assert all(stage.receiver(node).entered == ring for node in (A, B, C))
+    assert all(stage.receiver(node).late_releases == 0 for node in (A, B, C, Q, U))
+
+
+def test_one_that_dies_at_the_bottom_drops_nobody_between_and_makes_nobody_late() -> None:
+    stage = LayerStage()
+    stage.begin()
+    stage.take_away(U)
+    packet = stage.send(X)
+    slot = stage.until_ordered(A, packet)
+    patience_ms = patience_ns(stage.config.timing) / MS
+    stage.run(patience_ms - 20)
+    assert stage.receiver(A).witnessed < slot or stage.receiver(A).cover.said(P) is not None
+    stage.run_past_release()
+    assert all(stage.released(node, packet) for node in (A, B, C, P, Q))
+    assert all(stage.receiver(node).late_releases == 0 for node in (A, B, C, P, Q))
+
+
+def test_who_does_not_hear_a_mate_for_good_is_given_another_primary() -> None:
+    """A link that is cut one way: without it the group would be formed again and again."""
+    stage = GroupStage()
+    stage.begin()
+    stage.lose(GroupToken, sender=Q, to=P)
+    stage.run(6 * stage.config.timing.ask_ns / MS)
+    formed = stage.world.report_counts["forms-group"]
+    assert stage.secondary(P).primary != stage.secondary(Q).primary
+    stage.run(20 * stage.config.timing.ask_ns / MS)
+    assert stage.secondary(P).primary != stage.secondary(Q).primary
+    assert stage.world.report_counts["forms-group"] <= formed + 4, "it asks for its own one now and then"
     stage.end()
 
 
@@ -366,6 +442,17 @@ def test_a_cover_lets_go_of_who_is_in_its_group_no_more_and_tells_them() -> None
     assert cover.said(P) is None
     assert cover.hear(GroupToken(Q, 1, 5, 11, 8)) == group
     assert cover.said(Q) is not None
+
+
+def test_a_cover_hears_a_secondary_whose_new_group_has_a_lower_number() -> None:
+    """Secondary and server were restarted: neither knows the number that was in use (seed 4455 of `receivers`)."""
+    cover = Cover(PIPELINED)
+    cover.hear(GroupToken(P, 1, 7, 10, 7))
+    cover.hear(GroupToken(P, 1, 6, 11, 8))
+    cover.hear(GroupToken(P, 1, 6, 12, 8))
+    said = cover.said(P)
+    assert said is not None
+    assert said.have == 8
 
 
 def test_a_secondary_of_an_older_ring_counts_below_the_start_of_this_one() -> None:

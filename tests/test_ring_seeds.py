@@ -28,6 +28,7 @@ FOUND = [
     ("receivers", 50, "a secondary said what it had and lost its disk: its cover is checked by life"),
     ("receivers", 211, "two steps of a clock cancelled but for a millisecond: only clocks that are right are stepped"),
     ("receivers", 126, "a claim from before the ring's start is not counted, so nothing need stand for it"),
+    ("receivers", 7010765, "a stripe that has released nothing yet has no watermark, and whoever merges it waits"),
     ("ring", 5452, "after two lost disks the second replacement was never witnessed, and nothing released"),
 ]
 """Scenario, seed, and what it once found."""

@@ -135,6 +135,15 @@ def _show_summary(summary: Summary, scenario: str, seeds: range, without: str | 
     }
     if summary.secondaries:
         rows |= {"secondaries": f"{summary.secondaries:,}", "groups formed": f"{summary.groups:,}"}
+    if summary.customers:
+        rows |= {
+            "plans replaced": f"{summary.plans:,}",
+            "customers": f"{summary.customers:,}",
+            "records delivered to them": f"{summary.delivered:,}",
+            "of them merged over sessions": f"{summary.merged:,}",
+            "requests for retransmission": f"{summary.requests:,}",
+            "records told as lost": f"{summary.lost:,}",
+        }
     for what, count in rows.items():
         table.add_row(what, count)
     console.print(table)

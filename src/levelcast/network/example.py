@@ -126,6 +126,13 @@ name = "sydney-1"
 id = 105
 site = "sydney"
 
+# Secondary receivers stand in no ring: a primary, their home, serves them and covers them with its tokens. They have
+# the same tape at the same instant, for customers of their own. The first one adds a term to the hold time.
+# [[secondary]]
+# name = "tokyo-2"
+# site = "tokyo"
+# home = "tokyo-1"  # without it the nearest
+
 # ---------------------------------------------------------------------------------------------------------
 # They form a new ring when a receiver fails or returns. The first is asked first; the next one waits longer.
 
@@ -213,7 +220,7 @@ region = "asia-pacific"
 
 # ---------------------------------------------------------------------------------------------------------
 # Where each node tells what it does: http://127.0.0.1:32000/status for the first node of this file (receivers,
-# then reformation servers, then floors), the next port for the next one. `levelcast status network.toml` asks
+# then reformation servers, floors, secondaries), the next port for the next one. `levelcast status network.toml` asks
 # them all. It says nothing secret, and it is not protected: keep the address a local one.
 
 [status]

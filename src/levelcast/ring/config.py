@@ -28,7 +28,19 @@ class RingConfig:
     """Per member, the others from nearest to farthest; ring order where it is not given."""
     edges: tuple[tuple[int, str], ...] = ()
     homes: dict[int, int] = field(default_factory=dict)
-    """Per secondary, the primary that it belongs to while all is well (rule 11)."""
+    """Per secondary, the primary that it belongs to while all is well, or the secondary one layer up (rule 11)."""
+
+    def layer_of(self, node: int) -> int:
+        """0 for a primary, 1 for its secondaries, 2 for theirs (MS §4.1)."""
+        layer = 0
+        while node in self.homes:
+            node, layer = self.homes[node], layer + 1
+        return layer
+
+    @property
+    def layers(self) -> int:
+        """How many layers of secondaries there are."""
+        return max(map(self.layer_of, self.homes), default=0)
 
     @property
     def accept_ahead(self) -> int:

@@ -123,7 +123,7 @@ class Receiver:
         self._marks = {source: Mark(source, place.incarnation, place.next - 1) for source, place in base.places.items()}
         self._changed_marks: set[int] = set()
         self._secondaries: dict[int, int] = {}
-        self._cover = Cover(self.timing)
+        self._cover = Cover(self.timing, max(1, config.layers - config.layer_of(member)))
         self._ring: Ring | None = None
         self._schedule: Schedule | None = None
         self._witness: Witness | None = None
@@ -410,9 +410,11 @@ class Receiver:
                 self._effects.append(Release(ordered.frame, scheduled_ns, late))
             self.released = slot
             self._witness.forget(slot)
-        stable = min(self._witness.stable(), self.released)
-        if stable - self.history.base.slot >= SETTLE_EVERY_SLOTS:
-            self._settle(stable)
+        settled = self.history.base.slot
+        if self.released - settled >= SETTLE_EVERY_SLOTS:
+            stable = min(self._witness.stable(), self.released)
+            if stable - settled >= SETTLE_EVERY_SLOTS:
+                self._settle(stable)
 
     def _settle(self, slot: int) -> None:
         """What every member has and this one has released may leave the journal (rule 9)."""
@@ -477,7 +479,12 @@ class Receiver:
             self._effects.append(ServeTape(request.sender, request.have, self.released))
         for_one, for_all = self._audience.split(found.items, request.sender, now)
         self._effects.extend(Send(request.sender, repair) for repair in pack_repairs(self.member, for_one))
-        self._effects.extend(Send(GROUP, repair) for repair in pack_repairs(self.member, for_all))
+        repairs = list(pack_repairs(self.member, for_all))
+        self._effects.extend(Send(to, repair) for to in self._everybody_served() for repair in repairs)
+
+    def _everybody_served(self) -> tuple[int, ...]:
+        """Where a repair goes that several have asked for."""
+        return (GROUP,)
 
     def _may_have_frames(self, request: Request) -> bool:
         """Frames go only to members of the same generation (rule 9).

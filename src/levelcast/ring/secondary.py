@@ -30,6 +30,11 @@ asks for its own again, rarely, while that is in the ring.
   members' tokens, and a slot that a majority of them has claimed survives every reformation whoever does the counting.
 - **Its primary is silent** if k_r requests brought nothing although somebody's token claims the slot, or if there are
   tokens of a ring that it has not told of for as long. A slot that nobody claims may be one that nobody has.
+- **Layers.** A secondary may be the home of a group itself (`homes` of the configuration). It is then to that group
+  what a primary is: it serves what they ask for, tells them of rings and groups, and covers them (`ring.cover`), so
+  that what it says is the lowest of its group. It sends its group token to them too, because it has no core token by
+  which they would notice its death. Layers are given by the configuration and nobody is given a home of its own layer
+  or below, so that no group can hang on itself.
 - **Journal**: tokens, packets, the RING and checkpoints, as a primary. The group is not journaled: a server that is
   asked says it again. `have` is claimed only behind the journal entries that it rests on.
 
@@ -59,6 +64,7 @@ from levelcast.wire.messages import (
     GroupPlea,
     GroupToken,
     Repair,
+    Request,
     Ring,
     Settled,
     Token,
@@ -70,6 +76,8 @@ NEVER_OWN = 2**63
 """The slot that a secondary sends its next core token in."""
 AWAY_ASKS = 5
 """After so many `ask` with another primary it asks for its own one: by then no server refuses it (`REFUSED_ASKS`)."""
+MOST_AWAY_ASKS = 80
+"""Each time that brings it nothing else, it waits twice as long, up to this."""
 
 
 class Turns:
@@ -98,6 +106,7 @@ class Secondary(Receiver):
     HANDLERS: ClassVar[dict[type, str]] = {
         Token: "_on_token",
         Data: "_on_data",
+        Request: "_on_request",
         Repair: "_on_repair",
         Settled: "_on_settled",
         Ring: "_on_ring",
@@ -119,6 +128,8 @@ class Secondary(Receiver):
         self._newer_ns = 0
         self._ask_at_ns = now
         self._home_ns = now
+        self._away_asks = AWAY_ASKS
+        self._layer = max(1, config.layer_of(member))
         super().__init__(config, member, journal, tape, now)
         self.promised = self.entered
 
@@ -166,7 +177,7 @@ class Secondary(Receiver):
 
     def _has_left(self, ring: Ring, primary: int) -> bool:
         """Its primary is no member of the ring: it cannot serve what the ring does (MS §4.3)."""
-        return all(life.member != primary for life in ring.members)
+        return primary not in self.config.homes and all(life.member != primary for life in ring.members)
 
     def _first_own_slot(self, schedule: Schedule) -> int:
         return NEVER_OWN
@@ -199,6 +210,17 @@ class Secondary(Receiver):
         self._heard_ns[token.sender] = now
         if self.suspect == token.sender:
             self.suspect = 0
+        if not self._is_beside(token) and self.config.layer_of(token.sender) > self._layer:
+            super()._on_group_token(token, now)
+
+    def _is_beside(self, token: GroupToken) -> bool:
+        """Whether it was said in the group that this one is a member of."""
+        group = self.group
+        return group is not None and token.group == group.number and token.sender in group.members
+
+    def _everybody_served(self) -> tuple[int, ...]:
+        """Those of its own group: it never speaks to the core group."""
+        return self._cover.group.members if self._cover.group is not None else ()
 
     def _on_group_invite(self, invite: GroupInvite, now: int) -> None:
         if self._trusted:  # one that cannot keep its turns would be found dead at once
@@ -206,6 +228,9 @@ class Secondary(Receiver):
 
     def _on_group(self, group: Group, now: int) -> None:
         """The highest number counts; nothing that a group says is counted, so it needs no promise."""
+        if group.primary == self.member:
+            super()._on_group(group, now)
+            return
         if group.number <= self._number:
             return
         if self.member not in group.members:
@@ -213,14 +238,16 @@ class Secondary(Receiver):
                 self._number = group.number
                 self._leave(now)
             return
+        in_vain = self.group is not None and group.primary == self.group.primary
+        self._away_asks = min(2 * self._away_asks, MOST_AWAY_ASKS) if in_vain else AWAY_ASKS
         self._number = group.number
         self.group = group
         self.suspect = 0
         self._turns = Turns(self.timing, group.members)
         self._turn = self._turns.next_of(self.member, now)
-        self._heard_ns = dict.fromkeys(group.members, now)
+        self._heard_ns = dict.fromkeys((group.primary, *group.members), now)
         self._newer_ns = now
-        self._home_ns = now + AWAY_ASKS * self.timing.ask_ns
+        self._home_ns = now + self._away_asks * self.timing.ask_ns
         self._report("group", self.history.have, f"of {group.primary}: {', '.join(map(str, group.members))}")
         if self._ring is not None and self._has_left(self._ring, group.primary):
             self._suspect(group.primary, now)
@@ -257,7 +284,7 @@ class Secondary(Receiver):
             self._ask_at_ns = now + self.timing.ask_ns
             self._effects.append(Send(SERVERS, self._plea(0)))
         elif now >= self._home_ns and self._is_away:
-            self._home_ns = now + AWAY_ASKS * self.timing.ask_ns
+            self._home_ns = now + self._away_asks * self.timing.ask_ns
             self._effects.append(Send(SERVERS, self._plea(0)))
 
     @property
@@ -269,18 +296,26 @@ class Secondary(Receiver):
         return any(life.member == home for life in self._ring.members)
 
     def _pass_token(self, group: Group, turns: Turns, now: int) -> None:
-        token = GroupToken(self.member, self.entered, group.number, self._turn[0], self.history.have)
+        token = GroupToken(self.member, self.entered, group.number, self._turn[0], self._lowest_have(now))
         self._turn = turns.next_of(self.member, now)
-        for node in (group.primary, *group.members):
+        for node in (group.primary, *group.members, *self._everybody_served()):
             if node != self.member:
                 self._effects.append(Send(node, token))
 
+    def _lowest_have(self, now: int) -> int:
+        """What it has, and those of its own group with it (rule 11)."""
+        if self._schedule is not None:
+            for secondary, have in self._cover.claims(self._schedule, now):
+                self.note_secondary(secondary, have)
+        return self._groups_have(self.history.have)
+
     def _look_who_is_silent(self, group: Group, now: int) -> None:
-        since_ns = now - silent_after_ns(self.timing)
-        if self._newer > self.entered and self._newer_ns < since_ns:
-            self._suspect(group.primary, now)
-        for peer in group.members:
-            if peer != self.member and self._heard_ns.get(peer, now) < since_ns:
+        silent_ns = silent_after_ns(self.timing)
+        if self._newer > self.entered and self._newer_ns < now - self._layer * silent_ns:
+            self._suspect(group.primary, now)  # its primary must have been told first, layer by layer
+        speaking = (group.primary, *group.members) if group.primary in self.config.homes else group.members
+        for peer in speaking:
+            if peer != self.member and self._heard_ns.get(peer, now) < now - silent_ns:
                 self._suspect(peer, now)
 
     def _plea_ns(self) -> int:

@@ -14,6 +14,9 @@ Whoever answers gets a place; a dead one does not answer. Each goes to its own p
 not just failed it, or else to the one with the fewest. So an orphan of a dead primary gets another one, and a group
 without its dead member is formed, while the primary ring runs on.
 
+Two that live and do not hear each other would have their group formed again and again. So a secondary that suspects
+the same one again, in a newer group, is given another primary while there is one.
+
 A group needs no promise and no majority, unlike a ring: nothing that a secondary says is counted towards a release. Two
 servers that form groups at the same time do no harm; the higher number counts, and who is left out asks again. For the
 same reason nothing is journaled here: a restarted server learns the numbers in use from the pleas.
@@ -22,7 +25,7 @@ same reason nothing is journaled here: a restarted server learns the numbers in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from levelcast.ring.config import RingConfig
 from levelcast.ring.cover import patience_ns
@@ -37,8 +40,20 @@ Phase = Literal["IDLE", "WAITING", "GATHERING"]
 
 REFUSED_ASKS = 4
 """For so many `ask` a primary that failed a secondary is the last one it is given again."""
+DEAF_ASKS = 100
+"""So long two secondaries are kept apart of which one does not hear the other."""
 GROUP_REFORMATIONS = 2
 """How many groups may be formed for a secondary after the last fault: the one under way, and the one that mends it."""
+
+
+class Refusal(NamedTuple):
+    """Somebody did not answer a secondary."""
+
+    until_ns: int
+    group: int
+    """The last group in which that was said."""
+    again: bool
+    """It was said in an older group before."""
 
 
 class GroupKeeper:
@@ -60,7 +75,7 @@ class GroupKeeper:
         self._pending: set[int] = set()
         self._invited: set[int] = set()
         self._joined: dict[int, GroupPlea] = {}
-        self._refused_ns: dict[tuple[int, int], int] = {}
+        self._refused: dict[tuple[int, int], Refusal] = {}
         self._deadline_ns = 0
         self._repeat_ns = 0
         self._saying: dict[int, tuple[Group, int, int]] = {}
@@ -92,7 +107,7 @@ class GroupKeeper:
     def _on_plea(self, plea: GroupPlea, now: int) -> None:
         self._highest = max(self._highest, plea.group)
         if plea.suspect:
-            self._refused_ns[plea.secondary, plea.suspect] = now + REFUSED_ASKS * self.timing.ask_ns
+            self._refuse(plea, now)
         if self.phase == "GATHERING" and plea.secondary in self._invited and plea.invitation in (0, self._number):
             self._joined[plea.secondary] = plea
             return
@@ -106,6 +121,14 @@ class GroupKeeper:
         if self.phase == "IDLE":
             self.phase = "WAITING"
             self._deadline_ns = now + self.rank * (self.timing.backoff_ns + self._gathering_ns)
+
+    def _refuse(self, plea: GroupPlea, now: int) -> None:
+        """Remember for a while who does not answer this secondary, and whether that was mended in vain."""
+        pair = (plea.secondary, plea.suspect)
+        known = self._refused.get(pair)
+        again = known is not None and known.until_ns > now and (known.again or known.group < plea.group)
+        asks = DEAF_ASKS if again and plea.suspect in self.config.homes else REFUSED_ASKS
+        self._refused[pair] = Refusal(now + asks * self.timing.ask_ns, plea.group, again)
 
     @property
     def _gathering_ns(self) -> int:
@@ -153,13 +176,13 @@ class GroupKeeper:
 
     def _form(self, ring: Ring | None, now: int) -> None:
         self.phase = "IDLE"
-        self._refused_ns = {pair: until_ns for pair, until_ns in self._refused_ns.items() if until_ns > now}
+        self._refused = {pair: refusal for pair, refusal in self._refused.items() if refusal.until_ns > now}
         members: dict[int, list[int]] = {
             primary: [member for member in group.members if member not in self._invited]
             for primary, group in self.groups.items()
         }
-        for secondary, plea in sorted(self._joined.items()):
-            primary = self._primary_for(plea, members, ring, now)
+        for secondary, plea in sorted(self._joined.items(), key=lambda each: (self.config.layer_of(each[0]), each[0])):
+            primary = self._primary_for(plea, members, ring)
             members.setdefault(primary, []).append(secondary)
         for primary, its in sorted(members.items()):
             known = self.groups.get(primary)
@@ -169,25 +192,41 @@ class GroupKeeper:
             self.phase = "WAITING"
             self._deadline_ns = now + self.timing.request_ns
 
-    def _primary_for(self, plea: GroupPlea, members: dict[int, list[int]], ring: Ring | None, now: int) -> int:
-        """Its own primary if that is in the ring and has not failed it; else its last one, else the least busy."""
+    def _primary_for(self, plea: GroupPlea, members: dict[int, list[int]], ring: Ring | None) -> int:
+        """Its own primary if that is in the ring and has not failed it; else its last one, else the least busy.
+
+        A secondary of the layer above is as good as a primary, while it is in a group and none of those that are
+        placed now suspects it: unlike a primary, it can leave without anybody else hearing of it.
+        """
         secondary = plea.secondary
-        home = self.config.homes.get(secondary, 0)
+        config = self.config
+        home, layer = config.homes.get(secondary, 0), config.layer_of(secondary)
+        suspects = {joined.suspect for joined in self._joined.values()}
+        placed = {member for its in members.values() for member in its}
+        above = {each for each in placed - suspects if config.layer_of(each) < layer}
         known = {life.member for life in (ring.membership if ring is not None else self.config.membership).members}
         in_ring = {life.member for life in ring.members} if ring is not None else known
 
-        def worse(primary: int) -> tuple[bool, int, bool, bool, int, int]:
-            refused_ns = self._refused_ns.get((secondary, primary), 0)
+        def worse(primary: int) -> tuple[bool, int, bool, bool, bool, int, int, int]:
+            refusal = self._refused.get((secondary, primary))
+            its = members.get(primary, ())
             return (
-                primary not in in_ring,
-                refused_ns if refused_ns > now else 0,
+                primary not in in_ring and primary not in above,
+                refusal.until_ns if refusal is not None else 0,
+                any(self._is_deaf(secondary, other) or self._is_deaf(other, secondary) for other in its),
                 primary != home,
                 primary != plea.primary,
-                len(members.get(primary, ())),
+                layer - config.layer_of(primary),
+                len(its),
                 primary,
             )
 
-        return min(known | in_ring, key=worse)
+        return min(known | in_ring | above, key=worse)
+
+    def _is_deaf(self, secondary: int, other: int) -> bool:
+        """Whether a newer group did not mend it that this one does not hear the other."""
+        refusal = self._refused.get((secondary, other))
+        return refusal is not None and refusal.again
 
     def _announce(self, group: Group, now: int) -> None:
         self.groups[group.primary] = group
@@ -234,12 +273,12 @@ class NetworkServer(ReformationServer):
         return effects
 
 
-def secondary_bound_ns(timing: Timing, servers: int) -> int:
+def secondary_bound_ns(timing: Timing, servers: int, layers: int = 1) -> int:
     """How much longer than primaries secondaries may need after the last fault (see `liveness_bound_ns`).
 
     In each reformation of the ring a secondary may hold its primary's claims for the cover's patience. Then groups are
     formed anew: a silence is found, reported when it is time to ask, servers take their turns, gather and announce.
-    With its new primary it catches up.
+    With its new primary it catches up. Groups are formed layer after layer.
     """
     exchange_ns = timing.attempts * timing.request_ns
     group_ns = (
@@ -249,4 +288,4 @@ def secondary_bound_ns(timing: Timing, servers: int) -> int:
         + 2 * exchange_ns
         + timing.hear_ns
     )
-    return REFORMATIONS * patience_ns(timing) + GROUP_REFORMATIONS * (group_ns + timing.recovery_ns)
+    return REFORMATIONS * patience_ns(timing, layers) + layers * GROUP_REFORMATIONS * (group_ns + timing.recovery_ns)

@@ -42,6 +42,8 @@ class Witness:
         self._latest: dict[int, int] = {}
         self._waiting: deque[Token] = deque()
         self._counted_upto = (0, 0)
+        self._settled: tuple[int, int, Record] | None = None
+        """What was witnessed and held, and under which set, when all claims were counted."""
         self._standing = standing
         self._completing: dict[int, tuple[int, int]] = {}
         self.read_upto = max(read_upto, schedule.start_slot - 1)
@@ -61,6 +63,8 @@ class Witness:
 
     def advance(self, have: int, records: Sequence[Record]) -> int:
         """Count which slots up to `have` are witnessed now, and return the highest."""
+        if not self._waiting and self._settled == (self.witnessed, have, records[-1]):
+            return self.witnessed  # nobody has said anything since
         while self.witnessed < have:
             if self._is_witnessed(self.witnessed + 1, records):
                 self.witnessed += 1
@@ -72,6 +76,7 @@ class Witness:
                     self._counted[token.site] = token.have
             else:
                 break
+        self._settled = (self.witnessed, have, records[-1])
         return self.witnessed
 
     def inherit(self, before: Witness) -> None:

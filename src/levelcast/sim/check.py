@@ -157,6 +157,10 @@ class Checker:
             # Released when it meant to, be it late: it held the slot and was not away.
             self._instants.setdefault(frame.slot, set()).add(max(release.scheduled_ns, instant))
 
+    def frames(self) -> list[Frame]:
+        """The one tape: every frame that anybody has released, in order."""
+        return [self._frame_of_slot[slot] for slot in sorted(self._frame_of_slot)]
+
     # -- at the end ---------------------------------------------------------------------------------------
 
     def check_end(self, receivers: Iterable[SimNode], slack_ns: int) -> None:

@@ -10,9 +10,16 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from levelcast.edge import feed, follow, merge, plans, retransmit
+from levelcast.edge.delivery import Effect, Grade
+from levelcast.edge.gather import Gatherer, GatherState, Outgoing
+from levelcast.edge.newest import Hole, Newest
+from levelcast.edge.subscriber import Subscriber
 from levelcast.ring import acknowledge, cover, order, quorum, receiver, reformation, secondary, source, witness
 from levelcast.ring.schedule import Lineage
+from levelcast.wire import mold
 from levelcast.wire.messages import GroupToken, Join, MemberLife, Membership, Run, Token
+from levelcast.wire.plan import PlanRecord
 
 Patch = tuple[Any, str, Callable[..., Any]]
 
@@ -163,6 +170,122 @@ def _claim_in_any_ring(self: cover.Cover, token: GroupToken, schedule: Any, now:
     return _claim(self, token._replace(generation=schedule.generation), schedule, now)
 
 
+def _turns_above_groups(self: cover.Cover, token: GroupToken) -> None:
+    """The higher turn is the later one, in whatever group."""
+    known = self._said.get(token.sender)
+    if known is None or known.turn < token.turn:
+        self._said[token.sender] = token
+
+
+def _own_group_only(self: secondary.Secondary, now: int) -> int:
+    return self.history.have
+
+
+# -- rule 15 ----------------------------------------------------------------------------------------------
+
+
+_watermarks = Gatherer._watermarks
+
+
+def _one_watermark_more(self: Gatherer, complete_ns: int, now: int) -> list[Outgoing]:
+    """Promises up to the next point of the grid."""
+    return _watermarks(self, complete_ns + self.config.watermark_ns, now)
+
+
+def _no_watermark(self: Gatherer, complete_ns: int, now: int) -> list[Outgoing]:
+    """Watermarks come with frames only."""
+    return []
+
+
+_in_order = merge.Merger._in_order
+
+
+def _order_by_sequence(self: merge.Merger, chunks: list[Any], stripes: list[int]) -> list[merge.Merged]:
+    return _in_order(self, [chunk._replace(times=chunk.times * 0) for chunk in chunks], stripes)
+
+
+_cut = merge._Lane.cut
+
+
+def _cut_everything(self: merge._Lane, upto_ns: int) -> Iterator[Any]:
+    return _cut(self, merge._FOREVER)
+
+
+# -- what each grade promises, and the edge ---------------------------------------------------------------
+
+
+_ask = Subscriber._ask
+
+
+def _ask_or_give_up(self: Any, inbox: Any, now: int, effects: list[Effect]) -> None:
+    """Even for a guaranteed customer a hole is given up, if it was asked for often enough."""
+    hole = next(inbox.missing(), None)
+    if hole is not None and inbox.attempts >= self.config.attempts:
+        self._lose(inbox, hole[1])
+        self._settle(inbox, True, now)
+    else:
+        _ask(self, inbox, now, effects)
+
+
+_packet = Subscriber._packet
+
+
+def _deliver_late_ones(self: Any, inbox: Any, packet: mold.Packet, number: int, now: int, *, checked: bool) -> None:
+    """What was given up and comes after all is delivered."""
+    end = packet.sequence + packet.records
+    lost = any(first < end and packet.sequence < stop for first, stop in inbox.lost)
+    _packet(self, inbox, packet, number, now, checked=checked)
+    if self.config.grade is Grade.BEST_EFFORT and lost and end <= inbox.next:
+        inbox.ready.append(packet)
+
+
+def _deliver_both_copies(self: Any, inbox: Any, packet: mold.Packet, number: int, now: int, *, checked: bool) -> None:
+    """What comes from the other line is delivered too."""
+    known = inbox.next is not None and packet.sequence + packet.records <= inbox.next
+    _packet(self, inbox, packet, number, now, checked=checked)
+    if known:
+        inbox.ready.append(packet)
+
+
+def _everything_is_fresh(self: Newest, piece: mold.Packet) -> list[mold.Packet]:
+    return [piece]
+
+
+def _every_hole_is_covered(self: Newest, hole: Hole) -> bool:
+    return True
+
+
+def _count_anew(numbers: dict[bytes, int], *rest: int) -> GatherState:
+    return GatherState({}, *rest)
+
+
+_some_blocks = retransmit._some_blocks
+
+
+def _first_blocks(blocks: memoryview, first: int, last: int) -> memoryview:
+    return _some_blocks(blocks, 0, last - first)
+
+
+_Era = follow._Era
+
+
+def _begin_anywhere(number: int, digest: bytes = b"", complete_ns: int = 0, begins: int | None = None) -> follow._Era:
+    """The sessions of a plan are read from the first packet that comes."""
+    return _Era(number, digest, complete_ns, None)
+
+
+_take = plans.Plans.take
+
+
+def _swap_at_once(self: plans.Plans, record: PlanRecord) -> plans.Happened | None:
+    """A plan takes effect when it is complete."""
+    happened = _take(self, record)
+    if isinstance(happened, plans.Ready):
+        self.current, self.ready = happened.plan, None
+        return plans.Swapped(happened.plan)
+    return happened
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for mutation in (
@@ -275,6 +398,70 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             "have-of-any-ring", "S6", "11", "a secondary's have counts whatever ring it follows",
             ((cover.Cover, "_claim", _claim_in_any_ring),),
+        ),
+        Mutation(
+            "group-says-own-have", "S7", "11", "a secondary that has a group says what it has itself",
+            ((secondary.Secondary, "_lowest_have", _own_group_only),),
+        ),
+        Mutation(
+            "turns-above-groups", "S8", "11", "turns are compared whatever group they are of",
+            ((cover.Cover, "hear", _turns_above_groups),),
+        ),
+        Mutation(
+            "watermark-too-early", "W1", "15", "a watermark promises an interval more than is complete",
+            ((Gatherer, "advance", _one_watermark_more),),
+        ),
+        Mutation(
+            "watermark-left-out", "W2", "15", "a session that is silent gets no watermark",
+            ((Gatherer, "advance", _no_watermark),),
+        ),
+        Mutation(
+            "merge-by-sequence", "W3", "15", "stripes are merged by sequence, not by timestamp",
+            ((merge.Merger, "_in_order", _order_by_sequence),),
+        ),
+        Mutation(
+            "merge-waits-for-nobody", "W4", "15", "a record is handed on before every session is complete up to it",
+            ((merge._Lane, "cut", _cut_everything),),
+        ),
+        Mutation(
+            "guaranteed-gives-up", "G1", "grades", "a guaranteed customer gives up a hole after k requests",
+            ((Subscriber, "_ask", _ask_or_give_up),),
+        ),
+        Mutation(
+            "best-effort-goes-back", "G2", "grades", "what best effort gave up is delivered when it comes after all",
+            ((Subscriber, "_packet", _deliver_late_ones),),
+        ),
+        Mutation(
+            "loss-untold", "G3", "grades", "best effort goes on behind a hole without a word",
+            ((Subscriber, "_tell_lost", _nothing),),
+        ),
+        Mutation(
+            "delivered-twice", "G4", "grades", "each line's copy of a packet is delivered",
+            ((Subscriber, "_packet", _deliver_both_copies),),
+        ),
+        Mutation(
+            "older-price-delivered", "G5", "grades", "latest only delivers whatever was in a hole",
+            ((Newest, "_fresh", _everything_is_fresh),),
+        ),
+        Mutation(
+            "latest-price-not-asked", "G6", "grades", "latest only asks for no hole",
+            ((Newest, "is_covered", _every_hole_is_covered),),
+        ),
+        Mutation(
+            "edge-counts-anew", "E1", "15", "a restarted edge numbers its sessions from 1",
+            ((feed, "GatherState", _count_anew),),
+        ),
+        Mutation(
+            "answers-other-records", "E2", "15", "an answer that begins within a packet has the packet's first records",
+            ((retransmit, "_some_blocks", _first_blocks),),
+        ),
+        Mutation(
+            "plan-without-swap", "P1", "15", "a plan takes effect when its last part has come",
+            ((plans.Plans, "take", _swap_at_once),),
+        ),
+        Mutation(
+            "plan-from-anywhere", "P2", "15", "a new plan's sessions are read from the first packet that comes",
+            ((follow, "_Era", _begin_anywhere),),
         ),
     )
 }  # fmt: skip

@@ -56,6 +56,14 @@ class Outcome:
     malformed: int = 0
     secondaries: int = 0
     groups: int = 0
+    layers: int = 0
+    stripes: int = 1
+    plans: int = 0
+    customers: int = 0
+    delivered: int = 0
+    requests: int = 0
+    lost: int = 0
+    merged: int = 0
     liveness_ns: int = 0
     bound_ns: int = 0
     mode: str = ""
@@ -66,18 +74,21 @@ class Outcome:
 class RingHistory:
     """Builds and runs the history of one seed."""
 
-    LAYERS: ClassVar[int] = 0
-    """Layers of secondary receivers; a scenario that has some builds them (`levelcast.sim.receivers_scenario`)."""
+    ID_BASE: ClassVar[int] = 0
+    """Below every id but the operator's: nodes of two stripes in one history have different ones."""
+    STRIPE: ClassVar[int] = 0
+    SLOTS_MS: ClassVar[tuple[int, ...]] = (5, 10, 20, 30)
+    """Lengths of a slot, where it is not lockstep that gives one."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = rng = Random(seed)
-        members = rng.choice((3, 3, 4, 5))
-        spares = rng.choice((0, 0, 0, 1, 2))
-        self._member_ids = list(range(1, members + 1))
-        self._spare_ids = list(range(members + 1, members + 1 + spares))
-        self._server_ids = [FIRST_SERVER, FIRST_SERVER + 1]
-        self._source_ids = list(range(FIRST_SOURCE, FIRST_SOURCE + rng.randint(2, 4)))
+        members, spares, sources = self._draw_sizes(rng)
+        base = self.ID_BASE
+        self._member_ids = list(range(base + 1, base + members + 1))
+        self._spare_ids = list(range(base + members + 1, base + members + 1 + spares))
+        self._server_ids = [base + FIRST_SERVER, base + FIRST_SERVER + 1]
+        self._source_ids = list(range(base + FIRST_SOURCE, base + FIRST_SOURCE + sources))
         self._secondary_ids = self._draw_secondaries(rng)
         self.config = self._make_config(rng, members)
         nodes = [*self._member_ids, *self._spare_ids, *self._server_ids, *self._source_ids, CONTROL_SOURCE]
@@ -85,7 +96,7 @@ class RingHistory:
         delays = {(a, b): int(rng.uniform(1, 8) * MS) for a in nodes for b in nodes if a != b}  # asymmetric on purpose
         calm = Weather(loss=rng.choice((0.0, 0.01, 0.02)), jitter_ns=1 * MS)
         network = VirtualNetwork(rng, delays, {node: rng.randint(0, 2) for node in nodes}, calm)
-        self.world = World(self.config, seed, network, rng)
+        self.world = self._make_world(network, rng)
         self.world.servers = tuple(self._server_ids)
         self.receivers: list[SimNode] = []
         self._lives = dict.fromkeys(nodes, 1)
@@ -93,20 +104,39 @@ class RingHistory:
         self._lost_lives: set[MemberLife] = set()
         self._wanted: list[Membership] = []
         self._configured = self.config.membership
+        self._control_packets = 0
+        self._change_number = 0
+        """The operator's packet that has the change that is under way."""
         self.disks_lost = 0
         self._build_nodes()
         self.checker = Checker(self.world, CLOCK_ERROR_NS)
         self.world.watchers.append(self.checker)
-        lockstep = self.config.timing.mode == "lockstep"
-        self.fault_ns = int(rng.uniform(4, 9) * 1000 * MS) if lockstep else int(rng.uniform(0.8, 3) * 1000 * MS)
+        self.fault_ns = self._draw_fault_ns(rng)
         self.adversary = self._make_adversary(rng, calm)
         self.world.watchers.append(self.adversary)
         self.bound_ns = self._make_bound_ns(members)
         self.liveness_ns = 0
 
+    def _draw_sizes(self, rng: Random) -> tuple[int, int, int]:
+        """How many primaries, spare ones, and sources."""
+        return rng.choice((3, 3, 4, 5)), rng.choice((0, 0, 0, 1, 2)), rng.randint(2, 4)
+
+    def _draw_fault_ns(self, rng: Random) -> int:
+        """How long there are faults."""
+        lockstep = self.config.timing.mode == "lockstep"
+        return int(rng.uniform(4, 9) * 1000 * MS) if lockstep else int(rng.uniform(0.8, 3) * 1000 * MS)
+
+    def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
+        return World(self.config, self.seed, network, rng)
+
     def _draw_secondaries(self, rng: Random) -> list[int]:
-        """The ids of secondary receivers."""
+        """The ids of secondary receivers; a scenario that has some builds them (`sim.receivers_scenario`)."""
         return []
+
+    @property
+    def layers(self) -> int:
+        """Layers of secondary receivers."""
+        return 0
 
     def _make_adversary(self, rng: Random, calm: Weather) -> Adversary:
         targets = [node for node in self.world.nodes.values() if node.id != CONTROL_SOURCE]
@@ -117,12 +147,12 @@ class RingHistory:
 
     def _make_config(self, rng: Random, members: int) -> RingConfig:
         lockstep = rng.random() < 0.2
-        slot_ns = None if lockstep else rng.choice((5, 10, 20, 30)) * MS
-        shape = Shape("lockstep" if lockstep else "pipelined", slot_ns, members // 2 + 1, members, 2, self.LAYERS)
+        slot_ns = None if lockstep else rng.choice(self.SLOTS_MS) * MS
+        shape = Shape("lockstep" if lockstep else "pipelined", slot_ns, members // 2 + 1, members, 2, self.layers)
         path = Path(delay_ns=10 * MS, loss_ratio=0.02, clock_error_ns=CLOCK_ERROR_NS, process_ns=2 * MS)
         timing = derive(path, shape, Given(attempts=3)).timing
         return RingConfig(
-            stripe=0,
+            stripe=self.STRIPE,
             timing=timing,
             witnesses=rng.choice(("majority",) * 16 + ("all", "all", members // 2 + 1, members)),
             membership=Membership(0, tuple(MemberLife(member, 1) for member in self._member_ids)),
@@ -165,10 +195,13 @@ class RingHistory:
             self._wipe(node)
 
         def up() -> None:
-            if not node.up:
+            if not node.up and self._may_return(node):
                 node.start()
 
         self.world.after(delay_ns, up)
+
+    def _may_return(self, node: SimNode) -> bool:
+        return True
 
     def _wipe(self, node: SimNode) -> None:
         """The disk is gone: a new life, a new incarnation, an empty tape."""
@@ -231,7 +264,7 @@ class RingHistory:
             return
         wanted = self._wanted[0]
         if wanted.version == self._configured.version:
-            if source.witnessed < wanted.version:
+            if source.witnessed < self._change_number:
                 self.world.after(20 * MS, self._operate)
                 return
             self._wanted.pop(0)
@@ -241,6 +274,8 @@ class RingHistory:
                 self._operate()
             return
         self._configured = wanted
+        self._control_packets += 1
+        self._change_number = self._control_packets
         self.world.trace(CONTROL_SOURCE, "membership changes", wanted)
         node.perform(source.submit(encode_membership(wanted), 1, node.local_ns))
         self.world.after(20 * MS, self._operate)
@@ -250,11 +285,12 @@ class RingHistory:
     def _submit(self, node: SimNode, together: int) -> None:
         source = node.machine
         if isinstance(source, Source) and source.room and self.world.now >= node.paused_until_ns:
-            incarnation, getrandbits = source.incarnation, self.rng.getrandbits
-            packets = [
-                (_PAYLOAD.pack(node.id, incarnation, getrandbits(63)), 1) for _ in range(min(together, source.room))
-            ]
+            packets = [self._packet(node, source) for _ in range(min(together, source.room))]
             node.perform(source.submit_together(packets, node.local_ns))
+
+    def _packet(self, node: SimNode, source: Source) -> tuple[bytes, int]:
+        """A payload that no other packet has, and how many records it counts as."""
+        return _PAYLOAD.pack(node.id, source.incarnation, self.rng.getrandbits(63)), 1
 
     def _workload(self, node: SimNode, mean_gap_ns: int, end_ns: int) -> None:
         def tick() -> None:
@@ -268,7 +304,8 @@ class RingHistory:
 
     # -- running ------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def begin(self) -> int:
+        """Lay out what will happen; when the faults end."""
         world, rng = self.world, self.rng
         nodes = list(world.nodes.values())
         rng.shuffle(nodes)
@@ -279,18 +316,24 @@ class RingHistory:
         for source in self._source_ids:
             self._workload(world.nodes[source], gap_ns, end_ns + 50 * MS)
         self.adversary.plan(self.faults_begin_ns, end_ns, rng.randint(0, 9))
+        return end_ns
+
+    def run(self) -> Outcome:
         broken: str | None = None
         try:
-            world.run(end_ns)
+            self.world.run(self.begin())
             self._end_faults()
-            self._check_liveness(world.now)
-            self.checker.check_end(self._tapes(), 2 * MS)
-            self.checker.check_no_loss(self._releasing(), self._witnessed())
+            self._check_liveness(self.world.now)
+            self._check_end()
         except InvariantBroken as error:
             broken = str(error)
         except AssertionError as error:
             broken = f"assertion: {error!r} in {_where(error)}"
         return self._outcome(broken)
+
+    def _check_end(self) -> None:
+        self.checker.check_end(self._tapes(), 2 * MS)
+        self.checker.check_no_loss(self._releasing(), self._witnessed())
 
     def _end_faults(self) -> None:
         for node in self.world.nodes.values():

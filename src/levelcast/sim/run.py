@@ -40,6 +40,14 @@ class Summary:
     malformed: int = 0
     secondaries: int = 0
     groups: int = 0
+    layers: int = 0
+    stripes: int = 0
+    plans: int = 0
+    customers: int = 0
+    delivered: int = 0
+    requests: int = 0
+    lost: int = 0
+    merged: int = 0
     liveness_ratios: list[float] = field(default_factory=list)
     broken: list[Outcome] = field(default_factory=list)
 
@@ -72,7 +80,7 @@ class Summary:
 _ADDED = (
     "events", "datagrams", "simulated_ns", "packets", "releases", "late_releases", "reformations", "voided_slots",
     "crashes", "disks_lost", "membership_changes", "caught_up_by_frames", "strikes", "malformed",
-    "secondaries", "groups",
+    "secondaries", "groups", "layers", "stripes", "plans", "customers", "delivered", "requests", "lost", "merged",
 )  # fmt: skip
 
 

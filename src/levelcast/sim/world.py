@@ -131,6 +131,16 @@ class SimNode:
             self._serving = True
             self.world.at(max(self.world.now + self.service_ns, self.paused_until_ns), self._serve)
 
+    def arrive_together(self, messages: list[Message]) -> None:
+        """Messages that a driver finds in its socket at one time."""
+        if self.machine is None:
+            return
+        if self.service_ns == 0 and self.world.now >= self.paused_until_ns and not self._serving:
+            self.step(messages)
+        else:
+            for message in messages:
+                self.arrive(message)
+
     def _serve(self) -> None:
         if self.machine is None:
             self._serving = False
@@ -195,6 +205,8 @@ class SimNode:
         if machine is None or machine.wake_ns is None:
             return
         at = max(machine.wake_ns - self.clock_offset_ns, self.world.now)
+        if grain_ns := self.world.grain_ns:
+            at = -(-at // grain_ns) * grain_ns
         if self._wake_at is None or at < self._wake_at or self._wake_at < self.world.now:
             self._wake_at = at
             self.world.at(at, self._wake)
@@ -227,6 +239,8 @@ class World:
         self.servers: tuple[int, ...] = ()
         self.watchers: list[Watcher] = []
         self.clock_tolerance_ns = 5_000_000
+        self.grain_ns = 0
+        """If not 0, nodes look at socket and clock only so often: what has come by then is taken in as one batch."""
         self.events = 0
         self.report_counts: Counter[str] = Counter()
         self.voided_slots = 0
@@ -236,6 +250,8 @@ class World:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._arrivals: list[tuple[int, int, SimNode, Message]] = []
         self._sequence = 0
+        self._encoded: tuple[Message, bytes, Message] | None = None
+        """The last message as bytes and as what is read from them: it often goes to one node after the other."""
 
     def at(self, when: int, action: Callable[[], None]) -> None:
         """Run `action` at virtual time `when`."""
@@ -288,8 +304,11 @@ class World:
     def _copies(self, sender: SimNode, receivers: list[int], message: Message) -> Iterator[tuple[Copy, Message]]:
         """The copies of a message that arrive, as what: bytes travel, and damaged ones are mostly rejected."""
         stripe = self.config.stripe
-        datagram = encode(message, stripe)
-        (received,), _ = decode_batch((datagram,), stripe)
+        if self._encoded is None or self._encoded[0] is not message:
+            datagram = encode(message, stripe)
+            (received,), _ = decode_batch((datagram,), stripe)
+            self._encoded = (message, datagram, received)
+        _, datagram, received = self._encoded
         for copy in self.network.copies(sender.id, receivers, datagram):
             if copy.damaged is None:
                 yield copy, received
@@ -300,13 +319,31 @@ class World:
                     yield copy, survivor
 
     def _deliver(self, copy: Copy, message: Message) -> None:
+        self.bring(self.now + copy.delay_ns, self.nodes[copy.to], message)
+
+    def bring(self, when: int, node: SimNode, message: Message) -> None:
+        """Let a message arrive at virtual time `when`."""
+        if grain_ns := self.grain_ns:
+            when = -(-when // grain_ns) * grain_ns
         self._sequence += 1
-        heapq.heappush(self._arrivals, (self.now + copy.delay_ns, self._sequence, self.nodes[copy.to], message))
+        heapq.heappush(self._arrivals, (when, self._sequence, node, message))
+
+    def _arrive_together(self, node: SimNode, message: Message) -> None:
+        """Every message of this moment, each node's in one batch."""
+        batches: dict[SimNode, list[Message]] = {node: [message]}
+        arrivals = self._arrivals
+        while arrivals and arrivals[0][0] == self.now:
+            _, _, node, message = heapq.heappop(arrivals)
+            self.events += 1
+            batches.setdefault(node, []).append(message)
+        for node, messages in batches.items():
+            node.arrive_together(messages)
 
     def run(self, until_ns: int, done: Callable[[], bool] | None = None) -> None:
         """Let time pass until `until_ns`, or until `done` (looked at every few events)."""
         heap, arrivals = self._heap, self._arrivals
         limit = self.events + MAX_EVENTS
+        look = (self.events | 63) + 1
         pop = heapq.heappop
         while heap or arrivals:
             if arrivals and (not heap or arrivals[0][:2] < heap[0][:2]):
@@ -314,15 +351,45 @@ class World:
                     break
                 self.now, _, node, message = pop(arrivals)
                 self.events += 1
-                node.arrive(message)
+                if not self.grain_ns:
+                    node.arrive(message)
+                elif not arrivals or arrivals[0][0] > self.now:
+                    node.arrive_together([message])
+                else:
+                    self._arrive_together(node, message)
             else:
                 if heap[0][0] > until_ns:
                     break
                 self.now, _, action = pop(heap)
                 self.events += 1
                 action()
-            if self.events & 63 == 0:
+            if self.events >= look:
+                look = (self.events | 63) + 1
                 assert self.events < limit, "a node wakes without end"
                 if done is not None and done():
                     return
         self.now = max(self.now, until_ns)
+
+
+class SideWorld(World):
+    """Another ring in the time of `main`: its own nodes, network and watchers, the same events and the same trace."""
+
+    def __init__(self, main: World, config: RingConfig, network: VirtualNetwork, rng: Random) -> None:
+        self._main = main
+        super().__init__(config, main.seed, network, rng)
+        self.grain_ns = main.grain_ns
+        self.trace_lines = main.trace_lines
+
+    @property
+    def now(self) -> int:
+        return self._main.now
+
+    @now.setter
+    def now(self, now: int) -> None:
+        """Time passes in the main world."""
+
+    def at(self, when: int, action: Callable[[], None]) -> None:
+        self._main.at(when, action)
+
+    def _deliver(self, copy: Copy, message: Message) -> None:
+        self._main.bring(self.now + copy.delay_ns, self.nodes[copy.to], message)

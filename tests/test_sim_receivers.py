@@ -1,0 +1,107 @@
+"""The scenario `receivers`: every promise holds, at customers too, and without a clause some promise breaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from levelcast.edge.delivery import Grade
+from levelcast.sim.mutations import MUTATIONS
+from levelcast.sim.receivers_scenario import ReceiversHistory
+from levelcast.sim.run import Summary, first_failing_seed, replay_command, run_seeds
+from levelcast.sim.truth import split_records, trade
+from levelcast.sim.world import START_NS, SideWorld
+from tests.ring_parts import MS, make_data
+from tests.test_sim_world import Puppet, make_world
+
+SEEDS = range(5_300_000, 5_300_030)
+SEARCHED = range(60)
+
+BREAKS = {
+    "claims-own-have": "cover",
+    "secondary-asks-the-site": "own primary",
+    "orphan-keeps-primary": "liveness",
+    "have-of-any-ring": "cover",
+    "group-says-own-have": "cover",
+    "turns-above-groups": "liveness",
+    "watermark-too-early": "assertion",
+    "watermark-left-out": "no hole",
+    "merge-by-sequence": "merged order",
+    "merge-waits-for-nobody": "merged order",
+    "guaranteed-gives-up": "in order",
+    "best-effort-goes-back": "in order",
+    "loss-untold": "in order",
+    "delivered-twice": "in order",
+    "older-price-delivered": "never older",
+    "latest-price-not-asked": "no hole",
+    "edge-counts-anew": "one numbering",
+    "answers-other-records": "true records",
+    "plan-without-swap": "no hole",
+    "plan-from-anywhere": "in order",
+}
+"""What breaks first in the random search, clause by clause."""
+
+
+def test_every_promise_holds_and_the_histories_are_not_empty() -> None:
+    summary = Summary()
+    for outcome in run_seeds("receivers", SEEDS):
+        assert outcome.broken is None, f"{outcome.broken}\n{replay_command('receivers', outcome.seed)}"
+        summary.add(outcome)
+    assert summary.layers > len(SEEDS)
+    assert summary.stripes > len(SEEDS)
+    assert summary.customers > len(SEEDS)
+    assert summary.delivered > 50 * len(SEEDS)
+    assert summary.merged > 10 * len(SEEDS)
+    assert min(summary.requests, summary.lost, summary.crashes, summary.groups) > len(SEEDS)
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_random_search_finds_a_clause_that_is_taken_out(name: str) -> None:
+    found = first_failing_seed("receivers", name, SEARCHED)
+    assert found is not None
+    assert (found.broken or "").split(":")[0] == BREAKS[name]
+
+
+def test_every_clause_of_rule_15_and_of_the_grades_is_searched_for() -> None:
+    assert {mutation.name for mutation in MUTATIONS.values() if mutation.rule in ("15", "grades")} <= BREAKS.keys()
+
+
+def test_customers_of_every_grade_come_early_and_late() -> None:
+    customers = []
+    for seed in SEEDS[:12]:
+        history = ReceiversHistory(seed)
+        history.begin()
+        customers += history.crowd.customers
+    assert {customer.grade for customer in customers} == set(Grade)
+    assert {bool(customer.sessions) for customer in customers} == {False, True}
+    assert all(len(customer.lines) >= 2 for customer in customers)
+
+
+# -- the world --------------------------------------------------------------------------------------------
+
+
+def test_what_comes_within_a_grain_is_one_batch() -> None:
+    puppets = {1: Puppet(), 2: Puppet(), 3: Puppet()}
+    world = make_world(puppets)
+    world.grain_ns = 4 * MS
+    for sender, number in ((1, 1), (3, 2)):
+        world.send(world.nodes[sender], 2, make_data(200 + sender, number))
+    world.run(START_NS + 20 * MS)
+    assert [(at - START_NS, len(batch)) for at, batch in puppets[2].batches if batch] == [(8 * MS, 2)]
+
+
+def test_a_world_beside_another_one_has_its_time_and_its_events() -> None:
+    main = make_world({1: Puppet()})
+    puppets = {1: Puppet(), 2: Puppet()}
+    other = make_world(puppets)
+    beside = SideWorld(main, other.config, other.network, other.rng)
+    beside.nodes = other.nodes
+    beside.send(beside.nodes[1], 2, make_data(201, 1))
+    main.run(START_NS + 6 * MS)
+    assert beside.now == main.now == START_NS + 6 * MS
+    assert len(puppets[2].messages) == 1
+
+
+def test_a_trade_is_told_from_every_other_one() -> None:
+    made = [trade(201, 7, number, START_NS) for number in (1, 2)]
+    assert list(split_records(b"".join(made))) == made
+    assert made[0] != made[1]
