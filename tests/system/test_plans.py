@@ -104,7 +104,7 @@ async def run(*arguments: object) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> None:
     file, data = write_network(tmp_path / "network.toml"), tmp_path / "data"
     text = file.read_text(encoding="utf-8")
