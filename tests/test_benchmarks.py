@@ -37,10 +37,11 @@ PLOTS = {
     "planner-scale": [],
     "filtering": ["filtering.svg"],
     "world": ["world-release.svg", "world-customers.svg", "world-nacks.svg"],
+    "plans": [],
 }
 
 
-OWN_TESTS = {"faults", "receivers", "plans", "source", "lake"}
+OWN_TESTS = {"faults", "receivers", "source", "lake"}
 """Many real processes, or Spark: these have tests of their own, or are campaigns that no test repeats."""
 
 

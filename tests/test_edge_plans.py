@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from levelcast.edge.gather import SessionPlan
 from levelcast.edge.plans import (
     Happened,
     PlanLimits,
@@ -17,6 +20,7 @@ from levelcast.edge.plans import (
     Swapped,
     defined_ids,
     plan_fault,
+    session_plan,
     standing_rate,
 )
 from levelcast.records import instruments, trades
@@ -28,6 +32,7 @@ from levelcast.wire.plan import (
     decode_record,
     make_plan,
     part_records,
+    session_of,
     symbols_crc,
 )
 
@@ -199,3 +204,19 @@ def test_definitions_are_found_among_other_records() -> None:
     assert defined_ids(trades(3).tobytes() + definitions + trades(1).tobytes()) == [7, 9]
     assert defined_ids(trades(3).tobytes()) == []
     assert defined_ids(instruments(1).tobytes()) == [], "of no instrument"
+
+
+@given(st.integers(0, 2**32), st.integers(0, 3))
+def test_a_session_plan_of_arrays_is_that_of_a_table(seed: int, stripe: int) -> None:
+    rng = Random(seed)
+    sessions = rng.randint(1, 50)
+    top = rng.choice((60, 2**32 - 1))
+    pairs = [(each, rng.randrange(sessions)) for each in rng.sample(range(1, top), 40)]
+    plan = make_plan(1, pairs, [0] * sessions, default=rng.randrange(sessions))
+    made = session_plan(plan, stripe)
+    names = {number: session_of(1, stripe, index) for number, index in pairs}
+    slow = SessionPlan(names, session_of(1, stripe, plan.default))
+    assert made.sessions == slow.sessions
+    asked = np.array([0, 1, 2, top, *names], np.uint32)
+    assert made.indices(asked).tolist() == slow.indices(asked).tolist()
+    assert not made.takes_everything

@@ -328,5 +328,7 @@ def test_blocks_stay_multicast_and_apart() -> None:
                 'region = "west"\n\n', 'region = "west"\ncount = 3\n\n'
             )
         )
-    with pytest.raises(NetworkError, match="has the address and port of"):
-        parse_network(text.replace('region = "west"\n\n', 'region = "west"\ncount = 65536\n\n'))
+    east = text.split('name = "east"\naddress = "')[1].split('"')[0]
+    text = text.replace(f'"{east}"', '"239.194.0.9"').replace(f'"{west}"', '"239.194.0.8"')
+    with pytest.raises(NetworkError, match='has the address and port of edge group "west"'):
+        parse_network(text.replace('region = "west"\n\n', 'region = "west"\ncount = 2\n\n'))

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from random import SystemRandom
 
 import numpy as np
 import pytest
 
 import levelcast as api
+from levelcast.net.cluster import Cluster, Run
+from levelcast.net.node import Options
+from levelcast.net.plans import apply_plan
 from levelcast.net.verdict import judge
 from levelcast.network import Directory, Network, load_network
-from levelcast.plan.files import arrow
+from levelcast.plan.files import arrow, read_plan
 from levelcast.records import RecordArray, trades
 from levelcast.tape.segments import TapeReader
-from tests.system.processes import in_ring, levelcast, nodes_of, write_network
+from tests.system.processes import free_ports, in_ring, levelcast, nodes_of, write_network
 
 RECEIVERS = ("a-1", "b-1", "c-1")
 OTHERS = ("reform-a", "reform-b")
@@ -98,7 +104,7 @@ async def run(*arguments: object) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> None:
     file, data = write_network(tmp_path / "network.toml"), tmp_path / "data"
     text = file.read_text(encoding="utf-8")
@@ -188,3 +194,136 @@ def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> N
         customer.check(tape, directory)
         assert customer.tape.plans == {"main": 4}
     assert set(customers[2].tape.positions) == {"4/0/0"}, "KO is in one session"
+
+
+STRIPED = """
+[network]
+name = "one room, two stripes"
+
+[[site]]
+name = "room"
+
+[links]
+delay = "200us"
+
+[timing]
+slot = "20ms"
+process = "10ms"
+clock_error = "1ms"
+
+[stripes.one]
+[stripes.two]
+
+[[receiver]]
+name = "a-1"
+id = 101
+site = "room"
+
+[[reformation]]
+name = "reform"
+id = 201
+site = "room"
+
+[[floor]]
+name = "XNYS"
+publisher = 1
+site = "room"
+stripe = "one"
+symbols = ["IBM", "GE", "KO"]
+[[floor]]
+name = "XLON"
+publisher = 2
+site = "room"
+stripe = "two"
+symbols = ["VOD", "KO"]
+
+[core]
+address = "239.193.{place}.1"
+port = {port}
+
+[edge]
+watermark = "50ms"
+
+[[edge.group]]
+name = "edge"
+address = "239.193.{place}.16"
+port = {port}
+count = 4
+
+[status]
+port = {status}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_stripes_get_their_plans_and_are_merged_in_one_order(tmp_path: Path) -> None:
+    chance = SystemRandom()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    file = tmp_path / "network.toml"
+    text = STRIPED.format(place=chance.randint(1, 254), port=port, status=free_ports(chance))
+    file.write_text(text, encoding="utf-8")
+    network = load_network(file)
+    plans = [
+        read_plan(write_plan(tmp_path / "first", [("IBM", "VOD"), ("KO", "GE")], [0, 1])),
+        read_plan(write_plan(tmp_path / "second", [("IBM",), ("KO", "GE", "VOD")], [3, 2])),
+    ]
+    customers = [Customer(network, None, merged=True), Customer(network, ["KO"], merged=True)]
+    cluster = Cluster(network, file, tmp_path / "data", Options(rate=200))
+    life = Run(cluster, None, 60.0)
+
+    def live() -> None:
+        for _ in life.steps():
+            if stopping.is_set() and life.phase == "running":
+                life.interrupted = True
+            if life.phase == "draining" and not drained.is_set():
+                drained.set()
+                done.wait(LIMIT_S)
+
+    stopping, drained, done = threading.Event(), threading.Event(), threading.Event()
+
+    def tapes() -> RecordArray:
+        """Both tapes in the order of rule 15."""
+        found = [
+            (index, trades_on(tmp_path / "data" / part / "tape")) for index, part in enumerate(("one/a-1", "two/a-1"))
+        ]
+        rows = np.concatenate([rows for _, rows in found])
+        stripes = np.concatenate([np.full(len(rows), index) for index, rows in found])
+        return rows[np.lexsort((rows["sequence"], stripes, rows["ts_recv"]))]
+
+    async def story() -> None:
+        tasks = [asyncio.create_task(each.follow()) for each in customers]
+        living = asyncio.create_task(asyncio.to_thread(live))
+        try:
+            async with asyncio.timeout(4 * LIMIT_S):
+                while not all(member.status.get("records", 0) > 50 for member in cluster.of_role("receiver")):
+                    await asyncio.sleep(0.1)
+                for number in range(3):
+                    applied = await asyncio.to_thread(apply_plan, network, plans[number % 2], None, 60.0)
+                    assert (applied.number, applied.edges) == (number + 1, 2)
+                stopping.set()
+                await asyncio.to_thread(drained.wait)
+                ko = Directory(network).id_of("KO")
+                while True:
+                    wanted = tapes()
+                    if (
+                        len(wanted) == customers[0].count
+                        and (wanted["instrument_id"] == ko).sum() == customers[1].count
+                    ):
+                        break
+                    await asyncio.sleep(0.2)
+        finally:
+            stopping.set()
+            done.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await living
+        assert np.array_equal(np.concatenate(customers[0].batches), wanted)
+        assert np.array_equal(np.concatenate(customers[1].batches), wanted[wanted["instrument_id"] == ko])
+        assert customers[0].tape.plans == {"one": 3, "two": 3}
+
+    asyncio.run(story())
+    assert life.problems == []

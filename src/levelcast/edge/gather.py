@@ -30,10 +30,10 @@ edge sends 600 watermarks a session at 100 ms, the 200 kB that it would have sen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -98,8 +98,27 @@ class SessionPlan:
         self._default = _NO_SESSION if default is None else index[default]
         planned = {NO_INSTRUMENT: _NO_SESSION} if default is not None else {}
         planned |= {instrument: index[session] for instrument, session in session_of.items()}
-        self._ids = np.array(sorted(planned), np.uint32)
-        self._sessions = np.array([planned[int(each)] for each in self._ids], np.int16)
+        ids = np.array(sorted(planned), np.uint32)
+        self._look_up(ids, np.array([planned[int(each)] for each in ids], np.int16))
+
+    @classmethod
+    def of_arrays(
+        cls, names: Sequence[bytes], ids: npt.NDArray[np.uint32], indices: npt.NDArray[np.integer[Any]], default: int
+    ) -> SessionPlan:
+        """A plan of many instruments: `ids` in order, each in the session `names[index]`; `default` is one of them."""
+        plan = cls({}, names[default])
+        plan.sessions = tuple(sorted(names))
+        plan.takes_everything = False
+        place = {name: number for number, name in enumerate(plan.sessions)}
+        places = np.array([place[name] for name in names], np.int16)
+        plan._default = int(places[default])
+        nobodys = np.array([NO_INSTRUMENT], np.uint32), np.array([_NO_SESSION], np.int16)
+        plan._look_up(np.concatenate((nobodys[0], ids)), np.concatenate((nobodys[1], places[indices])))
+        return plan
+
+    def _look_up(self, ids: npt.NDArray[np.uint32], sessions: npt.NDArray[np.int16]) -> None:
+        """How an instrument's session is found."""
+        self._ids, self._sessions = ids, sessions
         self._table: npt.NDArray[np.int16] | None = None
         if len(self._ids) and int(self._ids[-1]) < _DENSE_IDS:
             # One place more than the largest id, for every id that is larger.

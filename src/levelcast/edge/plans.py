@@ -96,7 +96,7 @@ def plan_fault(plan: ChannelPlan, limits: PlanLimits, stripe: int, needed: Colle
         session_of(plan.number, stripe, len(plan.groups) - 1)
     except ValueError:
         return f"number {plan.number} is too large for the names of its sessions"
-    missing = sorted(set(needed).difference(plan.instruments.tolist()))
+    missing = np.setdiff1d(np.fromiter(needed, np.int64, len(needed)), plan.instruments).tolist()
     if missing:
         return f"it misses {len(missing):,} of the directory's symbols: {_named(missing, limits.symbols)}"
     if limits.symbols:
@@ -183,9 +183,10 @@ def _decode_ids(content: bytes) -> set[int]:
 
 def session_plan(plan: ChannelPlan, stripe: int) -> SessionPlan:
     """The plan with the names of its sessions in a stripe. A session that has no instrument is not there."""
-    names = {index: session_of(plan.number, stripe, index) for index in plan.used}
-    pairs = zip(plan.instruments.tolist(), plan.sessions.tolist(), strict=True)
-    return SessionPlan({number: names[session] for number, session in pairs}, names[plan.default])
+    used = np.array(plan.used)
+    names = [session_of(plan.number, stripe, index) for index in plan.used]
+    indices = np.searchsorted(used, plan.sessions)
+    return SessionPlan.of_arrays(names, plan.instruments, indices, int(np.searchsorted(used, plan.default)))
 
 
 class Collector:
