@@ -194,8 +194,8 @@ def _death_table(found: dict[tuple[str, float], list[float]]) -> Table:
 # The plot
 
 COLOURS = {"rmp": ORANGE, "rmp, idle pass": RED, "timed": BLUE, "timed, MS": FAINT}
-LABELS = {"rmp": (1.0, 0.62), "rmp, idle pass": (1.0, 1.25), "timed": (1.6, 1.35), "timed, MS": (5.0, 0.5)}
-"""Where the label of a curve stands in the left panel: at which load, and how far above the curve (as a factor)."""
+LABELS = {"rmp": 1.22, "rmp, idle pass": 0.82, "timed": 1.0, "timed, MS": 1.0}
+"""How far above the end of its curve a label stands in the left panel, as a factor."""
 
 
 def plot(results: Results, path: Path) -> Path:
@@ -205,9 +205,7 @@ def plot(results: Results, path: Path) -> Path:
             colour = COLOURS[variant.name]
             control = [results[variant.name, 0.0, load].control_per_packet for load in LOADS]
             left.plot(LOADS, control, color=colour, linewidth=2, marker="o", markersize=3.5)
-            at, above = LABELS[variant.name]
-            height = control[max(index for index, load in enumerate(LOADS) if load <= at)]
-            left.text(at, height * above, variant.name, color=colour)
+            left.text(LOADS[-1] * 1.15, control[-1] * LABELS[variant.name], variant.name, color=colour, va="center")
             detect = [_mean(results[variant.name, LOSSES[1], load].detect_token_ns) / 1e6 or NAN for load in LOADS]
             middle.plot(LOADS, detect, color=colour, linewidth=2, marker="o", markersize=3.5)
             for load, style in ((1.0, "solid"), (20.0, (0, (4, 1.5)))):
@@ -222,6 +220,7 @@ def plot(results: Results, path: Path) -> Path:
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xlabel("packets a second")
+        left.set_xlim(None, LOADS[-1] * 14)
         right.set_title("Releases not ready by the hold time (5 % loss)", color=INK)
         right.set_xlabel("hold time, ms; solid: 1 packet a second, dashed: 20")
         right.set_ylabel("%; a curve ends where there is none")

@@ -105,6 +105,13 @@ def test_a_tree_puts_one_of_each_branch_into_each_set_before_a_second_one() -> N
     assert set(alone.values()) == {0}, "who is not named hangs below nothing that it shares"
 
 
+def test_even_sets_save_nothing_where_branches_repeat_around_the_ring_as_the_sets_do() -> None:
+    members = tuple(range(1, 13))
+    found = sets_of(even_sets(4), members, 5)
+    by_branch = [{found[member] for member in members if member % 4 == branch} for branch in range(4)]
+    assert all(len(sets) == 1 for sets in by_branch)
+
+
 @given(st.integers(1, 500), st.data(), st.floats(0.001, 0.9))
 def test_tuned_sizes_make_every_set_equally_likely_to_ask(receivers: int, data: st.DataObject, share: float) -> None:
     count = data.draw(st.integers(1, min(receivers, MOST_SETS)))
