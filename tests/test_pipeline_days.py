@@ -196,7 +196,7 @@ def test_last_prices(lake: Lake, data_dir: Path, day: str) -> None:
 def market_by_hand(path: Path) -> Iterator[tuple[str, Any]]:
     """Quotes and trades of IBM and BAC by time; at the same millisecond by the order of the files' names.
 
-    Yields the symbol with (best bid, its size, best offer, its size) for a quote, and "through" for a trade that is one.
+    Yields the symbol with (best bid, its size, best offer, its size) for a quote, "through" for a trade that is one.
     """
     for symbol in ("BAC", "IBM"):
         events = []
