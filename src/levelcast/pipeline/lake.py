@@ -390,6 +390,7 @@ class Lake:
             self._discard(name, [file for file in files if file.path not in self._handed])
             raise
         finally:
+            self._handed -= {file.path for file in files}
             shutil.rmtree(stage, ignore_errors=True)
 
     def _discard(self, name: str, files: Sequence[File]) -> None:
