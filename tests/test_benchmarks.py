@@ -38,8 +38,8 @@ PLOTS = {
 }
 
 
-# Real processes, and Spark, are for test_benchmarks_faults and test_benchmarks_source.
-@pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - {"faults", "source"}))
+# Real processes, and Spark, are for test_benchmarks_faults, _lake and _source.
+@pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - {"faults", "lake", "source"}))
 def test_quick_run_prints_and_writes_figures_with_their_comparison(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
