@@ -45,10 +45,15 @@ DUCKDB_SQL = {"first": "arg_min", "last": "arg_max", "start": "ts_recv // 600000
 
 def run(options: Options, millions: float | None = None) -> Result:
     """Both sizes, all three."""
-    from levelcast.pipeline.session import spark_session
+    from levelcast.pipeline.session import SparkMissing, require_spark, spark_session
 
     largest = millions or (QUICK_MILLIONS if options.quick else MILLIONS)
     result = Result("lake")
+    try:
+        require_spark()
+    except SparkMissing as error:
+        result.notes.append(f"{error}; nothing was measured")
+        return result
     rows: list[tuple[Cell, ...]] = []
     options.out.mkdir(parents=True, exist_ok=True)
     with (

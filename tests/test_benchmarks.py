@@ -42,7 +42,7 @@ PLOTS = {
 
 
 OWN_TESTS = {"faults", "receivers", "source", "lake"}
-"""Many real processes, or Spark: these have tests of their own, or are campaigns that no test repeats."""
+"""Many real processes, or Spark: test_benchmarks_faults, _receivers, _source and _lake are for these."""
 
 
 @pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - OWN_TESTS))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from levelcast.pipeline import bars as made
-from levelcast.pipeline.settle import AVERAGE_PRICE, ODD_LOT, settled, with_price
+from levelcast.pipeline.settle import AVERAGE_PRICE, ODD_LOT, sets_price, settled
 from levelcast.pipeline.tables import BARS, LAST_PRICES, TRADES, VENUE_SHARE
 from tests.spark_parts import spark
 
@@ -114,7 +114,7 @@ def test_conditions_that_set_no_price_are_left_out_of_the_priced_bars(spark: Any
     found = bars_of(spark, trade(1, 0, 10), trade(2, 1, 99, condition=AVERAGE_PRICE), trade(3, 2, 1, condition=ODD_LOT))
     assert (found["all", "1s", "ALL", 0]["high"], found["all", "1s", "ALL", 0]["trades"]) == (99, 3)
     assert (found["priced", "1s", "ALL", 0]["high"], found["priced", "1s", "ALL", 0]["trades"]) == (10, 1)
-    assert with_price(table(spark, trade(1, 0, 10, condition=None))).count() == 1
+    assert table(spark, trade(1, 0, 10, condition=None)).filter(sets_price()).count() == 1
 
 
 def test_a_bar_is_complete_when_the_tape_has_come_to_its_end(spark: Any) -> None:

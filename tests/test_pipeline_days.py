@@ -22,12 +22,10 @@ from tests.spark_parts import spark
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from levelcast.pipeline import bars as made
-from levelcast.pipeline.bbo import bbo, trade_throughs
-from levelcast.pipeline.inputs import read_both
-from levelcast.pipeline.job import load_files
+from levelcast.pipeline import take
+from levelcast.pipeline.bars import INTERVALS
+from levelcast.pipeline.job import refresh
 from levelcast.pipeline.lake import Lake
-from levelcast.pipeline.rates import rates
 
 __all__ = ["spark"]
 
@@ -85,13 +83,20 @@ def day(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def lake(spark: Any, data_dir: Path, day: str, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """What `levelcast pipeline run --format lean` makes of a day."""
     lake = Lake.create(tmp_path_factory.mktemp("day") / "lake")
-    found = read_both(spark, [folder(data_dir, day)], "lean", date.fromisoformat(day))
-    loaded = load_files(spark, lake, found.rows, day, day, refused=found.quarantine)
-    assert loaded.rows("trades") == DAYS[day]
-    assert loaded.rows("quotes") == (QUOTES if day == "2013-10-07" else 0)
-    assert loaded.rows("quarantine") == 0
+    take.load(spark, lake, [folder(data_dir, day)], "lean", date.fromisoformat(day), None, lambda _: None)
+    refresh(spark, lake)
     return lake
+
+
+def test_every_row_is_taken(lake: Lake, day: str) -> None:
+    rows = {state.name: state.rows for state in lake.states()}
+    quotes = QUOTES if day == "2013-10-07" else 0
+    assert rows["trades"] == DAYS[day]
+    assert rows.get("quotes", 0) == rows.get("bbo", 0) == quotes
+    assert rows["tape"] == DAYS[day] + quotes
+    assert rows.get("quarantine", 0) == 0
 
 
 def bars_by_hand(trades: list[Trade], seconds: int) -> dict[tuple[str, str, int], tuple[int, ...]]:
@@ -111,9 +116,9 @@ def bars_by_hand(trades: list[Trade], seconds: int) -> dict[tuple[str, str, int]
     return {key: tuple(bar) for key, bar in found.items()}
 
 
-@pytest.mark.parametrize(("interval", "seconds"), made.INTERVALS.items())
-def test_bars(spark: Any, lake: Lake, data_dir: Path, day: str, interval: str, seconds: int) -> None:
-    rows = made.bars(lake.read(spark, "trades"), [interval]).filter("variant = 'all'").toArrow().to_pylist()
+@pytest.mark.parametrize(("interval", "seconds"), INTERVALS.items())
+def test_bars(lake: Lake, data_dir: Path, day: str, interval: str, seconds: int) -> None:
+    rows = lake.arrow("bars", where=[("interval", "=", interval), ("variant", "=", "all")]).to_pylist()
     found = {
         (row["symbol"], row["venue"], row["start_ns"]): (
             *(row[name] for name in ("open", "high", "low", "close", "volume")), int(row["notional"]), row["trades"]
@@ -121,27 +126,29 @@ def test_bars(spark: Any, lake: Lake, data_dir: Path, day: str, interval: str, s
         for row in rows
     }  # fmt: skip
     expected = bars_by_hand(trades_of(folder(data_dir, day), day), seconds)
+    assert len(rows) == len(found)
     assert found == expected
     assert all(row["vwap"] == int(row["notional"]) // row["volume"] for row in rows if row["volume"])
     assert sum(row["trades"] for row in rows if row["venue"] == "ALL") == DAYS[day]
-    if interval == "1d" and day == "2013-10-08":
-        assert max(bar[5] for bar in expected.values()) > 2**63  # SPY's
+    if interval == "1d":
+        assert max(bar[5] for bar in expected.values()) > 2**63  # SPY's price times size
 
 
-def test_priced_bars_leave_out_conditions(spark: Any, lake: Lake, data_dir: Path, day: str) -> None:
-    rows = made.bars(lake.read(spark, "trades"), ["1d"]).filter("variant = 'priced' and venue = 'ALL'").collect()
+def test_priced_bars_leave_out_conditions(lake: Lake, data_dir: Path, day: str) -> None:
+    rows = lake.arrow("bars", where=[("interval", "=", "1d"), ("variant", "=", "priced")]).to_pylist()
     bits = (1, 2, 3, 9, 10, 11, 13, 14, 18, 20, 22, 24, 25, 26, 31)
     without = sum(1 << bit for bit in bits)
-    expected = bars_by_hand(
-        [each for each in trades_of(folder(data_dir, day), day) if not each.condition & without], 86_400
-    )
+    trades = [each for each in trades_of(folder(data_dir, day), day) if not each.condition & without]
     found = {
-        (row.symbol, row.venue, row.start_ns): (row.open, row.high, row.low, row.close, row.volume) for row in rows
+        (row["symbol"], row["venue"], row["start_ns"]): tuple(
+            row[n] for n in ("open", "high", "low", "close", "volume")
+        )
+        for row in rows
     }
-    assert found == {key: bar[:5] for key, bar in expected.items() if key[1] == "ALL"}
+    assert found == {key: bar[:5] for key, bar in bars_by_hand(trades, 86_400).items()}
 
 
-def test_venue_shares(spark: Any, lake: Lake, data_dir: Path, day: str) -> None:
+def test_venue_shares(lake: Lake, data_dir: Path, day: str) -> None:
     expected: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for trade in trades_of(folder(data_dir, day), day):
         for symbol in (trade.symbol, "ALL"):
@@ -149,28 +156,47 @@ def test_venue_shares(spark: Any, lake: Lake, data_dir: Path, day: str) -> None:
             each[0] += 1
             each[1] += trade.size
             each[2] += trade.price * trade.size
-    rows = made.venue_share(lake.read(spark, "trades")).collect()
-    assert {(row.symbol, row.venue): [row.trades, row.volume, int(row.notional)] for row in rows} == dict(expected)
+    rows = lake.arrow("venue_share").to_pylist()
+    found = {(row["symbol"], row["venue"]): [row["trades"], row["volume"], int(row["notional"])] for row in rows}
+    assert found == dict(expected)
     for row in rows:
-        total = sum(each[1] for (symbol, _), each in expected.items() if symbol == row.symbol)
-        assert row.volume_share == row.volume / total
+        total = sum(each[1] for (symbol, _), each in expected.items() if symbol == row["symbol"])
+        assert row["volume_share"] == row["volume"] / total
 
 
-def test_rates(spark: Any, lake: Lake, data_dir: Path, day: str) -> None:
-    expected = Counter(
-        (trade.symbol, trade.ns // 10**9 % 86_400 // 300 * 300) for trade in trades_of(folder(data_dir, day), day)
-    )
-    rows = rates(lake.read(spark, "trades")).collect()
-    assert {(row.symbol, row.start_s): row.messages for row in rows} == expected
+def test_rates(lake: Lake, data_dir: Path, day: str) -> None:
+    """Of all messages: trades, and on the first day quotes."""
+    path, begin = folder(data_dir, day), midnight_ns(day)
+    expected = Counter((trade.symbol, trade.ns // 10**9 % 86_400 // 300 * 300) for trade in trades_of(path, day))
+    for file in path.glob("*_quote.csv.gz"):
+        symbol = file.name.split("_")[0].upper()
+        expected.update((symbol, (begin + int(row[0]) * 10**6) // 10**9 % 86_400 // 300 * 300) for row in lines(file))
+    rows = lake.arrow("rates").to_pylist()
+    assert {(row["symbol"], row["start_s"]): row["messages"] for row in rows} == expected
+    totals = Counter[str]()
+    for (symbol, _), count in expected.items():
+        totals[symbol] += count
+    (fit,) = lake.arrow("rate_fit").to_pylist()
+    assert (fit["symbols"], fit["messages"]) == (4, sum(totals.values()))
+    assert fit["top_share"] == pytest.approx(max(totals.values()) / sum(totals.values()))
+
+
+def test_last_prices(lake: Lake, data_dir: Path, day: str) -> None:
+    expected: dict[tuple[str, str], tuple[int, int]] = {}
+    for trade in trades_of(folder(data_dir, day), day):
+        for venue in (trade.venue, "ALL"):
+            expected[trade.symbol, venue] = (trade.price, trade.size)
+    rows = lake.arrow("last_prices").to_pylist()
+    assert {(row["symbol"], row["venue"]): (row["price"], row["size"]) for row in rows} == expected
 
 
 # -- quotes of 7 October ----------------------------------------------------------------------------------
 
 
-def market_by_hand(path: Path, day: str) -> Iterator[tuple[str, Any]]:
+def market_by_hand(path: Path) -> Iterator[tuple[str, Any]]:
     """Quotes and trades of IBM and BAC by time; at the same millisecond by the order of the files' names.
 
-    Yields ("quote", (best bid, its size, best offer, its size)) and ("through", (price, side, better price)).
+    Yields the symbol with (best bid, its size, best offer, its size) for a quote, "through" for a trade that is one.
     """
     for symbol in ("BAC", "IBM"):
         events = []
@@ -203,39 +229,33 @@ def market_by_hand(path: Path, day: str) -> Iterator[tuple[str, Any]]:
                 yield "through", (symbol, int(row[0]), VENUES[venue], price, int(row[2]), "A", ask_there)
 
 
-def test_best_quotes_and_trades_through_them(spark: Any, data_dir: Path, tmp_path: Path) -> None:
-    day = "2013-10-07"
-    path = folder(data_dir, day)
-    files = [path / f"{symbol}_{kind}.csv.gz" for symbol in ("bac", "ibm") for kind in ("quote", "trade")]
-    both = read_both(spark, files, "lean", date.fromisoformat(day)).rows.filter("symbol in ('IBM', 'BAC')").persist()
-    quotes, trades = both.filter("kind = 'quote'"), both.filter("kind = 'trade'")
+def test_best_quotes_and_trades_through_them(lake: Lake, data_dir: Path, day: str) -> None:
+    if day != "2013-10-07":
+        pytest.skip("there are no quotes of this day")
     expected: dict[str, list[Any]] = defaultdict(list)
-    for kind, value in market_by_hand(path, day):
+    for kind, value in market_by_hand(folder(data_dir, day)):
         expected[kind].append(value)
-
-    def scaled(value: int | None) -> int | None:
-        return None if value is None else value * 10**5
-
     assert sum(len(expected[symbol]) for symbol in ("IBM", "BAC")) == QUOTES
-    rows = bbo(quotes).select("symbol", "sequence", "best_bid", "best_bid_size", "best_ask", "best_ask_size").toArrow()
+
+    names = ("best_bid", "best_bid_size", "best_ask", "best_ask_size")
     for symbol in ("BAC", "IBM"):
-        mine = sorted((row for row in rows.to_pylist() if row["symbol"] == symbol), key=lambda row: row["sequence"])
-        found = [
-            tuple(row[name] for name in ("best_bid", "best_bid_size", "best_ask", "best_ask_size")) for row in mine
-        ]
-        by_hand = [
+        rows = lake.arrow("bbo", where=[("symbol", "=", symbol)], columns=["sequence", *names]).to_pylist()
+        found = [tuple(row[name] for name in names) for row in sorted(rows, key=lambda row: row["sequence"])]
+        assert found == [
             (scaled(bid), bid_size or None, scaled(ask), ask_size or None)
             for bid, bid_size, ask, ask_size in expected[symbol]
         ]
-        assert found == by_hand
+
     begin = midnight_ns(day)
-    through = [
-        (row.symbol, row.ts_event, row.venue, row.price, row.size, row.side, row.better_price)
-        for row in trade_throughs(trades, quotes).collect()
-    ]
-    by_hand_through = [
+    by_hand = Counter(
         (symbol, begin + ms * 10**6, venue, price * 10**5, size, side, better * 10**5)
         for symbol, ms, venue, price, size, side, better in expected["through"]
-    ]
-    assert Counter(through) == Counter(by_hand_through)
-    assert by_hand_through
+    )
+    columns = ("symbol", "ts_event", "venue", "price", "size", "side", "better_price")
+    rows = [row for row in lake.arrow("trade_throughs").to_pylist() if row["symbol"] in ("IBM", "BAC")]
+    assert Counter(tuple(row[name] for name in columns) for row in rows) == by_hand
+    assert by_hand
+
+
+def scaled(value: int | None) -> int | None:
+    return None if value is None else value * 10**5

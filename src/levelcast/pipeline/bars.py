@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from levelcast.pipeline.settle import ALL, NO_PRICE, settled, with_price
+from levelcast.pipeline.settle import ALL, NO_PRICE, sets_price, settled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,27 +25,21 @@ VARIANTS = ("all", "priced")
 
 
 def bars(trades: DataFrame, intervals: Sequence[str] = tuple(INTERVALS), mask: int = NO_PRICE) -> DataFrame:
-    """The table `bars` of rows of `trades`: of all of them, and of those that set a price."""
-    good = settled(trades)
-    everything = roll_up(seconds(good), intervals)
-    return _variant(everything, "all").unionByName(
-        _variant(roll_up(seconds(with_price(good, mask)), intervals), "priced")
-    )
+    """The table `bars` of rows of `trades`: of all of them, and of those that set a price, in one pass."""
+    return roll_up(seconds(settled(trades), mask), intervals)
 
 
-def _variant(rows: DataFrame, name: str) -> DataFrame:
+def seconds(trades: DataFrame, mask: int | None = None) -> DataFrame:
+    """The first stage: what happened in each second, by symbol, venue and stripe. The trades are settled.
+
+    With a `mask` of sale conditions, those that set a price apart from the others (`priced`); it is null without.
+    """
     from pyspark.sql import functions as f
 
-    return rows.withColumn("variant", f.lit(name))
-
-
-def seconds(trades: DataFrame) -> DataFrame:
-    """The first stage: what happened in each second, by symbol, venue and stripe. The trades are settled."""
-    from pyspark.sql import functions as f
-
+    priced = f.lit(None).cast("boolean") if mask is None else sets_price(mask)
     good = trades.filter("price is not null")
     second = f.expr(f"ts_recv div {SECOND_NS}").alias("second")
-    return good.groupBy("day", "symbol", "venue", "stripe", second).agg(
+    return good.groupBy("day", "symbol", "venue", "stripe", second, priced.alias("priced")).agg(
         f.min("sequence").alias("first"),
         f.max("sequence").alias("last"),
         f.min_by("ts_recv", "sequence").alias("first_ns"),
@@ -69,13 +63,14 @@ def notional() -> Column:
 
 
 def roll_up(parts: DataFrame, intervals: Sequence[str] = tuple(INTERVALS)) -> DataFrame:
-    """The second stage: intervals of seconds, of each venue and of all."""
+    """The second stage: intervals of seconds, of each venue and of all, of all trades and of those that set a price."""
     from pyspark.sql import functions as f
 
     lengths = f.create_map(*(f.lit(each) for name in intervals for each in (name, INTERVALS[name])))
     spread = (
         parts.withColumn("venue", f.explode(f.array(f.col("venue"), f.lit(ALL))))
-        .withColumn("interval", f.explode(f.array(*(f.lit(name) for name in intervals))))
+        .withColumn("variant", f.explode(f.when(f.col("priced"), _words(VARIANTS)).otherwise(_words(VARIANTS[:1]))))
+        .withColumn("interval", f.explode(_words(intervals)))
         .withColumn("start_ns", (f.col("second") - f.col("second") % lengths[f.col("interval")]) * SECOND_NS)
     )
     sums = [
@@ -85,7 +80,7 @@ def roll_up(parts: DataFrame, intervals: Sequence[str] = tuple(INTERVALS)) -> Da
         f.sum("notional").cast("decimal(38,0)").alias("notional"),
         f.sum("trades").cast("long").alias("trades"),
     ]
-    keys = ["day", "symbol", "venue", "interval", "start_ns"]
+    keys = ["day", "symbol", "venue", "variant", "interval", "start_ns"]
     by_stripe = spread.groupBy(*keys, "stripe").agg(
         f.min("first").alias("first"),
         f.max("last").alias("last"),
@@ -104,6 +99,12 @@ def roll_up(parts: DataFrame, intervals: Sequence[str] = tuple(INTERVALS)) -> Da
         )
         .withColumn("vwap", vwap())
     )
+
+
+def _words(words: Sequence[str]) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.array(*(f.lit(word) for word in words))
 
 
 def vwap() -> Column:

@@ -2,7 +2,8 @@
 
 `load` takes rows of the flat schema into `tape`, `trades`, `quotes`, `orders` and `quarantine`. The rows become files
 once; the other tables are made from those files, and `tape` is committed last. So after a crash the same input is
-loaded again, each table takes what it does not have, and `tape` says that all of it is there.
+loaded again, each table takes what it does not have, and `tape` says that all of it is there. A table for which a batch
+has nothing gets no commit: its mark stays behind, and there is nothing of its own in between.
 
 `refresh` makes the derived tables of every day that has changed, each in one commit that replaces the day. How far a
 day is known is a mark too: `day/D` with the time of the newest file that it was made from.
@@ -108,18 +109,26 @@ def _load(
         whole = lake.read_files(spark, "tape", files)
         done.stripes = {int(stripe): upto for stripe, upto in highest(files, "sequence", "stripe").items()}
         for kind, table in OF_KIND.items():
+            if not any(_may_have(file, kind) for file in files):
+                continue
             tell(f"writing {table.name}")
             part = behind(table.name, quarantine.good(whole).filter(whole["kind"] == kind))
-            _keep(done, lake.append(table.name, part, claims(table.name, files)))
+            _keep(done, lake.append(table.name, part, claims(table.name, files), skip_empty=True))
         tell("looking for what contradicts itself")
         wrong = behind("quarantine", quarantine.bad(whole, source).withColumnRenamed("position", "sequence"))
         wrong = wrong.withColumnRenamed("sequence", "position")
         if refused is not None:
             wrong = wrong.unionByName(refused, allowMissingColumns=True)
-        _keep(done, lake.append("quarantine", wrong, claims("quarantine", files)))
+        _keep(done, lake.append("quarantine", wrong, claims("quarantine", files), skip_empty=True))
         tell("committing tape")
         _keep(done, lake.land("tape", files, claims("tape", files)))
     return done
+
+
+def _may_have(file: File, kind: str) -> bool:
+    """Whether a file of `tape` may have records of a kind, by the bounds of the column."""
+    low, high = (file.stats[bound].get("kind") for bound in ("minValues", "maxValues"))
+    return low is None or high is None or low <= kind <= high
 
 
 def _keep(done: Loaded, commit: Commit | None) -> None:
@@ -222,10 +231,14 @@ def refresh_interest(spark: SparkSession, lake: Lake, tell: Tell = _silent) -> d
 def stale_days(lake: Lake, derived: Derived) -> dict[str, int]:
     """Days of which a base has newer files than the table was made from, with the newest file's time."""
     newest: dict[str, int] = {}
+    days: list[set[str]] = []
     for base in derived.bases:
-        for file in lake.files(base) if lake.has(base) else []:
+        files = lake.files(base) if lake.has(base) else []
+        days.append({str(file.partition["day"]) for file in files})
+        for file in files:
             day = str(file.partition["day"])
             newest[day] = max(file.added_ms, newest.get(day, 0))
+    newest = {day: at for day, at in newest.items() if all(day in each for each in days)}
     known = lake.marks(derived.name, [f"{DAY_MARK}{day}" for day in newest])
     return {day: at for day, at in newest.items() if known.get(f"{DAY_MARK}{day}", 0) < at}
 

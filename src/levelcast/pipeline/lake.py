@@ -267,11 +267,15 @@ class Lake:
         rows: DataFrame,
         marks: Sequence[Mark] = (),
         also: Callable[[list[File]], list[Mark]] | None = None,
+        *,
+        skip_empty: bool = False,
     ) -> Commit | None:
         """Add rows; None if one of the marks is there already. `also` may claim more, knowing the files."""
-        if _taken(self._ensure(name), marks):
+        if self.has(name) and _taken(self.handle(name), marks):
             return None
         with self.staged(name, rows) as files:
+            if skip_empty and not files:
+                return None
             return self.land(name, files, [*marks, *(also(files) if also is not None else ())])
 
     def land(self, name: str, files: Sequence[File], marks: Sequence[Mark] = ()) -> Commit | None:
@@ -386,6 +390,7 @@ class Lake:
             self._discard(name, [file for file in files if file.path not in self._handed])
             raise
         finally:
+            self._handed -= {file.path for file in files}
             shutil.rmtree(stage, ignore_errors=True)
 
     def _discard(self, name: str, files: Sequence[File]) -> None:

@@ -75,8 +75,8 @@ def settled(trades: DataFrame) -> DataFrame:
     return kept.withColumns(new).drop("_at", "_new").select(*trades.columns)
 
 
-def with_price(trades: DataFrame, mask: int = NO_PRICE) -> DataFrame:
-    """Without trades whose sale condition has a bit of `mask`."""
+def sets_price(mask: int = NO_PRICE) -> Column:
+    """Whether a trade's sale condition has no bit of `mask`."""
     from pyspark.sql import functions as f
 
-    return trades.filter(f.coalesce(f.col("condition"), f.lit(0)).bitwiseAND(f.lit(mask)) == 0)
+    return f.coalesce(f.col("condition"), f.lit(0)).bitwiseAND(f.lit(mask)) == 0
