@@ -268,7 +268,7 @@ class Listener(Thread):
     def __init__(self, network: Network, session: str) -> None:
         super().__init__(daemon=True)
         self.content = bytearray()
-        self._feed = Subscriber(network, start={session: 1})
+        self._feed = Subscriber(network, sessions=[session], start={session: 1})
         self._loop = asyncio.new_event_loop()
 
     def run(self) -> None:
