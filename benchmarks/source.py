@@ -91,10 +91,10 @@ def _measure(result: Result, spark: Any, place: Path, count: int, repeats: int) 
             Figure(f"{what}: data source", rate["data source"], "million rows/CPU s", "Parquet", rate["Parquet"])
         )
         rows += [(f"{what}: {name}", *took, rate[name]) for name, took in spent.items()]
+        whole, converting, handing = (times[name] for name in ("data source", "read and convert", "hand over"))
         result.notes.append(
-            f"{what}: of {times['data source']:.2f} CPU s, reading and converting takes {times['read and convert']:.2f}; "
-            f"handing over the same rows ready-made takes {times['hand over']:.2f}. A row has {batch_bytes:.0f} bytes on "
-            "its way."
+            f"{what}: of {whole:.2f} CPU s, reading and converting takes {converting:.2f}; handing over the same rows "
+            f"ready-made takes {handing:.2f}. A row has {batch_bytes:.0f} bytes on its way."
         )
     result.tables.append(Table(f"{count:,} trades", ("what", "CPU s", "wall s", "million rows/CPU s"), rows))
 

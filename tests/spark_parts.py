@@ -1,7 +1,7 @@
 """One Spark session for all tests of a run: small, on one core, without pages to look at.
 
 `from tests.spark_parts import spark` in a test module gives it the fixture. Without pyspark or Java the test is
-skipped.
+skipped. The session outlives the module; where a command under test has stopped it, the next module gets a new one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,18 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A session with `local[1]`; whatever needs another one has to stop it first."""
     pyspark = pytest.importorskip("pyspark.sql")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("needs Java")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The workers import what this process imports, from a checkout as well.
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    os.environ["PYTHONPATH"] = path.strip(os.pathsep)
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), str(ROOT), *filter(None, known)]))
     place = tmp_path_factory.mktemp("spark")
-    session = (
+    return (
         pyspark.SparkSession.builder.master("local[1]")
         .appName("levelcast tests")
         .config("spark.ui.enabled", "false")
@@ -45,5 +44,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.sql.streaming.stopTimeout", "30s")
         .getOrCreate()
     )
-    yield session
-    session.stop()

@@ -330,11 +330,44 @@ def test_a_capture_of_iex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order
     ]
 
 
+def blocks(order: str, frames: Iterable[bytes], *, link: int = 1) -> Iterator[bytes]:
+    """A pcapng with times of 1/1024 second."""
+
+    def block(kind: int, body: bytes) -> bytes:
+        body += bytes(-len(body) % 4)
+        return struct.pack(order + "II", kind, 12 + len(body)) + body + struct.pack(order + "I", 12 + len(body))
+
+    yield block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))
+    yield block(1, struct.pack(order + "HHIHHIHHB3xHH", link, 0, 0, 2, 4, 7, 9, 1, 0x80 | 10, 0, 0))
+    yield block(5, b"statistics..")
+    for i, each in enumerate(frames):
+        yield block(6, struct.pack(order + "IIIII", 0, 0, 1024 * 1000 + i, len(each), len(each)) + each)
+    yield block(6, struct.pack(order + "IIIII", 3, 0, 0, 4, 4) + b"none")
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_capture_in_pcapng(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str) -> None:
+    monkeypatch.setattr(pcap, "CHUNK_BYTES", 100)
+    path = tmp_path / "x.pcapng"
+    frames = [frame(segment(LEVEL, TRADE, sequence=41)), frame(segment(TRADE))]
+    path.write_bytes(b"".join(blocks(order, frames))[:-1])
+    rows, refused = read(path, "iex")
+    assert [(row["kind"], row["ts_recv"] - 10**12) for row in rows] == [
+        ("order", 0), ("trade", 0), ("trade", 10**9 // 1024),
+    ]  # fmt: skip
+    assert [each[1:3] for each in refused] == [
+        (3, "packet 3: the capture ends in the middle of this packet: fetch it again")
+    ]
+    path.write_bytes(b"".join(blocks(order, frames)))
+    assert read(path, "iex")[1][0][2] == "packet 3: its block contradicts itself"
+
+
 def test_what_is_no_capture_is_said_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     for content, sentence in (
         (b"hello", "is no capture"),
-        (b"\x0a\x0d\x0d\x0a" + b"\0" * 30, "is a capture in pcapng: convert it"),
+        (b"\x0a\x0d\x0d\x0a" + b"\0" * 30, "a block has 0 bytes before packet 1"),
+        (b"".join(blocks("<", [], link=113)), "its link type is 113"),
         (struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 113), "its link type is 113"),
     ):
         path.write_bytes(content)

@@ -172,11 +172,14 @@ def test_a_growing_tape_is_read_to_its_last_whole_frame(tmp_path: Path, frames: 
     tapes.refresh()
     assert stripe.end.slot == frames[9].slot
     writer.close()
+    upto = stripe.end.sequence
+    before = stripe.definitions(1, upto)
     writer = write(tmp_path / "t", frames[10:])
     planned = stripe.pieces(1, stripe.end.sequence)  # its segment has its final name by the time it is read
     assert [row["sequence"] for row in all_rows(planned)] == list(range(1, stripe.end.sequence))
     tapes.refresh()
     assert stripe.end.slot == frames[-1].slot
+    assert stripe.definitions(upto, stripe.end.sequence) == before  # theirs are blank
     assert len(all_rows(stripe.pieces(1, stripe.end.sequence))) == stripe.end.sequence - 1
     writer.close()
 

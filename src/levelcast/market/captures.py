@@ -8,7 +8,7 @@
 | `lean`    | `<symbol>_trade.csv[.gz]`, `<symbol>_quote.csv[.gz]` | trades, quotes                | merged by time |
 | `lobster` | `<symbol>_<date>_..._message_<n>.csv[.gz]`           | orders, trades, quotes        | the file's     |
 | `itch`    | NASDAQ's own layout, also `.gz`                      | orders, trades, statuses      | the file's     |
-| `iex`     | pcap of IEX-TP, also `.gz`                           | price levels, trades, status  | the capture's  |
+| `iex`     | pcap or pcapng of IEX-TP, also `.gz`                 | price levels, trades, status  | the capture's  |
 
 - Work is cut into *tasks*, which may be read anywhere: one for a file, one for a file of LOBSTER with its orderbook,
   and one for all files of LEAN, which have to be merged.
@@ -46,7 +46,7 @@ _ENDS = {
     "csv": (".csv", ".csv.gz"),
     "parquet": (".parquet",),
     "itch": ("ITCH50", "ITCH50.gz", ".itch", ".itch.gz"),
-    "iex": (".pcap", ".pcap.gz"),
+    "iex": (".pcap", ".pcap.gz", ".pcapng", ".pcapng.gz"),
 }
 """What counts in a directory. A file that is named is read whatever it is called."""
 _NEED_A_DAY = ("lean", "itch")

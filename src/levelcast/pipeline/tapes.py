@@ -200,6 +200,8 @@ class Tape:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.heads: list[Head] = []
+        self.end = Mark(0, 0, 0)
+        """Behind the last whole frame."""
         self._newest: Segment | None = None
         self.refresh()
 
@@ -245,6 +247,7 @@ class Tape:
             _ = newest.header
         else:
             newest.refresh()
+        self.end = self._mark(heads, newest)
         self._newest, self.heads = newest, heads
 
     @property
@@ -253,17 +256,15 @@ class Tape:
         head = self.heads[0]
         return Mark(head.first_sequence, head.after_slot, 0)
 
-    @property
-    def end(self) -> Mark:
-        """Behind the last whole frame."""
-        assert self._newest is not None
-        lines = self._newest.lines
-        if lines:
-            return Mark(lines[-1].next_sequence, lines[-1].slot, lines[-1].timestamp_ns)
-        head = self.heads[-1]
-        if len(self.heads) == 1:
-            return Mark(head.first_sequence, head.after_slot, 0)
-        before = Segment(self.directory, self.heads[-2].first_sequence, active=False).lines
+    def _mark(self, heads: list[Head], newest: Segment) -> Mark:
+        """Behind the last whole frame, which may be the last one of the segment before."""
+        if newest.lines:
+            line = newest.lines[-1]
+            return Mark(line.next_sequence, line.slot, line.timestamp_ns)
+        head = heads[-1]
+        if self.end.sequence == head.first_sequence:
+            return self.end
+        before = Segment(self.directory, heads[-2].first_sequence, active=False).lines if len(heads) > 1 else []
         return Mark(head.first_sequence, head.after_slot, before[-1].timestamp_ns if before else 0)
 
     def segment_of(self, sequence: int) -> Head | None:
@@ -404,13 +405,11 @@ class Stripe:
         return Mark(last.next_sequence, last.slot, last.timestamp_ns)
 
     def _segment(self, piece: Piece) -> Segment:
-        """Only the newest few indexes stay in memory; one that grows is read again where it has grown."""
+        """Only the newest few stay in memory; one that has grown is opened again, as it may have its final name now."""
         key = (piece.tapes[0], piece.segment)
         segment = self._segments.pop(key, None)
-        if segment is None:
+        if segment is None or segment.next_sequence < piece.stop:
             segment = open_segment(piece)
-        elif segment.next_sequence < piece.stop:
-            segment.refresh()
         self._segments[key] = segment
         while len(self._segments) > 2:
             del self._segments[next(iter(self._segments))]
@@ -428,12 +427,14 @@ class Stripe:
 
 
 def open_segment(piece: Piece) -> Segment:
-    """The segment of a piece at the first tape that has it; it may have got its final name by now."""
+    """The segment of a piece at the first tape that has it, with its records mapped: it may get its final name, or be
+    taken by retention, at any moment."""
     for directory in map(Path, piece.tapes):
         for active in (True, False, True):
             segment = Segment(directory, piece.segment, active=active)
             try:
                 if segment.data_path.exists() and segment.next_sequence >= piece.stop:
+                    segment.data(segment.lines[-1])
                     return segment
             except FileNotFoundError:
                 continue
