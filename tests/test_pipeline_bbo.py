@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -113,3 +114,20 @@ def test_a_market_goes_on_from_batch_to_batch() -> None:
 
     assert run(1) == run(3) == run(100)
     assert len(run(1)) == len(QUOTED)
+
+
+def test_quotes_of_the_whole_market_take_each_others_place() -> None:
+    names = ["X", "Y"]
+    rows = [(0, 100, True), (1, 98, True), (0, 0, False), (1, 99, True)]  # venue, bid, whether it tells one
+    for size in (1, 4):
+        market = made.Market(consolidated=True)
+        best: list[int] = []
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            venue, bid = np.array([each[0] for each in part]), np.array([each[1] for each in part])
+            says, none = np.array([each[2] for each in part]), np.zeros(len(part), bool)
+            told = made.Told(says, bid, np.full(len(part), 7), none, bid, bid)
+            book = market.advance(venue, names, told)
+            best += book.bid.max(axis=0).tolist()
+            assert book.bid_size.max(axis=0).tolist() == [7] * len(part)
+        assert best == [100, 98, 98, 99]

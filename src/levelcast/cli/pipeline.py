@@ -158,7 +158,8 @@ def execute(
             tables = Lake.create(lake)
             with tables.alone():
                 loaded = take.load(spark, tables, paths, format.value, on, stripe, tell, venue)
-                made = job.refresh(spark, tables, tell, take.MASKS.get(format.value, settle.NO_PRICE))
+                mask, consolidated = take.MASKS.get(format.value, settle.NO_PRICE), format.value in take.CONSOLIDATED
+                made = job.refresh(spark, tables, tell, mask, consolidated)
     rows = {name: commit.rows for name, commit in (loaded.commits | made).items()}
     seconds = round(time.perf_counter() - began, 3)
     return {"lake": str(lake), "rows": rows, "stripes": loaded.stripes, "seconds": seconds}

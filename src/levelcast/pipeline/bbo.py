@@ -5,7 +5,10 @@ is one quote of each venue, so it takes batch after batch and a symbol may have 
 does the work: for each venue its quote is carried forward along the rows, and the best is the greatest of them.
 
 A quote with side B or A tells that side only, and the other stands; N tells both. A side without a price, or with the
-size 0, is empty.
+size 0, is empty. A day (UTC) begins with an empty market.
+
+Some sources tell the best of the whole market and who shows it, not each venue's own best: LEAN's files do. There a
+quote takes the place of all venues' on that side (`consolidated`); each venue's own stands only while it is the best.
 """
 
 from __future__ import annotations
@@ -29,21 +32,24 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NO_BID, NO_ASK = -(2**63), 2**63 - 1
+_EMPTY = (NO_BID, NO_ASK)
 _ROWS = 8192
 _COMMON = ("day", "symbol", "ts_recv", "stripe", "sequence", "ts_event", "venue")
 _QUOTE = ("side", "bid_px", "bid_sz", "ask_px", "ask_sz")
 _TRADE = ("price", "size", "condition")
 
 
-def bbo(quotes: DataFrame) -> DataFrame:
+def bbo(quotes: DataFrame, consolidated: bool = False) -> DataFrame:
     """The table `bbo` of rows of `quotes`: a row for every quote."""
     from pyspark.sql import functions as f
 
     events = named(quotes).select(*_COMMON, *_QUOTE)
-    return _pass(events.withColumn("is_trade", f.lit(False)), BBO, best_rows)
+    return _pass(events.withColumn("is_trade", f.lit(False)), BBO, best_rows, consolidated)
 
 
-def trade_throughs(trades: DataFrame, quotes: DataFrame, allowed: int = THROUGH_ALLOWED) -> DataFrame:
+def trade_throughs(
+    trades: DataFrame, quotes: DataFrame, allowed: int = THROUGH_ALLOWED, consolidated: bool = False
+) -> DataFrame:
     """The table `trade_throughs`: settled trades worse than what another venue was showing."""
     from pyspark.sql import functions as f
 
@@ -57,29 +63,29 @@ def trade_throughs(trades: DataFrame, quotes: DataFrame, allowed: int = THROUGH_
     def rows(market: Market, part: Any) -> Any:
         return through_rows(market, part, allowed)
 
-    return _pass(events, TRADE_THROUGHS, rows)
+    return _pass(events, TRADE_THROUGHS, rows, consolidated)
 
 
-def _pass(events: DataFrame, table: Table, rows: Callable[[Market, Any], Any]) -> DataFrame:
+def _pass(events: DataFrame, table: Table, rows: Callable[[Market, Any], Any], consolidated: bool) -> DataFrame:
     """Each symbol's day in order through `rows`."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
-        return follow(batches, rows)
+        return follow(batches, rows, consolidated)
 
     ordered = events.repartition("day", "symbol").sortWithinPartitions("day", "symbol", "ts_recv", "stripe", "sequence")
     return ordered.mapInArrow(run, table.ddl)
 
 
-def follow(batches: Iterator[Any], rows: Callable[[Market, Any], Any]) -> Iterator[Any]:
+def follow(batches: Iterator[Any], rows: Callable[[Market, Any], Any], consolidated: bool = False) -> Iterator[Any]:
     """What `rows` makes of each stretch of one day and symbol; a new one begins with an empty market."""
     now: tuple[Any, Any] | None = None
-    market = Market()
+    market = Market(consolidated)
     for batch in batches:
         for start in range(0, batch.num_rows, _ROWS):
             piece = batch.slice(start, _ROWS)
             for begin, end, key in _stretches(piece):
                 if key != now:
-                    now, market = key, Market()
+                    now, market = key, Market(consolidated)
                 yield rows(market, piece.slice(begin, end - begin))
 
 
@@ -98,6 +104,7 @@ def _stretches(batch: Any) -> Iterator[tuple[int, int, tuple[Any, Any]]]:
 class Market:
     """The quotes of a symbol: for each venue bid, its size, offer, its size."""
 
+    consolidated: bool = False
     names: list[str] = field(default_factory=list)
     quotes: list[list[int]] = field(default_factory=list)
 
@@ -116,10 +123,11 @@ class Market:
             for column, (says, price, size) in enumerate(
                 ((told.bids, told.bid, told.bid_size), (told.asks, told.ask, told.ask_size))
             ):
-                source = np.maximum.accumulate(np.where(mine & says, np.arange(count), -1))
-                carried = source >= 0
-                filled_price = np.where(carried, price[source], last[2 * column])
-                filled_size = np.where(carried, size[source], last[2 * column + 1])
+                heard = says if self.consolidated else says & mine
+                source = np.maximum.accumulate(np.where(heard, np.arange(count), -1))
+                carried, own = source >= 0, mine[source]
+                filled_price = np.where(carried, np.where(own, price[source], _EMPTY[column]), last[2 * column])
+                filled_size = np.where(carried, np.where(own, size[source], 0), last[2 * column + 1])
                 book.parts[2 * column][v], book.parts[2 * column + 1][v] = filled_price, filled_size
                 if count:
                     last[2 * column], last[2 * column + 1] = int(filled_price[-1]), int(filled_size[-1])

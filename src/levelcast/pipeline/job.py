@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -176,7 +177,7 @@ class Derived:
     make: Callable[..., DataFrame]
 
 
-def derivations(mask: int = settle.NO_PRICE) -> tuple[Derived, ...]:
+def derivations(mask: int = settle.NO_PRICE, consolidated: bool = False) -> tuple[Derived, ...]:
     """In the order in which they are made: later ones read earlier ones."""
     return (
         Derived("bars", ("trades",), lambda trades: bars.bars(trades, mask=mask)),
@@ -184,15 +185,24 @@ def derivations(mask: int = settle.NO_PRICE) -> tuple[Derived, ...]:
         Derived("venue_share", ("trades",), bars.venue_share),
         Derived("rates", ("tape",), rates.rates),
         Derived("rate_fit", ("rates",), rates.rate_fit),
-        Derived("bbo", ("quotes",), bbo.bbo),
-        Derived("trade_throughs", ("trades", "quotes"), bbo.trade_throughs),
+        Derived("bbo", ("quotes",), partial(bbo.bbo, consolidated=consolidated)),
+        Derived("trade_throughs", ("trades", "quotes"), partial(bbo.trade_throughs, consolidated=consolidated)),
     )
 
 
-def refresh(spark: SparkSession, lake: Lake, tell: Tell = _silent, mask: int = settle.NO_PRICE) -> dict[str, Commit]:
-    """Bring every derived table up to its bases; what is up to date is left alone."""
+def refresh(
+    spark: SparkSession,
+    lake: Lake,
+    tell: Tell = _silent,
+    mask: int = settle.NO_PRICE,
+    consolidated: bool = False,
+) -> dict[str, Commit]:
+    """Bring every derived table up to its bases; what is up to date is left alone.
+
+    `mask` and `consolidated` are of the source: its sale conditions, and whether its quotes are the whole market's.
+    """
     done: dict[str, Commit] = {}
-    for each in derivations(mask):
+    for each in derivations(mask, consolidated):
         stale = stale_days(lake, each)
         if not stale:
             continue

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 TAPE = "tape"
 MASKS = {"iex": 0x60}
 """Sale conditions that set no price, where they are not LEAN's bits: IEX has extended hours and odd lots."""
+CONSOLIDATED = frozenset({"lean"})
+"""Formats whose quotes are the best of the whole market, not each venue's own."""
 _DIGITS = 32
 
 
