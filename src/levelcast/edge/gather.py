@@ -105,7 +105,10 @@ class SessionPlan:
     def of_arrays(
         cls, names: Sequence[bytes], ids: npt.NDArray[np.uint32], indices: npt.NDArray[np.integer[Any]], default: int
     ) -> SessionPlan:
-        """A plan of many instruments: `ids` in order, each in the session `names[index]`; `default` is one of them."""
+        """A plan of many instruments: `ids` in order, each in the session `names[index]`; `default` is one of them.
+
+        There is no dictionary of them: its `session_of` stays empty.
+        """
         plan = cls({}, names[default])
         plan.sessions = tuple(sorted(names))
         plan.takes_everything = False

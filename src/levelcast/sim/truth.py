@@ -9,13 +9,12 @@ from random import Random
 from typing import NamedTuple
 
 from levelcast.edge.gather import Outgoing, SessionPlan, session_name
-from levelcast.edge.plans import session_plan
 from levelcast.edge.watermark import decode_watermark
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, WORD_BYTES, stamp, trades
 from levelcast.ring.order import Frame
 from levelcast.sim.check import Checker, InvariantBroken
 from levelcast.wire import mold
-from levelcast.wire.plan import ChannelPlan, Kind, decode_record, make_plan
+from levelcast.wire.plan import ChannelPlan, Kind, decode_record, make_plan, session_of
 
 UNPLANNED = 99
 """An instrument that no plan has: its records go nowhere."""
@@ -137,7 +136,10 @@ class Truth:
         said = decode_record(record)
         if said is None or said.kind is not Kind.SWAP:
             return None
-        return session_plan(self.plans[said.number], self.stripe)
+        plan = self.plans[said.number]
+        names = {index: session_of(plan.number, self.stripe, index) for index in plan.used}
+        pairs = zip(plan.instruments.tolist(), plan.sessions.tolist(), strict=True)
+        return SessionPlan({instrument: names[index] for instrument, index in pairs}, names[plan.default])
 
     def check_end(self) -> None:
         """The sessions are the tape, and the watermarks in them are true."""
