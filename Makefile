@@ -12,14 +12,16 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 READY       := $(VENV)/.ready
 FUZZ_READY  := $(VENV)/.ready-fuzz
 BENCH_READY := $(VENV)/.ready-bench
+SPARK_READY := $(VENV)/.ready-spark
+SPARK_TESTS := $(wildcard tests/test_pipeline_*.py tests/test_cli_pipeline.py tests/test_benchmarks_lake.py tests/test_benchmarks_source.py)
 INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/kernel/_*.[ch])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test bench lint format types fuzz clean
+.PHONY: help setup run test test-spark bench lint format types fuzz clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(READY) ## create the virtual environment and install the pinned dependencies
 
@@ -28,6 +30,9 @@ run: $(READY) ## run the demo: five cities on this machine, as processes over mu
 
 test: $(READY) ## run the tests (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
 	$(BIN)/python -m pytest -q -n $(JOBS) $(PYTEST_ARGS)
+
+test-spark: $(SPARK_READY) ## run the tests of the pipeline, which need Java 17 and install PySpark
+	$(BIN)/python -m pytest -q $(SPARK_TESTS) $(PYTEST_ARGS)
 
 bench: $(BENCH_READY) ## run the benchmarks and print each figure beside its limit
 	$(BIN)/python -m benchmarks
@@ -63,6 +68,11 @@ $(READY): $(INPUTS)
 
 $(BENCH_READY): $(READY)
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[bench]'
+	@touch $@
+
+$(SPARK_READY): $(READY)
+	@command -v java >/dev/null || { echo "Spark needs Java 17 or newer, and there is no 'java' here: install a JRE." >&2; exit 1; }
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[test-spark]'
 	@touch $@
 
 $(FUZZ_READY): $(READY)
