@@ -48,9 +48,8 @@ class Cover:
         """Take in what a secondary says; the group, if the sender does not know it yet."""
         group = self.group
         outdated = group if group is not None and token.group < group.number else None
-        if outdated is None or token.sender in outdated.members:
-            if self._is_news(token):
-                self._said[token.sender] = token
+        if (outdated is None or token.sender in outdated.members) and self._is_news(token):
+            self._said[token.sender] = token
         return outdated
 
     def _is_news(self, token: GroupToken) -> bool:
