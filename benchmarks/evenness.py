@@ -1,7 +1,9 @@
 """How even the release is: three receivers with real-time priority aim at the same instants, at two steady rates.
 
 Spread is between the first and the last receiver's first byte of a slot, as their release logs have it; extra is from
-the floor to the release, less Δ_A and half a slot. Everything else is as in `benchmarks.throughput`, large datagrams.
+the floor to the release, less Δ_A and half a slot. The spread at the customers is between the moments at which three
+customers, one of each receiver and without real-time priority, have read the first byte of a slot. Everything else is
+as in `benchmarks.throughput`, large datagrams.
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ def run(options: Options) -> Result:
     for rate in rates:
         at = f"at {rate:,.0f} records/s"
         tell(f"evenness {at}")
-        each = measure(CASE, window_s, rate=rate)
+        each = measure(CASE, window_s, rate=rate, arrivals=True)
         even.append(each)
         result.figures += [
             Figure(f"release spread {at}, p50", each.spread_us[0], "µs", "wanted", SPREAD_US),
             Figure(f"release spread {at}, p99", each.spread_us[1], "µs", "wanted", SPREAD_P99_US),
+            Figure(f"spread at customers {at}, p50", each.customers_us[0], "µs", "at receivers", each.spread_us[0]),
             Figure(f"source to release minus (Δ_A + τ/2) {at}, p50", each.extra_us, "µs", "wanted", EXTRA_US),
         ]
     result.tables.append(_table(even, rates))
@@ -43,6 +46,8 @@ def _table(even: Sequence[Measured], rates: Sequence[float]) -> Table:
         "released/s",
         "spread p50 µs",
         "p99",
+        "at customers p50 µs",
+        "p99",
         "behind its instant p50 µs",
         "p99",
         "late share",
@@ -54,6 +59,7 @@ def _table(even: Sequence[Measured], rates: Sequence[float]) -> Table:
             f"{rate:,.0f}",
             each.records_per_s,
             *each.spread_us,
+            *each.customers_us,
             *each.lateness_us,
             each.late_share,
             each.extra_us,

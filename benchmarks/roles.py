@@ -24,6 +24,7 @@ from levelcast import kernel
 from levelcast.edge.delivery import Ask, Deliver
 from levelcast.edge.subscriber import Subscriber
 from levelcast.net.driver import Driver
+from levelcast.net.heard import Line
 from levelcast.net.keeper import JournalKeeper
 from levelcast.net.punctual import calm_garbage_collection, keep_freed_memory
 from levelcast.net.sockets import LOOPBACK, CoreSockets
@@ -142,6 +143,7 @@ def customer(options: argparse.Namespace) -> None:
         for each in (listener, asking):
             each.setsockopt(socket.IPPROTO_UDP, 104, 1)
     core = Subscriber()
+    line = Line("", arrivals=True) if options.arrivals is not None else None
     seen = {"volume": 0, "packets": 0}
     teller = Teller(lambda: {"records": core.counts.records, "gaps": core.counts.gaps, **seen})
     server: tuple[str, int] | None = None
@@ -155,6 +157,9 @@ def customer(options: argparse.Namespace) -> None:
         if arrivals:
             server = arrivals[0][1]
             seen["packets"] += sum(item.packets if isinstance(item, Block) else 1 for item, _ in arrivals)
+            if line is not None:
+                for item, _ in arrivals:
+                    line.take(item, now, core.config.max_sessions)
         effects = core.receive([item for item, _ in arrivals], now)
         if due is not None and due <= now:
             effects += core.wake(now)
@@ -166,6 +171,8 @@ def customer(options: argparse.Namespace) -> None:
             elif isinstance(effect, Ask) and server is not None:
                 asking.sendto(effect.datagram, server)
         teller.on_turn(now)
+    if line is not None:
+        options.arrivals.write_text(json.dumps(line.arrivals), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,6 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reads.add_argument("--group", required=True)
     reads.add_argument("--port", type=int, required=True)
     reads.add_argument("--no-trains", dest="trains", action="store_false")
+    reads.add_argument("--arrivals", type=Path, help="where to write when each slot came")
     options = parser.parse_args(arguments)
     calm_garbage_collection()
     keep_freed_memory()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,8 @@ class Measured:
     extra_us: float
     """From source to release, without Δ_A and half a slot, p50."""
     others_cores: float
+    customers_us: tuple[float, float] = (nan, nan)
+    """Spread at the customers, p50 and p99, where they noted it."""
 
     @property
     def records_per_s(self) -> float:
@@ -83,9 +86,11 @@ class Measured:
 # -- one case ---------------------------------------------------------------------------------------------
 
 
-def measure(case: Case, window_s: float, *, rate: float | None = None, warm_s: float = 1.5) -> Measured:
-    """Run one case for `window_s` after it has warmed up."""
-    with at_work(case, rate, more=KEEPING) as way:
+def measure(
+    case: Case, window_s: float, *, rate: float | None = None, warm_s: float = 1.5, arrivals: bool = False
+) -> Measured:
+    """Run one case for `window_s` after it has warmed up; `arrivals`: the customers note when each slot came."""
+    with at_work(case, rate, more=KEEPING, arrivals=arrivals) as way:
         time.sleep(warm_s)
         pids = way.pids
         before, busy, began, began_ns = way.delivered(), busy_seconds(), time.monotonic(), time.time_ns()
@@ -130,7 +135,17 @@ def _judge(way: Way, window: tuple[int, int]) -> dict[str, Any]:
         "lateness_us": _percentiles(behind),
         "late_share": float((behind > PUNCTUAL_NS).mean()) if len(behind) else float("nan"),
         "extra_us": _extra_us(TapeReader(data / "a-1" / "tape"), timing, at, set(common)),
+        "customers_us": _at_customers(way.arrivals(), window),
     }
+
+
+def _at_customers(arrivals: Sequence[dict[int, int]], window: tuple[int, int]) -> tuple[float, float]:
+    """Between the first and the last customer's first byte of a slot."""
+    if not arrivals:
+        return nan, nan
+    common = [slot for slot in arrivals[0] if all(window[0] <= each.get(slot, 0) <= window[1] for each in arrivals)]
+    times = [[each[slot] for each in arrivals] for slot in common]
+    return _percentiles(np.array([max(each) - min(each) for each in times]))
 
 
 def _extra_us(tape: TapeReader, timing: Timing, at: Sequence[dict[int, int]], slots: set[int]) -> float:

@@ -180,6 +180,11 @@ class Way:
         """Records that each customer has decoded."""
         return [int(each.said.get("records", 0)) for each in self.customers]
 
+    def arrivals(self) -> list[dict[int, int]]:
+        """When each slot, by its timestamp, came to each customer that noted it."""
+        files = sorted(self.directory.glob("arrivals-*.json"))
+        return [{int(slot): at for slot, at in json.loads(file.read_text()).items()} for file in files]
+
     def end(self) -> None:
         """Stop the floor, let everything through, stop the rest in order."""
         stop(self.pump.process)
@@ -191,8 +196,13 @@ class Way:
 
 
 @contextmanager
-def at_work(case: Case, rate: float | None = None, port: int = 30_411, more: str = "") -> Iterator[Way]:
-    """The whole way, from when the first records have come through; `more` is added to the network file."""
+def at_work(
+    case: Case, rate: float | None = None, port: int = 30_411, more: str = "", *, arrivals: bool = False
+) -> Iterator[Way]:
+    """The whole way, from when the first records have come through; `more` is added to the network file.
+
+    With `arrivals` the customers note when each slot came, which `Way.arrivals` has after the end.
+    """
     with tempfile.TemporaryDirectory(prefix="levelcast-bench-") as temporary, ExitStack() as running:
         directory = Path(temporary)
         file = directory / "network.toml"
@@ -206,10 +216,11 @@ def at_work(case: Case, rate: float | None = None, port: int = 30_411, more: str
         receivers = cluster.of_role("receiver")
         wait_for("forming a ring", lambda: all(each.status.get("state") == "ACTIVE" for each in receivers))
         flags = [] if case.trains else ["--no-trains"]
-        customers = [
-            running.enter_context(speaking("customer", "--group", each.address, "--port", str(each.port), *flags))
-            for each in network.edge.groups
-        ]
+        customers = []
+        for number, each in enumerate(network.edge.groups):
+            notes = ["--arrivals", str(directory / f"arrivals-{number}.json")] if arrivals else []
+            speaker = speaking("customer", "--group", each.address, "--port", str(each.port), *flags, *notes)
+            customers.append(running.enter_context(speaker))
         wait_for("starting the customers", lambda: all(each.said for each in customers))
         flags += [] if rate is None else ["--rate", str(rate)]
         data = str(directory / "data")
