@@ -179,7 +179,7 @@ def test_load_counts_this_process_as_its_own() -> None:
     with load_beside([os.getppid()]) as load:
         while time.process_time() - begun < 0.2:
             pass
-    assert load.own_s >= 0.2
+    assert load.own_s >= 0.19  # clocks of different grain
     assert load.wall_s > 0
     assert load.other_s >= 0
     assert cpu_seconds(os.getpid()) == pytest.approx(time.process_time(), abs=0.1)
