@@ -1,7 +1,7 @@
-"""The operator's own source: publishes a change of the configured set of primaries into the sequence (rule 12).
+"""The operator's own source: a change of the configured set of primaries, or a plan, into the sequence (rules 12, 15).
 
-It is a process of a few seconds, not a node: it sends one membership record as `CONTROL_SOURCE` until a token marks it
-as witnessed. It keeps no journal. Each run takes an incarnation that no run had before (the time), so it never sends
+It is a process of a few seconds, not a node: it sends its records as `CONTROL_SOURCE` until a token marks them as
+witnessed. It keeps no journal. Each run takes an incarnation that no run had before (the time), so it never sends
 two packets of one number, and what a run before left behind is skipped once this one is ordered (rule 3). If that
 comes first after all, this run's record has not the version that is next and changes nothing; whoever asks finds out.
 """
@@ -9,7 +9,7 @@ comes first after all, this run's record has not the version that is next and ch
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from levelcast.net.ask import Answer
@@ -51,17 +51,17 @@ class NoKeeper:
         pass
 
 
-class _Once:
-    """Submits the one record in the first turn."""
+class _Sender:
+    """Submits records as the source has room for them."""
 
-    def __init__(self, source: Source, membership: Membership) -> None:
+    def __init__(self, source: Source, payloads: Sequence[bytes]) -> None:
         self.wake_ns: int | None = None
         self._source = source
-        self._membership: Membership | None = membership
+        self._left = list(payloads)
 
     def step(self, now: int) -> list[Effect]:
-        membership, self._membership = self._membership, None
-        return [] if membership is None else self._source.submit(encode_membership(membership), 1, now)
+        some, self._left = self._left[: self._source.room], self._left[self._source.room :]
+        return self._source.submit_together([(payload, 1) for payload in some], now) if some else []
 
 
 def newest_membership(answers: Iterable[Answer]) -> tuple[Membership, bool]:
@@ -104,6 +104,38 @@ def next_incarnation(answers: Iterable[Answer], now: int) -> int:
     return max([now, *(int(place.get("incarnation", 0)) + 1 for place in places)])
 
 
+def send_records(
+    network: Network,
+    stripe: str,
+    payloads: Sequence[bytes],
+    incarnation: int,
+    timeout_s: float,
+    interface: str = LOOPBACK,
+    *,
+    what: str,
+    needs: str = "",
+) -> None:
+    """Send records, each a packet, until all are witnessed; raises NetError if they are not within `timeout_s`.
+
+    `what` they are and `needs`, what their witness depends on, are for that sentence.
+    """
+    config, group, now = ring_config(network, stripe), network.core_group(stripe), time.time_ns()
+    source = Source(config, CONTROL_SOURCE, incarnation, Journal(), now)
+    with usable(interface):
+        sockets = CoreSockets(group.address, group.port, interface, hears_data=False)
+    driver = Driver(CONTROL_SOURCE, config.stripe, source, sockets, NoKeeper(), work=_Sender(source, payloads))
+    try:
+        until = time.monotonic() + timeout_s
+        driver.run(lambda: source.witnessed >= len(payloads) or source.superseded or time.monotonic() > until)
+    finally:
+        driver.close()
+    if source.superseded:
+        raise NetError("another operator has published a later change meanwhile: look at it, and try again if need be")
+    if source.witnessed < len(payloads):
+        heard = "" if driver.counters.received else "; nothing was heard in the core group, so look at the interface"
+        raise NetError(f"{what} was not witnessed within {timeout_s:g} s{needs}{heard}")
+
+
 def publish(
     network: Network,
     stripe: str,
@@ -112,22 +144,8 @@ def publish(
     timeout_s: float,
     interface: str = LOOPBACK,
 ) -> None:
-    """Send the record until it is witnessed; raises NetError if it is not within `timeout_s`."""
-    config, group, now = ring_config(network, stripe), network.core_group(stripe), time.time_ns()
-    source = Source(config, CONTROL_SOURCE, incarnation, Journal(), now)
-    with usable(interface):
-        sockets = CoreSockets(group.address, group.port, interface, hears_data=False)
-    driver = Driver(CONTROL_SOURCE, config.stripe, source, sockets, NoKeeper(), work=_Once(source, membership))
-    try:
-        until = time.monotonic() + timeout_s
-        driver.run(lambda: source.witnessed > 0 or source.superseded or time.monotonic() > until)
-    finally:
-        driver.close()
-    if source.superseded:
-        raise NetError("another operator has published a later change meanwhile: look at it, and try again if need be")
-    if not source.witnessed:
-        heard = "" if driver.counters.received else "; nothing was heard in the core group, so look at the interface"
-        raise NetError(
-            f"version {membership.version} of the configured set was not witnessed within {timeout_s:g} s: it needs a "
-            f"ring in which majorities of the old and of the new set take part{heard}"
-        )
+    """Send a change of the configured set."""
+    what = f"version {membership.version} of the configured set"
+    needs = ": it needs a ring in which majorities of the old and of the new set take part"
+    payloads = [encode_membership(membership)]
+    send_records(network, stripe, payloads, incarnation, timeout_s, interface, what=what, needs=needs)

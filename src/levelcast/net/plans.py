@@ -20,23 +20,16 @@ import numpy as np
 
 from levelcast.edge.plans import PACKET_OVERHEAD, plan_fault
 from levelcast.net.ask import Answer, ask_all
-from levelcast.net.driver import Driver
 from levelcast.net.edge import plan_limits
-from levelcast.net.node import usable
-from levelcast.net.operator import NoKeeper, next_incarnation
-from levelcast.net.sockets import LOOPBACK, CoreSockets, NetError
+from levelcast.net.operator import next_incarnation, send_records
+from levelcast.net.sockets import LOOPBACK, NetError
 from levelcast.network import Directory, Network, Stripe
-from levelcast.network.ring_config import ring_config
 from levelcast.plan.files import StoredPlan
 from levelcast.records import TRADE
-from levelcast.ring.effects import Effect
-from levelcast.ring.journal import Journal
-from levelcast.ring.source import Source
-from levelcast.wire.messages import CONTROL_SOURCE
 from levelcast.wire.mold import LENGTH_SIZE
 from levelcast.wire.plan import ChannelPlan, make_plan, part_records, swap_record, symbols_crc
 
-__all__ = ["Applied", "PlanRefused", "apply_plan", "make_channel_plan", "running_plans", "send_records"]
+__all__ = ["Applied", "PlanRefused", "apply_plan", "make_channel_plan", "running_plans"]
 
 POLL_S = 0.1
 _ASK_S = 1.0
@@ -138,46 +131,6 @@ def _edges(network: Network, stripe: Stripe) -> list[Answer]:
     return [answer for answer in answers if answer.status.get("stripe", stripe.name) == stripe.name]
 
 
-class _Sender:
-    """Submits records as the source has room for them."""
-
-    def __init__(self, source: Source, payloads: Sequence[bytes]) -> None:
-        self.wake_ns: int | None = None
-        self.left = list(payloads)
-        self._source = source
-
-    def step(self, now: int) -> list[Effect]:
-        some, self.left = self.left[: self._source.room], self.left[self._source.room :]
-        return self._source.submit_together([(payload, 1) for payload in some], now) if some else []
-
-
-def send_records(
-    network: Network,
-    stripe: str,
-    payloads: Sequence[bytes],
-    incarnation: int,
-    timeout_s: float,
-    interface: str = LOOPBACK,
-) -> None:
-    """Send records as the operator's source, each a packet, until all are witnessed; a NetError if they are not."""
-    config, group, now = ring_config(network, stripe), network.core_group(stripe), time.time_ns()
-    source = Source(config, CONTROL_SOURCE, incarnation, Journal(), now)
-    with usable(interface):
-        sockets = CoreSockets(group.address, group.port, interface, hears_data=False)
-    sender = _Sender(source, payloads)
-    driver = Driver(CONTROL_SOURCE, config.stripe, source, sockets, NoKeeper(), work=sender)
-    try:
-        until = time.monotonic() + timeout_s
-        driver.run(lambda: source.witnessed >= len(payloads) or source.superseded or time.monotonic() > until)
-    finally:
-        driver.close()
-    if source.superseded:
-        raise NetError("another operator has sent something meanwhile: look at it, and try again if need be")
-    if source.witnessed < len(payloads):
-        heard = "" if driver.counters.received else "; nothing was heard in the core group, so look at the interface"
-        raise NetError(f"what was sent to stripe {stripe} was not witnessed within {timeout_s:g} s{heard}")
-
-
 def apply_plan(
     network: Network,
     stored: StoredPlan,
@@ -197,7 +150,8 @@ def apply_plan(
 
     def send(stripe: Stripe, payloads: Sequence[bytes]) -> None:
         incarnation = next_incarnation(_edges(network, stripe), time.time_ns())
-        send_records(network, stripe.name, payloads, incarnation, timeout_s, interface)
+        what = f"what was sent to stripe {stripe.name}"
+        send_records(network, stripe.name, payloads, incarnation, timeout_s, interface, what=what)
 
     begun = time.monotonic()
     until = begun + timeout_s
