@@ -28,13 +28,13 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random, SystemRandom
-from types import FrameType
 
+from benchmarks.campaign import conduct
 from benchmarks.namespaces import Namespaces, NoNamespaces
 from benchmarks.plots import BLUE, FAINT, INK, ORANGE, RED, PlotMissing, canvas
 from benchmarks.recovery import (
@@ -54,13 +54,9 @@ from benchmarks.report import (
     Figure,
     Options,
     Result,
-    Stopwatch,
     Table,
-    machine_facts,
     quantile,
-    show_facts,
     tell,
-    write_json,
 )
 from levelcast.net.cluster import Cluster, Member, Run
 from levelcast.net.node import Options as NodeOptions
@@ -524,20 +520,6 @@ def _campaigns(kinds: Sequence[str], times: int, rate: float, seed: int, options
     return result, not skipped and not any(outcome.problems for outcome in outcomes)
 
 
-@contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """SIGTERM ends like ^C: nodes are ended and namespaces removed."""
-
-    def interrupt(*_: int | FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before: Callable[[int, FrameType | None], object] | int | None = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: every promise held; 1: one broke, or a kind could not be run; 130: interrupted."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description="Strike, check, measure.")
@@ -552,20 +534,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"there is no kind {', '.join(unknown)}: there are {', '.join(KINDS)}")
     options = Options() if chosen.out is None else Options(out=chosen.out, plots=chosen.out)
-    facts = machine_facts()
-    try:
-        with _ended_in_order(), Stopwatch() as watch:
-            result, held = _campaigns(chosen.kind or KINDS, chosen.times, chosen.rate, chosen.seed, options)
-    except KeyboardInterrupt:
-        return 130
-    result.wall_s, result.cpu_s = watch.wall_s, watch.cpu_s
-    written = write_json(result, facts, options)
-    if chosen.json:
-        print(json.dumps({**result.as_json(), "machine": facts}, indent=1, ensure_ascii=False))
-    else:
-        print(f"{show_facts(facts)}\n\n{result}", flush=True)
-    tell(f"written: {written}")
-    return 0 if held else 1
+
+    def campaign() -> tuple[Result, bool]:
+        return _campaigns(chosen.kind or KINDS, chosen.times, chosen.rate, chosen.seed, options)
+
+    return conduct(campaign, options, as_json=chosen.json)
 
 
 if __name__ == "__main__":

@@ -38,12 +38,12 @@ from hashlib import blake2b
 from pathlib import Path
 from random import Random, SystemRandom
 from threading import Thread
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.campaign import conduct
 from benchmarks.receivers_customers import Found
 from benchmarks.recovery import Fault, FloorClaim, eras_of, floor_problems, measure, read_content
 from benchmarks.report import (
@@ -51,13 +51,9 @@ from benchmarks.report import (
     Figure,
     Options,
     Result,
-    Stopwatch,
     Table,
-    machine_facts,
     quantile,
-    show_facts,
     tell,
-    write_json,
 )
 from benchmarks.way import Speaker, speaking, stop, wait_for
 from levelcast.edge.delivery import Grade
@@ -645,25 +641,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     options = Options(out=chosen.out)
-    facts = machine_facts()
-
-    def interrupt(*_: int | FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with Stopwatch() as watch:
-            result, held = campaign(Scale(times=chosen.times, rate=chosen.rate, seed=chosen.seed), options)
-    except KeyboardInterrupt:
-        return 130
-    result.wall_s, result.cpu_s = watch.wall_s, watch.cpu_s
-    written = write_json(result, facts, options)
-    if chosen.json:
-        print(json.dumps({**result.as_json(), "machine": facts}, indent=1, ensure_ascii=False))
-    else:
-        print(f"{show_facts(facts)}\n\n{result}", flush=True)
-    tell(f"written: {written}")
-    return 0 if held else 1
+    scale = Scale(times=chosen.times, rate=chosen.rate, seed=chosen.seed)
+    return conduct(lambda: campaign(scale, options), options, as_json=chosen.json)
 
 
 if __name__ == "__main__":

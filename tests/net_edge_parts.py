@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from random import SystemRandom
 
 from levelcast.net.edge import EdgeService
 from levelcast.network import Network, parse_network
@@ -13,56 +12,12 @@ from levelcast.ring.effects import Release
 from levelcast.ring.order import Frame
 from levelcast.tape.segments import TapeWriter
 from levelcast.tape.stamps import frame_bytes
+from tests.network_parts import free_group, free_port, three_rooms
 from tests.tape_parts import FIRST
 
 LOOPBACK = "127.0.0.1"
 
-NETWORK = """
-[network]
-name = "three rooms"
-
-[[site]]
-name = "a"
-region = "west"
-[[site]]
-name = "b"
-region = "west"
-[[site]]
-name = "c"
-region = "east"
-
-[links]
-delay = "500us"
-jitter = "500us"
-loss = 0.01
-
-[timing]
-slot = "10ms"
-process = "10ms"
-clock_error = "1ms"
-
-[[receiver]]
-name = "a-1"
-id = 101
-site = "a"
-[[receiver]]
-name = "b-1"
-id = 102
-site = "b"
-[[receiver]]
-name = "c-1"
-id = 103
-site = "c"
-
-[[reformation]]
-name = "reform-a"
-id = 201
-site = "a"
-[[reformation]]
-name = "reform-b"
-id = 202
-site = "b"
-
+FLOORS = """
 [[floor]]
 name = "XNYS"
 publisher = 1
@@ -73,11 +28,8 @@ name = "XLON"
 publisher = 2
 site = "b"
 symbols = ["VOD"]
-
-[core]
-address = "{core}"
-port = {port}
-
+"""
+GROUPS = """
 [[edge.group]]
 name = "west"
 address = "{west}"
@@ -94,13 +46,10 @@ region = "east"
 
 def network_text() -> str:
     """A network file with groups and a port that no other test has."""
-    chance = SystemRandom()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
-    subnet = f"239.192.{chance.randint(1, 254)}"
-    core, west, east = (f"{subnet}.{each}" for each in chance.sample(range(1, 255), 3))
-    return NETWORK.format(core=core, west=west, east=east, port=port)
+    west = east = free_group()
+    while east == west:
+        east = free_group()
+    return three_rooms(FLOORS) + GROUPS.format(west=west, east=east, port=free_port())
 
 
 def some_network() -> Network:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from random import SystemRandom
 from threading import Thread
 
 import numpy as np
@@ -21,6 +19,7 @@ from levelcast.tape.segments import TapeReader
 from levelcast.wire.core import Malformed, decode, encode
 from levelcast.wire.data import open_packets
 from levelcast.wire.messages import Data, Mark, Packet, Run, Token
+from tests.network_parts import free_group, free_port
 
 SYMBOLS = ("AIG", "BAC", "IBM", "SPY")
 SITE = 901
@@ -29,10 +28,6 @@ RECEIVERS = ("a-1", "b-1", "c-1")
 
 def network_text(floors: tuple[str, ...] = tuple(VENUES.values()), symbols: tuple[str, ...] = SYMBOLS) -> str:
     """Three rooms with a little loss between them; a group and a port that no other test has."""
-    chance = SystemRandom()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
     parts = ['[links]\ndelay = "500us"\njitter = "500us"\nloss = 0.01\n']
     parts.append('[timing]\nslot = "10ms"\nprocess = "10ms"\n')
     for number, room in enumerate("abc"):
@@ -45,8 +40,7 @@ def network_text(floors: tuple[str, ...] = tuple(VENUES.values()), symbols: tupl
         parts.append(
             f'[[floor]]\nname = "{floor}"\npublisher = {number}\nsite = "{"abc"[number % 3]}"\nsymbols = [{listed}]\n'
         )
-    address = f"239.192.{chance.randint(1, 254)}.{chance.randint(1, 254)}"
-    parts.append(f'[core]\naddress = "{address}"\nport = {port}\n')
+    parts.append(f'[core]\naddress = "{free_group()}"\nport = {free_port()}\n')
     return "".join(parts)
 
 

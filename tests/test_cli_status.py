@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import SystemRandom
 from select import select
 from typing import Any
 
@@ -21,6 +19,7 @@ from levelcast.net.ask import Answer, ask_all, in_one_ring
 from levelcast.net.responder import Page, Responder
 from levelcast.net.sockets import NetError
 from levelcast.network import Network, load_network, parse_network
+from tests.network_parts import free_ports
 from tests.test_network import SMALL
 
 runner = CliRunner()
@@ -96,18 +95,9 @@ class Served:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A network file whose status ports nobody has."""
-    chance = SystemRandom()
-    while True:
-        port = chance.randrange(20_000, 30_000)
-        try:
-            for each in range(port, port + len(NODES)):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", each))
-        except OSError:
-            continue
-        path = tmp_path / "network.toml"
-        path.write_text(f"{SMALL}\n[status]\nport = {port}\n", encoding="utf-8")
-        return path
+    path = tmp_path / "network.toml"
+    path.write_text(f"{SMALL}\n[status]\nport = {free_ports(len(NODES))}\n", encoding="utf-8")
+    return path
 
 
 @pytest.fixture

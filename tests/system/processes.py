@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import SystemRandom
 from typing import Any
 
 from levelcast.net.ask import ask_all
 from levelcast.network import load_network
-from tests.system.test_up import NETWORK
+from tests.network_parts import TWO_FLOORS, free_ports, three_rooms
 
 LIMIT_S = 60.0
-STATUS_PORTS = 7
-"""One for each node of `NETWORK`."""
 
 
 def levelcast(*arguments: object, timeout_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
@@ -30,26 +26,8 @@ def levelcast(*arguments: object, timeout_s: float = LIMIT_S) -> subprocess.Comp
 
 def write_network(path: Path, more: str = "") -> Path:
     """A network file with a group, a port and status ports that no other test has."""
-    chance = SystemRandom()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        core = probe.getsockname()[1]
-    address = f"239.192.{chance.randint(1, 254)}.{chance.randint(1, 254)}"
-    text = NETWORK.format(address=address, port=core)
-    path.write_text(f"{text}\n[status]\nport = {free_ports(chance)}\n{more}", encoding="utf-8")
+    path.write_text(f"{three_rooms(TWO_FLOORS)}\n[status]\nport = {free_ports()}\n{more}", encoding="utf-8")
     return path
-
-
-def free_ports(chance: SystemRandom) -> int:
-    while True:
-        first = chance.randrange(20_000, 30_000)
-        try:
-            for port in range(first, first + STATUS_PORTS):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
 
 
 class Nodes:

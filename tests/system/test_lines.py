@@ -9,7 +9,6 @@ import asyncio
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from random import SystemRandom
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,8 @@ from levelcast.network import Network, load_network
 from levelcast.records import RecordArray, trades
 from levelcast.tape.segments import TapeReader
 from tests.net_edge_parts import network_text
-from tests.system.processes import Nodes, free_ports, in_ring, nodes_of
+from tests.network_parts import free_ports
+from tests.system.processes import Nodes, in_ring, nodes_of
 from tests.system.processes import levelcast as run_levelcast
 
 RECEIVERS = ("a-1", "b-1", "c-1")
@@ -37,7 +37,7 @@ def write_network(path: Path) -> Path:
     west = west.replace('region = "west"', 'region = "west"\nline = "a"')
     east = east.replace('region = "east"', 'region = "west"\nline = "b"')
     text = "[[edge.group]]".join((head, west, east))
-    path.write_text(f"{text}\n[status]\nport = {free_ports(SystemRandom())}\n", encoding="utf-8")
+    path.write_text(f"{text}\n[status]\nport = {free_ports()}\n", encoding="utf-8")
     return path
 
 

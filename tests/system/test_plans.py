@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,8 @@ from levelcast.network import Directory, Network, load_network
 from levelcast.plan.files import arrow, read_plan
 from levelcast.records import RecordArray, trades
 from levelcast.tape.segments import TapeReader
-from tests.system.processes import free_ports, in_ring, levelcast, nodes_of, write_network
+from tests.network_parts import free_port, free_ports
+from tests.system.processes import in_ring, levelcast, nodes_of, write_network
 
 RECEIVERS = ("a-1", "b-1", "c-1")
 OTHERS = ("reform-a", "reform-b")
@@ -259,11 +259,8 @@ port = {status}
 @pytest.mark.timeout(300)
 def test_two_stripes_get_their_plans_and_are_merged_in_one_order(tmp_path: Path) -> None:
     chance = SystemRandom()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
     file = tmp_path / "network.toml"
-    text = STRIPED.format(place=chance.randint(1, 254), port=port, status=free_ports(chance))
+    text = STRIPED.format(place=chance.randint(1, 254), port=free_port(), status=free_ports())
     file.write_text(text, encoding="utf-8")
     network = load_network(file)
     plans = [

@@ -6,12 +6,10 @@ Nothing here depends on how fast the machine is: δ_N and τ_r leave room for on
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from random import SystemRandom
 from threading import Thread
 from typing import Any
 
@@ -25,22 +23,13 @@ from levelcast.net.verdict import judge
 from levelcast.network import Network, load_network
 from levelcast.tape.compare import tape_directory
 from levelcast.tape.segments import TapeReader
+from tests.network_parts import free_group, free_ports, three_rooms
 
 LIMIT_S = 60.0
 PRIMARIES = ("a-1", "b-1", "c-1")
 SECONDARIES = ("a-2", "a-3", "b-2")
 
-NETWORK = """
-[network]
-name = "two layers"
-
-[[site]]
-name = "a"
-[[site]]
-name = "b"
-[[site]]
-name = "c"
-
+WIRES = """
 [links]
 delay = "200us"
 
@@ -49,31 +38,8 @@ slot = "20ms"
 late = "50ms"
 attempts = 6
 process = "10ms"
-
-[[receiver]]
-name = "a-1"
-id = 101
-site = "a"
-[[receiver]]
-name = "b-1"
-id = 102
-site = "b"
-[[receiver]]
-name = "c-1"
-id = 103
-site = "c"
-
-[[reformation]]
-name = "reform-a"
-id = 201
-site = "a"
 """
 SECOND_LAYER = """
-[[reformation]]
-name = "reform-b"
-id = 202
-site = "b"
-
 [[floor]]
 name = "XNYS"
 publisher = 1
@@ -111,34 +77,17 @@ site = "c"
 
 [[edge.group]]
 name = "all"
-address = "239.192.{0}.{1}"
+address = "{0}"
 port = 31999
 """
 
 
 def made(tmp_path: Path, text: str) -> Cluster:
     """A cluster with a group and ports that no other test has; its floors trade until they are ended."""
-    chance = SystemRandom()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
-    address = f"239.192.{chance.randint(1, 254)}.{chance.randint(1, 254)}"
-    core = f'\n[core]\naddress = "{address}"\nport = {min(port, 60_000)}\n'
     file = tmp_path / "network.toml"
-    file.write_text(f"{NETWORK}{text}{core}[status]\nport = {_free_ports(chance)}\n", encoding="utf-8")
+    status = f"[status]\nport = {free_ports()}\n"
+    file.write_text(three_rooms(text, "two layers", WIRES) + status, encoding="utf-8")
     return Cluster(load_network(file), file, tmp_path / "data", Options(rate=1000))
-
-
-def _free_ports(chance: SystemRandom, number: int = 32) -> int:
-    while True:
-        first = chance.randrange(20_000, 30_000)
-        try:
-            for port in range(first, first + number):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
 
 
 Story = Iterator[Callable[[], bool]]
@@ -291,8 +240,7 @@ def content_of(directory: Path) -> bytes:
 
 
 def test_every_stripe_has_a_ring_tapes_and_customers_of_its_own(tmp_path: Path) -> None:
-    chance = SystemRandom()
-    cluster = made(tmp_path, TWO_STRIPES.format(chance.randint(1, 254), chance.randint(1, 254)))
+    cluster = made(tmp_path, TWO_STRIPES.format(free_group()))
     customers = {stripe: Listener(cluster.network, stripe) for stripe in ("main", "slow")}
     parts = [place.part for place in all_places(cluster.network)]
     assert list(cluster.members) == parts

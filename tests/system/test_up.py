@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,78 +26,16 @@ from levelcast.net.verdict import judge
 from levelcast.network import Network, load_network
 from levelcast.tape.compare import tape_directory
 from levelcast.tape.segments import TapeReader
+from tests.network_parts import TWO_FLOORS, three_rooms
 
 RECEIVERS = ("a-1", "b-1", "c-1")
 FLOORS = {"XNYS": 1, "XLON": 2}
 
-NETWORK = """
-[network]
-name = "three rooms"
-
-[[site]]
-name = "a"
-[[site]]
-name = "b"
-[[site]]
-name = "c"
-
-[links]
-delay = "500us"
-jitter = "500us"
-loss = 0.01
-
-[timing]
-slot = "10ms"
-process = "10ms"
-clock_error = "1ms"
-
-[[receiver]]
-name = "a-1"
-id = 101
-site = "a"
-[[receiver]]
-name = "b-1"
-id = 102
-site = "b"
-[[receiver]]
-name = "c-1"
-id = 103
-site = "c"
-
-[[reformation]]
-name = "reform-a"
-id = 201
-site = "a"
-[[reformation]]
-name = "reform-b"
-id = 202
-site = "b"
-
-[[floor]]
-name = "XNYS"
-publisher = 1
-site = "a"
-[[floor]]
-name = "XLON"
-publisher = 2
-site = "b"
-
-[core]
-address = "{address}"
-port = {port}
-"""
-
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A network file with a group and a port that no other test has."""
-    chance = SystemRandom()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
     path = tmp_path / "network.toml"
-    address = f"239.192.{chance.randint(1, 254)}.{chance.randint(1, 254)}"
-    path.write_text(NETWORK.format(address=address, port=port), encoding="utf-8")
+    path.write_text(three_rooms(TWO_FLOORS), encoding="utf-8")
     return path
 
 
