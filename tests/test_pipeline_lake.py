@@ -235,7 +235,7 @@ def test_what_is_no_lake_or_of_the_future_is_refused(tmp_path: Path, lake: Lake,
     log = next((lake.directory / "trades" / "_delta_log").glob("*00.json"))
     log.write_text(log.read_text().replace('levelcast.schema":"1"', 'levelcast.schema":"9"'))
     with pytest.raises(LakeError, match="has version 9 of the schema"):
-        lake.append("trades", rows(spark, 3, 4))
+        Lake(lake.directory).append("trades", rows(spark, 3, 4))
     marker = lake.directory / "lake.json"
     marker.write_text(json.dumps({"version": LAKE_VERSION + 1}))
     with pytest.raises(LakeError, match=f"has version {LAKE_VERSION + 1} of the tables"):

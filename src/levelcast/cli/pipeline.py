@@ -19,7 +19,7 @@ from rich.table import Table
 
 from levelcast.cli.common import duration_ns, on_interrupt
 from levelcast.market.rows import TradeFileError
-from levelcast.pipeline.limits import KEEP_HOURS, MOST_RECORDS, TARGET_BYTES, LakeError
+from levelcast.pipeline.limits import EVERY_S, KEEP_HOURS, MOST_RECORDS, TARGET_BYTES, LakeError
 from levelcast.pipeline.session import SparkMissing, require_spark, spark_session
 from levelcast.plan.model import PlanError
 from levelcast.tape.files import TapeError
@@ -184,7 +184,7 @@ def stream_command(
     paths: Inputs,
     lake: LakeDir,
     until_now: Annotated[bool, typer.Option("--until-now", help="End when what is there now is in the lake.")] = False,
-    every: Annotated[str, typer.Option(metavar="TIME", help="How often a batch begins.")] = "2s",
+    every: Annotated[str, typer.Option(metavar="TIME", help="How often a batch begins.")] = f"{EVERY_S:g}s",
     most: Annotated[int, typer.Option("--max-records", min=1, help="Records in a batch at most.")] = MOST_RECORDS,
     master: Master = None,
 ) -> None:
@@ -197,9 +197,10 @@ def stream_command(
     every_ns = duration_ns(every, "--every")
     console = Console(stderr=True)
 
-    def told(batch: int, done: Loaded) -> None:
+    def told(batch: int, done: Loaded, lag_s: float | None) -> None:
         ends = ", ".join(f"stripe {number} to {upto:,}" for number, upto in done.stripes.items()) or "nothing new"
-        console.print(f"batch {batch}: {done.rows('tape'):,} records, {ends}", highlight=False)
+        lag = "" if lag_s is None else f", {lag_s:.1f} s behind now"
+        console.print(f"batch {batch}: {done.rows('tape'):,} records, {ends}{lag}", highlight=False)
 
     with one_sentence(), spark_session(master, "levelcast pipeline stream") as spark:
         from levelcast.pipeline import job, stream
@@ -217,6 +218,7 @@ def stream_command(
             if stopping.is_set():
                 console.print("ending after this batch", style="dim")
             query.stop()
+            follower.end()
             if (failed := follower.failed or query.exception()) is not None:
                 raise failed
             job.load_releases(spark, tables, paths)
@@ -225,17 +227,22 @@ def stream_command(
 
 @app.command()
 def status(lake: LakeDir, as_json: AsJson = False) -> None:
-    """Show every table: version, rows, files, bytes, days, and how far each stripe has come. Needs no Java."""
+    """Show every table: version, rows, files, bytes, days, and how far each stripe has come: the last
+    sequence, and how long ago that record was made. Needs no Java."""
     with one_sentence():
         from levelcast.pipeline.job import tape_ends
         from levelcast.pipeline.lake import Lake
+        from levelcast.pipeline.stream import newest
 
-        states = list(Lake(lake).states())
-        ends = tape_ends(Lake(lake))
+        tables = Lake(lake)
+        states = list(tables.states())
+        ends, times, now_ns = tape_ends(tables), newest(tables), time.time_ns()
     if as_json:
         told = [
             {"table": each.name, "version": each.version, "rows": each.rows, "files": each.files, "bytes": each.bytes,
-             "days": each.days, "marks": each.marks}
+             "days": each.days, "marks": each.marks,
+             **({"lag_s": {stripe: (now_ns - at_ns) / 1e9 for stripe, at_ns in times.items()}}
+                if each.name == "tape" else {})}
             for each in states
         ]  # fmt: skip
         typer.echo(json.dumps(told))
@@ -250,7 +257,8 @@ def status(lake: LakeDir, as_json: AsJson = False) -> None:
     console = Console()
     console.print(table, highlight=False)
     for stripe, upto in sorted(ends.items()):
-        console.print(f"stripe {stripe}: up to sequence {upto:,}", highlight=False)
+        lag = f", {(now_ns - times[stripe]) / 1e9:,.1f} s ago" if stripe in times else ""
+        console.print(f"stripe {stripe}: up to sequence {upto:,}{lag}", highlight=False)
 
 
 @app.command()

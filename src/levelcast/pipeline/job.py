@@ -1,9 +1,11 @@
 """The jobs: input into a lake, and what follows from it. Each step is a function of DataFrames or of the lake.
 
-`load` takes rows of the flat schema into `tape`, `trades`, `quotes`, `orders` and `quarantine`. The rows become files
-once; the other tables are made from those files, and `tape` is committed last. So after a crash the same input is
-loaded again, each table takes what it does not have, and `tape` says that all of it is there. A table for which a batch
-has nothing gets no commit: its mark stays behind, and there is nothing of its own in between.
+`load_pieces` takes ranges of tapes, `load_tape` and `load_files` rows of the flat schema, into `tape`, `trades`,
+`quotes`, `orders` and `quarantine`. Ranges become files of all tables at once, where they are read (`filing`). Rows
+become files of `tape` first, and the other tables are made from those files. Either way `tape` is committed last. So
+after a crash the same input is loaded again, each table takes what it does not have, and `tape` says that all of it is
+there. A table for which a batch has nothing gets no commit: its mark stays behind, and there is nothing of its own in
+between.
 
 `refresh` makes the derived tables of every day that has changed, each in one commit that replaces the day. How far a
 day is known is a mark too: `day/D` with the time of the newest file that it was made from.
@@ -19,19 +21,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from levelcast.pipeline import bars, bbo, quarantine, rates, releases, settle
+from levelcast.pipeline import bars, bbo, filing, quarantine, rates, releases, settle
+from levelcast.pipeline.filing import FILED, OF_KIND, Filed
 from levelcast.pipeline.lake import Commit, File, Lake, Mark, highest
 from levelcast.pipeline.limits import LakeError
-from levelcast.pipeline.tables import INSTRUMENTS, ORDERS, PROBES, QUOTES, REQUESTS, TRADES, VENUES
+from levelcast.pipeline.tables import INSTRUMENTS, PROBES, REQUESTS, VENUES
+from levelcast.tape.files import TapeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Tell = Callable[[str], None]
-OF_KIND = {"trade": TRADES, "quote": QUOTES, "order": ORDERS}
 TAPE_MARK = "tape/"
 DAY_MARK = "day/"
-_BASES = ("trades", "quotes", "orders", "quarantine")
 
 
 def _silent(_: str) -> None:
@@ -45,6 +47,10 @@ class Loaded:
     commits: dict[str, Commit] = field(default_factory=dict)
     stripes: Mapping[int, int] = field(default_factory=dict)
     """The last sequence of each stripe."""
+    files: dict[str, list[File]] = field(default_factory=dict)
+    """What was written, by table."""
+    amended: dict[str, int] = field(default_factory=dict)
+    """Busts and corrections among the trades that were added, by day."""
 
     def rows(self, name: str) -> int:
         return self.commits[name].rows if name in self.commits else 0
@@ -53,19 +59,64 @@ class Loaded:
 # -- loading ----------------------------------------------------------------------------------------------
 
 
+def load_pieces(spark: SparkSession, lake: Lake, pieces: DataFrame, source: str, tell: Tell = _silent) -> Loaded:
+    """Ranges of tapes (`rows` = `pieces` of the data source) behind what the lake has of their stripes: they may be of
+    any receiver. Raises TapeError if there is a hole between the two."""
+    known = {name: tape_ends(lake, name) for name in FILED}
+    done = Loaded()
+
+    def write(stages: Mapping[str, Path], attempt: str) -> Mapping[str, list[File]]:
+        order = filing.Order({name: str(stage) for name, stage in stages.items()}, attempt, known, source)
+        filed = filing.file_pieces(pieces, order)
+        _without_holes(filed, known["tape"], source)
+        for day, count in (item for each in filed for item in each.amended.items()):
+            done.amended[day] = done.amended.get(day, 0) + count
+        return {name: [file for each in filed for file in each.files.get(name, ())] for name in FILED}
+
+    tell("reading the tapes, writing tape, trades, quotes and orders")
+    with lake.staged_by(FILED, write) as files:
+        if not files["tape"]:
+            return done
+        done.files = files
+        done.stripes = {int(stripe): upto for stripe, upto in highest(files["tape"], "sequence", "stripe").items()}
+        tell("committing")
+        for name in (*FILED[1:], "tape"):
+            if files[name]:
+                _keep(done, lake.land(name, files[name], _tape_claims(done.stripes, known[name])))
+    return done
+
+
+def _without_holes(filed: Iterable[Filed], known: Mapping[int, int], source: str) -> None:
+    """Retention may have taken what lies between the lake and the oldest that is there."""
+    upto = {stripe: last + 1 for stripe, last in known.items()}
+    for each in filed:
+        wanted = upto.get(each.stripe, each.start)
+        if each.start > wanted:
+            raise TapeError(
+                f"{source}: retention has taken sequence {wanted:,} of stripe {each.stripe}, which the lake still "
+                f"needs; the oldest there is {each.start:,}: name a receiver that still has it, or begin a new lake"
+            )
+        upto[each.stripe] = max(wanted, each.stop)
+
+
+def _tape_claims(upto: Mapping[int, int], known: Mapping[int, int]) -> list[Mark]:
+    return [
+        Mark(f"{TAPE_MARK}{stripe}", to, before=known.get(stripe, 0))
+        for stripe, to in upto.items()
+        if to > known.get(stripe, 0)
+    ]
+
+
 def load_tape(spark: SparkSession, lake: Lake, rows: DataFrame, source: str, tell: Tell = _silent) -> Loaded:
-    """Rows of a tape behind what the lake has of their stripes: it may be any receiver's, and may have grown."""
-    known = {name: tape_ends(lake, name) for name in ("tape", *_BASES)}
+    """Rows of a tape behind what the lake has of their stripes, where they are at hand as rows."""
+    known = {name: tape_ends(lake, name) for name in FILED}
 
     def behind(name: str, frame: DataFrame) -> DataFrame:
         return _after(frame, known[name])
 
     def claims(name: str, files: Sequence[File]) -> list[Mark]:
-        return [
-            Mark(f"{TAPE_MARK}{stripe}", upto, before=known[name].get(int(stripe), 0))
-            for stripe, upto in highest(files, "sequence", "stripe").items()
-            if upto > known[name].get(int(stripe), 0)
-        ]
+        upto = {int(stripe): last for stripe, last in highest(files, "sequence", "stripe").items()}
+        return _tape_claims(upto, known[name])
 
     return _load(spark, lake, behind("tape", rows), source, behind, claims, tell)
 

@@ -112,10 +112,13 @@ def delta() -> Any:
 
 
 class Lake:
-    """The tables of one directory. Handles are opened anew for every call: another process may write meanwhile."""
+    """The tables of one directory. What is known of a log is brought up to date for every call, as another process may
+    write meanwhile; only what is new in it is read. A lake is for one thread."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory).resolve()
+        self._handles: dict[str, DeltaTable] = {}
+        self._marks: dict[str, Marks] = {}
         self._handed: set[str] = set()
         """Files that the log has been given: whatever fails afterwards, it may name them."""
         marker = self.directory / MARKER
@@ -169,9 +172,15 @@ class Lake:
         if not self.has(name):
             raise LakeError(f"{self.directory}: has no table {name} yet")
         try:
-            handle = lib.DeltaTable(str(self.directory / name), version=version)
+            handle = self._handles.get(name) if version is None else None
+            if handle is None:
+                handle = lib.DeltaTable(str(self.directory / name), version=version)
+            else:
+                handle.update_incremental()
         except lib.exceptions.DeltaError as error:
             raise LakeError(f"{self.directory / name}: cannot be read ({_first_line(error)})") from None
+        if version is None:
+            self._handles[name] = handle
         told = handle.metadata().configuration.get(PROPERTY, "")
         if not told.isdecimal() or int(told) > LAKE_VERSION:
             raise LakeError(
@@ -238,7 +247,7 @@ class Lake:
         """Every mark of a table that begins so. The library answers for one name only, so the log itself is read."""
         if not self.has(name):
             return {}
-        found = _all_marks(self.directory / name)
+        found = self._marks.setdefault(name, Marks(self.directory / name)).now()
         return {mark: number for mark, number in found.items() if mark.startswith(prefix)}
 
     def states(self) -> Iterator[State]:
@@ -255,7 +264,7 @@ class Lake:
                 len(files),
                 sum(file.rows for file in files),
                 sum(file.bytes for file in files),
-                _all_marks(self.directory / name),
+                self.all_marks(name),
                 tuple(days),
             )
 
@@ -371,27 +380,43 @@ class Lake:
     @contextmanager
     def staged(self, name: str, rows: DataFrame) -> Iterator[list[File]]:
         """Rows as files in their place, which nobody sees yet; removed again if what follows fails."""
-        table, root = _known(name), self.directory / name
+        table = _known(name)
+
+        def write(stage: Path, attempt: str) -> list[File]:
+            _write(table, rows, stage)
+            return [_named(path, stage, attempt) for path in sorted(stage.rglob("*.parquet"))]
+
+        with self.staged_by([name], lambda stages, attempt: {name: write(stages[name], attempt)}) as files:
+            yield files[name]
+
+    @contextmanager
+    def staged_by(
+        self, names: Sequence[str], write: Callable[[Mapping[str, Path], str], Mapping[str, Sequence[File]]]
+    ) -> Iterator[dict[str, list[File]]]:
+        """The same of several tables, by whoever writes their files: `write` is given a folder for each table and a
+        name for the attempt, which the names of all files begin with. A file's path in its folder is its place in the
+        table. Files that `write` does not tell of, those of a task that was repeated, are nothing."""
         attempt = uuid.uuid4().hex
-        stage = root / STAGING / attempt
-        files: list[File] = []
+        roots = {name: self.directory / _known(name).name for name in names}
+        stages = {name: root / STAGING / attempt for name, root in roots.items()}
+        placed: dict[str, list[File]] = {name: [] for name in names}
         try:
-            with _disk(root):
-                _write(table, rows, stage)
-                for path in sorted(stage.rglob("*.parquet")):
-                    file = _describe(table, path, stage, attempt)
-                    if file.rows:
-                        place = root / file.path
+            with _disk(self.directory):
+                for name, files in write(stages, attempt).items():
+                    for file in (each for each in files if each.rows):
+                        place = roots[name] / file.path
                         place.parent.mkdir(parents=True, exist_ok=True)
-                        files.append(file)
-                        path.rename(place)
-            yield files
+                        placed[name].append(file)
+                        (stages[name] / file.path).rename(place)
+            yield placed
         except BaseException:
-            self._discard(name, [file for file in files if file.path not in self._handed])
+            for name, files in placed.items():
+                self._discard(name, [file for file in files if file.path not in self._handed])
             raise
         finally:
-            self._handed -= {file.path for file in files}
-            shutil.rmtree(stage, ignore_errors=True)
+            self._handed -= {file.path for files in placed.values() for file in files}
+            for stage in stages.values():
+                shutil.rmtree(stage, ignore_errors=True)
 
     def _discard(self, name: str, files: Sequence[File]) -> None:
         for file in files:
@@ -484,24 +509,48 @@ def _properties(marks: Sequence[Mark]) -> Any:
     return delta().CommitProperties(app_transactions=[Transaction(mark.name, mark.to) for mark in marks])
 
 
-def _all_marks(root: Path) -> dict[str, int]:
-    marks: dict[str, int] = {}
-    log = root / "_delta_log"
-    checkpoints = sorted(log.glob("*.checkpoint*.parquet"))
-    upto = checkpoints[-1].name.partition(".")[0] if checkpoints else ""
-    for path in checkpoints:
-        if path.name.startswith(upto):
+class Marks:
+    """All marks of a table, by its log: the last checkpoint, and the commits since then, each read once."""
+
+    def __init__(self, root: Path) -> None:
+        self._log = root / "_delta_log"
+        self._version = -1
+        self._marks: dict[str, int] = {}
+
+    def now(self) -> dict[str, int]:
+        while True:
+            self._read_commits()
+            checkpoint = self._checkpoint()
+            if checkpoint <= self._version:
+                return self._marks
+            self._read_checkpoint(checkpoint)  # at the beginning, or commits have gone that had not been read
+
+    def _read_commits(self) -> None:
+        if self._version < 0 and self._checkpoint() >= 0:
+            return
+        while True:
+            try:
+                text = (self._log / f"{self._version + 1:020}.json").read_text(encoding="utf-8")
+            except FileNotFoundError:
+                return
+            for line in text.splitlines():
+                if line.startswith('{"txn"'):
+                    told = json.loads(line)["txn"]
+                    self._marks[told["appId"]] = told["version"]
+            self._version += 1
+
+    def _checkpoint(self) -> int:
+        try:
+            return int(json.loads((self._log / "_last_checkpoint").read_text(encoding="utf-8"))["version"])
+        except FileNotFoundError:
+            return -1
+
+    def _read_checkpoint(self, version: int) -> None:
+        for path in sorted(self._log.glob(f"{version:020}.checkpoint*.parquet")):
             for row in arrow("pyarrow.parquet").read_table(path, columns=["txn"])["txn"].to_pylist():
                 if row is not None and row["appId"] is not None:
-                    marks[row["appId"]] = row["version"]
-    for path in sorted(log.glob("*.json")):
-        if path.name.partition(".")[0] <= upto:
-            continue
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if line.startswith('{"txn"'):
-                told = json.loads(line)["txn"]
-                marks[told["appId"]] = told["version"]
-    return marks
+                    self._marks[row["appId"]] = row["version"]
+        self._version = version
 
 
 def _commit_of(handle: DeltaTable, name: str, files: Sequence[File]) -> Commit:
@@ -525,14 +574,20 @@ def _write(table: Table, rows: DataFrame, stage: Path) -> None:
     writer.parquet(str(stage))
 
 
-def _describe(table: Table, path: Path, stage: Path, attempt: str) -> File:
-    """A file as the log has it: its place, its size, and what its footer knows of the columns."""
-    footer = arrow("pyarrow.parquet").read_metadata(path)
-    folder = path.parent.relative_to(stage)
-    partition = dict(part.partition("=")[::2] for part in folder.parts)
+def _named(path: Path, stage: Path, attempt: str) -> File:
+    """A file that Spark has written, under a name of ours."""
     number = path.name.split("-")[1] + path.name.rpartition(".c")[2].split(".")[0]
+    named = path.with_name(f"{attempt}-{number}.parquet")
+    path.rename(named)
+    return describe(named, stage, arrow("pyarrow.parquet").read_metadata(named))
+
+
+def describe(path: Path, stage: Path, footer: Any) -> File:
+    """A file as the log has it: its place, its size, and what its footer knows of the columns."""
+    place = path.relative_to(stage)
+    partition = dict(part.partition("=")[::2] for part in place.parent.parts)
     stats = {"numRecords": footer.num_rows, **_bounds(footer)}
-    return File(str(folder / f"{attempt}-{number}.parquet"), path.stat().st_size, footer.num_rows, partition, stats)
+    return File(str(place), path.stat().st_size, footer.num_rows, partition, stats)
 
 
 def _bounds(footer: Any) -> dict[str, Any]:

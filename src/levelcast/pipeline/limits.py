@@ -6,8 +6,12 @@ TARGET_BYTES = 128 * 2**20
 """What compaction makes of smaller files."""
 KEEP_HOURS = 24
 """How long a file stays after it has left the table: a reader of the version before may still be at it."""
-MOST_RECORDS = 500_000
-"""Records in a batch of a stream."""
+MOST_RECORDS = 2_000_000
+"""Records in a batch of a stream: what has come meanwhile is far less, so this is for a stream that is behind."""
+PIECE_RECORDS = 1_000_000
+"""Records that one task takes into the lake: about a file of each table."""
+EVERY_S = 3.0
+"""How often a batch of a stream begins."""
 
 
 class LakeError(Exception):

@@ -15,6 +15,10 @@ Java. Spark checks all of them again.
 A stream's offset is, for each stripe, the next sequence, with the slot and the instant up to which everything is there.
 All receivers' tapes are equal, so it means the same at each of them: the stream goes on with whichever of the
 directories still has a tape.
+
+With the option `rows` = `pieces` a row is a range of a tape instead of a record (`tapes.Piece`), with the names of
+what is in it as JSON: whoever reads tapes himself, where Spark puts him, has the planning, the offsets and the limits
+from here, and no record crosses to Java.
 """
 
 from __future__ import annotations
@@ -79,6 +83,7 @@ OPTIONS = {
     "recordsperpartition": "records in a partition; without it, a segment",
     "maxrecordsperbatch": "records in a batch of a stream, at whole frames",
     "maxsegmentsperbatch": "segments in a batch of a stream",
+    "rows": "records, or pieces: a row for each range of a tape, with the names of what is in it",
 }
 
 Offset = dict[str, dict[str, int]]
@@ -104,13 +109,15 @@ class LevelcastSource(DataSource):
     def schema(self) -> StructType:
         asked = Asked(self.options)
         asked.tapes(strict=False)  # whatever is wrong is said here, before anything runs
-        return spark_schema(asked.columns)
+        return _pieces_schema() if asked.pieces else spark_schema(asked.columns)
 
     def reader(self, schema: StructType) -> TapeBatchReader:
-        return TapeBatchReader(Asked(self.options), _arrow(schema))
+        asked = Asked(self.options)
+        return TapeBatchReader(asked, _expected(asked, schema))
 
     def streamReader(self, schema: StructType) -> TapeStreamReader:  # noqa: N802 - Spark's name
-        return TapeStreamReader(Asked(self.options), _arrow(schema))
+        asked = Asked(self.options)
+        return TapeStreamReader(asked, _expected(asked, schema))
 
 
 class Asked:
@@ -133,6 +140,9 @@ class Asked:
         self.most_records = _number(given, "maxrecordsperbatch", 1)
         self.most_segments = _number(given, "maxsegmentsperbatch", 1)
         self.network = given.get("network")
+        self.pieces = given.get("rows", "records") == "pieces"
+        if given.get("rows", "records") not in ("records", "pieces"):
+            raise OptionError(f"option rows: {given['rows']!r} is neither records nor pieces")
         if self.most_records and self.most_segments:
             raise OptionError("give maxRecordsPerBatch or maxSegmentsPerBatch, not both")
 
@@ -168,6 +178,33 @@ def _number(given: Mapping[str, str], name: str, least: int) -> int | None:
     return int(text)
 
 
+def _pieces_schema() -> StructType:
+    from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructType
+
+    schema = StructType().add("stripe", IntegerType(), False).add("tapes", ArrayType(StringType(), False), False)
+    for name in ("segment", "start", "stop"):
+        schema = schema.add(name, LongType(), False)
+    return schema.add("names", StringType(), False)
+
+
+_PIECES = pa.schema(
+    [
+        pa.field("stripe", pa.int32(), False),
+        pa.field("tapes", pa.list_(pa.field("element", pa.string(), False)), False),
+        *(pa.field(name, pa.int64(), False) for name in ("segment", "start", "stop")),
+        pa.field("names", pa.string(), False),
+    ]
+)
+
+
+def _expected(asked: Asked, schema: StructType) -> pa.Schema:
+    if not asked.pieces:
+        return _arrow(schema)
+    if schema.names != _PIECES.names:
+        raise SchemaError(f"rows = pieces has the columns {', '.join(_PIECES.names)}, and no others")
+    return _PIECES
+
+
 def _arrow(schema: StructType) -> pa.Schema:
     """What Spark expects of the batches; the schema may be the caller's own, with fewer columns in another order."""
     ours = {each.name: each.dataType for each in spark_schema()}
@@ -195,12 +232,16 @@ class _Reading:
     def __init__(self, asked: Asked, schema: pa.Schema) -> None:
         self._asked = asked
         self._schema = schema
-        self._named = bool({"symbol", "venue"} & set(schema.names))
+        self._named = asked.pieces or bool({"symbol", "venue"} & set(schema.names))
         self._wanted = Wanted()
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TapePartition):
             return  # Spark's stand-in for no partitions at all
+        if self._asked.pieces:
+            told = partition.value._asdict() | {"names": partition.names.as_json()}
+            yield pa.RecordBatch.from_pylist([told], schema=self._schema)
+            return
         names = self._schema.names
         found = rows(
             partition.value,

@@ -1,40 +1,50 @@
 """The tape into the lake while it grows.
 
-Every batch goes through `job.load_tape`, which takes what lies behind the marks of each table: the last sequence of
+Every batch goes through `job.load_pieces`, which takes what lies behind the marks of each table: the last sequence of
 each stripe. So a batch that Spark repeats after a crash adds nothing, and neither does a stream that begins anew
 without its checkpoint, or at another receiver. Spark's batch number is not asked: with a new checkpoint it begins at 0
-again, and a table that went by it would refuse what it does not have.
+again, and a table that went by it would refuse what it does not have. What Spark hands over are ranges of the tapes,
+not their records, which its tasks then read and write themselves.
 
 Bars are added as they close. A bar is closed when the tape of every stripe has come to its end, by the timestamp of the
 last slot: everything with an earlier one is on the tape already (rule 15), so nothing is late and nothing is dropped.
-A bust or correction of a closed bar makes its day anew. At the end of the stream, and by `levelcast pipeline run`, the
-derived tables are brought up to date as a whole, with the bars that were still open; a stream that goes on afterwards
-begins by taking those out again.
+Seconds are made from trades, minutes from seconds, days from minutes. A bust or correction of a closed bar makes its
+day anew. At the end of the stream, and by `levelcast pipeline run`, the derived tables are brought up to date as a
+whole, with the bars that were still open; a stream that goes on afterwards begins by taking those out again.
+
+What the stream knows of the lake it reads once, when it begins. From then on nobody else adds to these tables (a lake
+has one job at a time), so each batch only adds to what is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from levelcast.pipeline import bars, settle
-from levelcast.pipeline.job import DAY_MARK, Loaded, load_tape
+from levelcast.pipeline.job import DAY_MARK, Loaded, load_pieces
 from levelcast.pipeline.lake import File, Lake, Mark
-from levelcast.pipeline.limits import MOST_RECORDS, LakeError
+from levelcast.pipeline.limits import EVERY_S, MOST_RECORDS, PIECE_RECORDS, LakeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 CHECKPOINT = "_checkpoint"
 CLOSED = "closed/"
 AMENDED = "amended/"
+FINER = {"1m": "1s", "1d": "1m"}
+"""What bars of an interval are made from; those of seconds from trades."""
 COMPACT_EVERY = 50
 """Batches after which small files are put together."""
-EVERY_S = 2.0
+COMPACT_BYTES = 32 * 2**20
+"""How large they get beside a stream, which shares its cores with that."""
+_COMPACTED = ("tape", "trades", "quotes", "orders", "bars")
 
 
 def start(
@@ -46,17 +56,22 @@ def start(
     every_s: float = EVERY_S,
     most_records: int = MOST_RECORDS,
     mask: int = settle.NO_PRICE,
-    tell: Callable[[int, Loaded], None] | None = None,
+    tell: Callable[[int, Loaded, float | None], None] | None = None,
 ) -> tuple[StreamingQuery, Follower]:
     """Follow tapes into a lake. With `until_now` the query ends when what is there at the start is in it."""
     from levelcast.pipeline.source import register
 
     register(spark)
     first, *others = (str(path.resolve()) for path in inputs)
-    reader = spark.readStream.format("levelcast").option("maxRecordsPerBatch", most_records)
+    reader = (
+        spark.readStream.format("levelcast")
+        .option("rows", "pieces")
+        .option("maxRecordsPerBatch", most_records)
+        .option("recordsPerPartition", PIECE_RECORDS)
+    )
     if others:
         reader = reader.option("receivers", ",".join(others))
-    follower = Follower(spark, lake, ", ".join(map(str, inputs)), mask, tell)
+    follower = Follower(spark, lake, ", ".join(map(str, inputs)), mask, tell, None if until_now else every_s)
     follower.begin()
     writer = (
         reader.load(first)
@@ -69,16 +84,28 @@ def start(
 
 @dataclass(slots=True)
 class Follower:
-    """What happens with each batch; `tell` hears of it."""
+    """What happens with each batch; `tell` hears of it. With `every_s`, the time from batch to batch, small files are
+    put together when there is time for it."""
 
     spark: SparkSession
     lake: Lake
     source: str
     mask: int = settle.NO_PRICE
-    tell: Callable[[int, Loaded], None] | None = None
+    tell: Callable[[int, Loaded, float | None], None] | None = None
+    every_s: float | None = None
 
     failed: LakeError | None = None
     """Spark makes a long text of an error in a batch: this is the error."""
+    newest_ns: dict[int, int] = field(default_factory=dict)
+    """The time of the newest record of each stripe in the lake."""
+    _trades: list[File] = field(default_factory=list)
+    """Those that may have trades of a second that is not closed."""
+    _amended: dict[str, int] = field(default_factory=dict)
+    """Busts and corrections of each day."""
+    _marks: dict[str, int] = field(default_factory=dict)
+    """Of the table `bars`."""
+    _uncompacted: int = 0
+    _compaction: Thread | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         try:
@@ -87,76 +114,165 @@ class Follower:
             self.failed = error
             raise
 
-    def _take(self, rows: DataFrame, batch: int) -> None:
-        done = load_tape(self.spark, self.lake, rows, self.source)
+    def _take(self, pieces: DataFrame, batch: int) -> None:
+        began = time.monotonic()
+        done = load_pieces(self.spark, self.lake, pieces, self.source)
+        self._learn(done)
         self.close_bars()
         self.amend_bars()
-        if batch % COMPACT_EVERY == COMPACT_EVERY - 1:
-            for name in ("tape", "trades", "quotes", "orders", "bars"):
-                if self.lake.has(name):
-                    self.lake.compact(self.spark, name)
+        self._uncompacted += 1
+        if self.every_s is not None and time.monotonic() - began < self.every_s / 2:
+            self._compact()
         if self.tell is not None:
-            self.tell(batch, done)
+            self.tell(batch, done, self.lag_s)
+
+    def _learn(self, done: Loaded) -> None:
+        for stripe, newest in _newest(done.files.get("tape", ())).items():
+            self.newest_ns[stripe] = max(newest, self.newest_ns.get(stripe, 0))
+        self._trades += done.files.get("trades", ())
+        for day, count in done.amended.items():
+            self._amended[day] = self._amended.get(day, 0) + count
+
+    @property
+    def upto_ns(self) -> int:
+        """The time up to which the tape of every stripe is in the lake."""
+        return min(self.newest_ns.values(), default=0)
+
+    @property
+    def lag_s(self) -> float | None:
+        """How old the newest record in the lake is, of the stripe that is furthest behind."""
+        return (time.time_ns() - self.upto_ns) / 1e9 if self.newest_ns else None
 
     def begin(self) -> None:
-        """Leave only closed bars of days that are not over: the others were made of what there was."""
-        upto = complete_upto(self.lake)
-        if not upto or not self.lake.has("bars"):
-            return
-        days = [day for day in _days(self.lake.files("trades")) if _end_ns(day) > upto]
-        known = self.lake.all_marks("bars")
-        ends = {f"{CLOSED}{name}": _floor(upto, name) for name in bars.INTERVALS}
-        ends |= {f"{DAY_MARK}{day}": 0 for day in days}  # they are not up to date any more
-        self._make_again(days, upto, [Mark(name, to, known.get(name, 0)) for name, to in ends.items()])
+        """Learn what the lake has. Of days that are not over leave only closed bars: if the last job has made the
+        others as well, they were of what there was."""
+        self.newest_ns = newest(self.lake)
+        self._trades = self.lake.files("trades") if self.lake.has("trades") else []
+        self._amended = dict(amendments(self.spark, self.lake, self._trades))
+        self._marks = self.lake.all_marks("bars")
+        upto = self.upto_ns
+        days = [day for day in _days(self._trades) if _end_ns(day) > upto]
+        if upto and any(self._marks.get(f"{DAY_MARK}{day}") for day in days):
+            ends = {f"{CLOSED}{name}": _floor(upto, name) for name in bars.INTERVALS}
+            ends |= {f"{DAY_MARK}{day}": 0 for day in days}  # they are not up to date any more
+            ends |= {f"{AMENDED}{day}": self._amended[day] for day in days if day in self._amended}
+            self._make_again(days, ends)
+        self._forget_trades()
 
     def close_bars(self) -> None:
         """Add the bars that have closed since the last time."""
-        upto = complete_upto(self.lake)
-        known = self.lake.all_marks("bars", CLOSED)
         for interval in bars.INTERVALS:
-            mark, end = f"{CLOSED}{interval}", _floor(upto, interval)
-            begin = known.get(mark, 0)
-            if end > begin:
-                made = bars.bars(self._trades(begin, end), [interval], self.mask)
-                self.lake.append("bars", made.coalesce(1), [Mark(mark, end, begin)])
+            mark, end = f"{CLOSED}{interval}", _floor(self.upto_ns, interval)
+            begin = self._marks.get(mark, 0)
+            if end <= begin:
+                return  # nor has one of a longer interval
+            made = self._of_trades(begin, end) if interval not in FINER else self._of_bars(interval, begin, end)
+            self.lake.append("bars", made.coalesce(1), [Mark(mark, end, begin)])
+            self._marks[mark] = end
+        self._forget_trades()
+
+    def _of_trades(self, begin: int, end: int) -> DataFrame:
+        """The seconds of this time; files that have none of it are not opened."""
+        files = [file for file in self._trades if _meets(file, "ts_recv", begin, end - 1)]
+        rows = self.lake.read_files(self.spark, "trades", files)
+        rows = rows.filter((rows["ts_recv"] >= begin) & (rows["ts_recv"] < end))
+        amended = any(file.stats["minValues"].get("action") != "T" for file in files)
+        trades = settle.settled(rows) if amended else settle.named(rows)
+        return bars.roll_up(bars.seconds(trades, self.mask), ["1s"])
+
+    def _of_bars(self, interval: str, begin: int, end: int) -> DataFrame:
+        """Bars of this time from those that are a step shorter."""
+        files = [file for file in self.lake.files("bars") if _meets(file, "start_ns", begin, end - 1)]
+        rows = self.lake.read_files(self.spark, "bars", files)
+        wanted = (rows["interval"] == FINER[interval]) & (rows["start_ns"] >= begin) & (rows["start_ns"] < end)
+        return longer(rows.filter(wanted), interval)
+
+    def _forget_trades(self) -> None:
+        closed = self._marks.get(f"{CLOSED}1s", 0)
+        self._trades = [file for file in self._trades if _meets(file, "ts_recv", closed, closed + 2**62)]
 
     def amend_bars(self) -> None:
         """Make the bars of a day anew when more of its trades have been busted or corrected."""
-        counts = amendments(self.spark, self.lake)
-        known = self.lake.marks("bars", [f"{AMENDED}{day}" for day in counts])
-        for day, count in counts.items():
+        for day, count in self._amended.items():
             mark = f"{AMENDED}{day}"
-            if count > known.get(mark, 0):
-                self._make_again([day], complete_upto(self.lake), [Mark(mark, count)])
+            if count > self._marks.get(mark, 0):
+                self._make_again([day], {mark: count})
 
-    def _make_again(self, days: list[str], upto: int, marks: list[Mark]) -> None:
+    def _make_again(self, days: list[str], marks: Mapping[str, int]) -> None:
+        """The closed bars of some days from all of their trades."""
         trades = self.lake.read(self.spark, "trades", days=days)
-        made = bars.complete(bars.bars(trades, mask=self.mask), upto)
-        self.lake.replace("bars", made.coalesce(1), days, marks)
+        made = bars.complete(bars.bars(trades, mask=self.mask), self.upto_ns)
+        claims = [Mark(name, to, self._marks.get(name, 0)) for name, to in marks.items()]
+        self.lake.replace("bars", made.coalesce(1), days, claims)
+        self._marks |= marks
 
-    def _trades(self, begin: int, end: int) -> DataFrame:
-        """Trades of this time; files that have none of it are not opened."""
-        rows = self.lake.read_files(
-            self.spark,
-            "trades",
-            [file for file in self.lake.files("trades") if _meets(file, "ts_recv", begin, end - 1)],
+    # -- small files
+
+    def _compact(self) -> None:
+        """Put small files together, beside the batches that follow, and never two at a time."""
+        busy = self._compaction is not None and self._compaction.is_alive()
+        if self._uncompacted >= COMPACT_EVERY and not busy:
+            self._uncompacted = 0
+            self._compaction = Thread(target=compact_small, args=(self.spark, self.lake.directory), daemon=True)
+            self._compaction.start()
+
+    def end(self) -> None:
+        """Wait for what is under way beside the batches."""
+        if self._compaction is not None:
+            self._compaction.join()
+
+
+def compact_small(spark: SparkSession, directory: Path) -> None:
+    """Put the small files of a stream together. A disk that is full shows in the next batch: nothing is lost here."""
+    lake = Lake(directory)
+    for name in _COMPACTED:
+        if lake.has(name):
+            try:
+                lake.compact(spark, name, COMPACT_BYTES)
+            except LakeError:
+                return
+
+
+def longer(rows: DataFrame, interval: str) -> DataFrame:
+    """Bars of an interval from complete ones of a shorter one. Their order is that of their time: a tape's timestamps
+    only grow."""
+    from pyspark.sql import functions as f
+
+    length = bars.INTERVALS[interval] * bars.SECOND_NS
+    start = (f.col("start_ns") - f.col("start_ns") % length).alias("start")
+    return (
+        rows.groupBy("day", "symbol", "venue", "variant", start)
+        .agg(
+            f.min_by("open", "start_ns").alias("open"),
+            f.max("high").alias("high"),
+            f.min("low").alias("low"),
+            f.max_by("close", "start_ns").alias("close"),
+            f.sum("volume").cast("long").alias("volume"),
+            f.sum("notional").cast("decimal(38,0)").alias("notional"),
+            f.sum("trades").cast("long").alias("trades"),
         )
-        return rows.filter((rows["ts_recv"] >= begin) & (rows["ts_recv"] < end))
+        .withColumnRenamed("start", "start_ns")
+        .withColumns({"vwap": bars.vwap(), "interval": f.lit(interval)})
+    )
 
 
-def complete_upto(lake: Lake) -> int:
-    """The time up to which the tape of every stripe is in the lake: that of the last slot, of the stripe that is
-    furthest behind. 0 if nothing is known."""
-    ends: dict[str, int] = {}
-    for file in lake.files("tape") if lake.has("tape") else []:
-        stripe = str(file.partition["stripe"])
+def newest(lake: Lake) -> dict[int, int]:
+    """The time of the newest record of each stripe in a lake. Everything up to the least of them is there."""
+    return _newest(lake.files("tape") if lake.has("tape") else ())
+
+
+def _newest(files: Iterable[File]) -> dict[int, int]:
+    """The time of the newest record of each stripe, by the bounds of the files of `tape`."""
+    ends: dict[int, int] = {}
+    for file in files:
+        stripe = int(file.partition["stripe"] or 0)
         ends[stripe] = max(int(file.stats["maxValues"].get("ts_recv") or 0), ends.get(stripe, 0))
-    return min(ends.values(), default=0)
+    return ends
 
 
-def amendments(spark: SparkSession, lake: Lake) -> Mapping[str, int]:
+def amendments(spark: SparkSession, lake: Lake, trades: Iterable[File]) -> Mapping[str, int]:
     """How many busts and corrections each day has. Files of trades only, by what the log says, are not opened."""
-    files = [file for file in lake.files("trades") if file.stats["minValues"].get("action") != "T"]
+    files = [file for file in trades if file.stats["minValues"].get("action") != "T"]
     if not files:
         return {}
     found = lake.read_files(spark, "trades", files).filter("action in ('C', 'M')").groupBy("day").count()

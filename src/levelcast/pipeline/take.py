@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from levelcast.pipeline.inputs import Input, read_both
-from levelcast.pipeline.job import Loaded, Tell, load_files, load_releases, load_tape
+from levelcast.pipeline.job import Loaded, Tell, load_files, load_pieces, load_releases
 from levelcast.pipeline.lake import Lake
-from levelcast.pipeline.limits import LakeError
+from levelcast.pipeline.limits import PIECE_RECORDS, LakeError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TAPE = "tape"
 MASKS = {"iex": 0x60}
@@ -41,7 +41,7 @@ def load(
 
     source = ", ".join(map(str, paths))
     if format == TAPE:
-        loaded = load_tape(spark, lake, read_both(spark, paths, format).rows, source, tell)
+        loaded = load_pieces(spark, lake, read_pieces(spark, paths), source, tell)
         released = load_releases(spark, lake, paths, tell)
         if released is not None:
             loaded.commits[released.table] = released
@@ -55,6 +55,18 @@ def load(
         return load_files(spark, lake, rows, source, name, tell, found.quarantine)
     finally:
         both.unpersist()
+
+
+def read_pieces(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
+    """What is on the tapes, as ranges of at most `PIECE_RECORDS` records."""
+    from levelcast.pipeline.source import FORMAT, register
+
+    register(spark)
+    first, *others = [str(path.absolute()) for path in paths]
+    reader = spark.read.format(FORMAT).option("rows", "pieces").option("recordsPerPartition", PIECE_RECORDS)
+    if others:
+        reader = reader.option("receivers", ",".join(others))
+    return reader.load(first)
 
 
 def identity(paths: Iterable[Path], how: Sequence[str]) -> str:

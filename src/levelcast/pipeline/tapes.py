@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -120,6 +121,14 @@ class Definitions:
             self.symbols.setdefault(number, name)
         for number, name in venues.items():
             self.venues.setdefault(number, name)
+
+    def as_json(self) -> str:
+        return json.dumps([self.symbols, self.venues], ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Definitions:
+        symbols, venues = ({int(number): name for number, name in each.items()} for each in json.loads(text))
+        return cls(symbols, venues)
 
 
 # -- finding tapes ----------------------------------------------------------------------------------------
