@@ -70,7 +70,10 @@ class Day:
             writer.extend(frames)
             writer.close()
             log = ReleaseLog(data / name / "releases")
-            log.append([Released(*row[:5], bool(row[5] & LATE)) for row in self.releases[name].tolist()])
+            log.append(
+                [Released(slot, generation, due, at, records, bool(flags & LATE))
+                 for slot, generation, due, at, records, flags in self.releases[name].tolist()]
+            )  # fmt: skip
             log.close()
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from levelcast.pipeline.audit import Audit, Figures, Finding, Job, Result, register
+from levelcast.pipeline.audit import Audit, Figures, Finding, Job, Result
 from levelcast.pipeline.audit_compare import Test, named, release_tests, wait_tests
 from levelcast.pipeline.audit_inputs import Inputs, Recorded, SegmentFile
 from levelcast.pipeline.audit_releases import WINDOWS, Releases, log_units, read_logs
@@ -102,7 +102,7 @@ def _late(each: Measured, allowed: float, level: float) -> list[Finding]:
         late, counts = each.releases.late[:, number], each.releases.counts[:, number]
         share = wilson(int(late.sum()), int(counts.sum()), level / count, design_effect(late, counts))
         if share.low > allowed:
-            says = f"{share.value:.2%} of its releases were late, surely more than {share.low:.2%} ({allowed:.2%} may be)"
+            says = f"{share.value:.2%} of its releases were late, surely above {share.low:.2%} ({allowed:.2%} may be)"
             found.append(
                 Finding(
                     "late too often", receiver, says, each.stripe, value=share.value, low=share.low, high=share.high
@@ -275,4 +275,4 @@ def judge_waits(inputs: Inputs, result: Result, measured: Measured, threshold_ns
         measured.source_regions[floor.name] = sites[floor.site]
 
 
-FAIRNESS = register(Audit("fairness", "Was anybody released to, or served, earlier or later than the others?", run))
+FAIRNESS = Audit("fairness", "Was anybody released to, or served, earlier or later than the others?", run)

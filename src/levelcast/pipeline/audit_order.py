@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.pipeline.audit import Audit, Finding, Job, Result, register
+from levelcast.pipeline.audit import Audit, Finding, Job, Result
 from levelcast.pipeline.audit_explain import Difference, alone, explain
 from levelcast.pipeline.audit_inputs import Recorded, SegmentFile
 from levelcast.pipeline.audit_scan import Digest, Scan, digest, read_index, scan
@@ -280,4 +280,4 @@ def _sentence(job: Job, result: Result) -> str:
     return f"{tapes}, {how}: {looked['frames']:,} frames, {looked['records']:,} records in all."
 
 
-ORDER = register(Audit("order", "Are all tapes the same, whole, and what their hashes say?", run))
+ORDER = Audit("order", "Are all tapes the same, whole, and what their hashes say?", run)

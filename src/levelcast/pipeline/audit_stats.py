@@ -170,7 +170,7 @@ def wilson(hits: int, of: int, level: float, design: float = 1.0) -> Share:
     n, share, z = of / max(1.0, design), hits / of, normal_quantile(level / 2)
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     wide = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return Share(share, max(0.0, middle - wide), min(1.0, middle + wide))
+    return Share(share, max(0.0, middle - wide) if hits else 0.0, min(1.0, middle + wide) if hits < of else 1.0)
 
 
 def design_effect(hits: Counts, counts: Counts) -> float:
