@@ -45,10 +45,15 @@ class Measured:
 def run(job: Job) -> Result:
     """Measure every stripe, judge all of them together."""
     result = Result("fairness", remarks=list(job.inputs.remarks))
-    measured = [_measure(job, result, stripe, tapes) for stripe, tapes in job.inputs.stripes.items()]
+    measured = measured_of(job, result)
     regions = {each.receiver: each.region for tapes in job.inputs.stripes.values() for each in tapes if each.region}
     judge(result, measured, regions, job)
     return result
+
+
+def measured_of(job: Job, result: Result) -> list[Measured]:
+    """Every stripe, measured; what cannot be judged is a remark of the result."""
+    return [_measure(job, result, stripe, tapes) for stripe, tapes in job.inputs.stripes.items()]
 
 
 def judge(result: Result, measured: Sequence[Measured], regions: Mapping[str, str], job: Job) -> None:
