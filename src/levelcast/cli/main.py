@@ -11,6 +11,7 @@ import typer
 
 from levelcast import __version__
 from levelcast.cli import (
+    audit,
     certify,
     demo,
     disk,
@@ -63,6 +64,7 @@ app.command()(publish.publish)
 app.command()(status.status)
 app.command()(watch.watch)
 app.command("certify")(certify.certify_command)
+app.command()(audit.audit)
 app.command()(report.report)
 app.add_typer(tape.app, name="tape")
 app.add_typer(disk.app, name="disk")

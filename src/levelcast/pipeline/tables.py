@@ -414,12 +414,60 @@ INTEREST = Table(
     ("flow", "user"),
     derived=True,
 )
+AUDIT_RUNS = Table(
+    "audits",
+    "Every audit that was run: what it asked, and its verdict.",
+    (
+        Column("run", "string", "The run, one for all audits of one command."),
+        Column("audit", "string", "order, fairness, timeliness, or one that was added."),
+        Column("at_ns", "long", "When it was run, ns UTC."),
+        Column("verdict", "string", "passed or found."),
+        Column("findings", "long", "How many faults there are."),
+        Column("sentence", "string", "The verdict in a sentence."),
+        Column("looked_at", "string", "How much it looked at, as JSON."),
+        Column("remarks", "string", "What is no fault and worth saying, as JSON."),
+        Column("figures", "string", "What it measured, as JSON."),
+        Column("receivers", "string", "Whose tapes they were, as JSON."),
+        Column("day", "date", "The UTC day on which it was run."),
+    ),
+    ("day",),
+    ("run", "audit"),
+    ("at_ns",),
+)
+AUDIT_FINDINGS = Table(
+    "audit_findings",
+    "The faults that audits have found, each named as exactly as the files allow.",
+    (
+        Column("run", "string", "The run, as in audits."),
+        Column("audit", "string", "Which audit found it."),
+        Column("number", "int", "The place of the finding in its audit, from 1."),
+        Column("kind", "string", "What kind of fault it is."),
+        Column("subject", "string", "Whose it is: a receiver, a region, a source, a floor."),
+        Column("says", "string", "The fault in words."),
+        Column("stripe", "int", "The stripe."),
+        Column("file", "string", "The file, of a fault in one."),
+        Column("segment", "long", "The sequence that its segment begins with."),
+        Column("slot", "long", "The slot of the frame."),
+        Column("sequence", "long", "The sequence of the frame's first record."),
+        Column("record", "long", "The sequence of the first record concerned."),
+        Column("offset", "long", "The first byte of the file concerned."),
+        Column("value", "double", "How large an effect is: nanoseconds, or a share."),
+        Column("low", "double", "The lower end of its confidence interval."),
+        Column("high", "double", "The upper end of its confidence interval."),
+        Column("p", "double", "Its p as Holm's correction gives it."),
+        Column("day", "date", "The UTC day on which the audit was run."),
+    ),
+    ("day",),
+    ("run", "audit", "number"),
+    ("audit", "number"),
+)
 
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         TAPE, TRADES, QUOTES, ORDERS, RELEASES, REQUESTS, PROBES, SUBSCRIPTIONS, INSTRUMENTS, VENUES, QUARANTINE,
         BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST,
+        AUDIT_RUNS, AUDIT_FINDINGS,
     )
 }  # fmt: skip
 

@@ -1,0 +1,283 @@
+"""The audit *fairness*: was anybody released to, or served, earlier or later than the others?
+
+| question | hypothesis | statistic |
+|---|---|---|
+| (a) early | nobody releases before the instant | every release, no statistic |
+| (b) spread | – (figures) | first to last release of a slot, quantiles |
+| (c) late | the share of late releases is at most p₀ | Wilson's interval, widened by the design effect of bursts |
+| (d) receivers, regions | the mean difference to the others is at most δ | means of batches, Student's t, Holm |
+| (e) sources, their regions | the mean wait beyond chance differs by at most δ_w | the same |
+
+Times of release are each receiver's own word, by its own clock: a clock that lies is not seen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from levelcast.pipeline.audit import Audit, Figures, Finding, Job, Result
+from levelcast.pipeline.audit_compare import Test, named, release_tests, wait_tests
+from levelcast.pipeline.audit_inputs import Inputs, Recorded, SegmentFile
+from levelcast.pipeline.audit_releases import WINDOWS, Releases, log_units, read_logs
+from levelcast.pipeline.audit_scan import read_index
+from levelcast.pipeline.audit_stats import BOUNDS, design_effect, quantile, wilson
+from levelcast.pipeline.audit_waiting import Waits, Windows, expected_wait, waits_of
+
+LONGEST_WAIT_NS = 60_000_000_000
+"""A source with a longer median plays back old records: their ts_event says nothing about waiting."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """One stripe, measured."""
+
+    stripe: int
+    releases: Releases
+    waits: dict[str, Waits] = field(default_factory=dict)
+    expected: dict[str, float] = field(default_factory=dict)
+    source_regions: dict[str, str] = field(default_factory=dict)
+    wait_threshold: float = 0.0
+
+
+def run(job: Job) -> Result:
+    """Measure every stripe, judge all of them together."""
+    result = Result("fairness", remarks=list(job.inputs.remarks))
+    measured = measured_of(job, result)
+    regions = {each.receiver: each.region for tapes in job.inputs.stripes.values() for each in tapes if each.region}
+    judge(result, measured, regions, job)
+    return result
+
+
+def measured_of(job: Job, result: Result) -> list[Measured]:
+    """Every stripe, measured; what cannot be judged is a remark of the result."""
+    return [_measure(job, result, stripe, tapes) for stripe, tapes in job.inputs.stripes.items()]
+
+
+def judge(result: Result, measured: Sequence[Measured], regions: Mapping[str, str], job: Job) -> None:
+    """Findings, figures and the sentence, from what was measured."""
+    options = job.options
+    tests: list[tuple[int, Test]] = []
+    for each in measured:
+        made = release_tests(each.releases, regions, options.threshold_ns, options.level)
+        made += wait_tests(each.waits, each.expected, each.source_regions, each.wait_threshold, options.level)
+        tests += [(each.stripe, test) for test in made]
+        result.findings += _early(each, options.early_ns)
+        result.findings += _late(each, options.late_share, options.level)
+    stripe_of = {id(test): stripe for stripe, test in tests}
+    for test in named([test for _, test in tests], options.level):
+        result.findings.append(_finding(stripe_of[id(test)], test, options.level))
+    _figures(result, measured, tests, options.level)
+    slots = sum(int(each.releases.compared.sum()) for each in measured)
+    result.looked_at = {
+        "slots": slots,
+        "releases": sum(int(each.releases.counts.sum()) for each in measured),
+        "packets": sum(int(waits.counts.sum()) for each in measured for waits in each.waits.values()),
+        "tests": len(tests),
+    }
+    several = any(len(each.releases.receivers) > 1 for each in measured)
+    if several and not any(test.kind in ("receiver", "region") for _, test in tests):
+        result.remarks.append(f"too few slots ({slots:,}) to compare receivers by their means")
+    if not several:
+        result.remarks.append("one receiver alone: there is nobody to compare its releases with")
+    result.sentence = _sentence(result, measured, tests, options.level)
+
+
+def _early(each: Measured, tolerance_ns: int) -> list[Finding]:
+    found = []
+    for receiver, (count, worst, slot, first) in zip(
+        each.releases.receivers, each.releases.early.tolist(), strict=True
+    ):
+        if count:
+            total = int(each.releases.counts[:, each.releases.receivers.index(receiver)].sum())
+            says = (
+                f"released {count:,} of {total:,} slots more than {_ms(tolerance_ns)} before their instant, the first "
+                f"in slot {first}, at most {_ms(worst)} early in slot {slot}"
+            )
+            found.append(Finding("released early", receiver, says, each.stripe, slot=first, value=float(-worst)))
+    return found
+
+
+def _late(each: Measured, allowed: float, level: float) -> list[Finding]:
+    found = []
+    count = len(each.releases.receivers)
+    for number, receiver in enumerate(each.releases.receivers):
+        late, counts = each.releases.late[:, number], each.releases.counts[:, number]
+        share = wilson(int(late.sum()), int(counts.sum()), level / count, design_effect(late, counts))
+        if share.low > allowed:
+            says = f"{share.value:.2%} of its releases were late, surely above {share.low:.2%} ({allowed:.2%} may be)"
+            found.append(
+                Finding(
+                    "late too often", receiver, says, each.stripe, value=share.value, low=share.low, high=share.high
+                )
+            )
+    return found
+
+
+_WORDS = {
+    "receiver": ("receiver late", "receiver ahead", "released on average {} {} than the others"),
+    "region": ("region late", "region ahead", "its receivers ({members}) released on average {} {} than others"),
+    "source": ("source served late", "source served early", "waited on average {} {} than chance gives and others do"),
+    "source region": (
+        "source region served late",
+        "source region served early",
+        "its sources ({members}) waited on average {} {} than chance gives and those of other regions do",
+    ),
+}  # fmt: skip
+
+
+def _finding(stripe: int, test: Test, level: float) -> Finding:
+    late, ahead, says = _WORDS[test.kind]
+    how = "later" if test.kind in ("receiver", "region") else "longer"
+    if test.side < 0:
+        how = {"later": "earlier", "longer": "shorter"}[how]
+    told = says.format(_ms(abs(test.effect.mean)), how, members=", ".join(test.members))
+    told += (
+        f" ({_ms(test.effect.low)} to {_ms(test.effect.high)} at level {level:g}; p = {test.p:.1e}, "
+        f"{_ms(test.threshold)} would be no matter)"
+    )
+    kind = late if test.side > 0 else ahead
+    value, low, high = test.effect.mean, test.effect.low, test.effect.high
+    return Finding(kind, test.subject, told, stripe, value=value, low=low, high=high, p=test.p)
+
+
+def _ms(ns: float) -> str:
+    return f"{ns / 1e6:,.3f} ms"
+
+
+def _figures(result: Result, measured: Sequence[Measured], tests: Sequence[tuple[int, Test]], level: float) -> None:
+    rows: list[tuple[object, ...]] = []
+    spread: list[tuple[object, ...]] = []
+    waits: list[tuple[object, ...]] = []
+    for each in measured:
+        by_name = {(test.kind, test.subject): test for stripe, test in tests if stripe == each.stripe}
+        found = each.releases
+        for number, receiver in enumerate(found.receivers):
+            late, counts, bins = found.late[:, number], found.counts[:, number], found.bins[number]
+            share = wilson(int(late.sum()), int(counts.sum()), level, design_effect(late, counts))
+            test = by_name.get(("receiver", receiver))
+            rows.append(
+                (each.stripe, receiver, int(counts.sum()), int(found.early[number, 0]), int(late.sum()), share.value,
+                 share.low, share.high, *(quantile(bins, q) for q in (0.5, 0.99, 1.0)), *_told(test))
+            )  # fmt: skip
+        if found.spread.sum():
+            spread.append(
+                (each.stripe, int(found.spread.sum()), *(quantile(found.spread, q) for q in (0.5, 0.99, 0.999, 1.0)))
+            )
+        for source, its in each.waits.items():
+            test = by_name.get(("source", source))
+            mean = float(its.sums.sum() / max(1, its.counts.sum()))
+            quantiles = [quantile(its.bins, q) for q in (0.5, 0.99)]
+            waits.append(
+                (each.stripe, source, int(its.counts.sum()), mean, *quantiles, each.expected.get(source), *_told(test))
+            )
+    effect_columns = ("difference_ns", "low_ns", "high_ns", "p")
+    result.figures = [
+        Figures(
+            "receivers",
+            ("stripe", "receiver", "releases", "early", "late", "late_share", "late_low", "late_high", "p50_ns",
+             "p99_ns", "max_ns", *effect_columns),
+            rows,
+        ),
+        Figures("spread", ("stripe", "slots", "p50_ns", "p99_ns", "p999_ns", "max_ns"), spread),
+        Figures(
+            "sources",
+            ("stripe", "source", "packets", "mean_ns", "p50_ns", "p99_ns", "expected_ns", *effect_columns),
+            waits,
+        ),
+    ]  # fmt: skip
+
+
+def _told(test: Test | None) -> tuple[float | None, ...]:
+    if test is None:
+        return (None,) * 4
+    return test.effect.mean, test.effect.low, test.effect.high, test.p
+
+
+def _sentence(result: Result, measured: Sequence[Measured], tests: Sequence[tuple[int, Test]], level: float) -> str:
+    if result.findings:
+        first = result.findings[0]
+        more = f"; {len(result.findings) - 1} more findings" if len(result.findings) > 1 else ""
+        return f"Not everybody was treated alike: {first.kind}, {first.subject}, which {first.says}{more}."
+    spread = sum((each.releases.spread for each in measured), np.zeros(len(BOUNDS) + 1, np.int64))
+    wide = f", 99 % of slots within {_ms(quantile(spread, 0.99))} everywhere" if spread.sum() else ""
+    return (
+        f"Nobody was released to early or treated differently beyond what chance gives, in {len(tests)} tests at level "
+        f"{level:g}{wide}."
+    )
+
+
+def _measure(job: Job, result: Result, stripe: int, tapes: Sequence[Recorded]) -> Measured:
+    units = log_units(tapes, job.options.early_ns)
+    releases = Releases.none([tape.receiver for tape in tapes])
+    for part in job.each(f"fairness: release logs of stripe {stripe}", read_logs, units):
+        releases.add(part)
+    measured = Measured(stripe, releases)
+    segments = any_of(tapes)
+    windows = span_of(segments)
+    if windows is not None:
+        units_of_waits = [(segment, windows) for segment in segments]
+        _take_waits(job, measured, job.each(f"fairness: waiting, stripe {stripe}", waits_of, units_of_waits))
+    judge_waits(job.inputs, result, measured, job.options.wait_threshold_ns)
+    return measured
+
+
+def _take_waits(job: Job, measured: Measured, parts: Sequence[Mapping[int, Waits]]) -> None:
+    for part in parts:
+        for source, its in part.items():
+            name = job.inputs.floor_name(source)
+            if name in measured.waits:
+                measured.waits[name].add(its)
+            else:
+                measured.waits[name] = its
+
+
+def any_of(tapes: Sequence[Recorded]) -> list[SegmentFile]:
+    """Every segment once, from whoever has it: finished rather than growing."""
+    found: dict[int, SegmentFile] = {}
+    for tape in tapes:
+        for segment in tape.segments:
+            if segment.index_path.exists() and segment.data_path.exists():
+                known = found.get(segment.first)
+                if known is None or (known.active and not segment.active):
+                    found[segment.first] = segment
+    return [found[first] for first in sorted(found)]
+
+
+def span_of(segments: Sequence[SegmentFile]) -> Windows | None:
+    """The time of the segments, from the first frame to the last."""
+    times: list[int] = []
+    for segment in (*segments[:1], *segments[-2:]):
+        lines = read_index(segment.index_path).lines
+        times += [int(lines["timestamp"][0]), int(lines["timestamp"][-1])] if len(lines) else []
+    if not times:
+        return None
+    return Windows(min(times), (max(times) - min(times)) // WINDOWS + 1, WINDOWS)
+
+
+def judge_waits(inputs: Inputs, result: Result, measured: Measured, threshold_ns: int | None) -> None:
+    """What chance gives every floor of the network file; without one the waits are figures only."""
+    network = inputs.network
+    if network is None:
+        result.remarks.append("waiting times are not judged without --network: most of them is the way to the ring")
+        return
+    timing, rules = network.timing(measured.stripe), network.stripe(measured.stripe).rules
+    if timing.mode != "pipelined":
+        result.remarks.append("waiting times are not judged in lockstep mode, where tokens have no fixed instants")
+        return
+    sites = {site.name: site.region for site in network.sites}
+    measured.wait_threshold = threshold_ns or timing.slot_ns / 10 + 2 * rules.clock_error_ns
+    for floor in network.floors:
+        waits = measured.waits.get(floor.name)
+        if waits is None or floor.stripe != network.stripe(measured.stripe).name:
+            continue
+        if not -LONGEST_WAIT_NS < quantile(waits.bins, 0.5) < LONGEST_WAIT_NS:
+            result.remarks.append(f"{floor.name}: its records are older than a minute, so its waiting is not judged")
+            continue
+        measured.expected[floor.name] = expected_wait(network, measured.stripe, floor)
+        measured.source_regions[floor.name] = sites[floor.site]
+
+
+FAIRNESS = Audit("fairness", "Was anybody released to, or served, earlier or later than the others?", run)

@@ -1,0 +1,283 @@
+"""The audit *order*: is the tape of every receiver the same, whole, and in itself what its hashes say?
+
+1. Every segment of every tape is hashed whole, a task each. Receivers' segments are the same files (rule 14), so equal
+   hashes settle most of it: of equal segments one is looked into.
+2. Of each different segment every frame is hashed from its records, every stamp, packet number and link of the chain
+   checked (`audit_scan`).
+3. Where segments differ, or one is not sound, they are compared frame by frame and byte by byte (`audit_explain`).
+   Right is what is sound and most tapes have; where no majority says which, the finding names both sides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from levelcast.pipeline.audit import Audit, Finding, Job, Result
+from levelcast.pipeline.audit_explain import Difference, alone, explain
+from levelcast.pipeline.audit_inputs import Recorded, SegmentFile
+from levelcast.pipeline.audit_scan import Digest, Scan, digest, read_index, scan
+from levelcast.tape.files import TapeError
+
+_KNOCK_ON = frozenset({"chain broken", "other borders"})
+"""What follows by itself from a fault before it."""
+
+
+class Place(NamedTuple):
+    """A segment of a stripe, whoever has it."""
+
+    stripe: int
+    first: int
+
+
+@dataclass(slots=True)
+class Variant:
+    """Tapes whose segment is the same, byte for byte."""
+
+    tapes: list[tuple[Recorded, SegmentFile]]
+    found: Scan
+    votes: int
+    """How many tapes say the same, as far as all of them go."""
+
+    @property
+    def one(self) -> SegmentFile:
+        return self.tapes[0][1]
+
+    @property
+    def sound(self) -> bool:
+        return not self.found.faults
+
+    @property
+    def names(self) -> str:
+        return ", ".join(tape.receiver for tape, _ in self.tapes)
+
+
+def run(job: Job) -> Result:
+    """Compare and check all tapes."""
+    result = Result("order")
+    variants = _variants(job)
+    found = _compare(job, variants)
+    found += _links(job, variants)
+    _rank(result, found)
+    _count(job, result, variants)
+    _tails(job, result, variants)
+    result.sentence = _sentence(job, result)
+    return result
+
+
+def _variants(job: Job) -> dict[Place, list[Variant]]:
+    """Every segment, hashed; then one of each kind, looked into."""
+    having = [
+        (Place(stripe, segment.first), tape, segment)
+        for stripe, tapes in job.inputs.stripes.items()
+        for tape in tapes
+        for segment in tape.segments
+    ]
+    finished = [segment for _, _, segment in having if not segment.active]
+    hashed = job.each("order: hashing segments", partial(digest, data=job.options.bytes), finished)
+    digests: dict[SegmentFile, Digest | None] = dict(zip(finished, hashed, strict=True))
+    grouped: dict[tuple[Place, object], list[tuple[Recorded, SegmentFile]]] = {}
+    for place, tape, segment in having:
+        # One that grows, or lacks a file, is like no other.
+        grouped.setdefault((place, digests.get(segment) or segment), []).append((tape, segment))
+    chosen = [members[0][1] for members in grouped.values()]
+    scans = job.each("order: checking frames", partial(scan, data=job.options.bytes), chosen)
+    found: dict[Place, list[Variant]] = {}
+    for ((place, _), members), scanned in zip(grouped.items(), scans, strict=True):
+        found.setdefault(place, []).append(Variant(members, scanned, len(members)))
+    _vote(job, [each for each in found.values() if len(each) > 1 and any(variant.one.active for variant in each)])
+    return dict(sorted(found.items()))
+
+
+def _vote(job: Job, places: Sequence[Sequence[Variant]]) -> None:
+    """Segments that grow are rarely of the same length: they agree if their chains do where the shortest one ends."""
+    units = [
+        (variant.one, min(each.found.last_slot for each in variants)) for variants in places for variant in variants
+    ]
+    chains = iter(job.each("order: how far all tapes go", _chain_at, units))
+    for variants in places:
+        told = [next(chains) for _ in variants]
+        for variant, chain in zip(variants, told, strict=True):
+            variant.votes = sum(len(other.tapes) for other, its in zip(variants, told, strict=True) if its == chain)
+
+
+def _chain_at(unit: tuple[SegmentFile, int]) -> bytes:
+    """The chain behind the last frame up to a slot."""
+    segment, slot = unit
+    try:
+        index = read_index(segment.index_path)
+    except (TapeError, OSError):
+        return b""
+    upto = int(np.searchsorted(index.lines["slot"], slot, "right"))
+    return bytes(index.lines["chain"][upto - 1]) if upto else index.header.tip.chain
+
+
+def reference(variants: Sequence[Variant]) -> Variant:
+    """How a segment should be: what is sound, what most tapes have, and the longest of it."""
+    return max(variants, key=lambda each: (each.sound, each.votes, not each.one.active, each.found.frames))
+
+
+def _compare(job: Job, variants: dict[Place, list[Variant]]) -> list[Finding]:
+    """What is wrong in each segment of which there is more than one kind, or which is not sound."""
+    pairs: list[tuple[Place, Variant, Variant]] = []
+    found: list[Finding] = []
+    for place, each in variants.items():
+        right = reference(each)
+        if not right.sound:
+            found += _alone(place, right)
+        pairs += [(place, variant, right) for variant in each if variant is not right]
+    units = [(variant.one, right.one) for _, variant, right in pairs]
+    for (place, variant, right), differences in zip(
+        pairs, job.each("order: comparing what differs", _explained, units), strict=True
+    ):
+        if not differences and not variant.sound:
+            found += _alone(place, variant)
+        undecided = variant.sound and right.sound and variant.votes == right.votes
+        for difference in differences:
+            found += _findings(place, variant, difference, right if undecided else None)
+    return found
+
+
+def _explained(pair: tuple[SegmentFile, SegmentFile]) -> list[Difference]:
+    return explain(*pair)
+
+
+def _alone(place: Place, variant: Variant) -> Iterator[Finding]:
+    try:
+        index = read_index(variant.one.index_path)
+    except (TapeError, OSError):
+        index = None
+    for difference in alone(variant.found, index):
+        yield from _findings(place, variant, difference, None)
+
+
+def _findings(place: Place, variant: Variant, told: Difference, undecided: Variant | None) -> Iterator[Finding]:
+    for tape, segment in variant.tapes:
+        who, says = tape.receiver, told.says
+        if undecided is not None:
+            who = f"{tape.receiver} or {undecided.names}"
+            says += "; no majority says which of them is wrong"
+        file = segment.index_path if told.in_index else segment.data_path
+        yield Finding(
+            told.kind,
+            who,
+            says,
+            place.stripe,
+            str(file),
+            place.first,
+            told.slot,
+            told.sequence,
+            told.record,
+            told.offset,
+        )
+
+
+def _links(job: Job, variants: dict[Place, list[Variant]]) -> Iterator[Finding]:
+    """Whether the segments of each tape follow one another, and have the others' borders."""
+    scans = {segment: variant.found for each in variants.values() for variant in each for _, segment in variant.tapes}
+    for stripe, tapes in job.inputs.stripes.items():
+        borders = Counter(segment.first for tape in tapes for segment in tape.segments)
+        for tape in tapes:
+            before: Scan | None = None
+            for segment in tape.segments:
+                found = scans[segment]
+                yield from _link(stripe, tape, segment, before, found)
+                if before is not None and borders[segment.first] == 1 and _others_pass(tapes, tape, segment.first):
+                    says = f"a segment begins at sequence {segment.first}, and none of the others' does"
+                    yield _at(stripe, tape, segment, "other borders", says)
+                before = found
+
+
+def _link(stripe: int, tape: Recorded, segment: SegmentFile, before: Scan | None, found: Scan) -> Iterator[Finding]:
+    if before is None or any(fault.kind == "index damaged" for fault in before.faults):
+        return
+    if before.next_sequence != segment.first:
+        upto = segment.first - 1
+        kind = "missing segment" if before.next_sequence < segment.first else "duplicate"
+        says = f"sequences {before.next_sequence} to {upto} are missing, before the segment of {segment.first}"
+        if kind == "duplicate":
+            says = f"sequences from {segment.first} on are there twice"
+        yield replace(_at(stripe, tape, segment, kind, says), sequence=min(before.next_sequence, segment.first))
+    elif found.chain_before and before.chain != found.chain_before:
+        yield _at(stripe, tape, segment, "chain broken", "the segment does not go on from the hash of the one before")
+
+
+def _at(stripe: int, tape: Recorded, segment: SegmentFile, kind: str, says: str) -> Finding:
+    path = str(segment.index_path)
+    return Finding(kind, tape.receiver, says, stripe, path, segment.first, sequence=segment.first)
+
+
+def _others_pass(tapes: Sequence[Recorded], tape: Recorded, sequence: int) -> bool:
+    """Whether another tape has the sequence in the middle of a segment."""
+    return any(each.segments[0].first < sequence < each.segments[-1].first for each in tapes if each is not tape)
+
+
+def _rank(result: Result, found: Sequence[Finding]) -> None:
+    """Findings by place; what only follows from an earlier fault of the same tape becomes a remark."""
+    ordered = sorted(found, key=lambda each: (each.stripe or 0, each.subject, each.sequence or each.segment or 0))
+    faulty: dict[tuple[int | None, str], Finding] = {}
+    follow: Counter[tuple[int | None, str]] = Counter()
+    for each in ordered:
+        key = (each.stripe, each.subject)
+        if each.kind in _KNOCK_ON and key in faulty:
+            follow[key] += 1
+            continue
+        faulty.setdefault(key, each)
+        result.findings.append(each)
+    for (stripe, subject), count in follow.items():
+        result.remarks.append(
+            f"{subject}, stripe {stripe}: {count} later segments have other hashes or borders, as follows from the "
+            "first fault"
+        )
+
+
+def _count(job: Job, result: Result, variants: dict[Place, list[Variant]]) -> None:
+    scanned = [(variant.found, len(variant.tapes)) for each in variants.values() for variant in each]
+    result.looked_at = {
+        "tapes": sum(len(tapes) for tapes in job.inputs.stripes.values()),
+        "segments": sum(times for _, times in scanned),
+        "frames": sum(found.frames * times for found, times in scanned),
+        "records": sum(found.records * times for found, times in scanned),
+        "bytes": sum(found.size * times for found, times in scanned),
+    }
+
+
+def _tails(job: Job, result: Result, variants: dict[Place, list[Variant]]) -> None:
+    """Tapes that begin later or end earlier: retention, and a tape that still grows, are no faults."""
+    scans = {segment: variant.found for each in variants.values() for variant in each for _, segment in variant.tapes}
+    for stripe, tapes in job.inputs.stripes.items():
+        first = min(tape.segments[0].first for tape in tapes)
+        ends = {tape.receiver: scans[tape.segments[-1]].next_sequence - 1 for tape in tapes}
+        last = max(ends.values())
+        for tape in tapes:
+            who = f"{tape.receiver}, stripe {stripe}"
+            if tape.segments[0].first > first:
+                result.remarks.append(f"{who}: begins at sequence {tape.segments[0].first:,}; retention has the rest")
+            if ends[tape.receiver] < last:
+                why = "it may still grow" if tape.segments[-1].active else "a later segment is missing, or not made yet"
+                result.remarks.append(
+                    f"{who}: ends at sequence {ends[tape.receiver]:,}, {last - ends[tape.receiver]:,} records before "
+                    f"the longest: no fault in itself, {why}"
+                )
+            if torn := scans[tape.segments[-1]].torn:
+                result.remarks.append(f"{who}: torn tail, {torn}: a write that goes on or was cut off, not released")
+
+
+def _sentence(job: Job, result: Result) -> str:
+    looked = result.looked_at
+    if result.findings:
+        first = result.findings[0]
+        whose = ", ".join(dict.fromkeys(each.subject for each in result.findings))
+        more = f" and {len(result.findings) - 1} more" if len(result.findings) > 1 else ""
+        return f"The tapes are not one tape: {first.kind} on that of {first.subject}, {first.says}{more} (on {whose})."
+    how = "byte for byte, and every hash, stamp and link is right" if job.options.bytes else "by their indexes alone"
+    tapes = f"{looked['tapes']} tapes are one and the same" if looked["tapes"] > 1 else "One tape is whole"
+    return f"{tapes}, {how}: {looked['frames']:,} frames, {looked['records']:,} records in all."
+
+
+ORDER = Audit("order", "Are all tapes the same, whole, and what their hashes say?", run)

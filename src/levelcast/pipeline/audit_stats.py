@@ -1,0 +1,201 @@
+"""The statistics of the audits, as functions of arrays.
+
+- Measurements that follow one another are not independent: a slow minute is slow for all of its slots. So a mean is
+  judged by the means of *batches*, and neighbouring batches are put together until they no longer resemble each other.
+- A difference is a finding only if it is larger than a threshold that matters in practice, and surely so: the
+  hypothesis tested is |μ| ≤ δ, not μ = 0.
+- Of many tests some come out by chance: Holm's correction bounds the chance of one false finding among all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+LEAST_BATCHES = 8
+"""Fewer means say nothing about how they vary."""
+_PER_DECADE = 40
+_EDGES = np.concatenate(([0.0, 1.0], 10 ** (np.arange(1, 14 * _PER_DECADE + 1) / _PER_DECADE)))
+BOUNDS: Floats = np.concatenate((-_EDGES[:0:-1], _EDGES))
+"""Where the bins of a histogram begin: 6 % apart, on both sides of 0."""
+
+
+# -- Student's t ------------------------------------------------------------------------------------------
+
+
+def t_tail(t: float, df: int) -> float:
+    """P(T > t) of Student's distribution."""
+    if math.isinf(t):
+        return 0.0 if t > 0 else 1.0
+    half = 0.5 * _beta_ratio(df / (df + t * t), df / 2, 0.5)
+    return half if t > 0 else 1.0 - half
+
+
+def t_quantile(tail: float, df: int) -> float:
+    """The t that is exceeded with this probability, below a half."""
+    low, high = 0.0, 1.0
+    while t_tail(high, df) > tail:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_tail(middle, df) > tail else (low, middle)
+    return high
+
+
+def normal_quantile(tail: float) -> float:
+    """The z that is exceeded with this probability, below a half."""
+    low, high = 0.0, 40.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 0.5 * math.erfc(middle / math.sqrt(2)) > tail else (low, middle)
+    return high
+
+
+def _beta_ratio(x: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function, by its continued fraction."""
+    if x <= 0.0 or x >= 1.0:
+        return 0.0 if x <= 0.0 else 1.0
+    if x > (a + 1) / (a + b + 2):
+        return 1.0 - _beta_ratio(1.0 - x, b, a)
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )  # fmt: skip
+    tiny = 1e-300
+    fraction, c, d = 1.0, 1.0, 0.0
+    for i in range(500):
+        m = i // 2
+        if i == 0:
+            step = 1.0
+        elif i % 2 == 0:
+            step = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        else:
+            step = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        d = 1.0 / (1.0 + step * d or tiny)
+        c = 1.0 + step / (c or tiny)
+        fraction *= c * d
+        if abs(1.0 - c * d) < 1e-15:
+            break
+    return front * (fraction - 1.0) / a
+
+
+# -- means ------------------------------------------------------------------------------------------------
+
+
+class Effect(NamedTuple):
+    """A mean, how sure it is, and how likely chance gives it where the truth is at most the threshold."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    batches: int
+
+
+def batched(sums: Floats, counts: Counts) -> tuple[Floats, Counts]:
+    """Windows put together, two by two, until the means of neighbours are no longer alike; the means, the counts."""
+    kept = counts > 0
+    sums, counts = sums[kept], counts[kept]
+    while len(sums) >= 2 * LEAST_BATCHES:
+        means = sums / counts
+        if _alike(means) <= 2 / math.sqrt(len(means)):
+            break
+        even = len(sums) // 2 * 2
+        sums = _pairs(sums[:even])
+        counts = _pairs(counts[:even])
+    return sums / np.maximum(counts, 1), counts
+
+
+def _pairs(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    summed: npt.NDArray[Any] = values.reshape(-1, 2).sum(axis=1)
+    return summed
+
+
+def _alike(means: Floats) -> float:
+    """The autocorrelation of neighbours."""
+    around = means - means.mean()
+    total = float(around @ around)
+    return float(around[1:] @ around[:-1]) / total if total > 0 else 0.0
+
+
+def effect(sums: Floats, counts: Counts, threshold: float, level: float) -> Effect | None:
+    """Whether a mean lies beyond ±threshold; None where there is too little to say. `level` is of the interval."""
+    means, weights = batched(sums, counts)
+    if len(means) < LEAST_BATCHES:
+        return None
+    mean = float(np.average(means, weights=weights))
+    # Batches of unequal size count by their size, and what that leaves of them is fewer than their number.
+    shares = weights / weights.sum()
+    spread = float(np.sqrt((shares**2 * (means - mean) ** 2).sum() * len(means) / (len(means) - 1)))
+    # What likeness is left between neighbours makes the mean less sure than independent batches would.
+    left = min(0.5, max(0.0, _alike(means) + 1 / len(means)))
+    spread *= math.sqrt((1 + left) / (1 - left))
+    df = max(LEAST_BATCHES - 2, math.floor((len(means) - 1) * (1 - left) / (1 + left)))
+    if spread == 0.0:
+        return Effect(mean, mean, mean, 0.0 if abs(mean) > threshold else 1.0, len(means))
+    p = t_tail((abs(mean) - threshold) / spread, df) + t_tail((abs(mean) + threshold) / spread, df)
+    wide = t_quantile(level / 2, df) * spread
+    return Effect(mean, mean - wide, mean + wide, min(1.0, p), len(means))
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Each p as it counts among all of them: below the level, it may be named."""
+    order = sorted(range(len(ps)), key=lambda i: ps[i])
+    adjusted = [1.0] * len(ps)
+    worst = 0.0
+    for rank, i in enumerate(order):
+        worst = max(worst, min(1.0, ps[i] * (len(ps) - rank)))
+        adjusted[i] = worst
+    return adjusted
+
+
+class Share(NamedTuple):
+    """A share with Wilson's interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def wilson(hits: int, of: int, level: float, design: float = 1.0) -> Share:
+    """Wilson's score interval. `design` is how many times fewer independent cases there are than cases."""
+    if not of:
+        return Share(0.0, 0.0, 1.0)
+    n, share, z = of / max(1.0, design), hits / of, normal_quantile(level / 2)
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    wide = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return Share(share, max(0.0, middle - wide) if hits else 0.0, min(1.0, middle + wide) if hits < of else 1.0)
+
+
+def design_effect(hits: Counts, counts: Counts) -> float:
+    """How much more the share varies between windows than independent cases would: late releases come in bursts."""
+    kept = counts > 0
+    hits, counts = hits[kept], counts[kept]
+    if len(hits) < 2 or not 0 < hits.sum() < counts.sum():
+        return 1.0
+    share = hits.sum() / counts.sum()
+    expected = counts * share * (1 - share)
+    return max(1.0, float(((hits - counts * share) ** 2).sum() / expected.sum()))
+
+
+# -- histograms -------------------------------------------------------------------------------------------
+
+
+def histogram(values: npt.NDArray[Any]) -> Counts:
+    """How many values lie in each bin: adds up over tasks."""
+    return np.bincount(np.searchsorted(BOUNDS, values, "right"), minlength=len(BOUNDS) + 1).astype(np.int64)
+
+
+def quantile(bins: Counts, share: float) -> float:
+    """The value that this share does not exceed, to within 6 %."""
+    total = int(bins.sum())
+    if not total:
+        return 0.0
+    place = int(np.searchsorted(np.cumsum(bins), min(total, math.floor(share * total) + 1)))
+    return float(BOUNDS[min(max(place - 1, 0), len(BOUNDS) - 1)])

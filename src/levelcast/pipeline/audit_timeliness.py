@@ -1,0 +1,208 @@
+"""The audit *timeliness*: how old were a floor's records when the ring acknowledged them, hour by hour?
+
+The age of a record is the frame's timestamp, the same at every receiver, minus `ts_event`, by the floor's clock. A
+floor that is slow with its trades shows as a share of old records; one whose clock is ahead, as records from the
+future. Both are said of the floor: the ring cannot acknowledge what has not been sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from levelcast.pipeline.audit import Audit, Figures, Finding, Job, Options, Result
+from levelcast.pipeline.audit_fairness import any_of
+from levelcast.pipeline.audit_inputs import Inputs, SegmentFile
+from levelcast.pipeline.audit_scan import read_index
+from levelcast.pipeline.audit_stats import BOUNDS, Counts, design_effect, histogram, quantile, wilson
+from levelcast.pipeline.tapes import runs_of_kinds
+from levelcast.records.codes import RTYPE_INSTRUMENT, UNDEF_TIMESTAMP
+
+HOUR_NS = 3_600_000_000_000
+MINUTE_NS = 60_000_000_000
+MINUTES = 60
+
+
+class Cell(NamedTuple):
+    """A floor's hour of one stripe."""
+
+    stripe: int
+    publisher: int
+    hour: int
+    """Since 1970."""
+
+
+@dataclass(slots=True)
+class Ages:
+    """What a cell has; adds up over tasks."""
+
+    counts: Counts = field(default_factory=lambda: np.zeros(MINUTES, np.int64))
+    old: Counts = field(default_factory=lambda: np.zeros(MINUTES, np.int64))
+    bins: Counts = field(default_factory=lambda: np.zeros(len(BOUNDS) + 1, np.int64))
+    ahead: int = 0
+    worst_ns: int = 0
+    worst_record: int = 0
+    """The sequence of the record that is furthest ahead."""
+    oldest_ns: int = -(2**62)
+    oldest_record: int = 0
+
+    def add(self, other: Ages) -> None:
+        self.counts = self.counts + other.counts
+        self.old = self.old + other.old
+        self.bins = self.bins + other.bins
+        self.ahead += other.ahead
+        if other.worst_ns > self.worst_ns:
+            self.worst_ns, self.worst_record = other.worst_ns, other.worst_record
+        if other.oldest_ns > self.oldest_ns:
+            self.oldest_ns, self.oldest_record = other.oldest_ns, other.oldest_record
+
+
+class Unit(NamedTuple):
+    """One task."""
+
+    stripe: int
+    segment: SegmentFile
+    old_ns: int
+    ahead_ns: int
+
+
+class Part(NamedTuple):
+    """What a task found: ages, and the venues that definitions name."""
+
+    ages: dict[Cell, Ages]
+    venues: dict[int, str]
+
+
+def ages_of(unit: Unit) -> Part:
+    """The ages of all records of one segment."""
+    index = read_index(unit.segment.index_path)
+    part = Part({}, {})
+    if not len(index.lines):
+        return part
+    begin = int(index.lines["at"][0])
+    end = int(index.lines["at"][-1]) + int(index.lines["bytes"][-1])
+    with unit.segment.data_path.open("rb") as file:
+        file.seek(begin)
+        content = memoryview(file.read(end - begin))
+    counts = index.lines["records"].astype(np.int64)
+    stamps = np.repeat(index.lines["timestamp"].astype(np.int64), counts)
+    first = int(index.lines["sequence"][0])
+    for kind, places, records in runs_of_kinds(content, unit.segment.data_path):
+        if kind.rtype == RTYPE_INSTRUMENT:
+            names = [name.decode("utf-8", "replace") for name in records["exchange"].tolist()]
+            part.venues.update({i: n for i, n in zip(records["publisher_id"].tolist(), names, strict=True) if n})
+        event = np.ascontiguousarray(records["ts_event"])
+        known = (event != UNDEF_TIMESTAMP) & (event > 0)
+        publisher = np.ascontiguousarray(records["publisher_id"]).astype(np.int64)
+        stamp = stamps[places]
+        age = stamp - event.astype(np.int64)
+        for number in np.flatnonzero(np.bincount(publisher[known])).tolist():
+            mine = np.flatnonzero(known & (publisher == number))
+            hours = stamp[mine] // HOUR_NS
+            for hour in range(int(hours[0]), int(hours[-1]) + 1):
+                chosen = mine if hours[0] == hours[-1] else mine[hours == hour]
+                if len(chosen):
+                    cell = Cell(unit.stripe, number, hour)
+                    found = measure(age[chosen], stamp[chosen], first + places[chosen], unit.old_ns, unit.ahead_ns)
+                    part.ages.setdefault(cell, Ages()).add(found)
+    return part
+
+
+def measure(age: Counts, stamp: Counts, sequence: Counts, old_ns: int, ahead_ns: int) -> Ages:
+    """The ages of some records of one floor and hour."""
+    minute = stamp % HOUR_NS // MINUTE_NS
+    least, most = int(age.argmin()), int(age.argmax())
+    return Ages(
+        np.bincount(minute, minlength=MINUTES).astype(np.int64),
+        np.bincount(minute[age > old_ns], minlength=MINUTES).astype(np.int64),
+        histogram(age),
+        int((age < -ahead_ns).sum()),
+        max(0, -int(age[least])),
+        int(sequence[least]),
+        int(age[most]),
+        int(sequence[most]),
+    )
+
+
+def run(job: Job) -> Result:
+    """Look at every record of every stripe once, at whichever receiver."""
+    result = Result("timeliness")
+    units = [
+        Unit(stripe, segment, job.options.old_ns, job.options.ahead_ns)
+        for stripe, tapes in job.inputs.stripes.items()
+        for segment in any_of(tapes)
+    ]
+    ages: dict[Cell, Ages] = {}
+    venues: dict[int, str] = {}
+    for part in job.each("timeliness: ages of records", ages_of, units):
+        venues.update(part.venues)
+        for cell, its in part.ages.items():
+            ages.setdefault(cell, Ages()).add(its)
+    judge(result, dict(sorted(ages.items())), floors(job.inputs, venues), job.options)
+    return result
+
+
+def floors(inputs: Inputs, venues: Mapping[int, str]) -> dict[int, str]:
+    """The names of floors: by the network file, else by the definitions on the tape."""
+    known = {floor.publisher: floor.name for floor in inputs.network.floors} if inputs.network is not None else {}
+    return {**venues, **known}
+
+
+def judge(result: Result, ages: Mapping[Cell, Ages], names: Mapping[int, str], options: Options) -> None:
+    """Findings, figures and the sentence."""
+    rows: list[tuple[object, ...]] = []
+    level = options.level / max(1, len(ages))
+    for cell, its in ages.items():
+        name, hour = names.get(cell.publisher, f"publisher {cell.publisher}"), _hour(cell.hour)
+        total, old = int(its.counts.sum()), int(its.old.sum())
+        share = wilson(old, total, level, design_effect(its.old, its.counts))
+        quantiles = [quantile(its.bins, q) for q in (0.5, 0.9, 0.99)]
+        rows.append((cell.stripe, name, hour, total, *quantiles, its.oldest_ns, share.value, its.ahead, its.worst_ns))
+        if its.ahead:
+            says = (
+                f"in the hour of {hour} {its.ahead:,} of {total:,} records were dated more than "
+                f"{_s(options.ahead_ns)} after their acknowledgement, record {its.worst_record} {_s(its.worst_ns)}"
+            )
+            found = Finding("clock ahead", name, says, cell.stripe, record=its.worst_record, value=float(its.worst_ns))
+            result.findings.append(found)
+        if share.low > options.old_share:
+            says = (
+                f"in the hour of {hour} {share.value:.2%} of {total:,} records, surely more than {share.low:.2%}, were "
+                f"older than {_s(options.old_ns)}, record {its.oldest_record} {_s(its.oldest_ns)} "
+                f"({options.old_share:.2%} may be)"
+            )
+            found = Finding("old records", name, says, cell.stripe, record=its.oldest_record)
+            result.findings.append(replace(found, value=share.value, low=share.low, high=share.high))
+    columns = ("stripe", "floor", "hour", "records", "p50_ns", "p90_ns", "p99_ns", "max_ns", "old_share", "ahead")
+    result.figures = [Figures("floors", (*columns, "most_ahead_ns"), rows)]
+    result.looked_at = {"records": sum(int(its.counts.sum()) for its in ages.values()), "cells": len(ages)}
+    result.sentence = _sentence(result, ages.values())
+
+
+def _hour(hour: int) -> str:
+    return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%d %H:00 UTC")
+
+
+def _s(ns: float) -> str:
+    return f"{ns / 1e9:,.3f} s"
+
+
+def _sentence(result: Result, ages: Iterable[Ages]) -> str:
+    if result.findings:
+        first = result.findings[0]
+        more = f"; {len(result.findings) - 1} more findings" if len(result.findings) > 1 else ""
+        return f"A floor was not in time: {first.kind}, {first.subject}, where {first.says}{more}."
+    whole = np.zeros(len(BOUNDS) + 1, np.int64)
+    for its in ages:
+        whole = whole + its.bins
+    return (
+        f"Every floor was in time: 99 % of {result.looked_at['records']:,} records were acknowledged within "
+        f"{_s(quantile(whole, 0.99))} of their trade, and no clock was ahead."
+    )
+
+
+TIMELINESS = Audit("timeliness", "How old were the floors' records when the ring acknowledged them?", run)

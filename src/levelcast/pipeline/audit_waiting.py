@@ -1,0 +1,118 @@
+"""How long sources wait for their place in the order, and how long chance would let them wait.
+
+What the tape knows of a packet: when its last record was made (`ts_event`, by the floor's clock) and when the ring
+acknowledged it (the frame's timestamp). What chance gives (rule 2): a packet leaves at a moment that has nothing to do
+with the ring, and the first site acknowledges it whose slot comes after its arrival there. `expected_wait` works that
+out from the links of the network file; what a source waits beyond that, it waits for no reason that the file knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.network import Floor, Network
+from levelcast.pipeline.audit_inputs import SegmentFile
+from levelcast.pipeline.audit_scan import Index, Ints, Rows, read_index
+from levelcast.pipeline.audit_stats import BOUNDS, Counts, Floats, histogram
+from levelcast.records import WORD_BYTES
+from levelcast.records.codes import UNDEF_TIMESTAMP
+from levelcast.wire.messages import CONTROL_SOURCE
+
+_PHASES_PER_SLOT = 200
+_LONGEST_CYCLES = 4
+_EVENT_AT = 8
+"""Where `ts_event` is in every record."""
+
+
+class Windows(NamedTuple):
+    """Time in equal parts: `parts` of `width_ns` from `start_ns` on."""
+
+    start_ns: int
+    width_ns: int
+    parts: int
+
+    def of(self, timestamps: Ints) -> Ints:
+        return np.clip((timestamps - self.start_ns) // self.width_ns, 0, self.parts - 1)
+
+
+@dataclass(slots=True)
+class Waits:
+    """Of one source: packets and the sum of their waits by window, and a histogram of all."""
+
+    counts: Counts
+    sums: Floats
+    bins: Counts = field(default_factory=lambda: np.zeros(len(BOUNDS) + 1, np.int64))
+
+    def add(self, other: Waits) -> None:
+        self.counts = self.counts + other.counts
+        self.sums = self.sums + other.sums
+        self.bins = self.bins + other.bins
+
+
+def waits_of(unit: tuple[SegmentFile, Windows]) -> dict[int, Waits]:
+    """The waits of every source in one segment."""
+    segment, windows = unit
+    index = read_index(segment.index_path)
+    if not len(index.lines):
+        return {}
+    content = np.frombuffer(segment.data_path.read_bytes(), np.uint8)
+    packets, frames = index.packets()
+    event, known = _last_events(index, packets, frames, content)
+    timestamp = index.lines["timestamp"].astype(np.int64)[frames]
+    window = windows.of(timestamp)
+    wait = timestamp - event
+    found: dict[int, Waits] = {}
+    for source in np.unique(packets["source"][known]).tolist():
+        if source != CONTROL_SOURCE:
+            mine = known & (packets["source"] == source)
+            counts = np.bincount(window[mine], minlength=windows.parts).astype(np.int64)
+            sums = np.bincount(window[mine], wait[mine].astype(np.float64), windows.parts).astype(np.float64)
+            found[source] = Waits(counts, sums, histogram(wait[mine]))
+    return found
+
+
+def _last_events(
+    index: Index, packets: Rows, frames: Ints, content: npt.NDArray[np.uint8]
+) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """`ts_event` of the last record of each packet, and whether there is one."""
+    sizes = packets["bytes"].astype(np.int64)
+    counts = np.maximum(packets["records"].astype(np.int64), 1)
+    ends = np.cumsum(sizes) - sizes  # from the first packet on; frames lie back to back
+    begin = ends + int(index.lines["at"][0])
+    each = sizes // counts
+    last = begin + sizes - each
+    there = (sizes > 0) & (begin + sizes <= len(content))
+    last = np.where(there, last, 0)
+    plain = there & (sizes % counts == 0) & (content[last].astype(np.int64) * WORD_BYTES == each)
+    for i in np.flatnonzero(there & ~plain).tolist():  # of several kinds: from record to record
+        at, end = int(begin[i]), int(begin[i] + sizes[i])
+        while at < end and content[at]:
+            last[i] = at
+            at += int(content[at]) * WORD_BYTES
+    at = np.minimum(last + _EVENT_AT, max(0, len(content) - 8))
+    event = np.ascontiguousarray(content[at[:, None] + np.arange(8)]).view("<u8").reshape(-1)
+    return event.astype(np.int64), there & (event != UNDEF_TIMESTAMP) & (event > 0)
+
+
+def expected_wait(network: Network, stripe: int, floor: Floor) -> float:
+    """The mean wait in ns of a packet that leaves at any moment, by the links of the file."""
+    slot_ns = network.timing(stripe).slot_ns
+    links = [network.link(floor.site, receiver.site) for receiver in network.receivers]
+    cycle = len(links)
+    phases = (np.arange(cycle * _PHASES_PER_SLOT) + 0.5) / _PHASES_PER_SLOT * slot_ns
+    left = np.ones(len(phases))
+    total = np.zeros(len(phases))
+    slot = 1
+    while slot <= cycle * (_LONGEST_CYCLES + 1) or (left.max() > 1e-6 and slot < 1000 * cycle):
+        link = links[slot % cycle]
+        after = slot * slot_ns - phases
+        held = (after - link.delay_ns) / link.jitter_ns if link.jitter_ns else (after >= link.delay_ns).astype(float)
+        taken = left * np.clip(held, 0.0, 1.0) * (1.0 - link.loss_ratio) * (after >= 0)
+        total += taken * after
+        left = left - taken
+        slot += 1
+    return float((total / (1.0 - left)).mean())
