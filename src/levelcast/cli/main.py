@@ -14,6 +14,7 @@ from levelcast.cli import (
     certify,
     demo,
     disk,
+    matrix,
     network,
     node,
     pipeline,
@@ -64,6 +65,7 @@ app.command()(status.status)
 app.command()(watch.watch)
 app.command("certify")(certify.certify_command)
 app.command()(report.report)
+app.command()(matrix.matrix)
 app.add_typer(tape.app, name="tape")
 app.add_typer(disk.app, name="disk")
 app.add_typer(plan.app, name="plan")
