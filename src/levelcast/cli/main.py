@@ -19,6 +19,7 @@ from levelcast.cli import (
     node,
     pipeline,
     plan,
+    probe,
     publish,
     regions,
     report,
@@ -70,6 +71,7 @@ app.add_typer(tape.app, name="tape")
 app.add_typer(disk.app, name="disk")
 app.add_typer(plan.app, name="plan")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(probe.app, name="probe")
 
 
 def _print_version(wanted: bool) -> None:

@@ -267,6 +267,8 @@ class Network:
     helpers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Per site, the sites whose receivers repair soonest, best first (TT §4.2); a site without is by delay alone."""
     included: tuple[Included, ...] = ()
+    probe_ns: int | None = None
+    """How often every node probes the others; None: not at all."""
 
     @property
     def node_names(self) -> tuple[str, ...]:

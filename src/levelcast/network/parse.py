@@ -43,7 +43,7 @@ from levelcast.network.model import (
     Stripe,
     Witness,
 )
-from levelcast.ring.derive import contradictions
+from levelcast.ring.derive import contradictions, show_ns
 from levelcast.ring.nack import MOST_SETS
 from levelcast.ring.timing import LOSS_LIMIT, Mode
 from levelcast.wire.group import MAX_GROUP
@@ -58,6 +58,7 @@ FIRST_SECONDARY = 1001
 _MOST_GROUPS = 65_536
 _LAST_GROUP = int(IPv4Address("239.255.255.255"))
 _LEAST_STORE = 1_000_000
+_LEAST_PROBE_NS = 10_000_000
 _LEAST_PACKET, _MOST_PACKET = 1_200, 65_000
 """The largest record (1,020 bytes) and all headers fit the one; the other is the largest datagram, with some room."""
 
@@ -162,6 +163,7 @@ def _read_network(root: Fields, report: Report) -> Network:
     core, carriage, edge = _read_groups(root, len(stripes), _receiver_regions((*receivers, *secondaries), sites))
     status = _read_status(root, len(nodes) * len(stripes))
     tape = _read_tape(root)
+    probe_ns = _read_probe(root)
     instruments = _read_instruments(root, floors)
     root.finish()
     for node in nodes:
@@ -183,6 +185,7 @@ def _read_network(root: Fields, report: Report) -> Network:
         instruments=instruments,
         secondaries=secondaries,
         helpers=helpers,
+        probe_ns=probe_ns,
     )
     _check_links(network, site_names, report)
     if receivers and servers:
@@ -678,6 +681,19 @@ def _read_status(root: Fields, nodes: int) -> Status | None:
     address = fields.address("address")
     fields.finish()
     return Status(port or 0, address or "127.0.0.1")
+
+
+def _read_probe(root: Fields) -> int | None:
+    fields = root.table("probe", "[probe]")
+    if fields is None:
+        return None
+    every_ns = fields.duration("every")
+    if "every" not in fields:
+        fields.problem("every", 'has no every: say how often each node probes the others, such as every = "1s"')
+    elif every_ns is not None and every_ns < _LEAST_PROBE_NS:
+        fields.problem("every", f"probes every {show_ns(every_ns)}: {show_ns(_LEAST_PROBE_NS)} is the least")
+    fields.finish()
+    return every_ns
 
 
 def _read_tape(root: Fields) -> Keeping:
