@@ -12,7 +12,6 @@ import pytest
 from levelcast.pipeline import releases
 from levelcast.pipeline.job import (
     load_files,
-    load_probes,
     load_releases,
     load_status,
     load_subscriptions,
@@ -22,6 +21,7 @@ from levelcast.pipeline.job import (
 )
 from levelcast.pipeline.lake import Lake
 from levelcast.pipeline.limits import LakeError
+from levelcast.pipeline.probes import load_probes
 from levelcast.pipeline.tables import RELEASES, TABLES
 from levelcast.tape.releases import RELEASE, Released, ReleaseLog
 from tests.spark_parts import spark

@@ -16,6 +16,7 @@ from levelcast.wire.core import Malformed, Reason, decode, decode_batch, encode,
 from levelcast.wire.data import seal
 from levelcast.wire.messages import (
     Data,
+    Echo,
     Era,
     Fault,
     FaultReason,
@@ -30,6 +31,7 @@ from levelcast.wire.messages import (
     Membership,
     Message,
     Packet,
+    Probe,
     Promised,
     Repair,
     Request,
@@ -119,6 +121,8 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     GroupPlea: st.builds(GroupPlea, u16, u64, u64, u16, u16),
     GroupInvite: st.builds(GroupInvite, u64, u16),
     Group: st.builds(Group, u64, u16, u16, st.lists(u16, max_size=6, unique=True).map(tuple)),
+    Probe: st.builds(Probe, u16, u64, u64),
+    Echo: st.builds(Echo, u16, u16, u64, u64, u64),
 }
 messages = st.one_of(list(KINDS.values()))
 
@@ -151,6 +155,8 @@ EXAMPLES: list[Message] = [
     GroupPlea(301, 0, 5, 1, 302),
     GroupInvite(6, 9),
     Group(6, 9, 1, (301, 302)),
+    Probe(301, 8, 10**18),
+    Echo(9, 301, 8, 10**18, 10**18 + 5),
 ]
 
 
@@ -294,7 +300,7 @@ def test_a_damaged_body_is_rejected_or_has_one_encoding(message: Message, data: 
         (0, "<H", 0, Reason.BAD_MAGIC),
         (2, "<B", 2, Reason.UNKNOWN_VERSION),
         (3, "<B", 0, Reason.UNKNOWN_KIND),
-        (3, "<B", 15, Reason.UNKNOWN_KIND),
+        (3, "<B", 17, Reason.UNKNOWN_KIND),
         (16, "<I", 2**32 - 1, Reason.WRONG_LENGTH),
         (20, "<B", 0, Reason.UNKNOWN_SEAL),
         (20, "<B", 2, Reason.UNKNOWN_SEAL),

@@ -15,10 +15,12 @@ from levelcast.cli import (
     certify,
     demo,
     disk,
+    matrix,
     network,
     node,
     pipeline,
     plan,
+    probe,
     publish,
     regions,
     report,
@@ -66,10 +68,12 @@ app.command()(watch.watch)
 app.command("certify")(certify.certify_command)
 app.command()(audit.audit)
 app.command()(report.report)
+app.command()(matrix.matrix)
 app.add_typer(tape.app, name="tape")
 app.add_typer(disk.app, name="disk")
 app.add_typer(plan.app, name="plan")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(probe.app, name="probe")
 
 
 def _print_version(wanted: bool) -> None:

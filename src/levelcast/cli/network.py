@@ -56,7 +56,12 @@ def timing(
         raise NetworkError(str(path), [Problem(1, f'there is no stripe "{stripe}" here, only {known}')])
     chosen = names if stripe is None else [stripe]
     if as_json:
-        report = {"network": network.name, "stripes": [_as_json(network, name) for name in chosen]}
+        report = {
+            "network": network.name,
+            "included": [asdict(each) for each in network.included],
+            "helpers": network.helpers,
+            "stripes": [_as_json(network, name) for name in chosen],
+        }
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
         return
     console = Console()
@@ -130,6 +135,8 @@ def _print_stripe(console: Console, network: Network, stripe: str) -> None:
         below = ", ".join(each.name for each in network.secondaries_of(receiver.name))
         if below:
             console.print(f"  {escape(receiver.name)} is the home of {escape(below)}", highlight=False)
+    for sentence in network.measured():
+        console.print(f"  {escape(sentence)}", highlight=False, soft_wrap=True)
     console.print(_timing_table(network.explain(stripe)))
     console.print(_liveness_table(network.liveness(stripe)))
     for warning in network.warnings(stripe):

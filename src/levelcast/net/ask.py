@@ -14,7 +14,7 @@ from levelcast.network import Network
 
 _LARGEST = 4 << 20
 _ANY = "0.0.0.0"
-_REQUEST = "GET /status HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n"
+_REQUEST = "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class Answer:
         return not self.problem
 
 
-def ask_all(network: Network, names: Iterable[str] = (), timeout_s: float = 1.0) -> list[Answer]:
+def ask_all(
+    network: Network, names: Iterable[str] = (), timeout_s: float = 1.0, page: str = "/status"
+) -> list[Answer]:
     """Ask the named nodes, or every node of the file, concurrently, each in every stripe that it is in.
 
     STRIPE/NAME is a node's part in one stripe. Raises NetError if the file has no [status].
@@ -45,7 +47,7 @@ def ask_all(network: Network, names: Iterable[str] = (), timeout_s: float = 1.0)
         address = network.status_address(place.name, place.stripe)
         assert address is not None
         addresses.append((place.part, address))
-    return with_lags(asyncio.run(_ask_all(addresses, timeout_s)))
+    return with_lags(asyncio.run(_ask_all(addresses, timeout_s, page)))
 
 
 def with_lags(answers: list[Answer]) -> list[Answer]:
@@ -74,15 +76,15 @@ def _chosen(network: Network, names: list[str]) -> list[Place]:
     return chosen
 
 
-async def _ask_all(addresses: list[tuple[str, Address]], timeout_s: float) -> list[Answer]:
-    return await asyncio.gather(*(_ask(name, address, timeout_s) for name, address in addresses))
+async def _ask_all(addresses: list[tuple[str, Address]], timeout_s: float, page: str) -> list[Answer]:
+    return await asyncio.gather(*(_ask(name, address, timeout_s, page) for name, address in addresses))
 
 
-async def _ask(name: str, address: Address, timeout_s: float) -> Answer:
+async def _ask(name: str, address: Address, timeout_s: float, page: str) -> Answer:
     host = "127.0.0.1" if address[0] == _ANY else address[0]
     try:
         async with asyncio.timeout(timeout_s):
-            status = _read(await _get(host, address[1]))
+            status = _read(await _get(host, address[1], page))
     except TimeoutError:
         return Answer(name, problem=f"no answer within {timeout_s:g} s")
     except ConnectionRefusedError:
@@ -95,10 +97,10 @@ async def _ask(name: str, address: Address, timeout_s: float) -> Answer:
     return Answer(name, status)
 
 
-async def _get(host: str, port: int) -> bytes:
+async def _get(host: str, port: int, page: str) -> bytes:
     reader, writer = await asyncio.open_connection(host, port)
     try:
-        writer.write(_REQUEST.format(host).encode())
+        writer.write(_REQUEST.format(page, host).encode())
         answer = b""
         while chunk := await reader.read(_LARGEST):
             answer += chunk

@@ -31,9 +31,10 @@ from levelcast.ring.clock import ClockGuard
 from levelcast.ring.effects import GROUP, Effect, Forget, Persist, Release, Report, Send, ServeTape
 from levelcast.ring.machine import Machine
 from levelcast.ring.order import Frame
+from levelcast.ring.probe import Prober
 from levelcast.wire.core import decode, encode
 from levelcast.wire.data import open_packets
-from levelcast.wire.messages import Data, GroupInvite, Message, Packet, Repair, Request, Ring, Token
+from levelcast.wire.messages import Data, Echo, GroupInvite, Message, Packet, Probe, Repair, Request, Ring, Token
 from levelcast.wire.parts import Malformed, Reason
 
 LONGEST_SLEEP_NS = 50_000_000
@@ -160,6 +161,7 @@ class Driver:
         impairment: Impairment | None = None,
         work: Work | None = None,
         services: Sequence[Service] = (),
+        prober: Prober | None = None,
         spin_ns: int = 0,
         on_report: Callable[[Report], None] | None = None,
         clock: Clock | None = None,
@@ -173,6 +175,7 @@ class Driver:
         self.impairment = impairment
         self.work = work
         self.services = tuple(services)
+        self.prober = prober
         self._spin_ns = spin_ns
         self._most_served = most_served
         self._punctual_ns = punctual_ns
@@ -182,6 +185,7 @@ class Driver:
         self._guard = ClockGuard(*self._clock.both_ns(), CLOCK_TOLERANCE_NS)
         self._listens: frozenset[type] | None = getattr(machine, "LISTENS", None)
         self._known: dict[int, Address] = {}
+        self._probes: list[Probe | Echo] = []
         self._bytes_of: dict[int, tuple[Message, bytes]] = {}
         self._streaming = False
         """Packets came in the last turn: the next ones may gather for a moment."""
@@ -222,6 +226,9 @@ class Driver:
         self._perform(self.machine.step(batch, now, clock_trusted=self._guard.check(now, monotonic)))
         if self.work is not None:
             self._perform(self.work.step(now))
+        if self.prober is not None:
+            self._perform(self.prober.step(self._probes, now))
+            self._probes.clear()
         for service in self.services:
             service.step(ready, now)
         self._bytes_of.clear()
@@ -252,6 +259,8 @@ class Driver:
             until = min(until, self.work.wake_ns)
         if self.impairment is not None and self.impairment.next_ns is not None:
             until = min(until, self.impairment.next_ns)
+        if self.prober is not None and self.prober.wake_ns is not None:
+            until = min(until, self.prober.wake_ns)
         for service in self.services:
             wake_ns = service.wake_ns
             if wake_ns is not None:
@@ -296,7 +305,10 @@ class Driver:
             else:
                 if sender is not None:
                     self._learn(sender, source)
-                if self._listens is None or type(message) in self._listens:
+                if isinstance(message, Probe | Echo):
+                    if self.prober is not None:
+                        self._probes.append(message)
+                elif self._listens is None or type(message) in self._listens:
                     self._take(message, datagram, batch)
         return batch
 

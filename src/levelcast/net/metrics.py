@@ -113,6 +113,7 @@ def _lines(status: Mapping[str, Any], labels: dict[str, str]) -> Iterator[str]:
             for which, count in sorted(counts.items()):
                 yield _sample(name, {**labels, label: str(which)}, count)
     yield from _covered(_find(status, "group.members"), labels)
+    yield from _probed(_find(status, "probes"), labels)
     states = _STANDINGS if status["role"] == "secondary" else _STATES
     for key, words in (("state", states), ("phase", _PHASES)):
         if key in status:
@@ -138,6 +139,25 @@ def _covered(members: object, labels: dict[str, str]) -> Iterator[str]:
         for secondary, each in sorted(members.items()):
             if each[key] is not None:
                 yield _sample(name, {**labels, "secondary": secondary}, each[key])
+
+
+_OF_PROBES: tuple[tuple[str, str, Literal["counter", "gauge"], str, float], ...] = (
+    ("answered", "probes_answered_total", "counter", "Probes that the peer has answered.", 1.0),
+    ("lost", "probes_lost_total", "counter", "Probes that were lost, there or back.", 1.0),
+    ("last_ns", "probe_round_trip_seconds", "gauge", "The last round trip to the peer.", 1e-9),
+    ("least_ns", "probe_least_round_trip_seconds", "gauge", "The shortest round trip to the peer.", 1e-9),
+)
+
+
+def _probed(peers: object, labels: dict[str, str]) -> Iterator[str]:
+    """Of each peer that this node probes."""
+    if not isinstance(peers, Mapping) or not peers:
+        return
+    for key, name, kind, about, scale in _OF_PROBES:
+        yield from _family(name, kind, about)
+        for peer, each in sorted(peers.items()):
+            if each[key] is not None:
+                yield _sample(name, {**labels, "peer": peer}, each[key] * scale if scale != 1.0 else each[key])
 
 
 def _histogram(lateness: Mapping[str, Any], labels: dict[str, str]) -> Iterator[str]:

@@ -30,6 +30,7 @@ from levelcast.net.edge import EdgeService
 from levelcast.net.floor import SyntheticFloor
 from levelcast.net.impair import Impairment
 from levelcast.net.keeper import JournalKeeper, Keeper
+from levelcast.net.probes import probe_page, probe_status
 from levelcast.net.punctual import (
     SPIN_NS,
     Realtime,
@@ -51,6 +52,7 @@ from levelcast.network.ring_config import ring_config
 from levelcast.ring.config import RingConfig
 from levelcast.ring.effects import Report
 from levelcast.ring.machine import Machine
+from levelcast.ring.probe import Prober
 from levelcast.ring.receiver import Receiver, first_tip
 from levelcast.ring.reformation import ReformationServer
 from levelcast.ring.schedule import generation_name
@@ -167,6 +169,12 @@ def links_to(network: Network, here: Place) -> dict[int, Link | None]:
     return links
 
 
+def probed_by(network: Network, here: Place) -> list[int]:
+    """Whom a node probes: everybody that it has to do with, so no floor another floor."""
+    others = (place for place in places(network, here.stripe) if place.id != here.id)
+    return [place.id for place in others if "floor" not in (place.role, here.role) or place.role != here.role]
+
+
 def build(
     config: RingConfig, place: Place, directory: Path, now: int, keeping: Keeping | None = None
 ) -> tuple[Machine, Keeper]:
@@ -230,6 +238,7 @@ class Node:
         directory = data / place.part
         require_journal(data, place.part)
         self._names = {each.id: each.name for each in places(network, place.stripe)}
+        self._sites = {each.id: each.site for each in places(network, place.stripe)}
         self._on_report = on_report
         self._clock_trusted = True
         self._page: StatusService | None = None
@@ -270,6 +279,7 @@ class Node:
             impairment=Impairment(links_to(network, place), seed) if options.impair else None,
             work=self._floor,
             services=services,
+            prober=Prober(place.id, probed_by(network, place), network.probe_ns, now),
             spin_ns=SPIN_NS if self._become_punctual(options.realtime) else 0,
             on_report=self._report,
         )
@@ -297,7 +307,7 @@ class Node:
             host = network.status.address if network.status is not None else LOOPBACK
             address = (host, options.status_port) if options.status_port else None
         if address is not None:
-            self._page = StatusService(address, machine, keeper, self.status)
+            self._page = StatusService(address, machine, keeper, self.status, self.probes)
             yield self._page
         limited = network.tape.keep_bytes is not None or network.tape.keep_age_ns is not None
         if limited and isinstance(keeper, Store):
@@ -394,6 +404,8 @@ class Node:
             "reports": dict(counters.reports),
             "lost_on_purpose": driver.impairment.lost if driver.impairment is not None else 0,
         }
+        if driver.prober is not None and driver.prober.every_ns is not None:
+            status["probes"] = probe_status(driver.prober, self._names)
         machine = driver.machine
         if isinstance(machine, Receiver) and isinstance(driver.keeper, Store):
             status |= {
@@ -430,3 +442,9 @@ class Node:
                 "waiting": self._floor.waiting if self._floor is not None else 0,
             }
         return status
+
+    def probes(self) -> dict[str, Any]:
+        """The last samples of the network that this node has taken."""
+        part = {"name": self.place.name, "part": self.place.part, "site": self.place.site}
+        assert self.driver.prober is not None
+        return part | probe_page(self.driver.prober, self._names, self._sites)

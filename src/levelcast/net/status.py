@@ -4,6 +4,7 @@
 |------------|---------------------------------------------------------------------------|
 | `/status`  | everything as one JSON object; `levelcast status` asks for it             |
 | `/metrics` | the figures of it for Prometheus (`levelcast.net.metrics`)                |
+| `/probes`  | its last samples of delay and loss; `levelcast probe` asks for them       |
 | `/`        | who this is                                                               |
 
 Between two questions a node only counts releases into buckets and keeps its last reports.
@@ -110,7 +111,14 @@ class Diary:
 class StatusService:
     """The status page of one node: a `levelcast.net.driver.Service`. `known` is what the node says of itself anyway."""
 
-    def __init__(self, address: Address, machine: Machine, keeper: Keeper, known: Callable[[], Status]) -> None:
+    def __init__(
+        self,
+        address: Address,
+        machine: Machine,
+        keeper: Keeper,
+        known: Callable[[], Status],
+        probes: Callable[[], Status] | None = None,
+    ) -> None:
         self.lateness = Lateness()
         self.diary = Diary()
         self._machine = machine
@@ -119,6 +127,8 @@ class StatusService:
         self._began_s = time.monotonic()
         self._apart_ns = time.time_ns() - time.monotonic_ns()
         pages = {"/": self._index, "/status": self._json, "/metrics": self._metrics}
+        if probes is not None:
+            pages["/probes"] = lambda _: Page("application/json", json.dumps(probes()) + "\n")
         self._responder = Responder(address, pages, lambda: machine.wake_ns)
         self.address = self._responder.address
 

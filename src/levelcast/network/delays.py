@@ -59,7 +59,7 @@ class Delays:
 
 def load_delays(path: str | PathLike[str], loss: float = 0.0) -> Delays:
     """Read a file of measurements. Raises NetworkError for what is in it, OSError if it cannot be read."""
-    rows = _rows(Path(path))
+    rows = read_rows(Path(path))
     _, header = next(rows, (1, []))
     columns = {name.strip(): i for i, name in enumerate(header)}
     origin = _column(path, columns, "from_city", "from")
@@ -91,7 +91,7 @@ def load_weights(path: str | PathLike[str], names: tuple[str, ...]) -> Matrix:
     A place that the file does not name gets the median of those that it names; one that it names and `names` lacks is
     left out.
     """
-    rows = _rows(Path(path))
+    rows = read_rows(Path(path))
     _, header = next(rows, (1, []))
     columns = {name.strip(): i for i, name in enumerate(header)}
     place = _column(path, columns, "city", "site")
@@ -112,7 +112,8 @@ def load_weights(path: str | PathLike[str], names: tuple[str, ...]) -> Matrix:
     return np.array([known.get(name, usual) for name in names])
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV, plain or packed, each with its line."""
     raw = path.read_bytes()
     if path.suffix == ".gz":
         try:

@@ -47,6 +47,8 @@ class Problem(NamedTuple):
 
     line: int
     message: str
+    file: str = ""
+    """The included file that has the line; empty for the network file itself."""
 
 
 class Report:
@@ -58,13 +60,17 @@ class Report:
 
     def add(self, path: KeyPath, message: str) -> None:
         """Report a problem at the line of `path`; the same one twice counts once."""
-        problem = Problem(self._lines.of(path), message)
+        problem = Problem(self._lines.of(path), message, self._lines.file_of(path))
         if problem not in self.problems:
             self.problems.append(problem)
 
     def line_of(self, path: KeyPath) -> int:
         """The line where `path` stands."""
         return self._lines.of(path)
+
+    def file_of(self, path: KeyPath) -> str:
+        """The included file where `path` stands; empty for the network file itself."""
+        return self._lines.file_of(path)
 
 
 class Fields:

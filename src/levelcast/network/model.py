@@ -7,13 +7,14 @@ opens a socket or reads a clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 from itertools import combinations, combinations_with_replacement
 from typing import Literal
 
 from levelcast.network import lines
+from levelcast.network.include import Included
 from levelcast.ring.derive import Derived, Explained, Given, Path, Shape, derive, show_ns
 from levelcast.ring.nack import NackSets, even_sets, tree_sets, tuned_sets
 from levelcast.ring.secondary_server import secondary_bound_ns
@@ -92,6 +93,8 @@ class Link:
     jitter_ns: int = 0
     """How much longer than that it may take before it counts as late."""
     loss_ratio: float = 0.0
+    source: str = field(default="", compare=False)
+    """The included file that it is from; empty for the network file itself."""
 
     @property
     def quantile_ns(self) -> int:
@@ -261,6 +264,11 @@ class Network:
     instruments: dict[str, int] = field(default_factory=dict)
     """The ids that the file gives to symbols; `levelcast.network.directory` has those of all."""
     secondaries: tuple[Secondary, ...] = ()
+    helpers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Per site, the sites whose receivers repair soonest, best first (TT §4.2); a site without is by delay alone."""
+    included: tuple[Included, ...] = ()
+    probe_ns: int | None = None
+    """How often every node probes the others; None: not at all."""
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -411,6 +419,30 @@ class Network:
             delay_between=delay_between,
             loss_between=loss_between,
         )
+
+    def measured(self) -> list[str]:
+        """What follows from included files, one sentence each: how much each brings, and whether it decides."""
+        said = []
+        for each in self.included:
+            brings = [f"{each.pairs} pairs of sites"] if each.pairs else []
+            brings += [f"helpers of {each.helpers} sites"] if each.helpers else []
+            brings += [f"{', '.join(each.timing)} of [timing]"] if each.timing else []
+            about = f" ({each.about})" if each.about else ""
+            said.append(f"{each.file}{about} brings {' and '.join(brings) or 'nothing that counts'}.")
+        if self.included and self.links is not None:
+            links = list(_known_links(self.links, combinations_with_replacement(sorted(self.core_sites), 2)))
+            for what, (between, link) in (
+                ("The longest delay", max(links, key=lambda named: named[1].quantile_ns)),
+                ("The highest loss", max(links, key=lambda named: named[1].loss_ratio)),
+            ):
+                said.append(f"{what}, between {between}, is from {link.source or 'the network file itself'}.")
+        return said
+
+    def nearness(self, site: str) -> Callable[[str], tuple[float, float]]:
+        """A key to sort sites by whom a receiver at `site` had best ask: its own, the helpers, the others by delay."""
+        helpers = self.helpers.get(site, ())
+        order = {name: place for place, name in enumerate((site, *helpers))} if helpers else {}
+        return lambda other: (order.get(other, len(order)), self.delay_ns(site, other))
 
     def derived(self, stripe: int | str = 0) -> Derived:
         """The stripe's timing with the rule behind each number."""

@@ -17,6 +17,7 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from levelcast.network import include
 from levelcast.network.directory import LARGEST_ID, symbols_of
 from levelcast.network.fields import Fields, Problem, Report, did_you_mean, is_int, show
 from levelcast.network.locate import KeyPath, Lines
@@ -42,7 +43,7 @@ from levelcast.network.model import (
     Stripe,
     Witness,
 )
-from levelcast.ring.derive import contradictions
+from levelcast.ring.derive import contradictions, show_ns
 from levelcast.ring.nack import MOST_SETS
 from levelcast.ring.timing import LOSS_LIMIT, Mode
 from levelcast.wire.group import MAX_GROUP
@@ -57,6 +58,7 @@ FIRST_SECONDARY = 1001
 _MOST_GROUPS = 65_536
 _LAST_GROUP = int(IPv4Address("239.255.255.255"))
 _LEAST_STORE = 1_000_000
+_LEAST_PROBE_NS = 10_000_000
 _LEAST_PACKET, _MOST_PACKET = 1_200, 65_000
 """The largest record (1,020 bytes) and all headers fit the one; the other is the largest datagram, with some room."""
 
@@ -66,8 +68,8 @@ class NetworkError(Exception):
 
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         self.name = name
-        self.problems = sorted(problems)
-        super().__init__("\n".join(f"{name}:{line}: {message}" for line, message in self.problems))
+        self.problems = sorted(problems, key=lambda problem: (problem.file, problem.line, problem.message))
+        super().__init__("\n".join(f"{file or name}:{line}: {message}" for line, message, file in self.problems))
 
 
 def load_network(path: str | PathLike[str]) -> Network:
@@ -78,14 +80,20 @@ def load_network(path: str | PathLike[str]) -> Network:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise NetworkError(str(path), [Problem(line, "this is not UTF-8 text")]) from None
-    return parse_network(text, str(path))
+    return parse_network(text, str(path), Path(path).parent)
 
 
-def parse_network(text: str, name: str = "network.toml") -> Network:
-    """The network that a text describes. Raises NetworkError, and nothing else, for any other text."""
+def parse_network(text: str, name: str = "network.toml", directory: Path | None = None) -> Network:
+    """The network that a text describes. Raises NetworkError, and nothing else, for any other text.
+
+    What it includes is looked for below `directory`; without one it may include nothing.
+    """
     root, lines = _read_toml(text, name)
-    report = Report(lines)
-    network = _read_network(Fields(report, (), root, "the file"), report)
+    merged, places, included, problems = include.merge(root, lines, directory, _read_toml)
+    if problems:
+        raise NetworkError(name, problems)
+    report = Report(places)
+    network = replace(_read_network(Fields(report, (), merged, "the file"), report), included=included)
     if report.problems:
         raise NetworkError(name, report.problems)
     return network
@@ -150,10 +158,12 @@ def _read_network(root: Fields, report: Report) -> Network:
         report.add((), "there is no [[reformation]] server: without one no ring is ever formed")
 
     links, links_at = _read_links(root, site_names)
-    secondaries = _read_secondaries(secondary_nodes, ids[len(ids) - len(secondary_nodes) :], receivers, links)
+    helpers = _read_helpers(root, site_names, {receiver.site for receiver in receivers})
+    secondaries = _read_secondaries(secondary_nodes, ids[len(ids) - len(secondary_nodes) :], receivers, links, helpers)
     core, carriage, edge = _read_groups(root, len(stripes), _receiver_regions((*receivers, *secondaries), sites))
     status = _read_status(root, len(nodes) * len(stripes))
     tape = _read_tape(root)
+    probe_ns = _read_probe(root)
     instruments = _read_instruments(root, floors)
     root.finish()
     for node in nodes:
@@ -174,6 +184,8 @@ def _read_network(root: Fields, report: Report) -> Network:
         carriage=carriage,
         instruments=instruments,
         secondaries=secondaries,
+        helpers=helpers,
+        probe_ns=probe_ns,
     )
     _check_links(network, site_names, report)
     if receivers and servers:
@@ -266,14 +278,18 @@ def _secondary_ids(nodes: list[_Node], taken: set[int]) -> list[int]:
 
 
 def _read_secondaries(
-    nodes: list[_Node], ids: list[int], receivers: tuple[Receiver, ...], links: Links | None
+    nodes: list[_Node],
+    ids: list[int],
+    receivers: tuple[Receiver, ...],
+    links: Links | None,
+    helpers: dict[str, tuple[str, ...]],
 ) -> tuple[Secondary, ...]:
     names = [receiver.name for receiver in receivers]
     found = []
     for node, id_ in zip(nodes, ids, strict=True):
         home = node.fields.raw("home")
         if home is None:
-            home = _nearest_home(node.site, receivers, links)
+            home = _nearest_home(node.site, receivers, links, helpers.get(node.site or "", ()))
         elif home not in names:
             hint = did_you_mean(home, names)
             node.fields.problem("home", f"has home {show(home)}, which no [[receiver]] names{hint}")
@@ -285,12 +301,19 @@ def _read_secondaries(
     return tuple(found)
 
 
-def _nearest_home(site: str | None, receivers: tuple[Receiver, ...], links: Links | None) -> str:
-    """The primary with the least delay; of equal ones one of the same site, then the first of the file."""
+def _nearest_home(
+    site: str | None, receivers: tuple[Receiver, ...], links: Links | None, helpers: tuple[str, ...]
+) -> str:
+    """The primary with the least delay; of equal ones one of the same site, then the first of the file.
 
-    def distance(receiver: Receiver) -> tuple[float, bool]:
+    Where the site has helpers, one of its own comes first, then theirs in their order.
+    """
+    order = {name: place for place, name in enumerate((site, *helpers))} if helpers else {}
+
+    def distance(receiver: Receiver) -> tuple[int, float, bool]:
         link = links.between(site or "", receiver.site) if links is not None else None
-        return (0 if links is None else inf if link is None else link.delay_ns), receiver.site != site
+        delay = 0 if links is None else inf if link is None else link.delay_ns
+        return order.get(receiver.site, len(order)), delay, receiver.site != site
 
     return min(receivers, key=distance).name if receivers else ""
 
@@ -502,7 +525,29 @@ def _read_link(pair: Fields, base: Link, *, has_default: bool) -> Link:
         base.delay_ns if delay_ns is None else delay_ns,
         base.jitter_ns if jitter_ns is None else jitter_ns,
         base.loss_ratio if loss_ratio is None else loss_ratio,
+        source=pair.report.file_of(pair.path),
     )
+
+
+def _read_helpers(root: Fields, site_names: set[str], with_receivers: set[str]) -> dict[str, tuple[str, ...]]:
+    """Per site, whom to ask for what is missing, best first."""
+    fields = root.table("helpers", "[helpers]")
+    if fields is None:
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for site in fields.names_of_keys():
+        if site not in site_names:
+            fields.problem(site, f"is for site {show(site)}, which no [[site]] names{did_you_mean(site, site_names)}")
+        named = fields.names(site, limit=64)
+        for helper in named:
+            if helper == site:
+                fields.problem(site, f"names {show(site)} as its own helper: its own receivers come first anyway")
+            elif helper not in with_receivers:
+                hint = did_you_mean(helper, with_receivers)
+                fields.problem(site, f"gives {show(site)} the helper {show(helper)}, where no receiver stands{hint}")
+        found[site] = named
+    fields.finish()
+    return found
 
 
 def _read_ends(pair: Fields, site_names: set[str]) -> tuple[str, str] | None:
@@ -636,6 +681,19 @@ def _read_status(root: Fields, nodes: int) -> Status | None:
     address = fields.address("address")
     fields.finish()
     return Status(port or 0, address or "127.0.0.1")
+
+
+def _read_probe(root: Fields) -> int | None:
+    fields = root.table("probe", "[probe]")
+    if fields is None:
+        return None
+    every_ns = fields.duration("every")
+    if "every" not in fields:
+        fields.problem("every", 'has no every: say how often each node probes the others, such as every = "1s"')
+    elif every_ns is not None and every_ns < _LEAST_PROBE_NS:
+        fields.problem("every", f"probes every {show_ns(every_ns)}: {show_ns(_LEAST_PROBE_NS)} is the least")
+    fields.finish()
+    return every_ns
 
 
 def _read_tape(root: Fields) -> Keeping:

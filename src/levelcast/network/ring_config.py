@@ -38,8 +38,9 @@ def _needed(witness: Witness, members: int) -> int:
 
 
 def _nearest(network: Network, member: int) -> tuple[int, ...]:
-    """The other receivers, from the nearest to the farthest."""
+    """The other receivers, from the one to ask first to the last: by the file's helpers, then by delay."""
     here = next(receiver.site for receiver in network.receivers if receiver.id == member)
     others = [receiver for receiver in network.receivers if receiver.id != member]
-    others.sort(key=lambda receiver: network.delay_ns(here, receiver.site))
+    nearness = network.nearness(here)
+    others.sort(key=lambda receiver: nearness(receiver.site))
     return tuple(receiver.id for receiver in others)

@@ -21,11 +21,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from levelcast.pipeline import bars, bbo, filing, quarantine, rates, releases, settle
+from levelcast.pipeline import bars, bbo, filing, probes, quarantine, rates, releases, settle
 from levelcast.pipeline.filing import FILED, OF_KIND, Filed
 from levelcast.pipeline.lake import Commit, File, Lake, Mark, highest
 from levelcast.pipeline.limits import LakeError
-from levelcast.pipeline.tables import INSTRUMENTS, PROBES, REQUESTS, VENUES
+from levelcast.pipeline.tables import INSTRUMENTS, REQUESTS, VENUES
 from levelcast.tape.files import TapeError
 
 if TYPE_CHECKING:
@@ -362,23 +362,10 @@ def load_status(spark: SparkSession, lake: Lake, path: Path) -> Commit:
     return _landed(lake.append("requests", spark.createDataFrame(rows, REQUESTS.ddl).coalesce(1)), path)
 
 
-def load_probes(spark: SparkSession, lake: Lake, path: Path) -> Commit:
-    """Rows of `probes` from a table with its columns; the day follows from `at_ns`."""
-    from pyspark.sql import functions as f
-
-    from levelcast.pipeline.channels import read_table
-
-    wanted = tuple(name for name in PROBES.names if name != "day")
-    rows = read_table(spark, path, wanted).withColumn(
-        "day", f.expr("date_from_unix_date(cast(at_ns div 86400000000000 as int))")
-    )
-    return _landed(lake.append("probes", rows.coalesce(1)), path)
-
-
 LOADERS: dict[str, Callable[[SparkSession, Lake, Path], Commit]] = {
     "subscriptions": load_subscriptions,
     "requests": load_status,
-    "probes": load_probes,
+    "probes": probes.load_probes,
 }
 
 

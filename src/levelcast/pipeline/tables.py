@@ -219,7 +219,8 @@ PROBES = Table(
         Column("to_site", "string", "Where it was answered."),
         Column("at_ns", "long", "When, ns UTC."),
         Column("round_trip_ns", "long", "The round trip."),
-        Column("loss_ratio", "double", "The share of probes that were lost."),
+        Column("loss_ratio", "double", "The share of probes that were lost; of one probe 0 or 1, then without times."),
+        Column("one_way_ns", "long", "The way there alone, by both clocks; none where only the round trip is known."),
         Column("day", "date", "The UTC day of at_ns."),
     ),
     ("day",),
@@ -462,12 +463,95 @@ AUDIT_FINDINGS = Table(
     ("audit", "number"),
 )
 
+_HOUR = Column("start_ns", "long", "Where the hour begins, ns UTC.")
+
+NETWORK_MATRIX = Table(
+    "network_matrix",
+    "What packets from one site to another met in an hour: one-way delays and loss, from `probes`.",
+    (
+        Column("from_site", "string", "Where the probes were sent."),
+        Column("to_site", "string", "Where they were answered."),
+        _HOUR,
+        Column("probes", "long", "Rows of `probes`."),
+        Column("answered", "long", "Those of them with a time."),
+        Column("tried", "long", "Those that say whether they were lost."),
+        Column("lost", "double", "How many of those were; summaries count by their share."),
+        Column("loss_ratio", "double", "One-way loss, 1 - sqrt(1 - lost / tried); none if no probe tells."),
+        Column("loss_upper", "double", "The one-way loss that is not passed with 95 % confidence: what timing uses."),
+        Column("min_ns", "long", "The least one-way delay: measured by both clocks, or half of the round trip."),
+        Column("p50_ns", "long", "The median."),
+        Column("p90_ns", "long", "Nine of ten are not longer."),
+        Column("p99_ns", "long", "99 of 100 are not longer."),
+        Column("p999_ns", "long", "999 of 1000 are not longer."),
+        Column("max_ns", "long", "The longest."),
+        Column("round_trip_ns", "long", "The mean round trip: what a repair takes."),
+        Column("both_clocks", "boolean", "Every delay was measured one way, by both clocks."),
+        Column("enough", "boolean", "At least 100 were answered, so that p99 is not simply the longest."),
+        _DAY,
+    ),
+    ("day",),
+    ("from_site", "to_site", "start_ns"),
+    ("from_site", "to_site", "start_ns"),
+    derived=True,
+)
+NETWORK_TIMING = Table(
+    "network_timing",
+    "The timing of a ring that follows from an hour's matrix (rules 5 and 6), as `levelcast matrix` made it last.",
+    (
+        _HOUR,
+        Column("network", "string", "The network it is for; none: as if a receiver stood at every site."),
+        Column("stripe", "string", "The stripe."),
+        Column("quantile", "double", "The quantile of the delays that counts as late."),
+        Column("sites", "int", "Sites that the ring has."),
+        Column("unmeasured", "int", "Pairs of them without a probe in the hour; they count by the network file."),
+        Column("delay_between", "string", "The two sites with the longest delay."),
+        Column("delay_ns", "long", "That delay."),
+        Column("loss_between", "string", "The two sites with the highest loss."),
+        Column("loss_ratio", "double", "That loss, one way, its upper bound."),
+        Column("slot_ns", "long", "Slot length."),
+        Column("witnesses", "int", "Witnesses that a release waits for."),
+        Column("late_ns", "long", "When a token counts as missing."),
+        Column("request_ns", "long", "Between two requests."),
+        Column("attempts", "int", "Requests before a fault; none if the loss is above one half."),
+        Column("recovery_ns", "long", "Recovery time R."),
+        Column("hold_ns", "long", "Hold time."),
+        _DAY,
+    ),
+    ("day",),
+    ("start_ns", "network", "stripe"),
+    ("start_ns",),
+    derived=True,
+)
+NETWORK_HELPERS = Table(
+    "network_helpers",
+    "Whom a site had best ask for what it missed, by an hour's matrix: the three best, and the nearest.",
+    (
+        Column("site", "string", "Who misses something."),
+        _HOUR,
+        Column("rank", "int", "1 is the best."),
+        Column("helper", "string", "The site that is asked."),
+        Column("round_trip_ns", "long", "The mean round trip between the two, the slower direction."),
+        Column("loss_ratio", "double", "One-way loss between the two, the worse direction."),
+        Column("missed", "double", "How often the helper misses what the site misses."),
+        Column("shared", "long", "Probes lost to the site that went to the helper as well: what `missed` is from."),
+        Column("answers", "double", "How often a request brings the answer, (1 - missed)(1 - loss)^2."),
+        Column("expected_ns", "long", "Expected time to the repair if it is asked first and the others after it."),
+        Column("nearest", "boolean", "No other helper has a shorter round trip."),
+        _DAY,
+    ),
+    ("day",),
+    ("site", "start_ns", "rank"),
+    ("site", "start_ns", "rank"),
+    derived=True,
+)
+
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         TAPE, TRADES, QUOTES, ORDERS, RELEASES, REQUESTS, PROBES, SUBSCRIPTIONS, INSTRUMENTS, VENUES, QUARANTINE,
         BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST,
         AUDIT_RUNS, AUDIT_FINDINGS,
+        NETWORK_MATRIX, NETWORK_TIMING, NETWORK_HELPERS,
     )
 }  # fmt: skip
 

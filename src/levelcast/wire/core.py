@@ -18,6 +18,7 @@ bytes.
     10 Ring      server    helper u16, flags u8, membership, [member], [era], [node u16, text];
                            flag 1: the membership is known to be witnessed
     11 to 14               secondary groups: see `levelcast.wire.group`
+    15, 16                 measuring the network: see `levelcast.wire.probe`
 
     run         source u16, incarnation u64, first u64, last u64
     mark        source u16, incarnation u64, number u64
@@ -42,10 +43,11 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from levelcast import kernel
-from levelcast.wire import group
+from levelcast.wire import group, probe
 from levelcast.wire.data import BODY, DATA_OVERHEAD, KIND_DATA, MAX_PAYLOAD, check_packet
 from levelcast.wire.messages import (
     Data,
+    Echo,
     Era,
     Fault,
     FaultReason,
@@ -59,6 +61,7 @@ from levelcast.wire.messages import (
     MemberLife,
     Membership,
     Message,
+    Probe,
     Promised,
     Repair,
     Request,
@@ -528,6 +531,8 @@ _ENCODERS: dict[type[Any], Callable[[Any, int], bytes]] = {
     GroupPlea: group.encode_plea,
     GroupInvite: group.encode_invite,
     Group: group.encode_group,
+    Probe: probe.encode_probe,
+    Echo: probe.encode_echo,
 }
 
 _DECODERS: dict[int, Callable[[bytes, int, int, int], tuple[Message, int]]] = {
@@ -545,4 +550,6 @@ _DECODERS: dict[int, Callable[[bytes, int, int, int], tuple[Message, int]]] = {
     group.KIND_GROUP_PLEA: group.decode_plea,
     group.KIND_GROUP_INVITE: group.decode_invite,
     group.KIND_GROUP: group.decode_group,
+    probe.KIND_PROBE: probe.decode_probe,
+    probe.KIND_ECHO: probe.decode_echo,
 }

@@ -250,6 +250,24 @@ class Group(NamedTuple):
     members: tuple[int, ...]
 
 
+class Probe(NamedTuple):
+    """Whoever hears this answers it: how long does it take, and is it lost?"""
+
+    sender: int
+    number: int
+    sent_ns: int
+
+
+class Echo(NamedTuple):
+    """The answer to a probe, with the prober's time and the answerer's own."""
+
+    sender: int
+    to: int
+    number: int
+    sent_ns: int
+    heard_ns: int
+
+
 Message = (
     Data
     | Token
@@ -265,4 +283,6 @@ Message = (
     | GroupPlea
     | GroupInvite
     | Group
+    | Probe
+    | Echo
 )
