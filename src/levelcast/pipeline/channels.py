@@ -163,15 +163,20 @@ def plan_columns(columns: Columns, sessions: int, groups: int, weights: Weights,
     return SparkPlan(flows, rates, final, reach.costs(weights), reach, columns.users, columns.pairs)
 
 
-def reach_on_spark(columns: Columns, flows: Any, plan: Plan) -> Reach:
-    """What reaches the users by a plan of other making; flows that it does not name are in its first session."""
+def reach_on_spark(columns: Columns, flows: Any, plan: Plan, rest: DataFrame) -> Reach:
+    """What reaches the users by a plan of other making; flows that it does not name are in its first session.
+
+    `rest` has `flow` and `rate` of what is sent and nobody wants.
+    """
     from pyspark.sql import functions as f
 
     spark, n_users = columns.rows.sparkSession, len(columns.users)
     places = arrow().table({"flow": flows, "session": plan.session, "group": plan.flow_group()})
     known = spark.createDataFrame(places).filter("session >= 0")
     first = int(plan.group[0]) if plan.n_sessions else 0
-    rows = columns.rows.join(known, "flow", "left").fillna({"session": 0, "group": first})
+    nobody = f.array().cast("array<int>").alias("users")
+    every = columns.rows.select("flow", "rate", "users").union(rest.select("flow", "rate", nobody))
+    rows = every.join(known, "flow", "left").fillna({"session": 0, "group": first})
 
     def heard(_: tuple[Any, ...], table: Any) -> Any:
         label = np.unique(table["session"].to_numpy(), return_inverse=True)[1].astype(np.int32)

@@ -33,8 +33,8 @@ class Reach:
     groups: int
 
     def costs(self, weights: Weights) -> Costs:
-        totals = (float(each.sum()) for each in (self.received, self.accepted, self.asked))
-        return costs_of(weights, *totals, self.sent, len(self.asked))
+        received, accepted, asked = (float(each.sum()) for each in (self.received, self.accepted, self.asked))
+        return costs_of(weights, received, accepted, asked, self.sent, len(self.asked))
 
     @property
     def filtered(self) -> float:
