@@ -142,6 +142,7 @@ def test_what_is_not_wanted_is_dropped_by_its_header_unopened(monkeypatch: pytes
     effects = customer.receive([*blocks, heartbeat, broken, memoryview(packet(5, 1, BETA)), packet(2)], 0)
     assert delivered(effects) == [1, 2]
     assert customer.counts.foreign == 2 + 3
+    assert customer.counts.foreign_messages == 4 + 0 + 1 + 1
     assert opened == [ALPHA]
     assert not customer.counts.malformed
     assert customer.position(BETA) is None

@@ -401,6 +401,7 @@ def test_only_wanted_symbols_come_with_their_sequences(network: Network, start: 
             await hearing.until([], lambda: len(hearing.trades) == 25)
             wanted = market.trades[np.isin(market.trades["instrument_id"], [2, 4])]
             assert np.array_equal(hearing.trades, wanted)
+            assert tape.counts.unwanted == len(market.trades) - len(wanted)
             batch = next(batch for batch in hearing.batches if batch.kind.name == "trade")
             assert batch.global_sequence == int(batch.records["sequence"][0])
 

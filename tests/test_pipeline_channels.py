@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from levelcast.cli.main import app
 from levelcast.pipeline.channels import insert, instance_of, joined, scaled, split_group
-from levelcast.plan.costs import costs, fault
+from levelcast.plan.costs import costs, fault, received_by_user
 from levelcast.plan.files import for_problem, read_plan, read_problem, write_problem
 from levelcast.plan.generator import generate
 from levelcast.plan.make import make_plan
@@ -67,8 +67,11 @@ def test_a_group_is_split_into_sessions_and_reports_what_its_users_get(wanted: I
     plan = Plan(session, np.zeros(session.max() + 1, np.int32))
     assert fault(wanted, plan) is None
     exact = costs(wanted, plan)
-    assert found["received"].to_numpy().sum() == pytest.approx(exact.c_1)
-    assert found["accepted"].to_numpy().sum() == pytest.approx(exact.c_2)
+    by_user = {name: found[name].drop_null().to_pylist() for name in ("asked", "accepted", "received")}
+    for name, expected in zip(by_user, received_by_user(wanted, plan), strict=True):
+        assert by_user[name] == [pytest.approx(expected)]
+    assert sum(by_user["received"][0]) == pytest.approx(exact.c_1)
+    assert sum(by_user["accepted"][0]) == pytest.approx(exact.c_2)
 
 
 @pytest.mark.slow

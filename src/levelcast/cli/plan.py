@@ -6,7 +6,6 @@ import enum
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +14,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from levelcast.cli import plan_live
+from levelcast.cli import plan_lake, plan_live
+from levelcast.cli.plan_options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, one_sentence, weights_of
 from levelcast.cli.plan_show import bar, facts, tell
 from levelcast.cli.plan_spark import make_on_spark
-from levelcast.pipeline.session import SparkMissing
 from levelcast.plan.bound import differences, replan
 from levelcast.plan.costs import costs, fault, received_by_user, require_legal
 from levelcast.plan.files import (
@@ -28,13 +27,12 @@ from levelcast.plan.files import (
     for_problem,
     read_plan,
     read_problem,
-    read_weights,
     write_plan,
     write_problem,
 )
 from levelcast.plan.generator import Model, generate
 from levelcast.plan.make import Algorithm, check_numbers, make_plan
-from levelcast.plan.model import UNSENT, Curve, Limits, Plan, PlanError, Weights
+from levelcast.plan.model import UNSENT, Limits, Plan, PlanError
 from levelcast.plan.plots import plot_excess, plot_interest
 from levelcast.plan.search import Effort
 
@@ -46,6 +44,7 @@ app = typer.Typer(
 
 app.command()(plan_live.apply)
 app.command()(plan_live.current)
+app.command(name="from-lake")(plan_lake.from_lake)
 
 
 class Engine(enum.StrEnum):
@@ -56,45 +55,11 @@ class Engine(enum.StrEnum):
 
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A plan's directory.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Interest = Annotated[Path, typer.Option(metavar="FILE", help="Parquet or CSV with the columns user, flow.")]
 Rates = Annotated[Path, typer.Option(metavar="FILE", help="Parquet or CSV with the columns flow, rate.")]
-Alpha = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A", help="What it costs to drop a message by its session: a number, or 0.4+4.8/h.", show_default="1"
-    ),
-]
-Beta = Annotated[
-    str | None, typer.Option(metavar="B", help="What it costs to drop a message by its flow.", show_default="1")
-]
-Aggregation = Annotated[
-    float | None,
-    typer.Option("--aggregation", metavar="H", min=1, help="h: messages to a packet.", show_default="the file's, or 8"),
-]
-WeightsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--weights", metavar="FILE", help="Alpha and beta as `python -m benchmarks filtering` measured them.",
-        show_default="none",
-    ),
-]  # fmt: skip
-Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
 
 
 _TH = Model()
-_AGGREGATION = 8.0
-"""TH's."""
-
-
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """What a person can mend is one sentence on stderr and exit code 2."""
-    try:
-        yield
-    except (PlanError, SparkMissing) as error:
-        typer.echo(f"levelcast: {error}", err=True)
-        raise typer.Exit(2) from None
 
 
 @app.command()
@@ -144,9 +109,9 @@ def make(
 
     levelcast plan make --interest interest.csv --rates rates.csv --from plan --max-moved 100 --out plan-2
     """
-    with _one_sentence():
+    with one_sentence():
         check_numbers(sessions, groups)
-        weights = _weights(alpha, beta, aggregation, weights_file)
+        weights = weights_of(alpha, beta, aggregation, weights_file)
         asked = {
             "algorithm": str(algorithm), "effort": str(effort) if algorithm is Algorithm.LEVELCAST else None,
             "seed": seed, "groups_allowed": groups, "sessions_allowed": sessions, "alpha": weights.alpha,
@@ -205,7 +170,7 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
 
     levelcast plan show plan
     """
-    with _one_sentence():
+    with one_sentence():
         stored = read_plan(directory)
     plan = stored.plan
     sessions = np.bincount(plan.group, minlength=plan.n_groups)
@@ -241,7 +206,7 @@ def diff(
 
     levelcast plan diff plan plan-2
     """
-    with _one_sentence():
+    with one_sentence():
         a, b = read_plan(one), read_plan(other)
         pa, pc = arrow(), arrow("pyarrow.compute")
         names, others = a.flows.cast(pa.string()), b.flows.cast(pa.string())
@@ -289,8 +254,8 @@ def evaluate(
 
     levelcast plan evaluate plan --interest today.csv --rates rates.csv
     """
-    with _one_sentence():
-        weights = _weights(alpha, beta, aggregation, weights_file)
+    with one_sentence():
+        weights = weights_of(alpha, beta, aggregation, weights_file)
         problem = read_problem(interest, rates)
         plan = for_problem(read_plan(directory), problem)
         wrong = fault(problem.instance, plan)
@@ -332,24 +297,13 @@ def generate_files(
 
     levelcast plan generate --out benchmark --seed 1
     """
-    with _one_sentence():
+    with one_sentence():
         model = Model(flows, users, markets, markets_per_user, share_taken, head, head_share)
         instance = generate(model, seed)
         write_problem(out, instance)
         if plots:
             plot_interest(instance, out / "interest.svg")
     typer.echo(f"{out}: {flows:,} flows, {users:,} users, {len(instance.users):,} pairs of user and flow")
-
-
-def _weights(alpha: str | None, beta: str | None, aggregation: float | None, file: Path | None) -> Weights:
-    if file is None:
-        h = _AGGREGATION if aggregation is None else aggregation
-        return Weights(*(Curve.parse("1" if text is None else text).at(h) for text in (alpha, beta)))
-    if alpha is not None or beta is not None:
-        raise PlanError("--weights gives both alpha and beta: leave out --alpha and --beta")
-    measured = read_weights(file)
-    h = measured.aggregation if aggregation is None else aggregation
-    return Weights(measured.alpha.at(h), measured.beta.at(h))
 
 
 def _flow_numbers(problem: Problem, names: str) -> list[int]:

@@ -121,4 +121,8 @@ class SubscriberCounts:
     """Packets dropped because too many were waiting."""
     foreign: int = 0
     """Packets of sessions that are not wanted."""
+    foreign_messages: int = 0
+    """Messages in those packets, as their headers say: they are not opened (TH: dropped by the session)."""
+    unwanted: int = 0
+    """Records of sessions that are wanted, about instruments that are not (TH: dropped by the flow)."""
     malformed: Counter[mold.Reason] = field(default_factory=Counter)

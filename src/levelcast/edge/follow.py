@@ -207,6 +207,12 @@ class Follower:
         return {track.stripe: track.eras[0].number for track in self._tracks.values() if track.eras}
 
     @property
+    def channel_plans(self) -> dict[int, ChannelPlan | None]:
+        """Those plans themselves, of the stripes where they are known; None: one session for all."""
+        tracks = [track for track in self._tracks.values() if track.eras and track.eras[0].entered]
+        return {track.stripe: track.eras[0].plan for track in tracks}
+
+    @property
     def positions(self) -> dict[bytes, int]:
         """The next sequence of each session that is not at its end: with them as `start`, another goes on."""
         names = [name for track in self._tracks.values() if track.eras for name in track.eras[0].open]

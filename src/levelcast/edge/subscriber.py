@@ -160,6 +160,14 @@ class _Inbox:
             yield at, self.top
 
 
+def _messages(item: bytes | memoryview | Block) -> int:
+    """How many messages a packet says to have, or a block has."""
+    if isinstance(item, Block):
+        return item.records
+    count = int.from_bytes(item[mold.HEADER_SIZE - 2 : mold.HEADER_SIZE], "big")
+    return 0 if count == mold.END_OF_SESSION else count
+
+
 def _count_out(inbox: _Inbox, item: _Waiting) -> None:
     """It waits no more."""
     inbox.kept -= item.packets
@@ -222,6 +230,7 @@ class Subscriber:
         for item in arrived:
             if not self._open and self._is_foreign(item):
                 counts.foreign += item.packets if type(item) is Block else 1
+                counts.foreign_messages += _messages(item)
                 continue
             if type(item) is Block:
                 message: mold.Downstream = new_tuple(Packet, item[:5])
@@ -237,6 +246,7 @@ class Subscriber:
             inbox = self._inboxes.get(message.session) or self._new_inbox(message.session)
             if inbox is None:
                 counts.foreign += number
+                counts.foreign_messages += _messages(item)
                 continue
             before = inbox.next
             if type(message) is Packet:

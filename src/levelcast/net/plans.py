@@ -12,6 +12,7 @@ A plan that was sent and not put in force stays ready, and nobody sends by it; t
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,13 +24,15 @@ from levelcast.net.ask import Answer, ask_all
 from levelcast.net.edge import plan_limits
 from levelcast.net.operator import next_incarnation, send_records
 from levelcast.net.sockets import LOOPBACK, NetError
+from levelcast.net.subscriber import Subscriber
 from levelcast.network import Directory, Network, Stripe
-from levelcast.plan.files import StoredPlan
+from levelcast.plan.files import StoredPlan, arrow
+from levelcast.plan.model import Plan
 from levelcast.records import TRADE
 from levelcast.wire.mold import LENGTH_SIZE
 from levelcast.wire.plan import ChannelPlan, make_plan, part_records, swap_record, symbols_crc
 
-__all__ = ["Applied", "PlanRefused", "apply_plan", "make_channel_plan", "running_plans"]
+__all__ = ["Applied", "PlanRefused", "apply_plan", "make_channel_plan", "plan_in_force", "running_plans"]
 
 POLL_S = 0.1
 _ASK_S = 1.0
@@ -123,6 +126,59 @@ def _some(names: Sequence[str]) -> str:
 def running_plans(answers: Iterable[Answer]) -> dict[str, dict[str, Any]]:
     """The plan of each edge that answered, by its node."""
     return {answer.name: answer.status["edge"]["plan"] for answer in answers if "edge" in answer.status}
+
+
+def plan_in_force(network: Network, timeout_s: float = 10.0, interface: str = LOOPBACK) -> StoredPlan | None:
+    """The plan by which a running network sends, heard as a customer hears it; None: one session for all.
+
+    Stripes have sessions of their own: they are numbered one stripe after the other.
+    """
+    traded = {floor.stripe for floor in network.floors}
+
+    async def listen() -> dict[str, ChannelPlan | None]:
+        region = network.edge.groups[0].region if network.edge.groups else None
+        async with Subscriber(network, region, interface=interface) as tape:
+            reading = asyncio.ensure_future(_read_on(tape))
+            try:
+                while not traded <= tape.channel_plans.keys():
+                    await asyncio.sleep(POLL_S / 2)
+                return tape.channel_plans
+            finally:
+                reading.cancel()
+
+    try:
+        found = asyncio.run(asyncio.wait_for(listen(), timeout_s))
+    except TimeoutError:
+        raise NetError(
+            f"nothing is heard of the plan in force within {timeout_s:g} s: start the receivers first"
+        ) from None
+    plans = {stripe: plan for stripe, plan in found.items() if plan is not None and stripe in traded}
+    if not plans:
+        return None
+    if len(plans) < len(traded):
+        raise NetError("some stripes have a plan and others have not: apply one to all of them first")
+    return _stored(Directory(network), plans)
+
+
+async def _read_on(tape: Subscriber) -> None:
+    async for _ in tape:
+        pass
+
+
+def _stored(directory: Directory, plans: Mapping[str, ChannelPlan]) -> StoredPlan:
+    flows: list[str] = []
+    sessions: list[int] = []
+    groups: list[int] = []
+    for plan in plans.values():
+        for instrument, session in zip(plan.instruments.tolist(), plan.sessions.tolist(), strict=True):
+            flows.append(directory.symbol_of(instrument))
+            sessions.append(len(groups) + session)
+        groups += plan.groups.tolist()
+    ids, group = np.unique(np.array(groups, np.int64), return_inverse=True)
+    numbers = {"number": {stripe: plan.number for stripe, plan in plans.items()}}
+    names = np.arange(len(groups), dtype=np.int32)
+    maps = Plan(np.array(sessions, np.int32), group.astype(np.int32))
+    return StoredPlan(maps, arrow().array(flows, arrow().string()), names, ids.astype(np.int32), numbers)
 
 
 def _edges(network: Network, stripe: Stripe) -> list[Answer]:

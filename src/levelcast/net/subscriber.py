@@ -49,7 +49,7 @@ from levelcast.network.fields import did_you_mean
 from levelcast.records import RecordArray, RecordType
 from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, Block, Heartbeat, decode, session_name
 from levelcast.wire.parts import Malformed
-from levelcast.wire.plan import PLAN_TEXT, parse_session
+from levelcast.wire.plan import PLAN_TEXT, ChannelPlan, parse_session
 from levelcast.wire.snapshot import HEADER_SIZE as SNAPSHOT_HEADER
 from levelcast.wire.snapshot import Snapshot, decode_snapshot, snapshot_size
 
@@ -260,6 +260,13 @@ class Subscriber:
         names = {stripe.index: stripe.name for stripe in self.network.stripes}
         known = self._core.plans if self._core is not None else {}
         return {names.get(stripe, str(stripe)): number for stripe, number in known.items()}
+
+    @property
+    def channel_plans(self) -> dict[str, ChannelPlan | None]:
+        """Those plans themselves, of the stripes where they are known; None: one session for all."""
+        names = {stripe.index: stripe.name for stripe in self.network.stripes}
+        known = self._core.channel_plans if self._core is not None else {}
+        return {names[stripe]: plan for stripe, plan in known.items() if stripe in names}
 
     def skip(self, session: str, upto: int | None = None) -> None:
         """Give up what a session is stuck at, or what of it lies before a sequence (`Stuck.left`)."""
@@ -640,6 +647,8 @@ class Subscriber:
             found = run.records
             first = 0
             if chosen is not None:
+                if run.kind.rtype != records.RTYPE_SYSTEM:
+                    self.counts.unwanted += len(found) - int(chosen.sum())
                 if not chosen.any():
                     continue
                 found, first = found[chosen], int(chosen.argmax())

@@ -5,7 +5,8 @@
 3. Every part of the columns is inserted into the sample's groups, each flow where it costs least; the sample stays.
 4. Every group is split into sessions where its flows are: as many as the sample's plan has in that group, or so.
 
-What comes back is one row a flow. The costs are exact: each group reports what its users receive and accept.
+What comes back is one row a flow. The costs are exact: each group reports what each of its users asked for, accepts
+and receives. What another plan costs for the same interest is found in the same way (`reach_on_spark`).
 Deviation from the local search: groups are not annealed over all flows, and a group's sessions are not exchanged with
 another's; `docs/planner.md` has the price of it.
 """
@@ -21,10 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.plan.cluster import Rules, Shape, cluster, cluster_both, seed_for
-from levelcast.plan.costs import Costs, costs_of, members, product, rates_of, sizes
+from levelcast.plan.costs import Costs, received_by_user
 from levelcast.plan.files import arrow
 from levelcast.plan.make import make_plan
-from levelcast.plan.model import UNSENT, Instance, Ints, Plan, PlanError, Weights, tidy
+from levelcast.plan.model import UNSENT, Floats, Instance, Ints, Plan, PlanError, Weights, tidy
+from levelcast.plan.reach import Reach
 from levelcast.plan.search import Effort
 
 if TYPE_CHECKING:
@@ -39,10 +41,29 @@ class SparkPlan:
     """A plan with the names of its flows (all of them wanted), and what it costs."""
 
     flows: Any
+    rates: Floats
     plan: Plan
     costs: Costs
-    n_users: int
+    reach: Reach
+    users: list[Any]
     n_pairs: int
+
+    @property
+    def n_users(self) -> int:
+        return len(self.users)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The wanted flows where they lie, and what is known of all of them."""
+
+    rows: DataFrame
+    """`flow`, `rate` and `users`, the numbers of those who want it."""
+    users: list[Any]
+    """Their names, by number."""
+    flows: int
+    pairs: int
+    rate: float
 
 
 def read_table(spark: SparkSession, path: Path, columns: tuple[str, ...]) -> DataFrame:
@@ -90,23 +111,34 @@ def plan_on_spark(
     interest: DataFrame, rates: DataFrame, sessions: int, groups: int, weights: Weights, seed: int
 ) -> SparkPlan:
     """A legal plan of an interest that the driver never sees whole."""
+    columns = count_columns(*gather_columns(interest, rates))
+    try:
+        return plan_columns(columns, sessions, groups, weights, seed)
+    finally:
+        columns.rows.unpersist()
+
+
+def count_columns(rows: DataFrame, users: list[Any]) -> Columns:
     from pyspark.sql import functions as f
 
-    columns, names = gather_columns(interest, rates)
-    n_users = len(names)
-    total = columns.agg(
-        f.count("*").alias("flows"),
-        f.sum("rate").alias("rate"),
-        f.sum(f.size("users")).alias("pairs"),
-        f.sum(f.col("rate") * f.size("users")).alias("wanted"),
+    total = rows.agg(
+        f.count("*").alias("flows"), f.sum("rate").alias("rate"), f.sum(f.size("users")).alias("pairs")
     ).collect()[0]
     if not total.flows:
         raise PlanError("nobody wants anything: there is nothing to plan")
-    every = max(1, total.flows // SAMPLE)
-    drawn = columns.filter(f.pmod(f.xxhash64("flow", f.lit(seed)), f.lit(every)) == 0).toArrow()
+    return Columns(rows, users, int(total.flows), int(total.pairs), float(total.rate))
+
+
+def plan_columns(columns: Columns, sessions: int, groups: int, weights: Weights, seed: int) -> SparkPlan:
+    """Steps 2 to 4."""
+    from pyspark.sql import functions as f
+
+    rows, n_users = columns.rows, len(columns.users)
+    every = max(1, columns.flows // SAMPLE)
+    drawn = rows.filter(f.pmod(f.xxhash64("flow", f.lit(seed)), f.lit(every)) == 0).toArrow()
     if drawn.num_rows < groups:
-        drawn = columns.limit(max(groups, 1)).toArrow()
-    sample = scaled(instance_of(drawn, n_users), float(total.rate))
+        drawn = rows.limit(max(groups, 1)).toArrow()
+    sample = scaled(instance_of(drawn, n_users), columns.rate)
     plan = make_plan(sample, sessions, groups, effort=Effort.FAST, weights=weights, seed=seed)
     start = (sample.rates, sample.start, sample.users, plan.flow_group())
     room = np.bincount(plan.group, minlength=plan.n_groups)
@@ -117,18 +149,72 @@ def plan_on_spark(
     def to_sessions(key: tuple[Any, ...], table: Any) -> Any:
         return split_group(table, int(key[0].as_py()), n_users, int(room[key[0].as_py()]), seed)
 
-    flow_type = columns.schema["flow"].dataType.simpleString()
-    grouped = columns.mapInArrow(to_groups, f"flow {flow_type}, rate double, users array<int>, group int")
+    flow_type = rows.schema["flow"].dataType.simpleString()
+    grouped = rows.mapInArrow(to_groups, f"flow {flow_type}, rate double, users array<int>, group int")
     placed = grouped.groupBy("group").applyInArrow(
-        to_sessions, f"flow {flow_type}, group int, session int, received double, accepted double"
+        to_sessions, f"flow {flow_type}, rate double, group int, session int, {_HEARD_DDL}"
     )
     table = placed.toArrow()
-    columns.unpersist()
     group = table["group"].to_numpy().astype(np.int64)
     final = tidy(group * sessions + table["session"].to_numpy(), np.arange(plan.n_groups * sessions) // sessions)
-    received, accepted = (float(table[name].to_numpy().sum()) for name in ("received", "accepted"))
-    cost = costs_of(weights, received, accepted, float(total.wanted), float(total.rate), n_users)
-    return SparkPlan(table["flow"].combine_chunks(), final, cost, n_users, int(total.pairs))
+    reach = _reach(table, columns, final.n_sessions, final.n_groups)
+    flows = table["flow"].combine_chunks()
+    rates = np.asarray(table["rate"].to_numpy(), np.float64)
+    return SparkPlan(flows, rates, final, reach.costs(weights), reach, columns.users, columns.pairs)
+
+
+def reach_on_spark(columns: Columns, flows: Any, plan: Plan, rest: DataFrame) -> Reach:
+    """What reaches the users by a plan of other making; flows that it does not name are in its first session.
+
+    `rest` has `flow` and `rate` of what is sent and nobody wants.
+    """
+    from pyspark.sql import functions as f
+
+    spark, n_users = columns.rows.sparkSession, len(columns.users)
+    places = arrow().table({"flow": flows, "session": plan.session, "group": plan.flow_group()})
+    known = spark.createDataFrame(places).filter("session >= 0")
+    first = int(plan.group[0]) if plan.n_sessions else 0
+    nobody = f.array().cast("array<int>").alias("users")
+    every = columns.rows.select("flow", "rate", "users").union(rest.select("flow", "rate", nobody))
+    rows = every.join(known, "flow", "left").fillna({"session": 0, "group": first})
+
+    def heard(_: tuple[Any, ...], table: Any) -> Any:
+        label = np.unique(table["session"].to_numpy(), return_inverse=True)[1].astype(np.int32)
+        return arrow().table(_heard(instance_of(table, n_users), label, rows=1))
+
+    found = rows.select("rate", "users", f.col("session").cast("int"), "group").groupBy("group")
+    return _reach(found.applyInArrow(heard, _HEARD_DDL).toArrow(), columns, plan.n_sessions, plan.n_groups)
+
+
+_HEARD = ("asked", "accepted", "received")
+_HEARD_DDL = ", ".join(f"{name} array<double>" for name in _HEARD)
+
+
+def _heard(flows: Instance, session: Ints, rows: int) -> dict[str, Any]:
+    """What the users of one group ask for, accept and receive: arrays by user in the first of so many rows."""
+    plan = Plan(session, np.zeros(int(session.max()) + 1, np.int32))
+    pa = arrow()
+    kind = pa.list_(pa.float64())
+    return {
+        name: pa.array([values, *[None] * (rows - 1)], kind)
+        for name, values in zip(_HEARD, received_by_user(flows, plan), strict=True)
+    }
+
+
+def _reach(table: Any, columns: Columns, sessions: int, groups: int) -> Reach:
+    """The sum over the groups."""
+    n_users = len(columns.users)
+    asked, accepted, received = (
+        table[name]
+        .drop_null()
+        .combine_chunks()
+        .flatten()
+        .to_numpy(zero_copy_only=False)
+        .reshape(-1, n_users)
+        .sum(axis=0)
+        for name in _HEARD
+    )
+    return Reach(asked, accepted, received, columns.rate, sessions, groups)
 
 
 def instance_of(table: Any, n_users: int) -> Instance:
@@ -179,17 +265,12 @@ def split_group(table: Any, group: int, n_users: int, room: int, seed: int) -> A
     flows = instance_of(table, n_users)
     label = np.full(flows.n_flows, UNSENT, np.int32)
     cluster(flows, label, max(room, 1), seed_for(seed, 1000 + group), np.zeros(3))
-    clusters = int(label.max()) + 1
-    received = float(flows.rates.sum()) * float(sizes(members(flows, np.zeros_like(label), 1))[0])
-    accepted = product(rates_of(flows, label, clusters), sizes(members(flows, label, clusters)))
-    first = np.zeros(flows.n_flows)
-    first[0] = 1.0
     return pa.table(
         {
             "flow": table["flow"],
+            "rate": table["rate"],
             "group": pa.array(np.full(flows.n_flows, group), pa.int32()),
             "session": pa.array(label, pa.int32()),
-            "received": first * received,
-            "accepted": first * accepted,
+            **_heard(flows, label, flows.n_flows),
         }
     )

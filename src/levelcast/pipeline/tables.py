@@ -543,6 +543,36 @@ NETWORK_HELPERS = Table(
     ("site", "start_ns", "rank"),
     ("site", "start_ns", "rank"),
     derived=True,
+PLANS = Table(
+    "plans",
+    "Every channel plan that was made from the lake, with its costs beside those of the plan before it.",
+    (
+        Column("made_ns", "long", "When it was made, ns UTC."),
+        Column("plan", "string", "A hash of which flow is in which session and group."),
+        Column("first_day", "date", "The first of the days whose rates it was made for."),
+        Column("last_day", "date", "The last of them."),
+        Column("rates", "string", "mean: over those days; busiest: of their busiest interval."),
+        Column("engine", "string", "local or spark."),
+        Column("flows", "long", "Flows that are sent."),
+        Column("users", "long", "Customers."),
+        Column("pairs", "long", "Pairs of customer and flow."),
+        Column("sessions", "long", "Sessions of the plan."),
+        Column("groups", "long", "Groups of the plan."),
+        Column("alpha", "double", "What it costs to drop a message by its session (TH §3.2)."),
+        Column("beta", "double", "What it costs to drop a message by its flow."),
+        Column("asked", "double", "Messages a second that all customers together ask for."),
+        Column("accepted", "double", "Messages a second that come to them in sessions that they take."),
+        Column("received", "double", "Messages a second that come to them in groups that they join."),
+        Column("cost", "double", "C_w."),
+        Column("before", "string", "What was in force: one session for all, or the plan's hash."),
+        Column("accepted_before", "double", "accepted, by what was in force."),
+        Column("received_before", "double", "received, by what was in force."),
+        Column("cost_before", "double", "C_w of what was in force."),
+        Column("seconds", "double", "How long it took to make."),
+    ),
+    (),
+    ("made_ns", "plan"),
+    ("made_ns",),
 )
 
 TABLES: dict[str, Table] = {
@@ -552,6 +582,7 @@ TABLES: dict[str, Table] = {
         BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST,
         AUDIT_RUNS, AUDIT_FINDINGS,
         NETWORK_MATRIX, NETWORK_TIMING, NETWORK_HELPERS,
+        BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST, PLANS,
     )
 }  # fmt: skip
 
