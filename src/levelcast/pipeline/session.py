@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -32,9 +32,9 @@ def require_spark() -> None:
 
 
 @contextmanager
-def spark_session(master: str | None, name: str) -> Iterator[SparkSession]:
+def spark_session(master: str | None, name: str, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """A session that ends with the block. `master` is `local[2]` or a cluster's address; without one it is what
-    spark-submit was told, or else all cores of this machine."""
+    spark-submit was told, or else all cores of this machine. `settings` are more of Spark's own."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -52,6 +52,8 @@ def spark_session(master: str | None, name: str) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "16")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "20000")
     )
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
     if where:
         builder = builder.master(where)
     if not submitted:
