@@ -26,6 +26,7 @@ from levelcast.cli import (
     report,
     sim,
     status,
+    sweep,
     tape,
     watch,
     world,
@@ -59,6 +60,7 @@ app.command()(network.timing)
 app.command()(regions.regions)
 app.command()(demo.demo)
 app.command()(sim.sim)
+app.command("sweep")(sweep.sweep_command)
 app.command()(world.world)
 app.command()(node.node)
 app.command()(node.up)

@@ -10,13 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from levelcast.ring.derive import show_ns
-from levelcast.ring.nack import MOST_SETS, NackSets, even_sets, tree_sets
+from levelcast.ring.nack import NackSets
 from levelcast.sim.compare import AGAIN, CONTROL, PROTOCOLS, Measured, Protocol, run_steady
+from levelcast.sim.parameters import STEADY, branches, nack_sets, number_of
 
-NAME = "steady"
-BRANCHES = 4
-"""Below how many branches of the multicast tree the members hang where sets are to go by the tree."""
-MOST_MEMBERS, MOST_LOAD, MOST_LOSS = 100, 5_000.0, 0.5
+NAME = STEADY
 
 
 def chosen_protocols(name: str) -> tuple[Protocol, ...]:
@@ -31,33 +29,18 @@ def chosen_protocols(name: str) -> tuple[Protocol, ...]:
 
 def chosen_sets(text: str | None, members: int) -> NackSets | None:
     """The sets that `--nack-sets` names: a number, or "tree"."""
-    if text is None:
-        return None
-    if text == "tree":
-        return tree_sets({member: str(branch) for member, branch in branches(members).items()})
-    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= min(MOST_SETS, members):
-        raise typer.BadParameter(
-            f"--nack-sets {text} makes no sense: give a number from 1 to {min(MOST_SETS, members)}, or tree"
-        )
-    return even_sets(int(text)) if int(text) > 1 else None
-
-
-def branches(members: int) -> dict[int, int]:
-    """The branch that each member hangs below; sources and servers hang below 0."""
-    return {member: 1 + (member - 1) % BRANCHES for member in range(1, members + 1)}
+    try:
+        return None if text is None else nack_sets(text, members)
+    except ValueError as error:
+        raise typer.BadParameter(f"--{error}".replace("nack_sets", "nack-sets")) from None
 
 
 def check_numbers(members: int, loss: float, load: float, seconds: float, branch_loss: float) -> None:
     """Numbers that a run can bear."""
-    for name, value, low, high in (
-        ("--members", members, 2, MOST_MEMBERS),
-        ("--loss", loss, 0, MOST_LOSS),
-        ("--branch-loss", branch_loss, 0, MOST_LOSS),
-        ("--load", load, 0.01, MOST_LOAD),
-        ("--seconds", seconds, 0.1, 3_600),
-    ):
-        if not low <= value <= high:
-            raise typer.BadParameter(f"{name} {value:g} is outside {low:g} to {high:g}")
+    values = {"members": members, "loss": loss, "branch_loss": branch_loss, "load": load, "seconds": seconds}
+    for name, value in values.items():
+        if (wrong := number_of(NAME, name).fault(value)) is not None:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} {value:g} {wrong}")
 
 
 def run(

@@ -573,16 +573,40 @@ PLANS = Table(
     (),
     ("made_ns", "plan"),
     ("made_ns",),
+SWEEPS = Table(
+    "sweeps",
+    "Histories of the simulator, one a row: what `levelcast sweep` has run.",
+    (
+        Column("code", "string", "A digest of the sources that computed it: with others it is another history."),
+        Column("scenario", "string", "ring, receivers, nack, steady or world."),
+        Column("parameters", "string", "What the scenario was told, as JSON, complete and sorted."),
+        Column("seed", "long", "The seed."),
+        Column("verdict", "string", "held; broken: a promise did not hold; crashed: the history itself failed."),
+        Column("broken", "string", "What broke, or what failed; none if every promise held."),
+        Column("simulated_s", "double", "Seconds of virtual time."),
+        Column("events", "long", "Events of the virtual world."),
+        Column("datagrams", "long", "Datagrams sent."),
+        Column("packets", "long", "Packets submitted."),
+        Column("releases", "long", "Frames released, at all receivers together."),
+        Column("late_releases", "long", "Of them late."),
+        Column("reformations", "long", "Rings formed."),
+        Column("latency_p50_ms", "double", "From submit to release, of packets at receivers: half of them."),
+        Column("latency_p99_ms", "double", "99 of 100 of them."),
+        Column("liveness_ratio", "double", "The time that recovery took, as a share of its bound."),
+        Column("cpu_s", "double", "CPU seconds that it took; none if its process died."),
+        Column("figures", "string", "All figures of the history by name, as JSON."),
+    ),
+    (),
+    ("code", "scenario", "parameters", "seed"),
+    ("scenario", "parameters", "seed"),
 )
 
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         TAPE, TRADES, QUOTES, ORDERS, RELEASES, REQUESTS, PROBES, SUBSCRIPTIONS, INSTRUMENTS, VENUES, QUARANTINE,
-        BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST,
-        AUDIT_RUNS, AUDIT_FINDINGS,
-        NETWORK_MATRIX, NETWORK_TIMING, NETWORK_HELPERS,
-        BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST, PLANS,
+        BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST, PLANS, AUDIT_RUNS, AUDIT_FINDINGS,
+        NETWORK_MATRIX, NETWORK_TIMING, NETWORK_HELPERS, SWEEPS,
     )
 }  # fmt: skip
 
