@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,12 +20,15 @@ from rich.table import Table
 from levelcast.cli.common import duration_ns, on_interrupt
 from levelcast.market.rows import TradeFileError
 from levelcast.pipeline.limits import EVERY_S, KEEP_HOURS, MOST_RECORDS, TARGET_BYTES, LakeError
-from levelcast.pipeline.session import SparkMissing, require_spark, spark_session
+from levelcast.pipeline.session import SparkMissing, failure, is_small, require_spark, spark_session
 from levelcast.plan.model import PlanError
 from levelcast.tape.files import TapeError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from levelcast.pipeline.job import Loaded
+    from levelcast.pipeline.lake import Lake
 
 app = typer.Typer(
     help="Tapes and captures into tables that Spark, DuckDB and pandas read; bars, best quotes and rates from them.",
@@ -69,7 +72,7 @@ def one_sentence() -> Iterator[None]:
     except ImportError as error:
         _refuse(f"the pipeline needs what is not here ({error}): pip install 'levelcast[spark]'")
     except Exception as error:
-        sentence = _ours(error)
+        sentence = _of_spark(error)
         if sentence is None:
             raise
         _refuse(sentence)
@@ -80,13 +83,13 @@ def _refuse(sentence: str) -> None:
     raise typer.Exit(2) from None
 
 
-def _ours(error: Exception) -> str | None:
-    """The sentence in what Spark has made of an error of ours."""
+def _of_spark(error: Exception) -> str | None:
+    """The sentence in what Spark has made of an error of ours, or one for Spark's own."""
     if not type(error).__module__.startswith(("pyspark", "py4j")):
         return None
     from levelcast.pipeline.source import sentence_of
 
-    return sentence_of(error)
+    return sentence_of(error) or failure(error)
 
 
 @app.command()
@@ -145,24 +148,51 @@ def execute(
 ) -> dict[str, Any]:
     """Load and refresh; how many rows went into each table."""
     from levelcast.pipeline import job, settle, take
-    from levelcast.pipeline.lake import Lake
 
     began = time.perf_counter()
     require_spark()
-    for path in paths:
-        if not path.exists():
-            raise LakeError(f"{path}: there is no such file or directory")
-    with _working(quiet=quiet) as tell:
-        tell("starting Spark")
-        with spark_session(master, "levelcast pipeline run") as spark:
-            tables = Lake.create(lake)
-            with tables.alone():
-                loaded = take.load(spark, tables, paths, format.value, on, stripe, tell, venue)
-                mask, consolidated = take.MASKS.get(format.value, settle.NO_PRICE), format.value in take.CONSOLIDATED
-                made = job.refresh(spark, tables, tell, mask, consolidated)
+    _look_at(paths, format, on, venue)
+    with _working(quiet=quiet) as tell, _at_work(lake, master, "run", tell, small=is_small(paths)) as (spark, tables):
+        loaded = take.load(spark, tables, paths, format.value, on, stripe, tell, venue)
+        mask, consolidated = take.MASKS.get(format.value, settle.NO_PRICE), format.value in take.CONSOLIDATED
+        made = job.refresh(spark, tables, tell, mask, consolidated)
     rows = {name: commit.rows for name, commit in (loaded.commits | made).items()}
     seconds = round(time.perf_counter() - began, 3)
     return {"lake": str(lake), "rows": rows, "stripes": loaded.stripes, "seconds": seconds}
+
+
+def _look_at(paths: Sequence[Path], format: Format, on: date | None = None, venue: str | None = None) -> None:
+    """What is wrong with the input at first sight, before Spark is started for it."""
+    from levelcast.market.captures import tasks_of
+    from levelcast.pipeline.tapes import Tapes
+
+    for path in paths:
+        if not path.exists():
+            raise LakeError(f"{path}: there is no such file or directory")
+    if format is Format.TAPE:
+        Tapes(paths)
+    else:
+        tasks_of(paths, format.value, day=on, venue=venue)
+
+
+@contextmanager
+def _at_work(
+    directory: Path, master: str | None, what: str, tell: Callable[[str], None], *, small: bool
+) -> Iterator[tuple[SparkSession, Lake]]:
+    """A session, and a lake that is ours alone. One that is there is looked at first; a new one is made last."""
+    from levelcast.pipeline.lake import Lake
+
+    with ExitStack() as held:
+        tables = Lake.at(directory)
+        if tables is not None:
+            held.enter_context(tables.alone())
+            tables.check()
+        tell("starting Spark")
+        spark = held.enter_context(spark_session(master, f"levelcast pipeline {what}", small=small))
+        if tables is None:
+            tables = Lake.create(directory)
+            held.enter_context(tables.alone())
+        yield spark, tables
 
 
 def print_rows(console: Console, rows: dict[str, int]) -> None:
@@ -202,12 +232,15 @@ def stream_command(
         lag = "" if lag_s is None else f", {lag_s:.1f} s behind now"
         console.print(f"batch {batch}: {done.rows('tape'):,} records, {ends}{lag}", highlight=False)
 
-    with one_sentence(), spark_session(master, "levelcast pipeline stream") as spark:
+    with one_sentence():
         from levelcast.pipeline import job, stream
-        from levelcast.pipeline.lake import Lake
 
-        tables = Lake.create(lake)
-        with tables.alone():
+        require_spark()
+        for path in paths:
+            if not path.exists():
+                raise LakeError(f"{path}: there is no such directory")
+        with _working(quiet=False) as tell, _at_work(lake, master, "stream", tell, small=False) as (spark, tables):
+            tell("waiting for the first batch")
             query, follower = stream.start(
                 spark, tables, paths, until_now=until_now, every_s=every_ns / 1e9, most_records=most, tell=told
             )
@@ -221,8 +254,8 @@ def stream_command(
             follower.end()
             if (failed := follower.failed or query.exception()) is not None:
                 raise failed
-            job.load_releases(spark, tables, paths)
-            job.refresh(spark, tables)
+            job.load_releases(spark, tables, paths, tell)
+            job.refresh(spark, tables, tell)
 
 
 @app.command()
@@ -278,6 +311,8 @@ def compact(
         from levelcast.pipeline.lake import Lake
 
         tables = Lake(lake)
+        tables.check()
+        require_spark()
         names = [name] if name is not None else [each.name for each in tables.states()]
         with _working(quiet=False) as tell:
             tell("starting Spark")
@@ -310,17 +345,17 @@ def load(
     """
     with one_sentence():
         from levelcast.pipeline import job
-        from levelcast.pipeline.lake import Lake
 
         if table not in job.LOADERS:
             raise LakeError(f"{table!r} is not loaded from a file: name one of {', '.join(job.LOADERS)}")
         if not file.exists():
             raise LakeError(f"{file}: there is no such file")
-        with spark_session(master, "levelcast pipeline load") as spark:
-            tables = Lake.create(lake)
-            with tables.alone():
-                commit = job.LOADERS[table](spark, tables, file)
-                job.refresh_interest(spark, tables)
+        require_spark()
+        little = is_small([file])
+        with _working(quiet=False) as tell, _at_work(lake, master, "load", tell, small=little) as (spark, tables):
+            tell(f"writing {table}")
+            commit = job.LOADERS[table](spark, tables, file)
+            job.refresh_interest(spark, tables, tell)
     typer.echo(f"{commit.table}: {commit.rows:,} rows")
 
 

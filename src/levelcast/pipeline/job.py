@@ -14,7 +14,9 @@ day is known is a mark too: `day/D` with the time of the newest file that it was
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import partial
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 TAPE_MARK = "tape/"
 DAY_MARK = "day/"
+LITTLE_ROWS = 200_000
+"""Up to this many rows the derived tables are made side by side: Spark's own work is then the most of it."""
+_AT_ONCE = 3
 
 
 def _silent(_: str) -> None:
@@ -252,27 +257,96 @@ def refresh(
 
     `mask` and `consolidated` are of the source: its sale conditions, and whether its quotes are the whole market's.
     """
+    made = derivations(mask, consolidated)
+    little = _rows_to_read(lake, made) <= LITTLE_ROWS
     done: dict[str, Commit] = {}
-    for each in derivations(mask, consolidated):
+
+    def make(each: Derived) -> None:
         stale = stale_days(lake, each)
         if not stale:
-            continue
+            return
         tell(f"making {each.name}")
         days = sorted(stale)
         bases = [lake.read(spark, base, days=days) for base in each.bases]
         marks = [Mark(f"{DAY_MARK}{day}", newest) for day, newest in stale.items()]
-        commit = _replace_days(lake, each.name, each.make(*bases), days, marks)
-        if commit is not None:
-            done[each.name] = commit
-    for name, make in (("instruments", instruments), ("venues", venues)):
+        rows = each.make(*bases)
+        _note(done, lake.replace(each.name, rows.coalesce(1) if little else rows.repartition("day"), days, marks))
+
+    def list_all(name: str, find: Callable[[DataFrame], DataFrame]) -> None:
         newest = max((file.added_ms for file in lake.files("tape")), default=0) if lake.has("tape") else 0
         if newest and lake.marks(name, ["tape"]).get("tape", 0) < newest:
             tell(f"making {name}")
-            commit = lake.replace(name, make(lake.read(spark, "tape")).coalesce(1), None, [Mark("tape", newest)])
-            if commit is not None:
-                done[name] = commit
-    interest = refresh_interest(spark, lake, tell)
-    return done | interest
+            _note(done, lake.replace(name, find(lake.read(spark, "tape")).coalesce(1), None, [Mark("tape", newest)]))
+
+    def follow(chain: Sequence[Derived]) -> None:
+        for each in chain:
+            make(each)
+
+    work = [partial(follow, chain) for chain in _chains(made)]
+    work += [partial(list_all, name, find) for name, find in (("instruments", instruments), ("venues", venues))]
+    with _for_little(spark) if little else nullcontext():
+        _all_of(work, _AT_ONCE if little else 1)
+        interest = refresh_interest(spark, lake, tell)
+    order = [each.name for each in made] + ["instruments", "venues"]
+    return {name: done[name] for name in order if name in done} | interest
+
+
+def _note(done: dict[str, Commit], commit: Commit | None) -> None:
+    if commit is not None:
+        done[commit.table] = commit
+
+
+def _rows_to_read(lake: Lake, made: Iterable[Derived]) -> int:
+    """The rows behind the stale days of the table that has most of them."""
+    most = 0
+    for each in made:
+        days = stale_days(lake, each)
+        if days:
+            bases = (base for base in each.bases if lake.has(base))
+            most = max(most, sum(file.rows for base in bases for file in lake.files(base, days=list(days))))
+    return most
+
+
+def _chains(made: Iterable[Derived]) -> list[list[Derived]]:
+    """Those that read another one behind it; the chains have nothing to do with each other."""
+    chains: list[list[Derived]] = []
+    for each in made:
+        before = [chain for chain in chains if any(one.name in each.bases for one in chain)]
+        before[0].append(each) if before else chains.append([each])
+    return chains
+
+
+def _all_of(work: Sequence[Callable[[], None]], at_once: int) -> None:
+    """Do all of it. What fails first is raised, and what has not begun by then is left."""
+    if at_once == 1:
+        for each in work:
+            each()
+        return
+    pool = ThreadPoolExecutor(at_once, "refresh")
+    try:
+        for future in as_completed([pool.submit(each) for each in work]):
+            future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _for_little(spark: SparkSession) -> Iterator[None]:
+    """Little to read: plans that adapt, compiled code and many partitions cost more than they save."""
+    settings = {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, was in before.items():
+            spark.conf.unset(name) if was is None else spark.conf.set(name, was)
 
 
 def refresh_interest(spark: SparkSession, lake: Lake, tell: Tell = _silent) -> dict[str, Commit]:
@@ -302,10 +376,6 @@ def stale_days(lake: Lake, derived: Derived) -> dict[str, int]:
     newest = {day: at for day, at in newest.items() if all(day in each for each in days)}
     known = lake.marks(derived.name, [f"{DAY_MARK}{day}" for day in newest])
     return {day: at for day, at in newest.items() if known.get(f"{DAY_MARK}{day}", 0) < at}
-
-
-def _replace_days(lake: Lake, name: str, rows: DataFrame, days: Sequence[str], marks: Sequence[Mark]) -> Commit | None:
-    return lake.replace(name, rows.repartition("day"), days, marks)
 
 
 def instruments(tape: DataFrame) -> DataFrame:

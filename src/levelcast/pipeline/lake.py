@@ -139,17 +139,33 @@ class Lake:
     def create(cls, directory: Path | str) -> Lake:
         """The lake there, made if there is nothing yet."""
         delta()
+        there = cls.at(directory)
+        if there is not None:
+            return there
         path = Path(directory)
         marker = path / MARKER
-        if not marker.exists():
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise LakeError(f"{directory}: is not empty and no lake: name a directory that is new or empty")
-            with _disk(directory):
-                path.mkdir(parents=True, exist_ok=True)
-                unfinished = marker.with_suffix(".tmp")
-                unfinished.write_text(json.dumps({"what": "Levelcast lake", "version": LAKE_VERSION}) + "\n")
-                unfinished.replace(marker)
+        with _disk(directory):
+            path.mkdir(parents=True, exist_ok=True)
+            unfinished = marker.with_suffix(".tmp")
+            unfinished.write_text(json.dumps({"what": "Levelcast lake", "version": LAKE_VERSION}) + "\n")
+            unfinished.replace(marker)
         return cls(directory)
+
+    @classmethod
+    def at(cls, directory: Path | str) -> Lake | None:
+        """The lake there; None where one can be made. Raises LakeError where neither is so."""
+        path = Path(directory)
+        if (path / MARKER).exists():
+            return cls(directory)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise LakeError(f"{directory}: is not empty and no lake: name a directory that is new or empty")
+        return None
+
+    def check(self) -> None:
+        """Raise LakeError if there is a table that this Levelcast cannot read."""
+        for name in TABLES:
+            if self.has(name):
+                self.handle(name)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -32,7 +32,12 @@ def find_logs(inputs: Iterable[Path]) -> dict[str, Path]:
     """Release logs by receiver: beside the tapes of nodes, of a directory of nodes, or of a tape itself."""
     found: dict[str, Path] = {}
     for path in inputs:
-        for node in (path, path.parent if path.name == "tape" else path, *sorted(path.glob("*"))):
+        for node in (
+            path,
+            path.parent if path.name == "tape" else path,
+            *sorted(path.glob("*")),
+            *sorted(path.glob("*/*")),
+        ):
             log = node / "releases"
             if log.is_dir() and any(log.glob("*.releases")):
                 found.setdefault(node.resolve().name, log)

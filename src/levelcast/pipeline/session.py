@@ -3,21 +3,73 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 
 _NO_PYSPARK = "Spark needs pyspark, which is not here: pip install 'levelcast[spark]'"
+_JAVA = "it needs Java 17 or newer"
+_KEPT_LINES = 2000
+_LONGEST_REASON = 300
+_SMALL_BYTES = 64 * 2**20
+_SMALL_FILES = 10_000
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java that lives for seconds: most of its time would go into the second compiler, which then never pays."""
+_CAUSE = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
 
 
 class SparkMissing(Exception):
     """Why there is no Spark here, in one sentence for a person."""
+
+
+class JavaLog:
+    """What Java and the workers write to stderr. A person gets a sentence; this is for what has none."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
+
+    def open(self) -> int:
+        """The writing end of a pipe that is read for as long as somebody writes."""
+        reading, writing = os.pipe()
+        threading.Thread(target=self._collect, args=(reading,), name="java's stderr", daemon=True).start()
+        return writing
+
+    def _collect(self, reading: int) -> None:
+        with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                self.lines.append(line)
+
+    def reason(self) -> str:
+        """What seems to have been the matter."""
+        text = "".join(self.lines)
+        found = _CAUSE.findall(text) or [line for line in text.splitlines() if line.strip()]
+        return _short(found[-1]) if found else ""
+
+    def save(self, error: BaseException) -> Path | None:
+        """Keep all of it in a file; None if there is no place for one."""
+        try:
+            number, name = tempfile.mkstemp(prefix="levelcast-spark-", suffix=".log")
+            with os.fdopen(number, "w", encoding="utf-8", errors="replace") as file:
+                file.write(f"{error}\n\n")
+                file.writelines(self.lines)
+        except OSError:
+            return None
+        return Path(name)
+
+
+java_log = JavaLog()
 
 
 def require_spark() -> None:
@@ -27,48 +79,116 @@ def require_spark() -> None:
     except ImportError:
         raise SparkMissing(_NO_PYSPARK) from None
     del pyspark
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        raise SparkMissing("Spark does not start (there is no program java): it needs Java 17 or newer")
+    home = os.environ.get("JAVA_HOME")
+    if home and not os.access(Path(home) / "bin" / "java", os.X_OK):
+        raise SparkMissing(f"Spark does not start (JAVA_HOME is {home}, which has no bin/java): {_JAVA}")
+    if not home and shutil.which("java") is None:
+        raise SparkMissing(f"Spark does not start (there is no program java): {_JAVA}")
+
+
+def is_small(paths: Iterable[Path]) -> bool:
+    """Whether input is a matter of seconds: Java is then started for a short life."""
+    left, files = _SMALL_BYTES, 0
+    for path in paths:
+        for each in path.rglob("*") if path.is_dir() else [path]:
+            files += 1
+            left -= each.stat().st_size if each.is_file() else 0
+            if left < 0 or files > _SMALL_FILES:
+                return False
+    return True
 
 
 @contextmanager
-def spark_session(master: str | None, name: str, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def spark_session(
+    master: str | None, name: str, *, small: bool = False, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     """A session that ends with the block. `master` is `local[2]` or a cluster's address; without one it is what
-    spark-submit was told, or else all cores of this machine. `settings` are more of Spark's own."""
-    try:
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise SparkMissing(_NO_PYSPARK) from None
+    spark-submit was told, or else all cores of this machine. `small` says that there is little to do; `settings` are
+    more of Spark's own."""
+    require_spark()
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python has what this one has
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has its own --master, memory and log
     where = master or ("" if submitted else "local[*]")
-    builder = (
-        SparkSession.builder.appName(name)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "16")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "20000")
+    conf = (
+        SparkConf(loadDefaults=submitted)
+        .setAppName(name)
+        .set("spark.ui.enabled", "false")
+        .set("spark.ui.showConsoleProgress", "false")
+        .set("spark.log.level", "ERROR")
+        .set("spark.sql.session.timeZone", "UTC")
+        .set("spark.sql.shuffle.partitions", "16")
+        .set("spark.sql.execution.arrow.maxRecordsPerBatch", "20000")
     )
     for key, value in (settings or {}).items():
-        builder = builder.config(key, value)
+        conf.set(key, value)
     if where:
-        builder = builder.master(where)
+        conf.setMaster(where)
     if not submitted:
         # A driver and its local workers share one heap; the default of 1 GB is small for a million lists.
-        builder = builder.config("spark.driver.memory", "3g")
+        conf.set("spark.driver.memory", "3g")
     if where.startswith("local"):
-        builder = builder.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
+        conf.set("spark.driver.host", "localhost").set("spark.driver.bindAddress", "127.0.0.1")
+        if small and not submitted:
+            conf.set("spark.driver.extraJavaOptions", _SHORT_LIVED)
     try:
-        spark = builder.getOrCreate()
-    except (PySparkException, RuntimeError, OSError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise SparkMissing(f"Spark does not start ({reason}): it needs Java 17 or newer") from None
+        if not submitted:
+            _launch(conf)
+        spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    except (PySparkException, Py4JError, RuntimeError, OSError) as error:
+        raise SparkMissing(_why(error, where)) from None
     try:
         yield spark
     finally:
+        _stop(spark)
+
+
+def _launch(conf: SparkConf) -> None:
+    """Start Java, with its stderr to us: it greets everyone with warnings, and an error has a hundred lines."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return  # a session before this one has
+    writing = java_log.open()
+    try:
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": writing}), conf=conf)
+    finally:
+        os.close(writing)
+
+
+def _why(error: BaseException, where: str) -> str:
+    """Why there is no session."""
+    text = java_log.reason() or _short(next(iter(str(error).splitlines()), type(error).__name__))
+    if "class file version" in text or "JAVA_GATEWAY_EXITED" in str(error):
+        return f"Spark does not start ({text}): {_JAVA}"
+    if where and not where.startswith("local"):
+        return f"Spark does not start with --master {where} ({text}): is it the address of a cluster that runs?"
+    return f"Spark does not start ({text})"
+
+
+def failure(error: BaseException) -> str:
+    """One sentence for an error of Spark's that is none of ours; the rest of it goes into a file."""
+    found = _CAUSE.findall(str(error))
+    text = _short(found[-1] if found else next(iter(str(error).splitlines()), type(error).__name__))
+    kept = java_log.save(error)
+    return f"Spark has failed ({text})" + (f": all that it said is in {kept}" if kept else "")
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split()).rstrip(".")
+    return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + "…"
+
+
+def _stop(spark: SparkSession) -> None:
+    """End the session; if Java is not there any more there is nothing to end."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):
         spark.stop()
 
 
