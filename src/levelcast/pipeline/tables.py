@@ -415,6 +415,38 @@ INTEREST = Table(
     ("flow", "user"),
     derived=True,
 )
+
+PLANS = Table(
+    "plans",
+    "Every channel plan that was made from the lake, with its costs beside those of the plan before it.",
+    (
+        Column("made_ns", "long", "When it was made, ns UTC."),
+        Column("plan", "string", "A hash of which flow is in which session and group."),
+        Column("first_day", "date", "The first of the days whose rates it was made for."),
+        Column("last_day", "date", "The last of them."),
+        Column("rates", "string", "mean: over those days; busiest: of their busiest interval."),
+        Column("engine", "string", "local or spark."),
+        Column("flows", "long", "Flows that are sent."),
+        Column("users", "long", "Customers."),
+        Column("pairs", "long", "Pairs of customer and flow."),
+        Column("sessions", "long", "Sessions of the plan."),
+        Column("groups", "long", "Groups of the plan."),
+        Column("alpha", "double", "What it costs to drop a message by its session (TH §3.2)."),
+        Column("beta", "double", "What it costs to drop a message by its flow."),
+        Column("asked", "double", "Messages a second that all customers together ask for."),
+        Column("accepted", "double", "Messages a second that come to them in sessions that they take."),
+        Column("received", "double", "Messages a second that come to them in groups that they join."),
+        Column("cost", "double", "C_w."),
+        Column("before", "string", "What was in force: one session for all, or the plan's hash."),
+        Column("accepted_before", "double", "accepted, by what was in force."),
+        Column("received_before", "double", "received, by what was in force."),
+        Column("cost_before", "double", "C_w of what was in force."),
+        Column("seconds", "double", "How long it took to make."),
+    ),
+    (),
+    ("made_ns", "plan"),
+    ("made_ns",),
+)
 AUDIT_RUNS = Table(
     "audits",
     "Every audit that was run: what it asked, and its verdict.",
@@ -543,36 +575,7 @@ NETWORK_HELPERS = Table(
     ("site", "start_ns", "rank"),
     ("site", "start_ns", "rank"),
     derived=True,
-PLANS = Table(
-    "plans",
-    "Every channel plan that was made from the lake, with its costs beside those of the plan before it.",
-    (
-        Column("made_ns", "long", "When it was made, ns UTC."),
-        Column("plan", "string", "A hash of which flow is in which session and group."),
-        Column("first_day", "date", "The first of the days whose rates it was made for."),
-        Column("last_day", "date", "The last of them."),
-        Column("rates", "string", "mean: over those days; busiest: of their busiest interval."),
-        Column("engine", "string", "local or spark."),
-        Column("flows", "long", "Flows that are sent."),
-        Column("users", "long", "Customers."),
-        Column("pairs", "long", "Pairs of customer and flow."),
-        Column("sessions", "long", "Sessions of the plan."),
-        Column("groups", "long", "Groups of the plan."),
-        Column("alpha", "double", "What it costs to drop a message by its session (TH §3.2)."),
-        Column("beta", "double", "What it costs to drop a message by its flow."),
-        Column("asked", "double", "Messages a second that all customers together ask for."),
-        Column("accepted", "double", "Messages a second that come to them in sessions that they take."),
-        Column("received", "double", "Messages a second that come to them in groups that they join."),
-        Column("cost", "double", "C_w."),
-        Column("before", "string", "What was in force: one session for all, or the plan's hash."),
-        Column("accepted_before", "double", "accepted, by what was in force."),
-        Column("received_before", "double", "received, by what was in force."),
-        Column("cost_before", "double", "C_w of what was in force."),
-        Column("seconds", "double", "How long it took to make."),
-    ),
-    (),
-    ("made_ns", "plan"),
-    ("made_ns",),
+)
 SWEEPS = Table(
     "sweeps",
     "Histories of the simulator, one a row: what `levelcast sweep` has run.",
@@ -605,8 +608,8 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         TAPE, TRADES, QUOTES, ORDERS, RELEASES, REQUESTS, PROBES, SUBSCRIPTIONS, INSTRUMENTS, VENUES, QUARANTINE,
-        BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST, PLANS, AUDIT_RUNS, AUDIT_FINDINGS,
-        NETWORK_MATRIX, NETWORK_TIMING, NETWORK_HELPERS, SWEEPS,
+        BARS, BBO, TRADE_THROUGHS, LAST_PRICES, VENUE_SHARE, RATES, RATE_FIT, INTEREST, PLANS,
+        AUDIT_RUNS, AUDIT_FINDINGS, NETWORK_MATRIX, NETWORK_TIMING, NETWORK_HELPERS, SWEEPS,
     )
 }  # fmt: skip
 
