@@ -1,7 +1,8 @@
 """The two ends of the throughput benchmark as processes: a floor that sends as fast as it may, a customer that decodes.
 
 `python -m benchmarks.roles pump ...` and `python -m benchmarks.roles customer ...`; both tell what they have done as
-JSON lines, four times a second, and end on SIGTERM or when nobody reads any more.
+JSON lines, four times a second, and end on SIGTERM or when nobody reads any more. On SIGUSR1 the floor sends nothing
+new, and goes on until all that it has sent is witnessed and it is ended.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from levelcast.net.punctual import calm_garbage_collection, keep_freed_memory
 from levelcast.net.sockets import LOOPBACK, CoreSockets
 from levelcast.network import load_network
 from levelcast.network.ring_config import ring_config
-from levelcast.records import TRADE, trades
+from levelcast.records import TRADE, instruments, trades
 from levelcast.ring.effects import Effect
 from levelcast.ring.source import Source
 from levelcast.tape.journal import JournalFile, initialise
@@ -41,30 +42,45 @@ TELL_EVERY_NS = 250_000_000
 TOGETHER_BYTES = 240_000
 """What a floor makes at once when it has much to say."""
 TICK_NS = 1_000_000
+SYMBOLS = 50
 MAX_DRAIN = 256
 
 
 class Pump:
-    """Submits packets of trades whenever there is credit, at most `rate` records a second."""
+    """Submits packets of trades whenever there is credit, at most `rate` records a second. With a `market` its
+    instruments are defined first, and prices and sizes differ."""
 
-    def __init__(self, source: Source, packet_bytes: int, rate: float | None, now: int) -> None:
+    def __init__(
+        self, source: Source, packet_bytes: int, rate: float | None, now: int, *, market: bool = False
+    ) -> None:
         self.source = source
         self.packet_bytes = packet_bytes
         self.per_packet = (packet_bytes - DATA_OVERHEAD) // TRADE.itemsize
         self.records = 0
+        self.defined = 0
         self.wake_ns: int | None = now
         self._rate = rate
         self._began = now
         self._batch = trades(max(1, TOGETHER_BYTES // packet_bytes) * self.per_packet)
         self._batch["publisher_id"] = 1
-        self._batch["instrument_id"] = np.arange(len(self._batch)) % 50 + 1
+        self._batch["instrument_id"] = np.arange(len(self._batch)) % SYMBOLS + 1
         self._batch["price"] = 100_000_000_000
         self._batch["size"] = 100
         self._ids = np.arange(1, len(self._batch) + 1, dtype=np.uint64)
+        self._over = False
+        self._market = market
+        if market:
+            rng = np.random.default_rng(1)
+            self._batch["instrument_id"] = rng.integers(1, SYMBOLS + 1, len(self._batch))
+            self._batch["price"] = rng.integers(1_000, 50_000, len(self._batch)) * 10_000_000
+            self._batch["size"] = rng.integers(1, 20, len(self._batch)) * 100
 
     def step(self, now: int) -> list[Effect]:
         effects: list[Effect] = []
-        while (packets := min(self.source.room, self._due(now))) > 0:
+        if self._market and self.source.room >= SYMBOLS:
+            self._market = False
+            effects += self._define(now)
+        while not self._market and (packets := min(self.source.room, self._due(now))) > 0:
             batch = self._batch[: packets * self.per_packet]
             batch["ts_event"] = now
             batch["trade_id"] = self._ids[: len(batch)] + np.uint64(self.records)
@@ -74,8 +90,25 @@ class Pump:
         self.wake_ns = None if self._rate is None else now + TICK_NS
         return effects
 
+    def finish(self) -> None:
+        """Send nothing new from now on."""
+        self._over = True
+
+    def _define(self, now: int) -> list[Effect]:
+        """Say what the instruments are called."""
+        definitions = instruments(SYMBOLS)
+        definitions["publisher_id"] = 1
+        definitions["instrument_id"] = np.arange(1, SYMBOLS + 1)
+        definitions["raw_symbol"] = [f"S{number:02}" for number in range(1, SYMBOLS + 1)]
+        definitions["exchange"] = "XBEN"
+        submitted = self.source.submit_all(definitions.data.cast("B"), self.packet_bytes, now)
+        self.defined += submitted.records
+        return submitted.effects
+
     def _due(self, now: int) -> int:
         """Packets of which all records should have been sent by now."""
+        if self._over:
+            return 0
         if self._rate is None:
             return self.source.room
         return int(((now - self._began) * self._rate / 1e9 - self.records) // self.per_packet)
@@ -117,12 +150,19 @@ def pump(options: argparse.Namespace) -> None:
     group = network.core_group()
     now = time.time_ns()
     source = Source(config, floor.id, image.life, image, now)
-    work = Pump(source, network.carriage.packet_bytes, options.rate, now)
+    work = Pump(source, network.carriage.packet_bytes, options.rate, now, market=options.market)
+    signal.signal(signal.SIGUSR1, lambda *_: work.finish())
     sockets = CoreSockets(group.address, group.port, hears_data=False)
     sockets.trains = sockets.trains and options.trains
     driver = Driver(floor.id, config.stripe, source, sockets, JournalKeeper(journal), work=work)
     teller = Teller(
-        lambda: {"records": work.records, "packets": work.records // work.per_packet, "witnessed": source.witnessed}
+        lambda: {
+            "records": work.records,
+            "defined": work.defined,
+            "packets": work.records // work.per_packet,
+            "witnessed": source.witnessed,
+            "unwitnessed": source.unwitnessed,
+        }
     )
     driver.run(lambda: teller.stopping, teller.on_turn)
     driver.close()
@@ -182,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sends.add_argument("--network", type=Path, required=True)
     sends.add_argument("--data", type=Path, required=True)
     sends.add_argument("--rate", type=float, help="records a second; without it as many as there is credit for")
+    sends.add_argument("--market", action="store_true", help="define the instruments first; prices and sizes differ")
     sends.add_argument("--no-trains", dest="trains", action="store_false")
     reads = roles.add_parser("customer")
     reads.add_argument("--group", required=True)

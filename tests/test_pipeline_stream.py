@@ -17,16 +17,17 @@ from levelcast.records import trades
 from levelcast.ring.order import Frame
 from levelcast.wire.messages import Packet
 from tests.spark_parts import spark
-from tests.tape_parts import FIRST, T0, frame_of_packets
+from tests.tape_parts import FIRST, T0, frame_of_packets, tip_after
 from tests.test_pipeline_tapes import write
 
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
 from levelcast.pipeline import register, stream
-from levelcast.pipeline.bars import bars
+from levelcast.pipeline.bars import bars, complete
 from levelcast.pipeline.job import load_tape, refresh
 from levelcast.pipeline.lake import Lake
+from levelcast.pipeline.schema import DAY_NS
 from levelcast.pipeline.tables import TABLES
 
 __all__ = ["spark"]
@@ -127,6 +128,69 @@ def test_kill_9_in_the_middle_and_again(spark: Any, tmp_path: Path) -> None:
             assert process.returncode == 0, told
     assert killed == 2
     same(Lake(lake), by_batch(spark, tmp_path / "node", tmp_path / "batch"))
+
+
+def test_a_stream_over_midnight_ends_as_a_batch_run(spark: Any, tmp_path: Path) -> None:
+    """Minutes from seconds, days from minutes; small files are put together meanwhile."""
+    frames = quiet_trades(60, 20 * S)
+    write(tmp_path / "a", frames[:50]).close()
+    write(tmp_path / "b", frames).close()
+    lake = Lake.create(tmp_path / "lake")
+    follow(spark, lake, tmp_path / "a", most=40)
+    stream.compact_small(spark, lake.directory)
+    follow(spark, lake, tmp_path / "b", most=40)
+    found = {row["interval"]: row["count"] for row in lake.read(spark, "bars").groupBy("interval").count().collect()}
+    assert set(found) == {"1s", "1m", "1d"}
+    upto = min(stream.newest(lake).values())
+    closed = complete(bars(lake.read(spark, "trades")), upto).select(*TABLES["bars"].names)
+    assert sorted(map(str, lake.read(spark, "bars").collect())) == sorted(map(str, closed.collect()))
+    refresh(spark, lake)
+    same(lake, by_batch(spark, tmp_path / "b", tmp_path / "batch"))
+
+
+def quiet_trades(count: int, every_ns: int) -> list[Frame]:
+    """Trades without busts, in frames from shortly before midnight to shortly after."""
+    tip, frames = FIRST.copy(), []
+    rng = Random(3)
+    start = (T0 // DAY_NS + 1) * DAY_NS - count // 2 * every_ns
+    for at in range(count):
+        batch = trades(3)
+        batch["publisher_id"], batch["instrument_id"] = 1, [rng.randint(1, 3) for _ in batch]
+        batch["price"], batch["size"] = [rng.randint(1, 10**12) for _ in batch], 5
+        packet = Packet(201, 1, at + 1, len(batch), batch.tobytes())
+        frame = frame_of_packets(at + 1, start + at * every_ns, tip.next_sequence, [packet], tip.chain)
+        tip.append(frame)
+        frames.append(frame)
+    return frames
+
+
+def test_a_stream_that_was_killed_makes_no_day_anew(spark: Any, tmp_path: Path) -> None:
+    """It goes on behind the bars that are closed; only after a batch run there are open ones to be taken out."""
+    write(tmp_path / "a", quiet_trades(20, S // 2)).close()
+    lake = Lake.create(tmp_path / "lake")
+    follow(spark, lake, tmp_path / "a")
+    before = lake.handle("bars").version()
+    stream.Follower(spark, lake, "x").begin()
+    assert lake.handle("bars").version() == before
+    refresh(spark, lake)
+    follower = stream.Follower(spark, lake, "x")
+    follower.begin()
+    assert lake.handle("bars").version() > before + 1
+    assert follower.lag_s is not None
+    assert follower.lag_s > 0
+    closed = complete(bars(lake.read(spark, "trades")), follower.upto_ns).select(*TABLES["bars"].names)
+    assert sorted(map(str, lake.read(spark, "bars").collect())) == sorted(map(str, closed.collect()))
+
+
+def test_a_stream_says_what_retention_took(spark: Any, tmp_path: Path) -> None:
+    frames = quiet_trades(20, S // 2)
+    write(tmp_path / "a", frames[:5]).close()
+    lake = Lake.create(tmp_path / "lake")
+    follow(spark, lake, tmp_path / "a")
+    write(tmp_path / "b", frames[10:], first=tip_after(frames[:10])).close()
+    query, _ = stream.start(spark, lake, [tmp_path / "b"], until_now=True)
+    with pytest.raises(Exception, match="retention has taken sequence 16 of stripe 0"):
+        query.awaitTermination()
 
 
 def versions(lake: Path) -> int:

@@ -89,15 +89,15 @@ def file_piece(piece: Piece, names: Definitions, order: Order) -> Filed:
     start = max(piece.start, known[TAPE.name] + 1)
     if start >= piece.stop:
         return done
-    with _Files(order) as files:
+    with Files(order) as files:
         for batch in rows(piece._replace(start=start), names, batch_rows=ROWS_PER_GROUP):
-            for day in _days(batch):
+            for day in days_of(batch):
                 _file_day(day, known, order.source, files, done)
     done.files = files.done
     return done
 
 
-def _file_day(rows: pa.RecordBatch, known: Mapping[str, int], source: str, files: _Files, done: Filed) -> None:
+def _file_day(rows: pa.RecordBatch, known: Mapping[str, int], source: str, files: Files, done: Filed) -> None:
     """Rows of one day into the tables that they belong to."""
     files.write(TAPE, rows)
     reasons = quarantine.reasons_of(rows)
@@ -127,14 +127,14 @@ def _behind(rows: pa.RecordBatch, column: str, known: int) -> pa.RecordBatch:
     return rows.filter(pc.greater(places, known))
 
 
-def _days(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def days_of(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The rows of each day by themselves; there is seldom more than one."""
     days = pc.unique(rows.column("day"))
     for day in days:
         yield rows if len(days) == 1 else rows.filter(pc.equal(rows.column("day"), day))
 
 
-class _Files:
+class Files:
     """The open files of a task: one for each table and partition, made when there is a row for it."""
 
     def __init__(self, order: Order) -> None:
@@ -143,7 +143,7 @@ class _Files:
         self._open: dict[Path, tuple[Table, parquet.ParquetWriter, list[Any]]] = {}
         self.done: dict[str, list[File]] = {}
 
-    def __enter__(self) -> _Files:
+    def __enter__(self) -> Files:
         return self
 
     def __exit__(self, failed: object, *_: object) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from levelcast.pipeline import bars, settle
+from levelcast.pipeline import bars, closing, settle
 from levelcast.pipeline.job import DAY_MARK, Loaded, load_pieces
 from levelcast.pipeline.lake import File, Lake, Mark
 from levelcast.pipeline.limits import EVERY_S, MOST_RECORDS, PIECE_RECORDS, LakeError
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 CHECKPOINT = "_checkpoint"
 CLOSED = "closed/"
 AMENDED = "amended/"
-FINER = {"1m": "1s", "1d": "1m"}
-"""What bars of an interval are made from; those of seconds from trades."""
 COMPACT_EVERY = 50
 """Batches after which small files are put together."""
 COMPACT_BYTES = 32 * 2**20
@@ -152,7 +150,8 @@ class Follower:
         self._marks = self.lake.all_marks("bars")
         upto = self.upto_ns
         days = [day for day in _days(self._trades) if _end_ns(day) > upto]
-        if upto and any(self._marks.get(f"{DAY_MARK}{day}") for day in days):
+        made = [name.removeprefix(DAY_MARK) for name, at in self._marks.items() if name.startswith(DAY_MARK) and at]
+        if any(_end_ns(day) > self._marks.get(f"{CLOSED}1s", 0) for day in made):
             ends = {f"{CLOSED}{name}": _floor(upto, name) for name in bars.INTERVALS}
             ends |= {f"{DAY_MARK}{day}": 0 for day in days}  # they are not up to date any more
             ends |= {f"{AMENDED}{day}": self._amended[day] for day in days if day in self._amended}
@@ -166,26 +165,33 @@ class Follower:
             begin = self._marks.get(mark, 0)
             if end <= begin:
                 return  # nor has one of a longer interval
-            made = self._of_trades(begin, end) if interval not in FINER else self._of_bars(interval, begin, end)
-            self.lake.append("bars", made.coalesce(1), [Mark(mark, end, begin)])
+            self._close(interval, begin, end, Mark(mark, end, begin))
             self._marks[mark] = end
         self._forget_trades()
 
-    def _of_trades(self, begin: int, end: int) -> DataFrame:
-        """The seconds of this time; files that have none of it are not opened."""
-        files = [file for file in self._trades if _meets(file, "ts_recv", begin, end - 1)]
-        rows = self.lake.read_files(self.spark, "trades", files)
-        rows = rows.filter((rows["ts_recv"] >= begin) & (rows["ts_recv"] < end))
-        amended = any(file.stats["minValues"].get("action") != "T" for file in files)
-        trades = settle.settled(rows) if amended else settle.named(rows)
-        return bars.roll_up(bars.seconds(trades, self.mask), ["1s"])
+    def _close(self, interval: str, begin: int, end: int, mark: Mark) -> None:
+        """Add the bars of an interval that began in this time; files that have none of it are not opened."""
+        name, column = ("bars", "start_ns") if interval != "1s" else ("trades", "ts_recv")
+        files = self._trades if interval == "1s" else self.lake.files("bars")
+        files = [file for file in files if _meets(file, column, begin, end - 1)]
+        if interval == "1s" and any(file.stats["minValues"].get("action") != "T" for file in files):
+            rows = self.lake.read_files(self.spark, name, files)
+            rows = rows.filter((rows[column] >= begin) & (rows[column] < end))
+            self.lake.append("bars", bars.bars(rows, [interval], self.mask).coalesce(1), [mark])
+            return
+        paths = [str(self.lake.directory / name / file.path) for file in files]
 
-    def _of_bars(self, interval: str, begin: int, end: int) -> DataFrame:
-        """Bars of this time from those that are a step shorter."""
-        files = [file for file in self.lake.files("bars") if _meets(file, "start_ns", begin, end - 1)]
-        rows = self.lake.read_files(self.spark, "bars", files)
-        wanted = (rows["interval"] == FINER[interval]) & (rows["start_ns"] >= begin) & (rows["start_ns"] < end)
-        return longer(rows.filter(wanted), interval)
+        def write(stages: Mapping[str, Path], attempt: str) -> Mapping[str, list[File]]:
+            place = stages["bars"]
+            if not paths:
+                return {}
+            if interval == "1s":
+                trades = [(_stripe(file), path) for file, path in zip(files, paths, strict=True)]
+                return {"bars": closing.file_seconds(self.spark, trades, begin, end, self.mask, place, attempt)}
+            return {"bars": closing.file_longer(self.spark, paths, interval, begin, end, place, attempt)}
+
+        with self.lake.staged_by(["bars"], write) as made:
+            self.lake.land("bars", made["bars"], [mark])
 
     def _forget_trades(self) -> None:
         closed = self._marks.get(f"{CLOSED}1s", 0)
@@ -233,29 +239,6 @@ def compact_small(spark: SparkSession, directory: Path) -> None:
                 return
 
 
-def longer(rows: DataFrame, interval: str) -> DataFrame:
-    """Bars of an interval from complete ones of a shorter one. Their order is that of their time: a tape's timestamps
-    only grow."""
-    from pyspark.sql import functions as f
-
-    length = bars.INTERVALS[interval] * bars.SECOND_NS
-    start = (f.col("start_ns") - f.col("start_ns") % length).alias("start")
-    return (
-        rows.groupBy("day", "symbol", "venue", "variant", start)
-        .agg(
-            f.min_by("open", "start_ns").alias("open"),
-            f.max("high").alias("high"),
-            f.min("low").alias("low"),
-            f.max_by("close", "start_ns").alias("close"),
-            f.sum("volume").cast("long").alias("volume"),
-            f.sum("notional").cast("decimal(38,0)").alias("notional"),
-            f.sum("trades").cast("long").alias("trades"),
-        )
-        .withColumnRenamed("start", "start_ns")
-        .withColumns({"vwap": bars.vwap(), "interval": f.lit(interval)})
-    )
-
-
 def newest(lake: Lake) -> dict[int, int]:
     """The time of the newest record of each stripe in a lake. Everything up to the least of them is there."""
     return _newest(lake.files("tape") if lake.has("tape") else ())
@@ -265,7 +248,7 @@ def _newest(files: Iterable[File]) -> dict[int, int]:
     """The time of the newest record of each stripe, by the bounds of the files of `tape`."""
     ends: dict[int, int] = {}
     for file in files:
-        stripe = int(file.partition["stripe"] or 0)
+        stripe = _stripe(file)
         ends[stripe] = max(int(file.stats["maxValues"].get("ts_recv") or 0), ends.get(stripe, 0))
     return ends
 
@@ -277,6 +260,10 @@ def amendments(spark: SparkSession, lake: Lake, trades: Iterable[File]) -> Mappi
         return {}
     found = lake.read_files(spark, "trades", files).filter("action in ('C', 'M')").groupBy("day").count()
     return {str(row["day"]): row["count"] for row in found.collect()}
+
+
+def _stripe(file: File) -> int:
+    return int(file.partition["stripe"] or 0)
 
 
 def _meets(file: File, column: str, low: int, high: int) -> bool:
