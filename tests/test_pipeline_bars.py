@@ -87,6 +87,27 @@ def test_sums_of_price_times_size_are_wider_than_64_bits(spark: Any) -> None:
     assert bar["vwap"] == price
 
 
+@pytest.mark.parametrize("price", [0, 1, -1, 2**63 - 1, -(2**63), 123_456_789_012_345, -123_456_789_012_345])
+def test_sums_are_exact_whatever_the_price_and_the_size(spark: Any, price: int) -> None:
+    sizes = [2**32 - 1, 1, 65_537, 4_000_000_000]
+    rows = [trade(n, 0, price, size) for n, size in enumerate(sizes, 1)]
+    bar = bars_of(spark, *rows)["all", "1m", "ALL", 0]
+    assert (bar["volume"], bar["notional"], bar["vwap"]) == (sum(sizes), price * sum(sizes), price)
+
+
+def test_a_size_that_does_not_fit_is_an_error_and_not_a_wrong_sum(spark: Any) -> None:
+    with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
+        bars_of(spark, trade(1, 0, 2**62, 2**40))
+
+
+def test_one_interval_is_the_same_alone_and_among_others(spark: Any) -> None:
+    rows = table(spark, *(trade(n, n * 7 * S, 10 * n % 7, stripe=n % 2, venue=f"V{n % 3}") for n in range(1, 40)))
+    every = {tuple(row) for row in BARS.shape(made.bars(rows)).collect()}
+    apart = [{tuple(row) for row in BARS.shape(made.bars(rows, [name])).collect()} for name in made.INTERVALS]
+    assert every == set().union(*apart)
+    assert len(every) == sum(map(len, apart))
+
+
 def test_busts_and_corrections_are_applied(spark: Any) -> None:
     rows = (
         trade(1, 0, 10, trade_id=7),
@@ -144,6 +165,6 @@ def test_venue_shares(spark: Any) -> None:
 def test_what_no_definition_has_named_has_its_number(spark: Any) -> None:
     found = bars_of(spark, trade(1, 0, 10, venue=None, publisher_id=4), trade(2, 0, 10, venue=None))
     assert {key[2] for key in found} == {"#4", "UNKNOWN", "ALL"}
-    rows = made.seconds(settled(table(spark, trade(1, 0, 10, symbol=None, instrument_id=9)))).collect()
+    rows = made.parts(settled(table(spark, trade(1, 0, 10, symbol=None, instrument_id=9))), ["1s"]).collect()
     assert [row.symbol for row in rows] == ["#9"]
     assert bars_of(spark, trade(1, 0, 10) | {"price": None}) == {}  # quarantine has it
