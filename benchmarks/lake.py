@@ -2,10 +2,11 @@
 
     python -m benchmarks.lake --millions 200
 
-Made-up trades of one day, written once: one symbol has 65 % of them, 500 others share the rest, on 13 venues. The
-smaller size is the first tenth of the files. The query is bars of a minute of every symbol and venue, and of all
-venues: open and close by sequence, the sum of price times size in decimal(38). Ours also looks for busts and
-corrections, and goes by stripes.
+Made-up trades: one symbol has 65 % of a day, 500 others share the rest, on 13 venues. Executors write a day of at most
+20 million; more than that are days whose files are hard links to the first one's, so that two cores come to the
+measurement. To a query they are other files. The smaller size is the first tenth of the files. The query is bars of a
+minute of every day, symbol and venue, and of all venues: open and close by sequence, the sum of price times size in
+decimal(38). Ours also looks for busts and corrections, and goes by stripes.
 
 By hand it is written twice: with grouping sets over the trades, as one writes it first, and in two steps, venues first
 and then all of them, which is faster. All run in one session, one after the other in turn; rows go into Spark's sink
@@ -23,6 +24,8 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
@@ -38,33 +41,32 @@ GROWTH = 10
 """The smaller of the two sizes has this many times less."""
 REPEATS = 2
 CORES = 2
-DAY = "2026-11-16"
+DAY = date(2026, 11, 16)
 DAY_NS = 1_794_787_200 * 10**9
+PER_DAY = 20_000_000
 SESSION_NS = 23_400 * 10**9
-PER_FILE = 4_000_000
-"""Trades of a file: two tasks sort as many in 3 GB of heap without a spill."""
 OURS, TWO_STEPS, ONE_STEP, DUCKDB, JOB = "ours", "Spark SQL", "Spark SQL, grouping sets", "DuckDB", "the whole job"
 
 _BARS = """
-select symbol, coalesce(venue, 'ALL') as venue, start_ns,
+select day, symbol, coalesce(venue, 'ALL') as venue, start_ns,
        {first}(price, sequence) as open, max(price) as high, min(price) as low, {last}(price, sequence) as close,
        sum(size) as volume, sum(cast(price as decimal(19,0)) * cast(size as decimal(10,0))) as notional,
        count(*) as trades
-from (select symbol, venue, {start} as start_ns, sequence, price, size from {table} where action = 'T')
-group by grouping sets ((symbol, venue, start_ns), (symbol, start_ns))
+from (select day, symbol, venue, {start} as start_ns, sequence, price, size from {table} where action = 'T')
+group by grouping sets ((day, symbol, venue, start_ns), (day, symbol, start_ns))
 """
 _IN_TWO_STEPS = """
 with by_venue as (
-    select symbol, venue, {start} as start_ns, min(sequence) as first_at, max(sequence) as last_at,
+    select day, symbol, venue, {start} as start_ns, min(sequence) as first_at, max(sequence) as last_at,
            {first}(price, sequence) as open, max(price) as high, min(price) as low, {last}(price, sequence) as close,
            sum(size) as volume, sum(cast(price as decimal(19,0)) * cast(size as decimal(10,0))) as notional,
            count(*) as trades
     from {table} where action = 'T' group by all
 )
-select symbol, coalesce(venue, 'ALL') as venue, start_ns, {first}(open, first_at) as open, max(high) as high,
+select day, symbol, coalesce(venue, 'ALL') as venue, start_ns, {first}(open, first_at) as open, max(high) as high,
        min(low) as low, {last}(close, last_at) as close, sum(volume) as volume, sum(notional) as notional,
        sum(trades) as trades
-from by_venue group by grouping sets ((symbol, venue, start_ns), (symbol, start_ns))
+from by_venue group by grouping sets ((day, symbol, venue, start_ns), (day, symbol, start_ns))
 """
 SPARK_SQL = {"first": "min_by", "last": "max_by", "start": "ts_recv div 60000000000 * 60000000000"}
 DUCKDB_SQL = {"first": "arg_min", "last": "arg_max", "start": "ts_recv // 60000000000 * 60000000000"}
@@ -97,10 +99,10 @@ def _measure(result: Result, spark: Any, place: Path, count: int, *, job: bool, 
     if not lake.has("trades"):
         tell(f"lake: writing {count:,} trades")
         begun, used = time.perf_counter(), cpu_s(jvm)
-        lake.append("trades", make_trades(spark, count))
+        make_days(spark, lake, count)
         took, used = time.perf_counter() - begun, cpu_s(jvm) - used
         result.notes.append(f"Writing {count:,} trades took {took:.0f} s and {used:.0f} s of CPU.")
-    every = sorted(lake.files("trades"), key=lambda file: int(file.stats["minValues"]["sequence"]))
+    every = sorted(lake.files("trades"), key=_place)
     if sum(file.rows for file in every) != count:
         raise SystemExit(f"{place}: does not have {count:,} trades: name another --lake, or its size")
     spent: dict[int, dict[str, tuple[float, float]]] = {}
@@ -122,6 +124,10 @@ def _measure(result: Result, spark: Any, place: Path, count: int, *, job: bool, 
         Table(f"bars, {CORES} cores", ("trades", "wall s", "CPU s", "million trades/s", "files", "MB"), rows)
     )
     _conclude(result, spent, peaks, options)
+
+
+def _place(file: Any) -> tuple[str, int]:
+    return str(file.partition["day"]), int(file.stats["minValues"]["sequence"])
 
 
 def _conclude(
@@ -155,10 +161,27 @@ def _conclude(
         result.notes.append(str(error))
 
 
+def make_days(spark: Any, lake: Any, count: int) -> None:
+    """One day that executors write, and the same files again under the days behind it."""
+    lake.append("trades", make_trades(spark, min(count, PER_DAY)))
+    root, first = lake.directory / "trades", lake.files("trades")
+    linked = []
+    for number in range(1, count // PER_DAY):
+        day = str(DAY + timedelta(number))
+        for file in first:
+            path = Path(f"day={day}", *Path(file.path).parts[1:])
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).hardlink_to(root / file.path)
+            partition, stats = {**file.partition, "day": day}, {"numRecords": file.rows, **file.stats}
+            linked.append(replace(file, path=str(path), partition=partition, stats=stats))
+    if linked:
+        lake.land("trades", linked)
+
+
 def make_trades(spark: Any, count: int) -> Any:
     """Trades spread over a session, in the order of the tape."""
     step = SESSION_NS // max(count, 1)
-    return spark.range(1, count + 1, 1, max(GROWTH, -(-count // PER_FILE))).selectExpr(
+    return spark.range(1, count + 1, 1, GROWTH).selectExpr(
         "0 as stripe", "id as sequence", f"{DAY_NS + 13 * 3600 * 10**9} + id * {step} as ts_recv", "'T' as action",
         "if(pmod(xxhash64(id, 1), 100) < 65, 500, pmod(xxhash64(id, 2), 500)) as instrument_id",
         "if(instrument_id = 500, 'SPY', concat('S', instrument_id)) as symbol",
@@ -179,7 +202,8 @@ def _works(
         return lake.read_files(spark, "trades", files)
 
     def ours() -> Any:
-        return bars.roll_up(bars.parts(settled(trades()), ["1m"]), ["1m"])
+        rows = trades()
+        return bars.roll_up(bars.parts(settled(rows), ["1m"]), ["1m"], one_stripe=bars.of_one_stripe(rows))
 
     def by_hand(query: str) -> Callable[[], Any]:
         def make() -> Any:
@@ -213,7 +237,8 @@ def _duckdb(lake: Any, files: Sequence[Any]) -> Callable[[], object] | None:
     except ImportError:
         return None
     listed = ", ".join("'" + str(lake.directory / "trades" / file.path).replace("'", "''") + "'" for file in files)
-    query = _IN_TWO_STEPS.format(table=f"read_parquet([{listed}])", **DUCKDB_SQL)
+    table = f"read_parquet([{listed}], hive_partitioning = true, hive_types = {{'day': DATE, 'stripe': INTEGER}})"
+    query = _IN_TWO_STEPS.format(table=table, **DUCKDB_SQL)
 
     def work() -> object:
         with duckdb.connect() as connection:
@@ -271,9 +296,8 @@ def _peak_of(process: int | str) -> int:
 
 
 def _check(ours: Any, by_hand: Any) -> None:
-    columns = ["symbol", "venue", "start_ns", "open", "high", "low", "close", "volume", "notional", "trades"]
-    mine = ours.selectExpr(*columns[:8], "cast(notional as string) notional", "trades")
-    other = by_hand.selectExpr(*columns[:8], "cast(notional as string) notional", "trades")
+    columns = ["day", "symbol", "venue", "start_ns", "open", "high", "low", "close", "volume", "trades"]
+    mine, other = (rows.selectExpr(*columns, "cast(notional as string) notional") for rows in (ours, by_hand))
     apart = mine.exceptAll(other).count() + other.exceptAll(mine).count()
     assert not apart, f"{apart} bars differ from the hand-written query"
 

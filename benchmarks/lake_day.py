@@ -1,6 +1,6 @@
 """A day of streaming: how many files the lake has afterwards, before and after compaction, and what that costs a query.
 
-    python -m benchmarks.lake_day --batches 390
+    python -m benchmarks.lake_day --batches 390 --every 50
 
 The tape of a session (6.5 hours of tape time) goes through `levelcast.pipeline.stream` in batches, all that is there at
 once: what counts is the number of batches, not how long they wait. 390 of them are one a minute. A live stream makes
@@ -31,8 +31,8 @@ REPEATS = 3
 CORES = 2
 
 
-def run(options: Options, batches: int | None = None) -> Result:
-    """The same day twice: small files left alone while it streams, and put together."""
+def run(options: Options, batches: int | None = None, every: int | None = None) -> Result:
+    """The same day twice: small files left alone while it streams, and put together after `every` so many batches."""
     from levelcast.pipeline import stream
     from levelcast.pipeline.session import SparkMissing, require_spark, spark_session
 
@@ -44,7 +44,7 @@ def run(options: Options, batches: int | None = None) -> Result:
         result.notes.append(f"{error}; nothing was measured")
         return result
     options.out.mkdir(parents=True, exist_ok=True)
-    every = 2 if options.quick else stream.COMPACT_EVERY
+    every = every or (2 if options.quick else stream.COMPACT_EVERY)
     with (
         TemporaryDirectory(prefix="lake-day-", dir=options.out) as folder,
         spark_session(f"local[{CORES}]", "bench") as spark,
@@ -136,11 +136,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The same, with as many batches as one likes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lake_day", description=run.__doc__)
     parser.add_argument("--batches", type=int, default=BATCHES, help="batches of the day (default: %(default)s)")
+    parser.add_argument("--every", type=int, help="batches after which the stream compacts (default: its own)")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     options, facts = Options(out=chosen.out), machine_facts()
     print(f"{show_facts(facts)}\n")
-    result = run(options, chosen.batches)
+    result = run(options, chosen.batches, chosen.every)
     print(result)
     tell(f"written: {write_json(result, facts, options)}")
     return 0

@@ -33,7 +33,13 @@ _STRIPE_BITS = 16
 
 def bars(trades: DataFrame, intervals: Sequence[str] = tuple(INTERVALS), mask: int = NO_PRICE) -> DataFrame:
     """The table `bars` of rows of `trades`: of all of them, and of those that set a price, in one pass."""
-    return roll_up(parts(settled(trades), intervals, mask), intervals)
+    return roll_up(parts(settled(trades), intervals, mask), intervals, one_stripe=of_one_stripe(trades))
+
+
+def of_one_stripe(trades: DataFrame) -> bool:
+    """Whether all rows are of one stripe, by the folders of their files; rows from elsewhere may be of many."""
+    folders = {part for file in trades.inputFiles() for part in file.split("/") if part.startswith("stripe=")}
+    return len(folders) == 1
 
 
 def parts(trades: DataFrame, intervals: Sequence[str], mask: int | None = None) -> DataFrame:
@@ -96,8 +102,11 @@ def _whole(low: Column, middle: Column, top: Column) -> Column:
     return (times(top, 64) + times(middle, 32) + low.cast("decimal(19,0)")).cast("decimal(38,0)")
 
 
-def roll_up(rows: DataFrame, intervals: Sequence[str] = tuple(INTERVALS)) -> DataFrame:
-    """The later stages: intervals of parts, of each venue and of all, of all trades and of those that set a price."""
+def roll_up(rows: DataFrame, intervals: Sequence[str] = tuple(INTERVALS), *, one_stripe: bool = False) -> DataFrame:
+    """The later stages: intervals of parts, of each venue and of all, of all trades and of those that set a price.
+
+    With `one_stripe` the sequence alone is the order, and a stage less does.
+    """
     from pyspark.sql import functions as f
 
     lengths = sorted((INTERVALS[name], name) for name in intervals)
@@ -110,7 +119,7 @@ def roll_up(rows: DataFrame, intervals: Sequence[str] = tuple(INTERVALS)) -> Dat
             rows = rows.withColumn("group", f.col("start") - f.col("start") % length)
         if length > lengths[0][0]:
             rows = _longer(rows)
-        made.append(_merged(rows, name))
+        made.append(_merged(rows, name, one_stripe))
     return reduce(lambda one, other: one.unionByName(other), made)
 
 
@@ -125,7 +134,7 @@ def _longer(rows: DataFrame) -> DataFrame:
     )
 
 
-def _merged(rows: DataFrame, interval: str) -> DataFrame:
+def _merged(rows: DataFrame, interval: str, one_stripe: bool) -> DataFrame:
     """Bars of parts that have their length: venues and stripes put together."""
     from pyspark.sql import functions as f
 
@@ -133,20 +142,26 @@ def _merged(rows: DataFrame, interval: str) -> DataFrame:
         "variant", f.explode(f.when(f.col("priced"), _words(VARIANTS)).otherwise(_words(VARIANTS[:1])))
     )
     keys = ["day", "symbol", "group", "start", "venue", "variant"]
-    by_stripe = spread.groupBy(*keys, "stripe").agg(*_in_sequence(), *_sums())
-
-    def place(at: str) -> Column:
-        """(timestamp, stripe) as one number: a bar has less than 2^47 ns, and a stripe 16 bits (`wire.parts`)."""
-        return f.shiftleft(f.col(at) - f.col("start") * SECOND_NS, _STRIPE_BITS) + f.col("stripe")
-
-    found = by_stripe.groupBy(*keys).agg(
-        f.min_by("open", place("first_ns")).alias("open"), f.max_by("close", place("last_ns")).alias("close"), *_sums()
+    if one_stripe:
+        first, last = f.col("first"), f.col("last")
+    else:
+        spread = spread.groupBy(*keys, "stripe").agg(*_in_sequence(), *_sums())
+        first, last = _place("first_ns"), _place("last_ns")
+    found = spread.groupBy(*keys).agg(
+        f.min_by("open", first).alias("open"), f.max_by("close", last).alias("close"), *_sums()
     )
     return found.select(
         "day", "symbol", "venue", "variant", f.lit(interval).alias("interval"),
         (f.col("start") * SECOND_NS).alias("start_ns"), "open", "high", "low", "close", "volume", "trades",
         _whole(*map(f.col, _LIMBS)).alias("notional"),
     ).withColumn("vwap", vwap())  # fmt: skip
+
+
+def _place(at: str) -> Column:
+    """(timestamp, stripe) as one number: a bar has less than 2^47 ns, and a stripe 16 bits (`wire.parts`)."""
+    from pyspark.sql import functions as f
+
+    return f.shiftleft(f.col(at) - f.col("start") * SECOND_NS, _STRIPE_BITS) + f.col("stripe")
 
 
 def _in_sequence() -> list[Column]:
