@@ -6,9 +6,13 @@ rows into Spark's sink that keeps nothing. The steps of the source are measured 
 Figures are of CPU time, of Spark's Java and of all its Python workers together: on a shared machine wall time says more
 about the others. It stands beside it.
 
+- *plan*: Spark asks a Python process for the partitions: it is started, loads the source, looks at the tape and for its
+  definitions. It does so twice, as filters are pushed down by a process of their own.
+- *look at the tape*: what that process does for us, in this process: the indexes, the definitions.
 - *read and convert*: the same code in this process, without Spark: index, bytes, columns.
-- *hand over*: a data source that has its Arrow batch ready and only yields it: what it costs to bring such rows from a
-  Python worker into Spark.
+- *hand over*: a data source that has its Arrow batch ready and only yields it: what it costs to plan, and to bring such
+  rows from a Python worker into Spark.
+- *hand over nothing*: the same without a row, in as many tasks as the tape has segments.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ PER_FRAME, PER_PACKET = 500, 20
 SYMBOLS, VENUES = 500, 13
 NARROW = ("sequence", "symbol", "price", "size")
 REPEATS = 3
+CLOCKS = ((0, "CPU"), (1, "wall"))
 SLOT_NS = 5_000_000
 START_NS = 1_381_147_200_000_000_000
 FIRST = Tip(records=[Record(0, Membership(0, (MemberLife(1, 1),)))])
@@ -77,43 +82,63 @@ def _measure(result: Result, spark: Any, place: Path, count: int, repeats: int) 
         reader = spark.read.format("levelcast")
         source = (reader.option("columns", ",".join(names)) if names else reader).load(tape)
         stored = spark.read.parquet(table)
-        ready, batch_bytes = _ready(spark, place, names, count)
+        ready, nothing, batch_bytes = _ready(spark, place, names, count)
         steps: dict[str, Callable[[], object]] = {
             "data source": partial(_sink, source),
             "Parquet": partial(_sink, stored.select(*names) if names else stored),
+            "plan": partial(_plan, source),
+            "look at the tape": partial(_look, place),
             "read and convert": partial(_in_process, place, names),
             "hand over": partial(_sink, ready),
+            "hand over nothing": partial(_sink, nothing),
         }
         spent = {name: _least(step, repeats, jvm) for name, step in steps.items()}
-        times = {name: cpu_s for name, (cpu_s, _) in spent.items()}
+        times = {name: used for name, (used, _) in spent.items()}
         rate = {name: count / took / 1e6 for name, took in times.items()}
         result.figures.append(
             Figure(f"{what}: data source", rate["data source"], "million rows/CPU s", "Parquet", rate["Parquet"])
         )
         rows += [(f"{what}: {name}", *took, rate[name]) for name, took in spent.items()]
-        whole, converting, handing = (times[name] for name in ("data source", "read and convert", "hand over"))
-        result.notes.append(
-            f"{what}: of {whole:.2f} CPU s, reading and converting takes {converting:.2f}; handing over the same rows "
-            f"ready-made takes {handing:.2f}. A row has {batch_bytes:.0f} bytes on its way."
-        )
+        result.notes += [_accounts(what, kind, {name: took[n] for name, took in spent.items()}) for n, kind in CLOCKS]
+        result.notes.append(f"{what}: a row has {batch_bytes:.0f} bytes on its way.")
     result.tables.append(Table(f"{count:,} trades", ("what", "CPU s", "wall s", "million rows/CPU s"), rows))
+
+
+def _accounts(what: str, kind: str, took: dict[str, float]) -> str:
+    """Where the time goes. Handing over nothing is Spark's own start of a query and its tasks, which all have."""
+    still = took["hand over nothing"]
+    parts = {
+        "starting a query and its tasks": still,
+        "planning, beyond what that has": max(took["plan"] - still, 0.0),
+        "reading and converting": took["read and convert"],
+        "handing over": max(took["hand over"] - still, 0.0),
+    }
+    told = ", ".join(f"{name} {spent:.2f}" for name, spent in parts.items())
+    left = took["data source"] - sum(parts.values())
+    return f"{what}: {took['data source']:.2f} {kind} s: {told}; {left:+.2f} is left over."
 
 
 def _least(work: Callable[[], object], repeats: int, jvm: int) -> tuple[float, float]:
     """The least CPU time of a few runs, and the least wall time, after a run that does not count."""
     work()
-    cpu_s, wall_s = float("inf"), float("inf")
+    least_cpu_s, wall_s = float("inf"), float("inf")
     for _ in range(repeats):
-        begun, used = time.perf_counter(), _cpu_s(jvm)
+        begun, used = time.perf_counter(), cpu_s(jvm)
         work()
-        cpu_s, wall_s = min(cpu_s, _cpu_s(jvm) - used), min(wall_s, time.perf_counter() - begun)
-    return cpu_s, wall_s
+        least_cpu_s, wall_s = min(least_cpu_s, cpu_s(jvm) - used), min(wall_s, time.perf_counter() - begun)
+    return least_cpu_s, wall_s
 
 
-def _cpu_s(jvm: int) -> float:
+def cpu_s(jvm: int) -> float:
     """What this process and the tree of processes under Spark's have used, those that ended included."""
+    ticks = sum(sum(map(int, fields[11:15])) for fields in tree(jvm).values())
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def tree(root: int) -> dict[int, list[str]]:
+    """A process and all under it, with what `/proc/PID/stat` has behind the name."""
     parents: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
+    stats: dict[int, list[str]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
@@ -121,15 +146,27 @@ def _cpu_s(jvm: int) -> float:
             continue  # it has ended meanwhile
         number = int(path.parent.name)
         parents.setdefault(int(fields[1]), []).append(number)
-        ticks[number] = sum(map(int, fields[11:15]))
-    tree = [jvm]
-    for number in tree:
-        tree += parents.get(number, [])
-    return time.process_time() + sum(ticks.get(number, 0) for number in tree) / os.sysconf("SC_CLK_TCK")
+        stats[number] = fields
+    found = [root]
+    for number in found:
+        found += parents.get(number, [])
+    return {number: stats[number] for number in found if number in stats}
 
 
 def _sink(rows: Any) -> None:
     rows.write.format("noop").mode("overwrite").save()
+
+
+def _plan(rows: Any) -> None:
+    """All that comes before the first task."""
+    rows.select("*")._jdf.queryExecution().executedPlan().execute()
+
+
+def _look(place: Path) -> None:
+    from levelcast.pipeline.tapes import Tapes
+
+    for stripe in Tapes([place / "tape"]).stripes.values():
+        stripe.definitions(stripe.start.sequence, stripe.end.sequence)
 
 
 def _batches(place: Path, names: tuple[str, ...] | None) -> Iterator[Any]:
@@ -156,10 +193,10 @@ def _write_parquet(place: Path) -> None:
             writer.write_batch(batch, row_group_size=128 * 1024)
 
 
-def _ready(spark: Any, place: Path, names: tuple[str, ...] | None, count: int) -> tuple[Any, float]:
-    """The rows of the first batch again and again, as many as there are trades; and how many bytes one has."""
+def _ready(spark: Any, place: Path, names: tuple[str, ...] | None, count: int) -> tuple[Any, Any, float]:
+    """As many rows as there are trades, the first batch again and again; no rows; how many bytes a row has."""
     import pyarrow as pa
-    from pyspark.sql.datasource import DataSource, DataSourceReader
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     from levelcast.pipeline.schema import spark_schema
 
@@ -167,7 +204,7 @@ def _ready(spark: Any, place: Path, names: tuple[str, ...] | None, count: int) -
     path = str(place / "ready.arrow")
     with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, first.schema) as writer:
         writer.write_batch(first)
-    schema, times = spark_schema(names), count // first.num_rows
+    schema, tasks = spark_schema(names), -(-count // PER_SEGMENT)
 
     class Ready(DataSource):  # type: ignore[misc, unused-ignore]
         @classmethod
@@ -178,27 +215,35 @@ def _ready(spark: Any, place: Path, names: tuple[str, ...] | None, count: int) -
             return schema
 
         def reader(self, schema: Any) -> Any:
-            return ReadyReader()
+            return ReadyReader(int(self.options["rows"]))
 
     class ReadyReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
+        def __init__(self, rows: int) -> None:
+            self.rows = rows
+
+        def partitions(self) -> Any:
+            return [InputPartition(number) for number in range(tasks)]
+
         def read(self, partition: Any) -> Iterator[Any]:
             with pa.OSFile(path, "rb") as file, pa.ipc.open_stream(file) as reader:
                 (batch,) = reader
-            for _ in range(times):
-                yield batch
+            for start in range(0, self.rows, batch.num_rows):
+                yield batch.slice(0, self.rows - start)
 
     spark.dataSource.register(Ready)
-    return spark.read.format("ready").load(), first.nbytes / first.num_rows
+    reader = spark.read.format("ready")
+    rows, nothing = (reader.option("rows", number).load() for number in (count // tasks, 0))
+    return rows, nothing, first.nbytes / first.num_rows
 
 
-def make_tape(directory: Path, count: int) -> None:
-    """Trades of many symbols on a few venues, with their definitions in front."""
+def make_tape(directory: Path, count: int, slot_ns: int = SLOT_NS) -> None:
+    """Trades of many symbols on a few venues, with their definitions in front; a frame in each slot."""
     writer = TapeWriter.open(directory, FIRST, records_per_segment=PER_SEGMENT)
-    writer.extend(_frames(count))
+    writer.extend(_frames(count, slot_ns))
     writer.close()
 
 
-def _frames(count: int) -> Iterator[Frame]:
+def _frames(count: int, slot_ns: int) -> Iterator[Frame]:
     rng = np.random.default_rng(1)
     chain, sequence, number, slot = GENESIS, 1, 0, 0
     definitions = instruments(SYMBOLS)
@@ -209,7 +254,7 @@ def _frames(count: int) -> Iterator[Frame]:
     batch = trades(PER_FRAME)
     while sequence <= count:
         slot += 1
-        now = START_NS + slot * SLOT_NS
+        now = START_NS + slot * slot_ns
         batch["publisher_id"] = rng.integers(1, VENUES + 1, PER_FRAME)
         batch["instrument_id"] = rng.integers(1, SYMBOLS + 1, PER_FRAME)
         batch["ts_event"] = now - rng.integers(0, SLOT_NS, PER_FRAME).astype(np.uint64)

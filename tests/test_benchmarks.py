@@ -41,7 +41,7 @@ PLOTS = {
 }
 
 
-OWN_TESTS = {"faults", "receivers", "source", "lake"}
+OWN_TESTS = {"faults", "receivers", "source", "lake", "lake-day"}
 """Many real processes, or Spark: test_benchmarks_faults, _receivers, _source and _lake are for these."""
 
 

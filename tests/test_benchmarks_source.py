@@ -35,4 +35,5 @@ def test_a_quick_run_compares_with_parquet(tmp_path: Path) -> None:
     assert [figure["against"] for figure in written["figures"]] == ["Parquet", "Parquet"]
     assert all(figure["ratio"] > 0 for figure in written["figures"])
     (table,) = written["tables"]
-    assert len(table["rows"]) == 8
+    assert len(table["rows"]) == 14
+    assert sum("is left over" in note for note in written["notes"]) == 4

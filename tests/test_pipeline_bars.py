@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,6 +88,39 @@ def test_sums_of_price_times_size_are_wider_than_64_bits(spark: Any) -> None:
     assert bar["vwap"] == price
 
 
+def test_sums_are_exact_whatever_the_price_and_the_size(spark: Any) -> None:
+    prices = [0, 1, -1, 2**63 - 1, -(2**63), 123_456_789_012_345, -123_456_789_012_345]
+    sizes = [2**32 - 1, 1, 65_537, 4_000_000_000]
+    rows = [trade(n, 0, price, size, symbol=f"{price}") for price in prices for n, size in enumerate(sizes, 1)]
+    found = made.bars(table(spark, *rows), ["1m"]).filter("variant = 'all' and venue = 'ALL'").collect()
+    assert {int(row.symbol): (row.volume, row.notional, row.vwap) for row in found} == {
+        price: (sum(sizes), price * sum(sizes), price) for price in prices
+    }
+
+
+def test_a_size_that_does_not_fit_is_an_error_and_not_a_wrong_sum(spark: Any) -> None:
+    with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
+        made.bars(table(spark, trade(1, 0, 2**62, 2**40)), ["1m"]).collect()
+
+
+def test_one_interval_is_the_same_alone_and_among_others(spark: Any) -> None:
+    rows = table(spark, *(trade(n, n * 7 * S, 10 * n % 7, stripe=n % 2, venue=f"V{n % 3}") for n in range(1, 40)))
+    every = {tuple(row) for row in BARS.shape(made.bars(rows)).collect()}
+    apart = [{tuple(row) for row in BARS.shape(made.bars(rows, [name])).collect()} for name in made.INTERVALS]
+    assert every == set().union(*apart)
+    assert len(every) == sum(map(len, apart))
+
+
+def test_files_of_one_stripe_make_the_same_bars(spark: Any, tmp_path: Path) -> None:
+    rows = table(spark, *(trade(n, -n * S + 90 * S, 10 * n % 7, venue=f"V{n % 3}") for n in range(1, 40)))
+    rows.write.partitionBy("stripe").parquet(str(tmp_path / "one"))
+    rows.withColumn("stripe", rows["sequence"] % 2).write.partitionBy("stripe").parquet(str(tmp_path / "two"))
+    one, two = (spark.read.schema(TRADES.ddl).parquet(str(tmp_path / name)) for name in ("one", "two"))
+    assert [made.of_one_stripe(each) for each in (one, two, rows)] == [True, False, False]
+    found, expected = ({tuple(row) for row in BARS.shape(made.bars(each)).collect()} for each in (one, rows))
+    assert found == expected
+
+
 def test_busts_and_corrections_are_applied(spark: Any) -> None:
     rows = (
         trade(1, 0, 10, trade_id=7),
@@ -144,6 +178,6 @@ def test_venue_shares(spark: Any) -> None:
 def test_what_no_definition_has_named_has_its_number(spark: Any) -> None:
     found = bars_of(spark, trade(1, 0, 10, venue=None, publisher_id=4), trade(2, 0, 10, venue=None))
     assert {key[2] for key in found} == {"#4", "UNKNOWN", "ALL"}
-    rows = made.seconds(settled(table(spark, trade(1, 0, 10, symbol=None, instrument_id=9)))).collect()
+    rows = made.parts(settled(table(spark, trade(1, 0, 10, symbol=None, instrument_id=9))), ["1s"]).collect()
     assert [row.symbol for row in rows] == ["#9"]
     assert bars_of(spark, trade(1, 0, 10) | {"price": None}) == {}  # quarantine has it
