@@ -309,14 +309,13 @@ class Lake:
         self, name: str, rows: DataFrame, days: Sequence[str] | None = None, marks: Sequence[Mark] = ()
     ) -> Commit | None:
         """Put rows in the place of all that a table has (of these days), in one commit: a correction, or a refresh."""
-        self._ensure(name)
         with self.staged(name, rows) as files:
             foreign = {file.partition.get("day") for file in files} - set(days) if days is not None else set()
             if foreign:
                 self._discard(name, files)
                 raise LakeError(f"{name}: rows of {sorted(map(str, foreign))[0]} do not belong to the days replaced")
             for _ in range(_TRIES):
-                handle = self.handle(name)
+                handle = self._ensure(name)
                 if _taken(handle, marks):
                     self._discard(name, files)
                     return None
