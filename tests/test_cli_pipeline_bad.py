@@ -9,12 +9,15 @@ import fcntl
 import gzip
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -205,9 +208,9 @@ def test_a_damaged_file_in_the_lake(node: Path, lake: Path, tmp_path: Path) -> N
     assert contents(lake) == before
     share = next((lake / "venue_share").rglob("*.parquet"))
     share.write_bytes(b"nonsense" * 50)
-    assert "levelcast: " in refused("report", "--lake", lake, "-o", tmp_path / "page.html")
+    assert "venue_share: cannot be read (" in refused("report", "--lake", lake, "-o", tmp_path / "page.html")
     share.unlink()
-    assert "levelcast: " in refused("report", "--lake", lake, "-o", tmp_path / "page.html")
+    assert "venue_share: cannot be read (" in refused("report", "--lake", lake, "-o", tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
 
@@ -258,19 +261,36 @@ def test_no_pyspark_and_no_java(node: Path, tmp_path: Path) -> None:
 
 
 def test_an_interrupt_ends_it_and_the_next_run_goes_on(node: Path, made: Path, tmp_path: Path) -> None:
+    """On a terminal, with its bar: the last line is the sentence, and there is nothing else but the bar."""
     lake = tmp_path / "lake"
     command = ["pipeline", "run", "--input", str(node), "--lake", str(lake), "--master", "local[1]"]
-    with subprocess.Popen([sys.executable, "-m", "levelcast", *command], stderr=subprocess.PIPE, text=True) as process:
+    terminal, theirs = pty.openpty()
+    said: list[bytes] = []
+    with subprocess.Popen([sys.executable, "-m", "levelcast", *command], stderr=theirs, stdin=theirs) as process:
+        os.close(theirs)
+        reader = threading.Thread(target=read_all, args=(terminal, said))
+        reader.start()
         until = time.monotonic() + 300
         while not (lake / "tape" / "_staging").exists():
             assert process.poll() is None
             assert time.monotonic() < until
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
-        assert process.stderr.read() == "levelcast: stopped\n"
-    assert process.returncode == 130
+    reader.join()
+    text = b"".join(said).decode(errors="replace")
+    assert process.returncode == 130, text
+    assert "starting Spark" in text
+    assert "Traceback" not in text
+    assert "ERROR" not in text
+    assert text.splitlines()[-1].endswith("levelcast: stopped")
     assert tables(lake) == []
     assert not list(lake.rglob("*.parquet"))
     assert runner.invoke(app, command).exit_code == 0
     assert sorted(tables(lake)) == sorted(tables(made))
+
+
+def read_all(terminal: int, said: list[bytes]) -> None:
+    with suppress(OSError):  # so a terminal says that nobody is left at the other end
+        while octets := os.read(terminal, 65536):
+            said.append(octets)
+    os.close(terminal)

@@ -226,7 +226,12 @@ class Lake:
         """A version of a table as a pyarrow table (`.to_pandas()` makes it pandas), where `("price", ">", 0)`, say."""
         filters = [*where, *([] if days is None else [("day", "in", [date.fromisoformat(day) for day in days])])]
         handle = self.handle(name, version)
-        return handle.to_pyarrow_table(filters=filters or None, columns=None if columns is None else [*columns])
+        try:
+            return handle.to_pyarrow_table(filters=filters or None, columns=None if columns is None else [*columns])
+        except (OSError, arrow().ArrowException, delta().exceptions.DeltaError) as error:
+            raise LakeError(
+                f"{self.directory / name}: cannot be read ({_first_line(error)}): put the file back from a copy"
+            ) from None
 
     def duckdb(self, name: str, version: int | None = None) -> str:
         """What stands behind FROM in DuckDB: `duckdb.sql(f"select * from {lake.duckdb('bars')}")`."""

@@ -217,13 +217,17 @@ def _stop(spark: SparkSession) -> None:
 
 
 def tasks() -> tuple[int, int]:
-    """Tasks done, and tasks in all, of the stages that Spark is at now."""
+    """Tasks done, and tasks in all, of the stages that Spark is at now; nothing while it comes or goes."""
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
-    if context is None:
+    if context is None or getattr(context, "_jsc", None) is None:  # a context is known before it is ready
         return 0, 0
-    tracker = context.statusTracker()
-    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    try:
+        tracker = context.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    except (Py4JError, AttributeError, OSError):
+        return 0, 0
     known = [stage for stage in stages if stage is not None]
     return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
