@@ -13,7 +13,7 @@ READY       := $(VENV)/.ready
 FUZZ_READY  := $(VENV)/.ready-fuzz
 BENCH_READY := $(VENV)/.ready-bench
 SPARK_READY := $(VENV)/.ready-spark
-SPARK_TESTS := $(wildcard tests/test_pipeline_*.py tests/test_cli_pipeline.py tests/test_benchmarks_lake.py tests/test_benchmarks_source.py)
+SPARK_TESTS := $(shell grep -lE 'spark_parts|spark_here|importorskip..pyspark|importorskip..deltalake' tests/test_*.py)
 INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/kernel/_*.[ch])
 
 .DEFAULT_GOAL := help
@@ -28,11 +28,12 @@ setup: $(READY) ## create the virtual environment and install the pinned depende
 run: $(READY) ## run the demo: five cities on this machine, as processes over multicast
 	$(BIN)/levelcast demo
 
-test: $(READY) ## run the tests (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
-	$(BIN)/python -m pytest -q -n $(JOBS) $(PYTEST_ARGS)
+test: $(READY) ## run the tests without Spark's (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
+	$(BIN)/python -m pytest -q -n $(JOBS) $(addprefix --ignore=,$(SPARK_TESTS)) $(PYTEST_ARGS)
 
-test-spark: $(SPARK_READY) ## run the tests of the pipeline, which need Java 17 and install PySpark
-	$(BIN)/python -m pytest -q $(SPARK_TESTS) $(PYTEST_ARGS)
+# A file's tests share a session, so a file stays with one process.
+test-spark: $(SPARK_READY) ## run the tests of the pipeline on Spark, which need Java 17 and install PySpark
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(SPARK_TESTS) $(PYTEST_ARGS)
 
 bench: $(BENCH_READY) ## run the benchmarks and print each figure beside its limit
 	$(BIN)/python -m benchmarks

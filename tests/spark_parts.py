@@ -37,6 +37,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Any:
         .config("spark.driver.host", "localhost")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
+        # Java's second compiler takes half of the time of a process that lives for minutes, and pays later.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(place / "warehouse"))

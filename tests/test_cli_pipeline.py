@@ -59,6 +59,7 @@ def test_from_a_tape_to_a_page(tmp_path: Path) -> None:
     lake, page = tmp_path / "lake", tmp_path / "report.html"
     done = levelcast("pipeline", "run", "--input", tmp_path / "node", "--lake", lake, "--master", "local[1]", "--json")
     assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # nothing of Spark's start
     told = json.loads(done.stdout)
     assert told["rows"]["tape"] == sum(frame.records for frame in frames)
     assert told["rows"]["bars"] > 0

@@ -72,6 +72,8 @@ def one_sentence() -> Iterator[None]:
     except ImportError as error:
         _refuse(f"the pipeline needs what is not here ({error}): pip install 'levelcast[spark]'")
     except Exception as error:
+        if type(error).__module__.startswith("deltalake"):
+            _refuse(f"the lake cannot be read ({next(iter(str(error).splitlines()), type(error).__name__)})")
         sentence = _of_spark(error)
         if sentence is None:
             raise
@@ -169,6 +171,8 @@ def _look_at(paths: Sequence[Path], format: Format, on: date | None = None, venu
     for path in paths:
         if not path.exists():
             raise LakeError(f"{path}: there is no such file or directory")
+    if format in (Format.LEAN, Format.ITCH) and on is None:
+        raise LakeError(f"files of format {format.value} do not say their day: add it, as in --date 2013-10-07")
     if format is Format.TAPE:
         Tapes(paths)
     else:
@@ -202,7 +206,8 @@ def print_rows(console: Console, rows: dict[str, int]) -> None:
         console.print(f"{name:>16}  {count:>12,} rows", highlight=False)
     if rows.get("quarantine"):
         console.print(
-            f"{rows['quarantine']:,} rows contradict themselves: the table quarantine has them, each with its reason.",
+            f"Cannot be read, or contradict themselves: {rows['quarantine']:,} rows. "
+            "The table quarantine has each with its reason.",
             style="yellow",
             highlight=False,
             soft_wrap=True,

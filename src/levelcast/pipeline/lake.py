@@ -235,7 +235,12 @@ class Lake:
         """A version of a table as a pyarrow table (`.to_pandas()` makes it pandas), where `("price", ">", 0)`, say."""
         filters = [*where, *([] if days is None else [("day", "in", [date.fromisoformat(day) for day in days])])]
         handle = self.handle(name, version)
-        return handle.to_pyarrow_table(filters=filters or None, columns=None if columns is None else [*columns])
+        try:
+            return handle.to_pyarrow_table(filters=filters or None, columns=None if columns is None else [*columns])
+        except (OSError, arrow().ArrowException, delta().exceptions.DeltaError) as error:
+            raise LakeError(
+                f"{self.directory / name}: cannot be read ({_first_line(error)}): put the file back from a copy"
+            ) from None
 
     def duckdb(self, name: str, version: int | None = None) -> str:
         """What stands behind FROM in DuckDB: `duckdb.sql(f"select * from {lake.duckdb('bars')}")`."""
@@ -318,14 +323,13 @@ class Lake:
         self, name: str, rows: DataFrame, days: Sequence[str] | None = None, marks: Sequence[Mark] = ()
     ) -> Commit | None:
         """Put rows in the place of all that a table has (of these days), in one commit: a correction, or a refresh."""
-        self._ensure(name)
         with self.staged(name, rows) as files:
             foreign = {file.partition.get("day") for file in files} - set(days) if days is not None else set()
             if foreign:
                 self._discard(name, files)
                 raise LakeError(f"{name}: rows of {sorted(map(str, foreign))[0]} do not belong to the days replaced")
             for _ in range(_TRIES):
-                handle = self.handle(name)
+                handle = self._ensure(name)
                 if _taken(handle, marks):
                     self._discard(name, files)
                     return None

@@ -19,6 +19,8 @@ _DAY_NS = 86_400_000_000_000
 _UNIT = 1e9
 _SHORT_S = 3600
 """A day with less than this in it is shown second by second."""
+_FEW = 3
+"""Intervals of rates that make no curve: then the seconds do."""
 _CURVE = 400
 
 _STYLE = """
@@ -92,7 +94,8 @@ def _page(day: Day) -> Iterator[str]:
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>Levelcast, {escape(day.day)}</title><style>{_STYLE}</style></head><body><main>"
     yield f"<h1>The tape of {escape(day.day)}</h1>"
-    yield f"<p>Times are UTC, by the tape. Made by Levelcast {__version__} from {escape(day.lake.directory.name)}.</p>"
+    source = escape(day.lake.directory.name)
+    yield f"<p>Times are UTC, by the tape. Made by Levelcast {__version__} from the lake {source}.</p>"
     for part in (_summary, _prices, _rates, _venues, _throughs, _releases, _tables):
         yield from part(day)
     yield "</main></body></html>"
@@ -110,7 +113,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _money(units: float) -> str:
-    return f"{units / _UNIT:,.4f}".rstrip("0").rstrip(".")
+    """With two to four decimals."""
+    text = f"{units / _UNIT:,.4f}"
+    return text[:-2] if text.endswith("00") else text.removesuffix("0")
 
 
 def _summary(day: Day) -> Iterator[str]:
@@ -156,7 +161,10 @@ def _rates(day: Day) -> Iterator[str]:
     yield "<h2>Message rates</h2>"
     seconds = rows[0]["seconds"]
     grid = sorted({row["start_s"] for row in rows})
-    if len(grid) > 1:
+    busy = _by_second(day) if len(grid) <= _FEW else []
+    if busy:
+        yield _card("Trades in each second", svg.lines("Trades by second", busy, "trades/s"))
+    elif len(grid) > 1:
         series = []
         for symbol in day.symbols:
             known = {row["start_s"]: row["rate"] for row in rows if row["symbol"] == symbol}
@@ -164,10 +172,9 @@ def _rates(day: Day) -> Iterator[str]:
                 (symbol, [(at + seconds / 2, known.get(at, 0.0)) for at in range(grid[0], grid[-1] + 1, seconds)])
             )
         yield _card(
-            f"Messages a second, in intervals of {seconds} s", svg.lines("Message rates by time of day", series)
+            f"Messages a second, in intervals of {seconds} s",
+            svg.lines("Message rates by time of day", series, "messages/s"),
         )
-    else:
-        yield f"<p>All of it lies within one interval of {seconds} s.</p>"
     totals: dict[str, int] = {}
     for row in rows:
         totals[row["symbol"]] = totals.get(row["symbol"], 0) + row["messages"]
@@ -185,7 +192,19 @@ def _rates(day: Day) -> Iterator[str]:
             share += f"; an exponential with a decay of {fit['decay']:,.1f} ranks fits with r² = {fit['r2']:.3f}"
         yield f"<p>{share} (TH §5.1: 10 % had 55 % of New York).</p>"
         if len(ranked) > 1:
-            yield _card("Messages a second by rank", svg.lines("Rate by rank", curves, times=False, log=True))
+            yield _card(
+                "Messages a second by rank", svg.lines("Rate by rank", curves, "messages/s", along="rank", log=True)
+            )
+
+
+def _by_second(day: Day) -> list[tuple[str, list[tuple[float, float]]]]:
+    """Trades in each second, for a tape too short for a curve of rates."""
+    second = {symbol: day.bars(symbol, "1s") for symbol in day.symbols}
+    return [
+        (symbol, [(row["start_ns"] % _DAY_NS / 1e9 + 0.5, float(row["trades"])) for row in found])
+        for symbol, found in second.items()
+        if len(found) > 1
+    ]
 
 
 def _venues(day: Day) -> Iterator[str]:
@@ -233,18 +252,32 @@ def _releases(day: Day) -> Iterator[str]:
     spread = _bins(row for row in rows if row["kind"] == "spread")
     if spread:
         yield "<p>How long after the first receiver the last one released a slot, where all were on time.</p>"
-        yield _card("Spread over the receivers, slots", svg.columns("Release spread", spread))
+        yield _card("Spread over the receivers", svg.columns("Release spread", spread, "slots"))
     delay = _bins(row for row in rows if row["kind"] == "delay")
     if delay:
-        yield _card("Behind the instant, releases of all receivers", svg.columns("Release delay", delay))
+        yield _card("Behind the instant, all receivers", svg.columns("Release delay", delay, "releases"))
     late = [row for row in rows if row["kind"] == "late"]
     by: dict[str, list[tuple[float, float]]] = {}
     for row in late:
         by.setdefault(row["receiver"], []).append((row["scheduled_ns"] % _DAY_NS / 1e9, max(row["low_ns"], 1.0)))
-    on_time = sum(row["releases"] for row in rows if row["kind"] == "delay")
-    yield f"<p>{len(late):,} of {len(late) + on_time:,} releases were late (rule 7).</p>"
+    on_time: dict[str, int] = {}
+    for row in rows:
+        if row["kind"] == "delay":
+            on_time[row["receiver"]] = on_time.get(row["receiver"], 0) + row["releases"]
+    yield f"<p>{len(late):,} of {len(late) + sum(on_time.values()):,} releases were late (rule 7).</p>"
+    cells = []
+    for receiver in sorted({*on_time, *by}):
+        good, bad = on_time.get(receiver, 0), [ns for _, ns in by.get(receiver, [])]
+        most = _duration(max(bad)) if bad else ""
+        cells.append([receiver, f"{good:,}", f"{len(bad):,}", f"{good / (good + len(bad)):.1%}", most])
+    yield _card("By receiver", _table(["receiver", "on time", "late", "share on time", "latest by"], cells))
     if late:
         yield _card("Late releases, by how much", svg.dots("Late releases", sorted(by.items()), _duration))
+
+
+def _range(low: int, high: int) -> str:
+    begin, end = _duration(low), _duration(high)
+    return f"{begin.split()[0]} – {end}" if begin.split()[-1] == end.split()[-1] else f"{begin} – {end}"
 
 
 def _bins(rows: Iterator[dict[str, Any]]) -> list[tuple[str, float]]:
@@ -254,7 +287,8 @@ def _bins(rows: Iterator[dict[str, Any]]) -> list[tuple[str, float]]:
         counts[row["low_ns"]] = counts.get(row["low_ns"], 0) + row["releases"]
         tops[row["low_ns"]] = row["high_ns"]
     return [
-        (f"< {_duration(tops[low])}" if low < 0 else f"{_duration(low)}", float(counts[low])) for low in sorted(counts)
+        (f"< {_duration(tops[low])}" if low < 0 else _range(low, tops[low]), float(counts[low]))
+        for low in sorted(counts)
     ]
 
 

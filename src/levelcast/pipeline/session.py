@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -22,12 +23,17 @@ if TYPE_CHECKING:
 _NO_PYSPARK = "Spark needs pyspark, which is not here: pip install 'levelcast[spark]'"
 _JAVA = "it needs Java 17 or newer"
 _KEPT_LINES = 2000
-_LONGEST_REASON = 300
+_LONGEST_REASON = 200
 _SMALL_BYTES = 64 * 2**20
 _SMALL_FILES = 10_000
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a Java that lives for seconds: most of its time would go into the second compiler, which then never pays."""
-_CAUSE = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
+_FORMAT = logging.Formatter("%(levelname)s %(name)s: %(message)s")
+_CAUSE = re.compile(
+    r"^(?:Caused by: |Exception in thread \S+ |: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE
+)
+_STACK = re.compile(r"\s+at |\s+\.\.\. ")
+_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://\S+")
 
 
 class SparkMissing(Exception):
@@ -54,7 +60,7 @@ class JavaLog:
     def reason(self) -> str:
         """What seems to have been the matter."""
         text = "".join(self.lines)
-        found = _CAUSE.findall(text) or [line for line in text.splitlines() if line.strip()]
+        found = _CAUSE.findall(text) or [line for line in text.splitlines() if line.strip() and not _STACK.match(line)]
         return _short(found[-1]) if found else ""
 
     def save(self, error: BaseException) -> Path | None:
@@ -67,6 +73,15 @@ class JavaLog:
         except OSError:
             return None
         return Path(name)
+
+    def note(self, record: logging.LogRecord) -> None:
+        """Take what Python's side of the bridge to Java says as well: it shouts when somebody presses ^C."""
+        self.lines.append(_FORMAT.format(record) + "\n")
+
+
+class _Listener(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        java_log.note(record)
 
 
 java_log = JavaLog()
@@ -106,6 +121,8 @@ def spark_session(
     spark-submit was told, or else all cores of this machine. `small` says that there is little to do; `settings` are
     more of Spark's own."""
     require_spark()
+    if master is not None and not _MASTER.fullmatch(master):
+        raise SparkMissing(f"--master {master}: is none of local[2], spark://HOST:7077, yarn and k8s://URL")
     from py4j.protocol import Py4JError
     from pyspark import SparkConf
     from pyspark.errors import PySparkException
@@ -135,16 +152,28 @@ def spark_session(
         conf.set("spark.driver.host", "localhost").set("spark.driver.bindAddress", "127.0.0.1")
         if small and not submitted:
             conf.set("spark.driver.extraJavaOptions", _SHORT_LIVED)
+    with _listening():
+        try:
+            if not submitted:
+                _launch(conf)
+            spark = SparkSession.builder.config(conf=conf).getOrCreate()
+        except (PySparkException, Py4JError, RuntimeError, OSError) as error:
+            raise SparkMissing(_why(error, where)) from None
+        try:
+            yield spark
+        finally:
+            _stop(spark)
+
+
+@contextmanager
+def _listening() -> Iterator[None]:
+    """py4j speaks through the root logger, which speaks to the terminal if nobody listens."""
+    listener = _Listener()
+    logging.getLogger().addHandler(listener)
     try:
-        if not submitted:
-            _launch(conf)
-        spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    except (PySparkException, Py4JError, RuntimeError, OSError) as error:
-        raise SparkMissing(_why(error, where)) from None
-    try:
-        yield spark
+        yield
     finally:
-        _stop(spark)
+        logging.getLogger().removeHandler(listener)
 
 
 def _launch(conf: SparkConf) -> None:
@@ -193,13 +222,17 @@ def _stop(spark: SparkSession) -> None:
 
 
 def tasks() -> tuple[int, int]:
-    """Tasks done, and tasks in all, of the stages that Spark is at now."""
+    """Tasks done, and tasks in all, of the stages that Spark is at now; nothing while it comes or goes."""
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
-    if context is None:
+    if context is None or getattr(context, "_jsc", None) is None:  # a context is known before it is ready
         return 0, 0
-    tracker = context.statusTracker()
-    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    try:
+        tracker = context.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    except (Py4JError, AttributeError, OSError):
+        return 0, 0
     known = [stage for stage in stages if stage is not None]
     return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)

@@ -12,7 +12,8 @@ COLOURS = (
     "#2f5a3d", "#d98cb3", "#6b4a9b", "#94b34d",
 )  # fmt: skip
 WIDTH = 860
-_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 16, 12, 30
+_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 32, 12, 30
+_WIDEST = 110
 
 Show = Callable[[float], str]
 
@@ -41,6 +42,14 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     step = next(unit * each for each in (1, 2, 5, 10) if unit * each >= rough)
     first = math.ceil(low / step - 1e-9)
     return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Logarithms of powers of ten; of their doubles and fives as well where there are few of them."""
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    digits = (1, 2, 5) if high - low < 2 else (1,)
+    marks = [power + math.log10(digit) for power in powers for digit in digits]
+    return [mark for mark in marks if low - 1e-9 <= mark <= high + 1e-9]
 
 
 def time_ticks(low_s: float, high_s: float, about: int = 8) -> list[float]:
@@ -104,14 +113,16 @@ class Picture:
     def rule(self, x1: float, y1: float, x2: float, y2: float) -> None:
         self._parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="grid"/>')
 
-    def across(self, axis: Axis, y1: float, y2: float, at: Sequence[float], show: Show) -> None:
-        """Ticks of a horizontal axis."""
+    def across(self, axis: Axis, y1: float, y2: float, at: Sequence[float], show: Show, unit: str = "UTC") -> None:
+        """Ticks of a horizontal axis, and what it shows."""
+        self.write(_LEFT - 7, y2 + 16, unit, "end")
         for value in at:
             self.rule(axis(value), y1, axis(value), y2)
             self.write(axis(value), y2 + 16, show(value), "middle")
 
-    def up(self, axis: Axis, at: Sequence[float], show: Show) -> None:
-        """Ticks of a vertical axis."""
+    def up(self, axis: Axis, at: Sequence[float], show: Show, unit: str = "") -> None:
+        """Ticks of a vertical axis, and what it shows."""
+        self.write(_LEFT - 7, _TOP - 1, unit, "end")
         for value in at:
             self.rule(_LEFT, axis(value), WIDTH - _RIGHT, axis(value))
             self.write(_LEFT - 7, axis(value) + 4, show(value), "end")
@@ -137,11 +148,13 @@ def price_and_volume(
     picture = Picture(300, title)
     x = Axis(min(at_s), max(at_s) + length_s, _LEFT, WIDTH - _RIGHT)
     pad = (max(high) - min(low)) * 0.05 or abs(max(high)) * 0.01 or 1.0
-    y = Axis(min(low) - pad, max(high) + pad, 196, _TOP)
+    y = Axis(min(low) - pad, max(high) + pad, 196, _TOP + 8)
     v = Axis(0, max(volume) or 1, 272, 208)
-    picture.up(y, ticks(y.low, y.high), plain)
+    picture.up(y, ticks(y.low, y.high), plain, "price")
     picture.across(x, _TOP, 272, time_ticks(x.low, x.high), clock)
-    picture.write(_LEFT - 7, 216, plain(max(volume)), "end")
+    picture.rule(_LEFT, v(max(volume)), WIDTH - _RIGHT, v(max(volume)))
+    picture.write(_LEFT - 7, 212, plain(max(volume)), "end")
+    picture.write(_LEFT - 7, 272, "volume", "end")
     middle = [x(each + length_s / 2) for each in at_s]
     upper, lower = [y(each) for each in high], [y(each) for each in low]
     picture.area([*zip(middle, upper, strict=True), *reversed([*zip(middle, lower, strict=True)])], COLOURS[0])
@@ -153,9 +166,15 @@ def price_and_volume(
 
 
 def lines(
-    title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]], *, times: bool = True, log: bool = False
+    title: str,
+    series: Sequence[tuple[str, Sequence[tuple[float, float]]]],
+    unit: str,
+    *,
+    along: str = "UTC",
+    log: bool = False,
 ) -> str:
-    """Curves, each with its name; `log` puts powers of ten up the side."""
+    """Curves, each with its name; `log` puts powers of ten up the side. `along` is what the x axis shows."""
+    times = along == "UTC"
     picture = Picture(250, title)
     points = [point for _, each in series for point in each if not log or point[1] > 0]
     x = Axis(min(p[0] for p in points), max(p[0] for p in points), _LEFT, WIDTH - _RIGHT)
@@ -166,14 +185,11 @@ def lines(
     heights = [height(p[1]) for p in points]
     y = Axis(min(heights) if log else 0, max(heights) or 1, 250 - _BOTTOM, _TOP + 14)
     if log:
-        picture.up(
-            y, [float(power) for power in range(math.ceil(y.low), math.floor(y.high) + 1)], lambda p: plain(10**p)
-        )
+        picture.up(y, log_ticks(y.low, y.high), lambda power: plain(10**power), unit)
     else:
-        picture.up(y, ticks(y.low, y.high), plain)
-    picture.across(
-        x, _TOP, 250 - _BOTTOM, time_ticks(x.low, x.high) if times else ticks(x.low, x.high), clock if times else plain
-    )
+        picture.up(y, ticks(y.low, y.high), plain, unit)
+    at = time_ticks(x.low, x.high) if times else ticks(x.low, x.high)
+    picture.across(x, _TOP, 250 - _BOTTOM, at, clock if times else plain, along)
     for number, (_, each) in enumerate(series):
         shown = [(x(a), y(height(b))) for a, b in each if not log or b > 0]
         picture.line(shown, COLOURS[number % len(COLOURS)])
@@ -203,12 +219,12 @@ def _total(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], name: str) -
     return sum(part for _, parts in rows for each, part in parts if each == name)
 
 
-def columns(title: str, bars: Sequence[tuple[str, float]]) -> str:
+def columns(title: str, bars: Sequence[tuple[str, float]], unit: str) -> str:
     """Counts side by side."""
     picture = Picture(220, title)
-    y = Axis(0, max(count for _, count in bars) or 1, 220 - _BOTTOM, _TOP)
-    picture.up(y, ticks(y.low, y.high), plain)
-    room = (WIDTH - _LEFT - _RIGHT) / len(bars)
+    y = Axis(0, max(count for _, count in bars) or 1, 220 - _BOTTOM, _TOP + 8)
+    picture.up(y, ticks(y.low, y.high), plain, unit)
+    room = min((WIDTH - _LEFT - _RIGHT) / len(bars), _WIDEST)
     for number, (label, count) in enumerate(bars):
         left = _LEFT + room * number
         picture.box(left + room * 0.1, y(count), room * 0.8, y(0) - y(count), COLOURS[0], f"{label}: {count:,.0f}")
@@ -223,7 +239,9 @@ def dots(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]]
     x = Axis(min(p[0] for p in points), max(p[0] for p in points), _LEFT, WIDTH - _RIGHT)
     heights = [math.log10(max(p[1], 1e-9)) for p in points]
     y = Axis(math.floor(min(heights)), math.ceil(max(heights) + 1e-9), 250 - _BOTTOM, _TOP + 14)
-    picture.up(y, [float(power) for power in range(math.ceil(y.low), math.floor(y.high) + 1)], lambda p: show(10**p))
+    picture.up(
+        y, [float(power) for power in range(math.ceil(y.low), math.floor(y.high) + 1)], lambda p: show(10**p), "late by"
+    )
     picture.across(x, _TOP, 250 - _BOTTOM, time_ticks(x.low, x.high), clock)
     for number, (name, each) in enumerate(series):
         for a, b in each:
