@@ -174,3 +174,16 @@ def test_of_several_audits_one_that_cannot_be_run_does_not_stop_the_others(clean
     assert "no release log of tokyo-1" in outcome.not_run["fairness"]
     with pytest.raises(TapeError):
         audit_job.run(["fairness"], job)
+
+
+def test_the_example_of_the_docs_runs(clean: Day, tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[1] / "docs" / "audits.md").read_text(encoding="utf-8")
+    example = text.partition("```python\n")[2].partition("```")[0]
+    clean.write(tmp_path)
+    try:
+        exec(compile(example, "docs/audits.md", "exec"), {})
+        job = Job(None, gather([tmp_path], clean.network))
+        (result,) = audit_job.run(audit_job.names_of("silent-floors"), job).results
+        assert result.sentence == "0 of 5 floors sent nothing."
+    finally:
+        AUDITS.pop("silent-floors", None)
