@@ -64,6 +64,23 @@ def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
     assert (tmp_path / "verdict.json").read_text() == "mine"
 
 
+def test_without_spark_small_tapes_get_the_same_answer(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    record_all(data, FRAMES, ("new-york-1", "london-1", "frankfurt-1"))
+    clean = runner.invoke(app, ["audit", "order", str(data), "--no-spark", "--json"])
+    assert clean.exit_code == 0, clean.output
+    assert json.loads(clean.stdout)["audits"][0]["verdict"] == "passed"
+    segment, number = segment_with(data / "london-1", FRAMES[90].slot)
+    change_byte(segment.data_path, segment.lines[number].at + 20)
+    found = runner.invoke(app, ["audit", "order", str(data), "--no-spark"])
+    assert found.exit_code == 1
+    assert "order: FOUND" in found.stdout
+    assert "changed bytes" in found.stdout
+    assert "london-1" in found.stdout
+    beside = runner.invoke(app, ["audit", "order", str(data), "--no-spark", "--lake", str(tmp_path / "lake")])
+    assert beside.exit_code == 2
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("spark_here")
