@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import os
 import shutil
 import tempfile
@@ -22,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,8 @@ PLANTS = (
 class Audited:
     """What came of one clean day, and of the same day with each effect."""
 
+    seed: int
+    seconds: float
     alarms: list[str]
     slots: int
     tests: int
@@ -113,17 +116,22 @@ def audited(unit: tuple[int, float]) -> Audited:
             if [(f.kind, f.subject) for f in _planted(clean, plant, regions, job)] == [(plant.kind, plant.subject)]
         ]
         found += [(EARLY, ms) for ms in EARLY_MS if _released_early(inputs, Path(place), ms)]
-    return Audited(alarms, fairness.looked_at["slots"], fairness.looked_at["tests"], found)
+    return Audited(seed, seconds, alarms, fairness.looked_at["slots"], fairness.looked_at["tests"], found)
 
 
-def false_alarms(days: int, seconds: float, first_seed: int, processes: int) -> None:
-    """Print the rate over clean days, and the power over the same days with an effect."""
-    done: list[Audited] = []
+def false_alarms(days: int, seconds: float, first_seed: int, processes: int, kept: Path | None = None) -> None:
+    """Print the rate over clean days, and the power over the same days with an effect. A run that was stopped goes on
+    from the days that are `kept`."""
+    wanted = {(seed, seconds) for seed in range(first_seed, first_seed + days)}
+    done = [each for each in _kept(kept) if (each.seed, each.seconds) in wanted]
+    left = sorted(wanted - {(each.seed, each.seconds) for each in done})
     began = time.perf_counter()
     with get_context("spawn").Pool(processes) as pool:
-        units = [(seed, seconds) for seed in range(first_seed, first_seed + days)]
-        for each in pool.imap_unordered(audited, units):
+        for each in pool.imap_unordered(audited, left):
             done.append(each)
+            if kept is not None:
+                with kept.open("a") as file:
+                    file.write(json.dumps(asdict(each)) + "\n")
             if len(done) % 5 == 0:
                 wrong = sum(bool(one.alarms) for one in done)
                 _say(f"{len(done)} of {days} days, {wrong} with a false alarm, {_since(began):.0f} s")
@@ -141,6 +149,13 @@ def false_alarms(days: int, seconds: float, first_seed: int, processes: int) -> 
         (kind, f"{ms:g} ms", f"{found[kind, ms] / days:.0%}") for kind, ms in sizes
     ]
     _say(Table("found, and named as that and nothing else", ("fault", "size", "days"), power))
+
+
+def _kept(path: Path | None) -> list[Audited]:
+    if path is None or not path.exists():
+        return []
+    told = [json.loads(line) for line in path.read_text().splitlines()]
+    return [Audited(**{**each, "found": [(kind, ms) for kind, ms in each["found"]]}) for each in told]
 
 
 def _planted(clean: Sequence[Measured], plant: Plant, regions: dict[str, str], job: Job) -> list[Any]:
@@ -266,6 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=120, help="how long a simulated day is (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1000, help="of the first day (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=1, help="days at a time (default: %(default)s)")
+    parser.add_argument("--keep", type=Path, default=None, metavar="FILE", help="days done, to go on from")
     parser.add_argument("--millions", type=float, nargs="*", default=[], help="lengths of tapes, in million trades")
     parser.add_argument("--tapes", type=int, default=5, choices=range(1, 6), help="receivers (default: %(default)s)")
     parser.add_argument("--master", default="local[2]", help="Spark's (default: %(default)s)")
@@ -274,7 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     print(show_facts(machine_facts()))
     if chosen.false_alarms:
-        false_alarms(chosen.false_alarms, chosen.seconds, chosen.seed, chosen.processes)
+        false_alarms(chosen.false_alarms, chosen.seconds, chosen.seed, chosen.processes, chosen.keep)
     if chosen.millions:
         with tempfile.TemporaryDirectory(dir=chosen.work) as place:
             long_tapes(chosen.millions, chosen.tapes, Path(place), chosen.master, read_bytes=not chosen.no_bytes)

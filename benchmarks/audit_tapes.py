@@ -56,6 +56,7 @@ def _segment(directory: Path, tip: Tip, rng: np.random.Generator) -> npt.NDArray
     frames, total = len(counts), int(counts.sum())
     slots = tip.slot + 1 + np.arange(frames)
     stamps = (T0 + slots * SLOT_NS).astype(np.uint64)
+    header = pack_header(0, RECORDS_PER_SEGMENT, tip)
     packets, of_frame = _packets(counts, tip, rng)
     batch = trades(total)
     which = np.repeat(np.arange(frames), counts)
@@ -77,7 +78,6 @@ def _segment(directory: Path, tip: Tip, rng: np.random.Generator) -> npt.NDArray
     lines["slot"], lines["timestamp"], lines["sequence"] = slots, stamps, first + starts
     lines["records"], lines["packets"] = counts, per_frame
     lines["at"], lines["bytes"] = len(dbn_metadata()) + starts * size, counts * size
-    header = pack_header(0, RECORDS_PER_SEGMENT, tip)
     entries = _chained(lines, packets.tobytes(), per_frame, memoryview(bare), starts * size, tip.chain)
     segment_path(directory, first, INDEX).write_bytes(header + b"".join(entries))
     with segment_path(directory, first, DATA).open("wb") as file:

@@ -199,6 +199,13 @@ def test_a_shorter_or_torn_tail_is_a_remark(data: Path) -> None:
     assert any("tokyo-1" in each and "torn tail, 4 bytes" in each for each in result.remarks)
 
 
+def test_a_segment_that_gets_its_final_name_meanwhile_is_still_found(data: Path) -> None:
+    inputs = gather([data])
+    active = next((data / "tokyo-1" / "tape").glob("*.active"))
+    active.rename(active.with_suffix(""))
+    assert run(Job(None, inputs)).passed
+
+
 def test_retention_is_a_remark(data: Path) -> None:
     first = min((data / "london-1" / "tape").glob("*.dbn"))
     first.unlink()

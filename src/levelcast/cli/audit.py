@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,8 @@ from levelcast.network import load_network
 from levelcast.pipeline.session import require_spark, spark_session
 
 if TYPE_CHECKING:
-    from levelcast.pipeline.audit import Figures, Finding, Options, Result
+    from levelcast.pipeline.audit import Figures, Finding, Options, Result, Tell
+    from levelcast.pipeline.audit_inputs import Inputs
     from levelcast.pipeline.audit_job import Outcome
 
 MOST_ROWS = 40
@@ -71,6 +73,9 @@ def audit(
         str, typer.Option(metavar="TIME", help="timeliness: how far a floor's clock may be ahead.")
     ] = "1ms",
     master: Master = None,
+    no_spark: Annotated[
+        bool, typer.Option("--no-spark", help="Do all of it in this process: for small tapes, and without Java.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask the recorded tapes: is it one order, was everybody treated alike, were the floors in time?
@@ -87,8 +92,12 @@ def audit(
     """
     if output is not None and output.exists() and not force:
         raise typer.BadParameter(f"{output} exists; --force replaces it")
+    if no_spark and (lake is not None or master is not None):
+        raise typer.BadParameter("a lake and a cluster need Spark", param_hint="--no-spark")
     with one_sentence():
-        from levelcast.pipeline.audit import Options
+        from levelcast.pipeline import audit_job
+        from levelcast.pipeline.audit import Job, Options
+        from levelcast.pipeline.audit_inputs import gather
 
         options = Options(
             read_bytes,
@@ -101,8 +110,20 @@ def audit(
             old_share,
             duration_ns(ahead, "--ahead"),
         )
-        told = _run(which, directories, network, without or [], lake, options, master, quiet=as_json)
-        outcome, document = told
+        names = audit_job.names_of(which)
+        inputs = gather(directories, None if network is None else load_network(network), without or ())
+        with _working(quiet=as_json) as tell:
+            if no_spark:
+                outcome, run_id = audit_job.run(names, Job(None, inputs, options, tell)), None
+            else:
+                outcome, run_id = _on_spark(names, inputs, options, lake, master, tell)
+        document = {
+            "audits": [result.as_json() for result in outcome.results],
+            "not_run": outcome.not_run,
+            "receivers": inputs.receivers,
+            "run": run_id,
+            "exit_code": outcome.exit_code,
+        }
         if output is not None:
             _write(output, document)
     if as_json:
@@ -114,45 +135,24 @@ def audit(
     raise typer.Exit(outcome.exit_code)
 
 
-def _run(
-    which: str,
-    directories: list[Path],
-    network_file: Path | None,
-    without: list[str],
-    lake: Path | None,
-    options: Options,
-    master: str | None,
-    *,
-    quiet: bool,
-) -> tuple[Outcome, dict[str, Any]]:
+def _on_spark(
+    names: Sequence[str], inputs: Inputs, options: Options, lake: Path | None, master: str | None, tell: Tell
+) -> tuple[Outcome, str | None]:
     from levelcast.pipeline import audit_job
     from levelcast.pipeline.audit import Job
-    from levelcast.pipeline.audit_inputs import gather
 
-    names = audit_job.names_of(which)
-    network = None if network_file is None else load_network(network_file)
-    inputs = gather(directories, network, without)
     require_spark()
-    run_id = None
-    with _working(quiet=quiet) as tell:
-        tell("starting Spark")
-        with spark_session(master, f"levelcast audit {which}") as spark:
-            outcome = audit_job.run(names, Job(spark, inputs, options, tell))
-            if lake is not None:
-                from levelcast.pipeline.lake import Lake
+    tell("starting Spark")
+    with spark_session(master, f"levelcast audit {' '.join(names)}") as spark:
+        outcome = audit_job.run(names, Job(spark, inputs, options, tell))
+        if lake is None:
+            return outcome, None
+        from levelcast.pipeline.lake import Lake
 
-                tell("writing the lake")
-                tables = Lake.create(lake)
-                with tables.alone():
-                    run_id = audit_job.keep(spark, tables, outcome.results, inputs.receivers)
-    document = {
-        "audits": [result.as_json() for result in outcome.results],
-        "not_run": outcome.not_run,
-        "receivers": inputs.receivers,
-        "run": run_id,
-        "exit_code": outcome.exit_code,
-    }
-    return outcome, document
+        tell("writing the lake")
+        tables = Lake.create(lake)
+        with tables.alone():
+            return outcome, audit_job.keep(spark, tables, outcome.results, inputs.receivers)
 
 
 def _write(output: Path, document: dict[str, Any]) -> None:

@@ -200,7 +200,7 @@ def _sentence(result: Result, measured: Sequence[Measured], tests: Sequence[tupl
     if result.findings:
         first = result.findings[0]
         more = f"; {len(result.findings) - 1} more findings" if len(result.findings) > 1 else ""
-        return f"Not everybody was treated alike: {first.kind}, {first.subject}, which {first.says}{more}."
+        return f"Not everybody was treated alike: {first.subject}, {first.kind}: {first.says}{more}."
     spread = sum((each.releases.spread for each in measured), np.zeros(len(BOUNDS) + 1, np.int64))
     wide = f", 99 % of slots within {_ms(quantile(spread, 0.99))} everywhere" if spread.sum() else ""
     return (

@@ -31,7 +31,9 @@ class SegmentFile(NamedTuple):
 
     @property
     def data_path(self) -> Path:
-        return segment_path(Path(self.directory), self.first, ACTIVE if self.active else DATA)
+        """A segment that grew when it was listed may have its final name by now."""
+        growing = segment_path(Path(self.directory), self.first, ACTIVE)
+        return growing if self.active and growing.exists() else segment_path(Path(self.directory), self.first, DATA)
 
     @property
     def index_path(self) -> Path:

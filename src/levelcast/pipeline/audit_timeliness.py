@@ -195,7 +195,7 @@ def _sentence(result: Result, ages: Iterable[Ages]) -> str:
     if result.findings:
         first = result.findings[0]
         more = f"; {len(result.findings) - 1} more findings" if len(result.findings) > 1 else ""
-        return f"A floor was not in time: {first.kind}, {first.subject}, where {first.says}{more}."
+        return f"A floor was not in time: {first.subject}, {first.kind}: {first.says}{more}."
     whole = np.zeros(len(BOUNDS) + 1, np.int64)
     for its in ages:
         whole = whole + its.bins

@@ -1,0 +1,47 @@
+"""The audits' benchmark runs in its small form, and what it makes is what a receiver would have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import audit, audit_tapes
+from levelcast.pipeline import audit_fairness, audit_order, audit_timeliness
+from levelcast.pipeline.audit import Job
+from levelcast.pipeline.audit_inputs import gather
+from levelcast.tape.compare import verify
+from levelcast.tape.releases import read_releases
+
+
+def test_made_tapes_are_sound_and_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_tapes, "RECORDS_PER_SEGMENT", 5_000)
+    size = audit_tapes.make_day(tmp_path, 12_000, audit.NAMES[:3])
+    assert size > 3 * 12_000 * 64
+    verdict = verify(tmp_path / "london-1")
+    assert verdict.fault is None
+    assert verdict.records >= 12_000
+    assert verdict.segments == 3
+    assert len(read_releases(tmp_path / "london-1" / "releases")) == verdict.frames
+    job = Job(None, gather([tmp_path]))
+    for each in (audit_order, audit_fairness, audit_timeliness):
+        assert each.run(job).passed
+
+
+def test_a_short_run_states_the_rate_of_false_alarms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert audit.main(["--false-alarms", "1", "--seconds", "8"]) == 0
+    told = capsys.readouterr().out
+    assert "1 clean days of 8 s" in told
+    assert "found, and named as that and nothing else" in told
+    rows = [line.split() for line in told.splitlines()]
+    assert ["released", "early", "2", "ms", "100%"] in rows
+    assert ["released", "early", "0.05", "ms", "0%"] in rows
+
+
+def test_memory_is_that_of_all_processes() -> None:
+    with audit._memory(0.01) as peak:
+        held = bytearray(50_000_000)
+        held[::4096] = bytes(len(held[::4096]))
+        while not peak[0]:
+            pass
+    assert peak[0] > 30_000_000
