@@ -118,7 +118,8 @@ def heat_map(
     show: Callable[[float], str],
 ) -> str:
     """A square for each direction, row to column, darker for longer; a red corner grows with the loss."""
-    left, top = 120.0, 96.0
+    longest = max((len(_short(site)) for site in sites), default=1)
+    left, top = 26 + 6.2 * longest, 20 + 5.2 * longest
     side = min(46.0, (svg.WIDTH - left - 10) / max(1, len(sites)))
     picture = Map(int(top + side * len(sites) + 26), title)
     known = [values[a, b] for a in sites for b in sites if (a, b) in values]
