@@ -150,7 +150,8 @@ def test_the_order_is_the_best_of_all_orders() -> None:
 def test_what_both_miss_follows_from_the_probes_that_both_lost() -> None:
     assert missed_too(0.1, 0.1, None) == 0.1
     assert missed_too(0.1, 0.1, Shared(10, 10)) == 0.1  # too few to tell
-    # The way there is lost to both together half of the time: of 0.19 lost round trips 0.05 + ... share it.
+    assert missed_too(0.1, 0.1, Shared(100, 24)) == 0.1  # chance explains it: 19 are expected
+    # Of the tenth that is lost on the way there, half is lost to both together.
     random, tried, both = Random(7), 0, 0
     for _ in range(200_000):
         together = random.random() < 0.05
@@ -189,12 +190,21 @@ def test_a_neighbour_that_misses_the_same_is_not_the_best_helper() -> None:
     rows += [row_of("o", to, 80, 0.05) for to in ("s", "near", "far")]
     alone = Hour(rows, 0.99)
     assert helpers_of(alone, "s", ["near", "far"], 200 * MS)[0][1].site == "near"
-    shared = [{"site": "s", "helper": "near", "tried": 100, "both": 50}]
+    shared = [{"from_site": "o", "site": "s", "helper": "near", "tried": 100, "both": 50}]
     together = Hour(rows, 0.99, shared)
     (_, best), (_, near) = helpers_of(together, "s", ["near", "far"], 200 * MS)
     assert (best.site, near.site) == ("far", "near")
     assert near.missed > 0.8
     assert near.shared == 100
+
+
+def test_whose_packets_a_site_misses_decides_what_a_helper_misses() -> None:
+    """s misses what o sends, h only what k sends: then h has what s misses. And what h sends itself, it has."""
+    rows = [row_of("o", "s", 80, 0.1), row_of("k", "s", 80), row_of("h", "s", 10, 0.1)]
+    rows += [row_of("o", "h", 80), row_of("k", "h", 80, 0.4)]
+    assert Hour(rows, 0.99).missed("s", "h") == (0.0, 0)
+    rows[3] = row_of("o", "h", 80, 0.2)
+    assert Hour(rows, 0.99).missed("s", "h")[0] == pytest.approx(0.1)
 
 
 def test_both_directions_are_one_link_the_worse_of_each() -> None:

@@ -118,7 +118,7 @@ def _show(measured: Any) -> None:
         console.print(f"stripe {each.stripe}: {said}", highlight=False, soft_wrap=True, markup=False)
     table = Table(title="Helpers", title_justify="left")
     for column in ("site", "best", "then", "nearest"):
-        table.add_column(column, no_wrap=True)
+        table.add_column(column)
     for site, ranked in list(measured.helpers.items())[:_SHOWN]:
         best = [each for rank, each in ranked if rank <= 2]
         near = next(each for _, each in ranked if each.nearest)

@@ -76,7 +76,8 @@ def gather(
             if stopping or time.monotonic_ns() >= until:
                 break
             time.sleep(ASK_EVERY_S)
-    rows = sorted(row for row in gathered.rows if began_ns <= row[2] < began_ns + run_ns)
+    asked_for = [row for row in gathered.rows if began_ns <= row[2] < began_ns + run_ns]
+    rows = sorted(asked_for, key=lambda row: (*row[:3], *row[6:]))
     if gathered.overwritten:
         typer.echo(f"levelcast: nodes had forgotten {gathered.overwritten:,} samples when they were asked", err=True)
     write_new(out, _csv(COLUMNS, rows), force=force)

@@ -16,10 +16,12 @@ round trip r_h. The expected time of an order is T = a_1·r_1 + (1 − a_1)·(τ
 begins again. Exchanging two neighbours changes T by the sign of (r_i + τ_r/a_i) − (r_j + τ_r/a_j), so the best order is
 by r_h + τ_r/a_h. (TT's δ·(1 + ε)/(1 − ε) is the same idea for one helper that is asked until it answers.)
 
-**c_h**, how often h misses what s misses: with independent losses the loss on the way to h. The same probe goes to all
-sites at once, so where losses are shared the probes show it: of the probes lost to s, a share was lost to h too. That
-share is of round trips; with independent ways back the both-arrived share is (1 − p_s − p_h + j)·(1 − p_s)·(1 − p_h),
-which gives the joint loss j of the way there, and c = j / p_s. It counts where at least `LEAST_SHARED` probes tell it.
+**c_h**, how often h misses what s misses, is the mean over the sites o that a packet may come from, each by how much of
+it s loses, p_os. If o is h itself, it is 0. Otherwise, with independent losses, it is p_oh. But the same probe goes to
+all sites at once, so where losses are shared the probes show it: of those lost from o to s, more are lost to h too than
+chance explains (one-sided, 95 %, at least `LEAST_SHARED` probes). That share is of round trips. With independent ways
+back both answer with (1 − p_os − p_oh + j)·(1 − p_os)·(1 − p_oh), which gives the joint loss j of the way there, and
+j / p_os counts instead of p_oh.
 """
 
 from __future__ import annotations
@@ -88,7 +90,10 @@ def network_matrix(probes: DataFrame, *, exact: bool | None = None) -> DataFrame
 
 
 def shared_losses(probes: DataFrame) -> DataFrame:
-    """Per hour and two sites: probes lost to `site` that went to `helper` as well, and how many were lost there too."""
+    """Per hour and three sites: probes from one lost to `site` that went to `helper` too, and how many were lost there.
+
+    Only lost probes are joined with the others of their instant, so this is small where little is lost.
+    """
     from pyspark.sql import functions as f
 
     told = _by_hour(probes).filter("loss_ratio is not null and from_site != to_site")
@@ -97,7 +102,7 @@ def shared_losses(probes: DataFrame) -> DataFrame:
     return (
         lost.join(others, ["from_site", "at_ns"])
         .filter("site != helper")
-        .groupBy("start_ns", "site", "helper")
+        .groupBy("start_ns", "from_site", "site", "helper")
         .agg(f.count("*").alias("tried"), f.sum(f.when(f.col("too") >= 0.5, 1).otherwise(0)).alias("both"))
     )
 
@@ -148,24 +153,28 @@ class Hour:
         self.quantile = quantile
         self.start_ns = 0
         self.ways: dict[Pair, Way] = {}
-        self._lost: dict[str, list[float]] = {}
-        """Per site, lost and tried of the probes to it."""
+        self._lost: dict[Pair, tuple[float, int]] = {}
+        """Per direction, lost and tried."""
         column = QUANTILES[quantile]
         for row in rows:
             self.start_ns = max(self.start_ns, row["start_ns"])
             a, b = row["from_site"], row["to_site"]
-            if row["tried"] and a != b:
-                total = self._lost.setdefault(b, [0.0, 0.0])
-                total[0] += row["lost"]
-                total[1] += row["tried"]
+            if row["tried"]:
+                lost, tried = self._lost.get((a, b), (0.0, 0))
+                self._lost[a, b] = lost + row["lost"], tried + row["tried"]
             if row["answered"]:
                 way = _way(row, column)
                 known = self.ways.get((min(a, b), max(a, b)))
                 self.ways[min(a, b), max(a, b)] = way if known is None else _worse(known, way)
-        self.shared: dict[Pair, Shared] = {}
+        self._shared: dict[tuple[str, str, str], Shared] = {}
         for row in shared:
-            before = self.shared.get((row["site"], row["helper"]), Shared(0, 0))
-            self.shared[row["site"], row["helper"]] = Shared(before.tried + row["tried"], before.both + row["both"])
+            key = row["from_site"], row["site"], row["helper"]
+            before = self._shared.get(key, Shared(0, 0))
+            self._shared[key] = Shared(before.tried + row["tried"], before.both + row["both"])
+        self._origins: dict[str, list[str]] = {}
+        for a, b in self._lost:
+            if a != b:
+                self._origins.setdefault(b, []).append(a)
 
     @property
     def sites(self) -> list[str]:
@@ -174,10 +183,24 @@ class Hour:
     def between(self, a: str, b: str) -> Way | None:
         return self.ways.get((min(a, b), max(a, b)))
 
-    def loss_to(self, site: str) -> float:
-        """One-way loss of the probes to a site, from everywhere; 0 if none tells."""
-        lost, tried = self._lost.get(site, (0.0, 0.0))
+    def loss(self, a: str, b: str) -> float:
+        """One-way loss of the probes from a to b; 0 if none tells."""
+        lost, tried = self._lost.get((a, b), (0.0, 0))
         return 1.0 - math.sqrt(max(0.0, 1.0 - lost / tried)) if tried else 0.0
+
+    def missed(self, site: str, helper: str) -> tuple[float, int]:
+        """How often the helper misses what the site misses, and how many lost probes show what is shared of it."""
+        weights = {origin: self.loss(origin, site) for origin in self._origins.get(site, ())}
+        if not any(weights.values()):
+            weights = dict.fromkeys(weights, 1.0)
+        missed, shown = 0.0, 0
+        for origin, weight in weights.items():
+            if origin == helper:
+                continue
+            shared = self._shared.get((origin, site, helper))
+            shown += shared.tried if shared is not None else 0
+            missed += weight * missed_too(weights[origin], self.loss(origin, helper), shared)
+        return (missed / sum(weights.values()) if weights else 0.0), shown
 
 
 def _way(row: Mapping[str, Any], column: str) -> Way:
@@ -226,10 +249,13 @@ class Helper:
 
 
 def missed_too(lost_s: float, lost_h: float, shared: Shared | None) -> float:
-    """c: how often h misses what s misses on the way there, by their one-way losses and what the probes show."""
+    """Of packets from one site lost to s, the share that h misses, by their one-way losses and what probes show."""
     if shared is None or shared.tried < LEAST_SHARED or not 0 < lost_s < 1 or lost_h >= 1:
         return lost_h
     round_s, round_h = (1 - (1 - loss) ** 2 for loss in (lost_s, lost_h))
+    by_chance = shared.tried * round_h
+    if shared.both <= by_chance + CONFIDENCE_Z * math.sqrt(by_chance * (1 - round_h)):
+        return lost_h
     both_arrive = 1 - round_s - round_h + round_s * shared.both / shared.tried
     joint = both_arrive / ((1 - lost_s) * (1 - lost_h)) - 1 + lost_s + lost_h
     return min(1.0, max(lost_h, joint / lost_s))
@@ -244,12 +270,10 @@ def helpers_of(
         way = hour.between(site, other)
         if way is None:
             continue
-        shared = hour.shared.get((site, other))
         loss = way.loss_ratio or 0.0
-        missed = missed_too(hour.loss_to(site), hour.loss_to(other), shared)
+        missed, shown = hour.missed(site, other)
         answers = (1 - missed) * (1 - loss) ** 2
-        told = shared.tried if shared is not None else 0
-        asked.append(Helper(other, way.round_trip_ns, loss, missed, told, answers, 0.0, False))
+        asked.append(Helper(other, way.round_trip_ns, loss, missed, shown, answers, 0.0, False))
     asked.sort(key=lambda each: (_index(each, request_ns), each.round_trip_ns, each.site))
     nearest = min((helper.round_trip_ns for helper in asked), default=0)
     found = []

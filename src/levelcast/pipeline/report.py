@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from levelcast import __version__
-from levelcast.pipeline import svg
+from levelcast.pipeline import report_more, svg
 from levelcast.pipeline.lake import Lake, State
 from levelcast.pipeline.limits import LakeError
 
@@ -44,13 +44,15 @@ def write_report(lake: Lake, out: Path, day: str | None = None, symbols: Sequenc
     """Write the page; what it is about."""
     states = {state.name: state for state in lake.states()}
     days = states["trades"].days if "trades" in states else ()
+    days = days or tuple(sorted({each for name in report_more.DAYS_OF if name in states for each in states[name].days}))
     if not days:
         raise LakeError(
             f"{lake.directory}: has no trades yet: levelcast pipeline run --input PATH --lake {lake.directory}"
         )
     chosen = day or days[-1]
     if chosen not in days:
-        raise LakeError(f"{lake.directory}: has no trades of {chosen}: it has {', '.join(days)}")
+        what = "trades" if "trades" in states else "network matrix"
+        raise LakeError(f"{lake.directory}: has no {what} of {chosen}: it has {', '.join(days)}")
     about = Day(lake, states, chosen, list(symbols))
     page = "".join(_page(about))
     unfinished = out.with_name(out.name + ".tmp")
@@ -93,11 +95,14 @@ def _page(day: Day) -> Iterator[str]:
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>Levelcast, {escape(day.day)}</title><style>{_STYLE}</style></head><body><main>"
-    yield f"<h1>The tape of {escape(day.day)}</h1>"
+    traded = "trades" in day.states
+    yield f"<h1>The {'tape' if traded else 'network'} of {escape(day.day)}</h1>"
     source = escape(day.lake.directory.name)
     yield f"<p>Times are UTC, by the tape. Made by Levelcast {__version__} from the lake {source}.</p>"
-    for part in (_summary, _prices, _rates, _venues, _throughs, _releases, _tables):
+    for part in (_summary, _prices, _rates, _venues, _throughs, _releases) if traded else ():
         yield from part(day)
+    yield from report_more.more(day.lake, day.day)
+    yield from _tables(day)
     yield "</main></body></html>"
 
 

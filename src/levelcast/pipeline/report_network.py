@@ -1,0 +1,230 @@
+"""The report's section about the network: delays and loss between sites, timing by the hour, who helps whom.
+
+Made of `network_matrix`, `network_timing` and `network_helpers` alone (`levelcast matrix`), of the report's day or, if
+that has none, of the last day that has. Many sites are shown by those with the most to say: a page is to be read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from typing import Any
+
+from levelcast.pipeline import svg
+from levelcast.pipeline.lake import Lake
+from levelcast.pipeline.report_parts import card, table
+
+MOST_SITES = 24
+"""Rows and columns of a heat map; of more sites, those that are measured most often, then by name."""
+MOST_HELPERS = 40
+_HOUR_NS = 3_600_000_000_000
+_DAY_NS = 24 * _HOUR_NS
+_COLD, _HOT = (237, 244, 252), (24, 82, 158)
+_LOSSY = "#c43d3d"
+
+Row = dict[str, Any]
+
+
+def sections(lake: Lake, day: str) -> Iterator[str]:
+    """The parts of the page; nothing without a matrix."""
+    if not lake.has("network_matrix"):
+        return
+    days = sorted({str(file.partition["day"]) for file in lake.files("network_matrix")})
+    if not days:
+        return
+    chosen = day if day in days else days[-1]
+    rows: list[Row] = lake.arrow("network_matrix", days=[chosen]).to_pylist()
+    if not rows:
+        return
+    sites = _sites(rows)
+    shown = sites[:MOST_SITES]
+    pairs = len({(row["from_site"], row["to_site"]) for row in rows})
+    probes = sum(row["probes"] for row in rows)
+    hours = len({row["start_ns"] for row in rows})
+    few = sum(not row["enough"] for row in rows)
+    yield "<h2>Network</h2>"
+    yield (
+        f"<p>{len(sites):,} sites, {pairs:,} directions between them, {probes:,} probes in {hours} "
+        f"{'hour' if hours == 1 else 'hours'} of {escape(chosen)}; one-way delays. {few:,} of {len(rows):,} directions "
+        "and hours have fewer than 100 answers: their p99 is about the longest that was seen.</p>"
+    )
+    if len(sites) > len(shown):
+        yield f"<p>The pictures show {len(shown)} of the sites; the tables have all of them.</p>"
+    for column, title in (("p50_ns", "Median delay, ms"), ("p99_ns", "99th percentile of the delay, ms")):
+        values = _worst(rows, column)
+        yield card(title, heat_map(title, sorted(shown), values, _losses(rows), _milliseconds))
+    yield from _timing(_of_day(lake, "network_timing", chosen))
+    yield from _helpers(_of_day(lake, "network_helpers", chosen), set(shown))
+
+
+def _of_day(lake: Lake, name: str, day: str) -> list[Row]:
+    if not lake.has(name):
+        return []
+    found: list[Row] = lake.arrow(name, days=[day]).to_pylist()
+    return found
+
+
+def _sites(rows: Sequence[Row]) -> list[str]:
+    measured = Counter[str]()
+    for row in rows:
+        measured[row["from_site"]] += 1
+        measured[row["to_site"]] += 1
+    return sorted(measured, key=lambda site: (-measured[site], site))
+
+
+def _worst(rows: Sequence[Row], column: str) -> dict[tuple[str, str], float]:
+    """Of each direction the worst hour."""
+    found: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row[column] is not None:
+            key = row["from_site"], row["to_site"]
+            found[key] = max(found.get(key, 0.0), float(row[column]))
+    return found
+
+
+def _losses(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row["loss_ratio"] is not None:
+            key = row["from_site"], row["to_site"]
+            found[key] = max(found.get(key, 0.0), row["loss_ratio"])
+    return found
+
+
+class Map(svg.Picture):
+    """A picture with what only a heat map has. Its squares have colours of their own, so their text has too."""
+
+    def slant(self, x: float, y: float, text: str) -> None:
+        self._parts.append(
+            f'<text transform="translate({x:.1f},{y:.1f}) rotate(-50)" class="label">{escape(text)}</text>'
+        )
+
+    def corner(self, x: float, y: float, size: float) -> None:
+        path = f"{x:.1f},{y:.1f} {x + size:.1f},{y:.1f} {x:.1f},{y + size:.1f}"
+        self._parts.append(f'<polygon points="{path}" fill="{_LOSSY}" pointer-events="none"/>')
+
+    def inside(self, x: float, y: float, text: str, colour: str) -> None:
+        style = f"fill:{colour};pointer-events:none"
+        self._parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" style="{style}">{escape(text)}</text>')
+
+
+def heat_map(
+    title: str,
+    sites: Sequence[str],
+    values: dict[tuple[str, str], float],
+    losses: dict[tuple[str, str], float],
+    show: Callable[[float], str],
+) -> str:
+    """A square for each direction, row to column, darker for longer; a red corner grows with the loss."""
+    longest = max((len(_short(site)) for site in sites), default=1)
+    left, top = 26 + 6.2 * longest, 20 + 5.2 * longest
+    side = min(46.0, (svg.WIDTH - left - 10) / max(1, len(sites)))
+    picture = Map(int(top + side * len(sites) + 26), title)
+    known = [values[a, b] for a in sites for b in sites if (a, b) in values]
+    low, high = (math.log(max(1.0, edge)) for edge in (min(known, default=1.0), max(known, default=1.0)))
+    for row, a in enumerate(sites):
+        y = top + side * row
+        picture.write(left - 6, y + side / 2 + 4, _short(a), "end")
+        picture.slant(left + side * row + side / 2, top - 6, _short(a))
+        for place, b in enumerate(sites):
+            value, x = values.get((a, b)), left + side * place
+            if value is None:
+                if a != b:
+                    picture.rule(x + 2, y + side / 2, x + side - 3, y + side / 2)
+                continue
+            part = (math.log(max(1.0, value)) - low) / (high - low) if high > low else 0.5
+            loss = losses.get((a, b), 0.0)
+            told = f"{a} to {b}: {show(value)} ms, loss {losses[a, b]:.2%}" if (a, b) in losses else (
+                f"{a} to {b}: {show(value)} ms, loss not measured"
+            )  # fmt: skip
+            picture.box(x, y, side - 1, side - 1, _shade(part), told)
+            if loss > 0:
+                corner = side * min(0.5, 0.12 + 2 * loss)
+                picture.corner(x, y, corner)
+            if side >= 26:
+                picture.inside(x + side / 2, y + side / 2 + 4, show(value), "#fff" if part > 0.45 else "#1d232b")
+    picture.write(left, top + side * len(sites) + 18, "row: from; column: to. A red corner is loss; it grows with it.")
+    return picture.text
+
+
+def _shade(part: float) -> str:
+    mixed = (round(cold + (hot - cold) * part) for cold, hot in zip(_COLD, _HOT, strict=True))
+    return "#" + "".join(f"{value:02x}" for value in mixed)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 16 else name[:15] + "…"
+
+
+def _milliseconds(ns: float) -> str:
+    value = ns / 1e6
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.995 else f"{value:.2f}"
+
+
+def _timing(rows: Sequence[Row]) -> Iterator[str]:
+    if not rows:
+        return
+    rows = sorted(rows, key=lambda row: (row["stripe"], row["start_ns"]))
+    first = rows[0]
+    whose = f"the network {first['network']}" if first["network"] else "a ring with a receiver at every site"
+    yield (
+        f"<h3>Timing by the hour</h3><p>What rules 5 and 6 make of each hour for {escape(whose)}: quantile "
+        f"{first['quantile']:g}, loss by its upper bound. A pair without probes counts by the network file.</p>"
+    )
+    able = [row for row in rows if row["hold_ns"] is not None]
+    if len({row["start_ns"] for row in able}) > 1:
+        series = [
+            (name, [((row["start_ns"] % _DAY_NS) / 1e9 + 1800, row[column] / 1e9) for row in able
+                    if row["stripe"] == first["stripe"]])
+            for name, column in (("hold Δ_A", "hold_ns"), ("recovery R", "recovery_ns"), ("late δ_N", "late_ns"))
+        ]  # fmt: skip
+        yield card("Seconds, by the hour", svg.lines("Timing by the hour", series))
+    cells = [
+        [
+            _hour(row["start_ns"]) + ("" if len({each["stripe"] for each in rows}) == 1 else f" {row['stripe']}"),
+            f"{row['late_ns'] / 1e6:,.1f} ms" if row["late_ns"] is not None else "none",
+            f"{row['attempts']}" if row["attempts"] is not None else "none",
+            f"{row['recovery_ns'] / 1e9:,.2f} s" if row["recovery_ns"] is not None else "none",
+            f"{row['hold_ns'] / 1e9:,.2f} s" if row["hold_ns"] is not None else "none",
+            row["delay_between"],
+            f"{row['loss_between']} ({row['loss_ratio']:.2%})" if row["loss_ratio"] else "not measured",
+        ]
+        for row in rows
+    ]
+    head = ["hour", "δ_N", "k_r", "R", "Δ_A", "longest delay", "highest loss, at most"]
+    yield card("δ_N late, k_r attempts, R recovery, Δ_A hold", table(head, cells))
+
+
+def _helpers(rows: Sequence[Row], shown: set[str]) -> Iterator[str]:
+    if not rows:
+        return
+    last = max(row["start_ns"] for row in rows)
+    by_site: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["start_ns"] == last:
+            by_site.setdefault(row["site"], []).append(row)
+    far = [site for site, ranked in by_site.items() if not any(row["rank"] == 1 and row["nearest"] for row in ranked)]
+    cells = []
+    for site in sorted(by_site, key=lambda each: (each not in far, each not in shown, each))[:MOST_HELPERS]:
+        ranked = sorted(by_site[site], key=lambda row: row["rank"])
+        best = [_helper(row) for row in ranked[:2]]
+        near = next((row for row in ranked if row["nearest"]), None)
+        nearest = "the best" if near is None or near["rank"] == 1 else _helper(near)
+        cells.append([site, *best, *[""] * (2 - len(best)), nearest])
+    yield (
+        f"<h3>Helpers</h3><p>Whom a site had best ask for what it missed, at {_hour(last)}: the round trip, how often "
+        "asking brings the answer, and the expected time to the repair if it is asked first. For "
+        f"{len(far):,} of {len(by_site):,} sites the best is not the nearest.</p>"
+    )
+    yield card("By site", table(["site", "best", "then", "nearest"], cells))
+
+
+def _helper(row: Row) -> str:
+    trip, expected = _milliseconds(row["round_trip_ns"]), _milliseconds(row["expected_ns"])
+    return f"{row['helper']}: {trip} ms, {row['answers']:.1%}, expected {expected} ms"
+
+
+def _hour(start_ns: int) -> str:
+    return f"{start_ns % _DAY_NS // _HOUR_NS:02}:00"
