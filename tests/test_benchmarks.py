@@ -41,8 +41,8 @@ PLOTS = {
 }
 
 
-OWN_TESTS = {"faults", "receivers", "source", "lake", "lake-day"}
-"""Many real processes, or Spark: test_benchmarks_faults, _receivers, _source and _lake are for these."""
+OWN_TESTS = {"faults", "receivers", "source", "lake", "lake-day", "loop", "planjob"}
+"""Many real processes, or Spark: tests of their own, test_benchmarks_*.py and system/test_loop.py, are for these."""
 
 
 @pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - OWN_TESTS))

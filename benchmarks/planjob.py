@@ -1,0 +1,238 @@
+"""The channel plan job at a million flows: from the tables of a lake to a plan with costs, on Spark.
+
+    python -m benchmarks.planjob --flows 1000000
+
+TH's model (§5.1) with a hundredth as many users as flows, each of whom wants two of ten markets and 1 % of each, is put
+into a lake: `rates` has several intervals of a day for every flow, `subscriptions` every pair of user and flow, all by
+name. Then `levelcast plan from-lake --engine spark` runs as a process of its own, at a tenth of the size and at the
+whole of it. Memory is that of the process and all its children, looked at ten times a second; times by stage are from
+Spark's event log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.report import Cell, Figure, Options, Result, Table, machine_facts, show_facts, tell, write_json
+from levelcast.plan.files import arrow
+from levelcast.plan.generator import Model, generate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from levelcast.pipeline.lake import Lake
+
+FLOWS, QUICK_FLOWS = 1_000_000, 20_000
+GROWTH = 10
+USERS_SHARE = 100
+INTERVALS = 4
+GROUPS, SESSIONS = 50, 1000
+DAY = "2026-11-16"
+LOOK_S = 0.1
+STAGES = 12
+"""So many of the longest stages are shown."""
+
+
+def fill(spark: SparkSession, lake: Lake, flows: int, seed: int = 0) -> int:
+    """Rates and subscriptions of one draw of the model; how many pairs there are."""
+    from pyspark.sql import functions as f
+
+    instance = generate(Model(flows=flows, users=max(20, flows // USERS_SHARE)), seed)
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    with TemporaryDirectory(prefix="planjob-", dir=lake.directory.parent) as folder:
+        numbers = Path(folder) / "rates.parquet"
+        messages = np.maximum(1, np.round(instance.rates * 100_000)).astype(np.int64)
+        parquet.write_table(pa.table({"flow": np.arange(flows), "messages": messages}), str(numbers))
+        rows = spark.read.parquet(str(numbers)).select(
+            _name("S", "flow").alias("symbol"),
+            f.explode(f.sequence(f.lit(36_000), f.lit(36_000 + 300 * (INTERVALS - 1)), f.lit(300))).alias("start_s"),
+            "messages",
+            f.lit(300).alias("seconds"),
+            (f.col("messages") / 300).alias("rate"),
+            f.lit(DAY).cast("date").alias("day"),
+        )
+        lake.append("rates", rows)
+        pairs = Path(folder) / "pairs"
+        pairs.mkdir()
+        for part, (user, flow) in enumerate(_parts(instance)):
+            parquet.write_table(pa.table({"user": user, "flow": flow}), str(pairs / f"{part}.parquet"))
+        wants = spark.read.parquet(str(pairs))
+        lake.append("subscriptions", wants.select(_name("u", "user").alias("user"), _name("S", "flow").alias("flow")))
+    return len(instance.users)
+
+
+def _name(letter: str, column: str) -> Any:
+    from pyspark.sql import functions as f
+
+    return f.concat(f.lit(letter), f.col(column).cast("string"))
+
+
+def _parts(instance: Any, size: int = 4_000_000) -> Iterator[tuple[Any, Any]]:
+    """Pairs of user and flow, some millions at a time."""
+    for begin in range(0, len(instance.users), size):
+        end = min(begin + size, len(instance.users))
+        flow = np.searchsorted(instance.start, np.arange(begin, end), side="right") - 1
+        yield instance.users[begin:end], flow
+
+
+class Memory(threading.Thread):
+    """The most that a process and its children had in memory together."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0
+        self._process = process
+        self.start()
+
+    def run(self) -> None:
+        while self._process.poll() is None:
+            self.peak = max(self.peak, tree_bytes(self._process.pid))
+            time.sleep(LOOK_S)
+
+
+def tree_bytes(root: int) -> int:
+    """Proportional set sizes, so that what processes share counts once."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError, ValueError):
+                continue  # it has just ended
+    total = 0
+    for pid in parents:
+        above = pid
+        while above not in (0, 1, root):
+            above = parents.get(above, 0)
+        if above == root:
+            total += _pss(pid)
+    return total
+
+
+def _pss(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def plan(lake: Path, out: Path, log: Path, master: str) -> tuple[dict[str, Any], float, int]:
+    """The job as a process: its report, the wall time of the whole command, and the memory of its tree."""
+    command = [sys.executable, "-m", "benchmarks.planjob", "--job", str(lake), str(out), str(log), master]
+    began = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        memory = Memory(process)
+        told = process.communicate()[0]
+    memory.join()
+    if process.returncode:
+        raise RuntimeError(f"the job ended with code {process.returncode}")
+    return json.loads(told), time.monotonic() - began, memory.peak
+
+
+def job(lake: Path, out: Path, log: Path, master: str) -> None:
+    """What `levelcast plan from-lake --engine spark` does, with Spark's event log switched on."""
+    from levelcast.pipeline import planjob
+    from levelcast.pipeline.lake import Lake
+    from levelcast.pipeline.session import spark_session
+    from levelcast.pipeline.stages import log_settings
+
+    tables = Lake(lake)
+    asked = planjob.Asked(sessions=SESSIONS, groups=GROUPS, spark=True)
+    with spark_session(master, "levelcast plan", log_settings(log)) as spark:
+        made = planjob.execute(spark, tables, asked)
+        planjob.write(made, out)
+        planjob.record(spark, tables, made)
+    print(json.dumps(made.report))
+
+
+def run(options: Options, flows: int | None = None, master: str = "local[2]") -> Result:
+    """Both sizes."""
+    from levelcast.pipeline.lake import Lake
+    from levelcast.pipeline.session import SparkMissing, require_spark, spark_session
+    from levelcast.pipeline.stages import stages
+
+    result = Result("planjob")
+    try:
+        require_spark()
+    except SparkMissing as error:
+        result.notes.append(f"{error}; nothing was measured")
+        return result
+    largest = flows or (QUICK_FLOWS if options.quick else FLOWS)
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows: list[tuple[Cell, ...]] = []
+    with TemporaryDirectory(prefix="planjob-", dir=options.out) as folder:
+        for size in (largest // GROWTH, largest):
+            base = Path(folder) / str(size)
+            tell(f"planjob: {size:,} flows into a lake")
+            with spark_session(master, "planjob") as spark:
+                lake = Lake.create(base / "lake")
+                pairs = fill(spark, lake, size)
+            stored = sum(file.bytes for name in ("rates", "subscriptions") for file in lake.files(name))
+            tell(f"planjob: {size:,} flows, {pairs:,} pairs")
+            told, seconds, peak = plan(base / "lake", base / "plan", base / "log", master)
+            rows.append((
+                size, told["users"], pairs, f"{stored / 2**20:.0f}", f"{told['relative_cost']:.4f}",
+                f"{told['goodput_before']:.2%}", f"{told['goodput']:.2%}", f"{told['seconds']:.1f}", f"{seconds:.1f}",
+                1e6 * seconds / pairs, f"{peak / 2**30:.2f}",
+            ))  # fmt: skip
+            found = sorted(stages(base / "log"), key=lambda stage: -stage.total_s)[:STAGES]
+            title = f"stages of {size:,} flows that took longest, s; the worst task beside the median"
+            told_stages: list[tuple[Cell, ...]] = [
+                (f"{each.id} {each.name[:60]}", each.tasks, each.total_s, each.median_s, each.worst_s,
+                 each.worst_s / max(each.median_s, 1e-3))
+                for each in sorted(found)
+            ]  # fmt: skip
+            heads = ("stage", "tasks", "all tasks", "median task", "worst task", "worst / median")
+            result.tables.append(Table(title, heads, told_stages))
+    columns = (
+        "flows", "users", "pairs", "lake, MB", "C_x / C_f", "goodput before", "after", "job, s", "command, s",
+        "us a pair", "peak GB",
+    )  # fmt: skip
+    result.tables.insert(
+        0, Table(f"the plan job from a lake, {GROUPS} groups, {SESSIONS} sessions, {master}", columns, rows)
+    )
+    small, large = rows
+    result.figures += [
+        Figure("time of the command", float(large[8]), "s", f"{small[0]:,} flows", float(small[8])),
+        Figure("peak memory of the processes", float(large[10]), "GB", f"{small[0]:,} flows", float(small[10])),
+        Figure("pairs", float(large[2]), "pairs", f"{small[0]:,} flows", float(small[2])),
+    ]
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.planjob", description="The channel plan job at scale.")
+    parser.add_argument("--flows", type=int, default=FLOWS, help="of the larger of two sizes (default: %(default)s)")
+    parser.add_argument("--master", default=f"local[{min(2, os.cpu_count() or 1)}]", help="default: %(default)s")
+    parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
+    parser.add_argument("--job", nargs=4, metavar=("LAKE", "OUT", "LOG", "MASTER"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.job is not None:
+        lake, out, log, master = chosen.job
+        job(Path(lake), Path(out), Path(log), master)
+        return 0
+    facts, options = machine_facts(), Options(out=chosen.out)
+    print(show_facts(facts), flush=True)
+    result = run(options, chosen.flows, chosen.master)
+    print(result, flush=True)
+    tell(f"written: {write_json(result, facts, options)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""The benchmark of the plan job runs in its quick form; what it draws is what the lake has."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import planjob
+from benchmarks.report import Options
+from tests.plan_parts import random_instance
+from tests.spark_parts import ROOT
+
+
+def test_without_pyspark_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    (note,) = planjob.run(Options(quick=True, out=tmp_path)).notes
+    assert "nothing was measured" in note
+
+
+def test_pairs_in_parts_are_the_pairs() -> None:
+    instance = random_instance(3)
+    parts = list(planjob._parts(instance, 7))
+    flows = np.repeat(np.arange(instance.n_flows), instance.degrees)
+    assert np.concatenate([user for user, _ in parts]).tolist() == instance.users.tolist()
+    assert np.concatenate([flow for _, flow in parts]).tolist() == flows.tolist()
+
+
+def test_the_memory_of_a_process_is_that_of_its_children_too() -> None:
+    code = "import subprocess, sys; b = bytearray(2**25); subprocess.run([sys.executable, '-c', {!r}])"
+    inner = "b = bytearray(2**26); print('here', flush=True); import sys; sys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code.format(inner)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert planjob.tree_bytes(process.pid) > 2**26 + 2**25
+    process.communicate("")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_quick_run_plans_two_sizes(tmp_path: Path) -> None:
+    """In a process of its own: it needs a Spark of its own."""
+    pytest.importorskip("pyspark")
+    pytest.importorskip("deltalake")
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        pytest.skip("needs Java")
+    command = [sys.executable, "-m", "benchmarks", "planjob", "--quick", "--out", str(tmp_path)]
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, timeout=800)
+    written = json.loads((tmp_path / "planjob.json").read_text(encoding="utf-8"))
+    sizes, *stages = written["tables"]
+    assert [row[0] for row in sizes["rows"]] == [2_000, 20_000]
+    assert all(len(table["rows"]) > 3 for table in stages)
