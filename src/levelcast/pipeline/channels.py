@@ -28,10 +28,12 @@ from levelcast.plan.model import UNSENT, Instance, Ints, Plan, PlanError, Weight
 from levelcast.plan.search import Effort
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 SAMPLE = 20_000
 """Flows that the driver plans."""
+PARTS = 16
+"""Parts that flows lie in, each in order, so that the same interest gives the same plan wherever it is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ def gather_columns(interest: DataFrame, rates: DataFrame) -> tuple[DataFrame, li
     numbered = spark.createDataFrame([(name, number) for number, name in enumerate(names)], ["user", "number"])
     pairs = interest.join(f.broadcast(numbered), "user").select("flow", f.col("number").cast("int").alias("number"))
     users = pairs.groupBy("flow").agg(f.sort_array(f.collect_list("number")).alias("users"))
-    columns = users.join(rates.select("flow", f.col("rate").cast("double")), "flow", "left").persist()
+    columns = users.join(rates.select("flow", f.col("rate").cast("double")), "flow", "left")
+    columns = columns.repartition(PARTS, "flow").sortWithinPartitions("flow").persist()
     _check(columns.filter("rate is null"), "flow {flow!r} has no rate")
     _check(
         columns.filter(f.size(f.array_distinct("users")) < f.size("users")),
@@ -96,9 +99,9 @@ def plan_on_spark(
     n_users = len(names)
     total = columns.agg(
         f.count("*").alias("flows"),
-        f.sum("rate").alias("rate"),
+        f.sum(_exactly("rate")).cast("double").alias("rate"),
         f.sum(f.size("users")).alias("pairs"),
-        f.sum(f.col("rate") * f.size("users")).alias("wanted"),
+        f.sum(_exactly("rate") * f.size("users")).cast("double").alias("wanted"),
     ).collect()[0]
     if not total.flows:
         raise PlanError("nobody wants anything: there is nothing to plan")
@@ -129,6 +132,13 @@ def plan_on_spark(
     received, accepted = (float(table[name].to_numpy().sum()) for name in ("received", "accepted"))
     cost = costs_of(weights, received, accepted, float(total.wanted), float(total.rate), n_users)
     return SparkPlan(table["flow"].combine_chunks(), final, cost, n_users, int(total.pairs))
+
+
+def _exactly(name: str) -> Column:
+    """A number whose sum does not depend on the order in which parts of it come."""
+    from pyspark.sql import functions as f
+
+    return f.col(name).cast("decimal(28,12)")
 
 
 def instance_of(table: Any, n_users: int) -> Instance:
@@ -176,6 +186,7 @@ def joined(one: Instance, other: Instance) -> Instance:
 def split_group(table: Any, group: int, n_users: int, room: int, seed: int) -> Any:
     """The sessions of one group, by greedy insertion and descent; its first row carries what its users get."""
     pa = arrow()
+    table = table.sort_by("flow")  # rows come in the order in which the network brings them
     flows = instance_of(table, n_users)
     label = np.full(flows.n_flows, UNSENT, np.int32)
     cluster(flows, label, max(room, 1), seed_for(seed, 1000 + group), np.zeros(3))

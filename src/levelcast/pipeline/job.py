@@ -254,7 +254,10 @@ def stale_days(lake: Lake, derived: Derived) -> dict[str, int]:
 
 
 def _replace_days(lake: Lake, name: str, rows: DataFrame, days: Sequence[str], marks: Sequence[Mark]) -> Commit | None:
-    return lake.replace(name, rows.repartition("day"), days, marks)
+    from pyspark.sql import functions as f
+
+    # Not `repartition`: a day may be large, and would be one task's.
+    return lake.replace(name, rows.hint("rebalance", f.col("day")), days, marks)
 
 
 def instruments(tape: DataFrame) -> DataFrame:
