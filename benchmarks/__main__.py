@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import (
+    cluster,
     evenness,
     faults,
     filtering,
@@ -22,8 +23,10 @@ from benchmarks import (
     plans,
     receivers,
     simulator,
+    skew,
     soak,
     source,
+    sweep,
     throughput,
     world,
 )
@@ -48,6 +51,9 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "plans": plans.run,
     "lake": lake.run,
     "source": source.run,
+    "sweep": sweep.run,
+    "skew": skew.run,
+    "cluster": cluster.run,
 }
 
 

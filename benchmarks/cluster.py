@@ -123,16 +123,13 @@ class Cluster:
             )  # fmt: skip
 
 
-def environment(place: Path) -> dict[str, str]:
-    """What the cluster's processes, and through them the executors and their Python, are started with."""
+def environment(place: Path | None = None) -> dict[str, str]:
+    """What processes are started with, and through the cluster's the executors and their Python: this checkout."""
     path = dict.fromkeys([str(ROOT / "src"), str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))])
-    return os.environ | {
-        "PYTHONPATH": ":".join(path),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": HOST,
-        "SPARK_LOCAL_DIRS": str(place / "local"),
-        "SPARK_DAEMON_MEMORY": "512m",
-    }
+    made = os.environ | {"PYTHONPATH": ":".join(path), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
+    if place is not None:
+        made |= {"SPARK_LOCAL_DIRS": str(place / "local"), "SPARK_DAEMON_MEMORY": "512m"}
+    return made
 
 
 def driver_settings() -> dict[str, str]:
@@ -503,6 +500,20 @@ def compare(place: Path, jobs: Sequence[str], *, kill: bool, scale: float = 1.0)
     result.notes += apart
     result.more["identical"] = not apart
     return result
+
+
+def run(options: Options) -> Result:
+    """All jobs, killed workers included; a quick run has two jobs and little input."""
+    from levelcast.pipeline.session import SparkMissing, require_spark
+
+    try:
+        require_spark()
+    except SparkMissing as error:
+        return Result("cluster", notes=[f"{error}; nothing was compared"])
+    with TemporaryDirectory(prefix="levelcast-cluster-") as folder:
+        if options.quick:
+            return compare(Path(folder), ["refresh", "sweep"], kill=True, scale=0.02)
+        return compare(Path(folder), list(JOBS), kill=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

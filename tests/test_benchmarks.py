@@ -41,8 +41,8 @@ PLOTS = {
 }
 
 
-OWN_TESTS = {"faults", "receivers", "source", "lake"}
-"""Many real processes, or Spark: test_benchmarks_faults, _receivers, _source and _lake are for these."""
+OWN_TESTS = {"faults", "receivers", "source", "lake", "cluster", "skew", "sweep"}
+"""Many real processes, or Spark: test_benchmarks_faults, _receivers, _source, _lake and _cluster are for these."""
 
 
 @pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - OWN_TESTS))
