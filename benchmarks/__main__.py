@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import (
+    cluster,
     evenness,
     faults,
     filtering,
@@ -25,8 +26,10 @@ from benchmarks import (
     plans,
     receivers,
     simulator,
+    skew,
     soak,
     source,
+    sweep,
     throughput,
     world,
 )
@@ -54,6 +57,9 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "lake": lake.run,
     "lake-day": lake_day.run,
     "source": source.run,
+    "sweep": sweep.run,
+    "skew": skew.run,
+    "cluster": cluster.run,
 }
 
 

@@ -621,9 +621,7 @@ def run(options: Options, market: Market | None = None, scale: Scale | None = No
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.loop", description="Tape, Spark, plan, customers."
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.loop", description="Tape, Spark, plan, customers.")
     parser.add_argument("--real", action="store_true", help="symbols and volumes of a US week from LEVELCAST_DATA")
     parser.add_argument("--symbols", type=int, default=2000, help="with --real: so many (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="a few symbols and seconds")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -131,3 +132,60 @@ def test_quotes_of_the_whole_market_take_each_others_place() -> None:
             best += book.bid.max(axis=0).tolist()
             assert book.bid_size.max(axis=0).tolist() == [7] * len(part)
         assert best == [100, 98, 98, 99]
+
+
+def market(count: int, seed: int) -> list[Any]:
+    """Quotes of one symbol on a few venues, one-sided and empty ones among them, 1 s apart, some at the same time."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number in range(count):
+        bid = int(rng.integers(95, 105))
+        rows.append(
+            quote(
+                number + 1,
+                "XYZ"[rng.integers(3)],
+                None if rng.random() < 0.1 else bid,
+                None if rng.random() < 0.1 else bid + int(rng.integers(-1, 4)),
+                side="NBA"[rng.integers(3)],
+                size=int(rng.integers(0, 4)),
+                ts_recv=(number // 3) * 1_000_000_000,
+                stripe=int(rng.integers(2)),
+            )
+        )
+    return rows
+
+
+@pytest.mark.parametrize("consolidated", [False, True])
+def test_a_large_symbol_cut_by_time_has_the_rows_that_it_has_in_one_piece(spark: Any, consolidated: bool) -> None:
+    quotes = market(400, 1) + [quote(n, "X", 1, 2, symbol="B") for n in range(900, 905)]
+    trades = [trade(n, "XYZ"[n % 3], 94 + n % 13, ts_recv=(n // 3) * 1_000_000_000) for n in range(1000, 1300)]
+    trades = [each | {"ts_recv": (each["sequence"] - 1000) // 3 * 10**9} for each in trades]
+    quoted, traded = frame(spark, QUOTES, quotes), frame(spark, TRADES, trades)
+    cuts = made.find_cuts(quoted.selectExpr("*"), 50)
+    assert max(chunk for _, _, _, chunk in cuts) >= 4
+    assert {symbol for _, symbol, _, _ in cuts} == {"A"}
+
+    def rows(found: Any) -> list[Any]:
+        return sorted(map(tuple, found.collect()), key=repr)
+
+    whole = rows(made.bbo(quoted, consolidated))
+    assert rows(made.bbo(quoted, consolidated, chunk_rows=50)) == whole
+    assert len(whole) == len(quotes)
+    through = rows(made.trade_throughs(traded, quoted, consolidated=consolidated))
+    assert through
+    assert rows(made.trade_throughs(traded, quoted, consolidated=consolidated, chunk_rows=70)) == through
+
+
+def test_the_market_before_a_chunk_goes_on_over_chunks_without_a_quote() -> None:
+    def last(chunk: int, venue: str, side: int, sequence: int, price: int) -> Any:
+        return SimpleNamespace(day=1, symbol="A", chunk=chunk, venue=venue, side=side, ts_recv=sequence, stripe=0,
+                               sequence=sequence, price=price, size=7)  # fmt: skip
+
+    told = [last(0, "X", 0, 1, 100), last(0, "Y", 0, 2, 101), last(3, "X", 0, 9, 99), last(0, "X", 1, 3, 110)]
+    starts = made.starts_of(told, consolidated=False)
+    whole = [("X", [100, 7, 110, 7]), ("Y", [101, 7, made.NO_ASK, 0])]
+    assert [starts[1, "A", chunk] for chunk in range(5)] == [
+        [], whole, whole, whole, [("X", [99, 7, 110, 7]), ("Y", [101, 7, made.NO_ASK, 0])],
+    ]  # fmt: skip
+    best = dict(made.starts_of(told, consolidated=True)[1, "A", 4])
+    assert best == {"X": [99, 7, 110, 7], "Y": [made.NO_BID, 0, made.NO_ASK, 0]}

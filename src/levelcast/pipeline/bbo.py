@@ -4,6 +4,11 @@ Quotes and trades of a symbol go through one pass in the tape's order (timestamp
 is one quote of each venue, so it takes batch after batch and a symbol may have any number of rows. Within a batch numpy
 does the work: for each venue its quote is carried forward along the rows, and the best is the greatest of them.
 
+A symbol may have most of a day, and would be the whole job of one worker. So the day of a large one is cut by time into
+chunks of about `CHUNK_ROWS`. A first pass over its quotes finds the last one of each venue in each chunk, in any order
+and wherever the rows lie; from these the driver makes the market with which each chunk begins. Then the chunks go
+through the pass side by side like symbols. Where nothing is large there is one pass.
+
 A quote with side B or A tells that side only, and the other stands; N tells both. A side without a price, or with the
 size 0, is empty. A day (UTC) begins with an empty market.
 
@@ -14,7 +19,7 @@ quote takes the place of all venues' on that side (`consolidated`); each venue's
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,21 +39,36 @@ Bools = npt.NDArray[np.bool_]
 NO_BID, NO_ASK = -(2**63), 2**63 - 1
 _EMPTY = (NO_BID, NO_ASK)
 _ROWS = 8192
+CHUNK_ROWS = 1_000_000
+"""A symbol's day with more rows than this is cut."""
+UNIT_NS = 10_000_000_000
+"""Cuts lie between units of this length."""
+_LEAST_BYTES = 8
+"""That a row takes up in a file at least: small input is not counted first."""
+CHUNK = "_chunk"
+_LAST = (
+    "day int, symbol string, chunk int, venue string, side int, ts_recv long, stripe int, sequence long, price long, "
+    "size long"
+)
 _COMMON = ("day", "symbol", "ts_recv", "stripe", "sequence", "ts_event", "venue")
 _QUOTE = ("side", "bid_px", "bid_sz", "ask_px", "ask_sz")
 _TRADE = ("price", "size", "condition")
 
 
-def bbo(quotes: DataFrame, consolidated: bool = False) -> DataFrame:
+def bbo(quotes: DataFrame, consolidated: bool = False, chunk_rows: int = CHUNK_ROWS) -> DataFrame:
     """The table `bbo` of rows of `quotes`: a row for every quote."""
     from pyspark.sql import functions as f
 
     events = named(quotes).select(*_COMMON, *_QUOTE)
-    return _pass(events.withColumn("is_trade", f.lit(False)), BBO, best_rows, consolidated)
+    return _pass(events.withColumn("is_trade", f.lit(False)), BBO, best_rows, consolidated, chunk_rows)
 
 
 def trade_throughs(
-    trades: DataFrame, quotes: DataFrame, allowed: int = THROUGH_ALLOWED, consolidated: bool = False
+    trades: DataFrame,
+    quotes: DataFrame,
+    allowed: int = THROUGH_ALLOWED,
+    consolidated: bool = False,
+    chunk_rows: int = CHUNK_ROWS,
 ) -> DataFrame:
     """The table `trade_throughs`: settled trades worse than what another venue was showing."""
     from pyspark.sql import functions as f
@@ -63,22 +83,136 @@ def trade_throughs(
     def rows(market: Market, part: Any) -> Any:
         return through_rows(market, part, allowed)
 
-    return _pass(events, TRADE_THROUGHS, rows, consolidated)
+    return _pass(events, TRADE_THROUGHS, rows, consolidated, chunk_rows)
 
 
-def _pass(events: DataFrame, table: Table, rows: Callable[[Market, Any], Any], consolidated: bool) -> DataFrame:
+def _pass(
+    events: DataFrame, table: Table, rows: Callable[[Market, Any], Any], consolidated: bool, chunk_rows: int
+) -> DataFrame:
     """Each symbol's day in order through `rows`."""
+    from pyspark.sql import functions as f
+
+    order = ("day", "symbol", "ts_recv", "stripe", "sequence")
+    cuts = find_cuts(events, chunk_rows)
+    starts: Starts = {}
+    if cuts:
+        schema = f"day date, symbol string, unit long, {CHUNK} int"
+        units = f.broadcast(events.sparkSession.createDataFrame(cuts, schema))
+        keys = ["day", "symbol", "unit"]
+        placed = events.withColumn("unit", f.expr(f"ts_recv div {UNIT_NS}"))
+        large = placed.filter(~f.col("is_trade")).join(units, keys).drop("unit")
+        starts = starts_of(large.mapInArrow(last_quotes, _LAST).collect(), consolidated)
+        placed = placed.join(units, keys, "left").drop("unit").fillna(0, [CHUNK])
+        chunks = len({(day, symbol, chunk) for day, symbol, _, chunk in cuts})
+        spread = placed.repartition(max(2 * chunks, _partitions(events)), "day", "symbol", CHUNK)
+    else:
+        spread = events.repartition("day", "symbol")
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
-        return follow(batches, rows, consolidated)
+        return follow(batches, rows, consolidated, starts)
 
-    ordered = events.repartition("day", "symbol").sortWithinPartitions("day", "symbol", "ts_recv", "stripe", "sequence")
-    return ordered.mapInArrow(run, table.ddl)
+    return spread.sortWithinPartitions(*order).mapInArrow(run, table.ddl)
 
 
-def follow(batches: Iterator[Any], rows: Callable[[Market, Any], Any], consolidated: bool = False) -> Iterator[Any]:
-    """What `rows` makes of each stretch of one day and symbol; a new one begins with an empty market."""
-    now: tuple[Any, Any] | None = None
+# -- large symbols ----------------------------------------------------------------------------------------
+
+
+def find_cuts(events: DataFrame, chunk_rows: int) -> list[tuple[Any, str, int, int]]:
+    """Day, symbol, unit of time and number of the chunk, for all units of large symbols; nothing if none is large."""
+    from pyspark.sql import functions as f
+
+    if _bytes(events) < chunk_rows * _LEAST_BYTES:
+        return []
+    totals = events.groupBy("day", "symbol").count().filter(f.col("count") > chunk_rows).select("day", "symbol")
+    large = totals.collect()
+    if not large:
+        return []
+    known = f.broadcast(events.sparkSession.createDataFrame(large, "day date, symbol string"))
+    unit = f.expr(f"ts_recv div {UNIT_NS}").alias("unit")
+    counted = events.join(known, ["day", "symbol"]).groupBy("day", "symbol", unit).count().collect()
+    cuts, seen = [], dict.fromkeys(((row.day, row.symbol) for row in counted), 0)
+    for row in sorted(counted, key=lambda row: (row.day, row.symbol, row.unit)):
+        cuts.append((row.day, row.symbol, row.unit, seen[row.day, row.symbol] // chunk_rows))
+        seen[row.day, row.symbol] += row["count"]
+    return cuts
+
+
+def _bytes(events: DataFrame) -> int:
+    """What Spark takes the size of the input for: that of the files, if it comes from files."""
+    return int(str(events._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+
+
+def _partitions(events: DataFrame) -> int:
+    return int(events.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+def last_quotes(batches: Iterator[Any]) -> Iterator[Any]:
+    """Of rows in any order, the last quote of each day, symbol, chunk, venue and side (0 bid, 1 offer)."""
+    pa = arrow()
+    last: dict[tuple[int, str, int, str, int], tuple[int, ...]] = {}
+    for batch in batches:
+        told = _told(batch)
+        at = [_numbers(batch, name, 0) for name in ("ts_recv", "stripe", "sequence")]
+        days = np.asarray(batch.column("day").cast(pa.int32()).to_numpy(zero_copy_only=False), np.int64)
+        chunks = _numbers(batch, CHUNK, 0)
+        words = [batch.column(name).dictionary_encode() for name in ("symbol", "venue")]
+        symbols, venues = (each.indices.to_numpy(zero_copy_only=False).astype(np.int64) for each in words)
+        names = [each.dictionary.to_pylist() for each in words]
+        keys, group = np.unique(np.stack([days, symbols, chunks, venues]), axis=1, return_inverse=True)
+        group, order = np.ravel(group), np.lexsort((at[2], at[1], at[0]))[::-1]
+        sides = ((told.bids, told.bid, told.bid_size), (told.asks, told.ask, told.ask_size))
+        for side, (says, price, size) in enumerate(sides):
+            heard = order[says[order]]
+            found, first = np.unique(group[heard], return_index=True)
+            for number, row in zip(found.tolist(), heard[first].tolist(), strict=True):
+                day, symbol, chunk, venue = keys[:, number].tolist()
+                key = (day, str(names[0][symbol]), chunk, str(names[1][venue]), side)
+                now = (*(int(each[row]) for each in at), int(price[row]), int(size[row]))
+                if key not in last or last[key][:3] < now[:3]:
+                    last[key] = now
+    columns = list(zip(*((*key, *value) for key, value in last.items()), strict=True))
+    kinds = (pa.int32(), pa.string(), pa.int32(), pa.string(), pa.int32(), pa.int64(), pa.int32(), *[pa.int64()] * 3)
+    if columns:
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, names=[each.split()[0] for each in _LAST.split(", ")])
+
+
+Key = tuple[int, str, int]
+Starts = dict[Key, list[tuple[str, list[int]]]]
+"""By day, symbol and chunk: each venue with its bid, its size, its offer and its size."""
+
+
+def starts_of(last: Iterable[Any], consolidated: bool) -> Starts:
+    """The market before each chunk, from the last quotes of all chunks."""
+    ends: dict[tuple[int, str], dict[int, list[Any]]] = {}
+    for row in last:
+        ends.setdefault((row.day, row.symbol), {}).setdefault(row.chunk, []).append(row)
+    starts: Starts = {}
+    for (day, symbol), chunks in ends.items():
+        market: dict[str, list[int]] = {}
+        for chunk in range(max(chunks) + 2):
+            starts[day, symbol, chunk] = [(venue, list(quote)) for venue, quote in market.items()]
+            for row in sorted(chunks.get(chunk, ()), key=lambda row: (row.ts_recv, row.stripe, row.sequence)):
+                if consolidated:
+                    for quote in market.values():
+                        quote[2 * row.side : 2 * row.side + 2] = [_EMPTY[row.side], 0]
+                mine = market.setdefault(row.venue, [NO_BID, 0, NO_ASK, 0])
+                mine[2 * row.side : 2 * row.side + 2] = [row.price, row.size]
+    return starts
+
+
+# -- the pass ---------------------------------------------------------------------------------------------
+
+
+def follow(
+    batches: Iterator[Any],
+    rows: Callable[[Market, Any], Any],
+    consolidated: bool = False,
+    starts: Starts | None = None,
+) -> Iterator[Any]:
+    """What `rows` makes of each stretch of one day and symbol, or of a chunk of it; a new one begins with the market
+    that `starts` has for it, or with an empty one."""
+    now: Key | None = None
     market = Market(consolidated)
     for batch in batches:
         for start in range(0, batch.num_rows, _ROWS):
@@ -86,18 +220,22 @@ def follow(batches: Iterator[Any], rows: Callable[[Market, Any], Any], consolida
             for begin, end, key in _stretches(piece):
                 if key != now:
                     now, market = key, Market(consolidated)
+                    for venue, quote in (starts or {}).get(key, ()):
+                        market.names.append(venue)
+                        market.quotes.append(list(quote))
                 yield rows(market, piece.slice(begin, end - begin))
 
 
-def _stretches(batch: Any) -> Iterator[tuple[int, int, tuple[Any, Any]]]:
+def _stretches(batch: Any) -> Iterator[tuple[int, int, Key]]:
     symbols = batch.column("symbol").dictionary_encode()
     codes = symbols.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     days = batch.column("day").cast(arrow().int32()).to_numpy(zero_copy_only=False).astype(np.int64)
-    edges = np.flatnonzero((np.diff(codes) != 0) | (np.diff(days) != 0)) + 1
+    chunks = _numbers(batch, CHUNK, 0) if CHUNK in batch.schema.names else np.zeros(batch.num_rows, np.int64)
+    edges = np.flatnonzero((np.diff(codes) != 0) | (np.diff(days) != 0) | (np.diff(chunks) != 0)) + 1
     bounds = [0, *edges.tolist(), batch.num_rows]
     for begin, end in itertools.pairwise(bounds):
         if end > begin:
-            yield begin, end, (int(days[begin]), symbols.dictionary[int(codes[begin])].as_py())
+            yield begin, end, (int(days[begin]), symbols.dictionary[int(codes[begin])].as_py(), int(chunks[begin]))
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +31,12 @@ from levelcast.plan.reach import Reach
 from levelcast.plan.search import Effort
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 SAMPLE = 20_000
 """Flows that the driver plans."""
+PARTS = 16
+"""Parts that flows lie in, each in order, so that the same interest gives the same plan wherever it is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,8 @@ def gather_columns(interest: DataFrame, rates: DataFrame) -> tuple[DataFrame, li
     numbered = spark.createDataFrame([(name, number) for number, name in enumerate(names)], ["user", "number"])
     pairs = interest.join(f.broadcast(numbered), "user").select("flow", f.col("number").cast("int").alias("number"))
     users = pairs.groupBy("flow").agg(f.sort_array(f.collect_list("number")).alias("users"))
-    columns = users.join(rates.select("flow", f.col("rate").cast("double")), "flow", "left").persist()
+    columns = users.join(rates.select("flow", f.col("rate").cast("double")), "flow", "left")
+    columns = columns.repartition(PARTS, "flow").sortWithinPartitions("flow").persist()
     _check(columns.filter("rate is null"), "flow {flow!r} has no rate")
     _check(
         columns.filter(f.size(f.array_distinct("users")) < f.size("users")),
@@ -122,7 +126,9 @@ def count_columns(rows: DataFrame, users: list[Any]) -> Columns:
     from pyspark.sql import functions as f
 
     total = rows.agg(
-        f.count("*").alias("flows"), f.sum("rate").alias("rate"), f.sum(f.size("users")).alias("pairs")
+        f.count("*").alias("flows"),
+        f.sum(_exactly("rate")).cast("double").alias("rate"),
+        f.sum(f.size("users")).alias("pairs"),
     ).collect()[0]
     if not total.flows:
         raise PlanError("nobody wants anything: there is nothing to plan")
@@ -204,17 +210,20 @@ def _heard(flows: Instance, session: Ints, rows: int) -> dict[str, Any]:
 def _reach(table: Any, columns: Columns, sessions: int, groups: int) -> Reach:
     """The sum over the groups."""
     n_users = len(columns.users)
-    asked, accepted, received = (
-        table[name]
-        .drop_null()
-        .combine_chunks()
-        .flatten()
-        .to_numpy(zero_copy_only=False)
-        .reshape(-1, n_users)
-        .sum(axis=0)
-        for name in _HEARD
-    )
+
+    def by_user(name: str) -> Floats:
+        parts = table[name].drop_null().combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, n_users)
+        return np.array([fsum(part) for part in parts.T])  # the same whichever group comes first
+
+    asked, accepted, received = map(by_user, _HEARD)
     return Reach(asked, accepted, received, columns.rate, sessions, groups)
+
+
+def _exactly(name: str) -> Column:
+    """A number whose sum does not depend on the order in which parts of it come."""
+    from pyspark.sql import functions as f
+
+    return f.col(name).cast("decimal(28,12)")
 
 
 def instance_of(table: Any, n_users: int) -> Instance:
@@ -262,6 +271,7 @@ def joined(one: Instance, other: Instance) -> Instance:
 def split_group(table: Any, group: int, n_users: int, room: int, seed: int) -> Any:
     """The sessions of one group, by greedy insertion and descent; its first row carries what its users get."""
     pa = arrow()
+    table = table.sort_by("flow")  # rows come in the order in which the network brings them
     flows = instance_of(table, n_users)
     label = np.full(flows.n_flows, UNSENT, np.int32)
     cluster(flows, label, max(room, 1), seed_for(seed, 1000 + group), np.zeros(3))

@@ -257,6 +257,8 @@ def refresh(
 
     `mask` and `consolidated` are of the source: its sale conditions, and whether its quotes are the whole market's.
     """
+    from pyspark.sql import functions as f
+
     made = derivations(mask, consolidated)
     little = _rows_to_read(lake, made) <= LITTLE_ROWS
     done: dict[str, Commit] = {}
@@ -270,7 +272,9 @@ def refresh(
         bases = [lake.read(spark, base, days=days) for base in each.bases]
         marks = [Mark(f"{DAY_MARK}{day}", newest) for day, newest in stale.items()]
         rows = each.make(*bases)
-        _note(done, lake.replace(each.name, rows.coalesce(1) if little else rows.repartition("day"), days, marks))
+        # Not `repartition`: a day may be large, and would be one task's.
+        spread = rows.coalesce(1) if little else rows.hint("rebalance", f.col("day"))
+        _note(done, lake.replace(each.name, spread, days, marks))
 
     def list_all(name: str, find: Callable[[DataFrame], DataFrame]) -> None:
         newest = max((file.added_ms for file in lake.files("tape")), default=0) if lake.has("tape") else 0

@@ -79,9 +79,6 @@ class SparkEngine:
         self.cores = max(1, spark.sparkContext.defaultParallelism)
 
     def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         work, mine = self._work, [list(task) for task in tasks]
 
         def execute(batches: Iterator[Any]) -> Iterator[Any]:
@@ -95,7 +92,9 @@ class SparkEngine:
         try:
             numbers = self._spark.range(0, len(mine), 1, len(mine))
             found = numbers.mapInArrow(execute, "row string").toArrow()
-        except (Py4JError, PySparkException) as error:
+        except Exception as error:
+            if not type(error).__module__.startswith(("pyspark", "py4j")):
+                raise
             self._check_alive()
             raise RoundFailed(_first_line(error)) from None
         return [json.loads(row) for row in found["row"].to_pylist()]

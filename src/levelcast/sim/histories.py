@@ -18,7 +18,6 @@ from typing import Any
 
 from blake3 import blake3
 
-import levelcast
 from levelcast.ring.effects import Effect, Release
 from levelcast.sim.bulk_world import Conditions, run_world
 from levelcast.sim.check import InvariantBroken
@@ -47,7 +46,7 @@ def as_text(values: Values) -> str:
 
 def code_version() -> str:
     """A digest of the sources that histories are computed by: another version's histories are other histories."""
-    root = Path(levelcast.__file__).parent
+    root = Path(__file__).resolve().parents[1]
     digest = blake3()
     for part in PARTS:
         for path in sorted((root / part).rglob("*.py")):

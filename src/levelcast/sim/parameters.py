@@ -176,8 +176,14 @@ def complete(scenario: str, values: Values) -> dict[str, Value]:
 
 def size_of(values: Values) -> Size:
     """The size of a world; raises ValueError with a sentence."""
-    numbers = {name: int(values[name] or 0) for name in ("primaries", "receivers", "customers", "regions")}
-    return Size(**numbers, reach_ms=float(values["reach"] or 0), slot_ms=float(values["slot"] or 0))
+    return Size(
+        primaries=int(values["primaries"] or 0),
+        receivers=int(values["receivers"] or 0),
+        customers=int(values["customers"] or 0),
+        regions=int(values["regions"] or 0),
+        reach_ms=float(values["reach"] or 0),
+        slot_ms=float(values["slot"] or 0),
+    )
 
 
 def nack_sets(text: str, members: int) -> NackSets | None:

@@ -1,0 +1,186 @@
+"""A sweep on Spark against the same histories in processes: growth, memory, and what each stage's tasks took.
+
+    python -m benchmarks.sweep --histories 10000
+
+Histories of the scenario `ring`, once a tenth of them and once all, on `local[2]` and by `levelcast sim --jobs 2` in
+the same run. The memory is the peak of the whole tree of processes, looked at twice a second: Java, Python's workers
+and the driver. The stages are those of Spark's event log: all rounds of the sweep together; the JSON has each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.cluster import environment
+from benchmarks.report import Cell, Figure, Options, Result, Table, machine_facts, show_facts, tell, write_json
+
+HISTORIES, QUICK_HISTORIES = 1_000, 40
+GROWTH = 10
+CORES = 2
+SCENARIO = "ring"
+_PROGRAM = """
+import json, sys, time
+from pathlib import Path
+from levelcast.pipeline.session import spark_session
+from levelcast.pipeline.stages import log_settings
+from levelcast.pipeline.sweep import FileStore, SparkEngine, sweep
+from levelcast.sim.histories import as_text, code_version, crashed, run_items
+from levelcast.sim.parameters import complete
+
+count, cores, place = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+items = [("ring", as_text(complete("ring", {})), seed) for seed in range(count)]
+with spark_session(f"local[{cores}]", "sweep", log_settings(place / "log")) as spark:
+    spark.range(1).count()
+    begun = time.perf_counter()
+    found = sweep(items, SparkEngine(spark, run_items), FileStore(place / "rows.parquet"), code_version(), crashed)
+    took = time.perf_counter() - begun
+told = {"seconds": took, "cpu_s": sum(row["cpu_s"] for row in found.rows),
+        "broken": sum(row["verdict"] != "held" for row in found.rows),
+        "events": sum(row["figures"]["events"] for row in found.rows)}
+(place / "told.json").write_text(json.dumps(told))
+"""
+
+
+def run(options: Options, histories: int | None = None) -> Result:
+    """Both sizes, on Spark and in processes."""
+    from levelcast.pipeline.session import SparkMissing, require_spark
+
+    result = Result("sweep")
+    try:
+        require_spark()
+    except SparkMissing as error:
+        result.notes.append(f"{error}; nothing was measured")
+        return result
+    largest = histories or (QUICK_HISTORIES if options.quick else HISTORIES)
+    rows: list[tuple[Cell, ...]] = []
+    stage_rows: list[tuple[Cell, ...]] = []
+    for count in (max(1, largest // GROWTH), largest):
+        with TemporaryDirectory(prefix="sweep-") as folder:
+            place = Path(folder)
+            tell(f"sweep: {count:,} histories on Spark")
+            spark = _on_spark(count, place)
+            tell(f"sweep: {spark['seconds']:.1f} s; {count:,} histories in processes")
+            plain = _in_processes(count)
+            assert spark["events"] == plain["events"], "Spark's histories are not those of `levelcast sim`"
+            stage_rows.append(_stages(place / "log", count, result))
+        tell(f"sweep: {plain['seconds']:.1f} s")
+        seconds = spark["seconds"]
+        rows.append(
+            (f"{count:,}", seconds, plain["seconds"], seconds / plain["seconds"], count / seconds,
+             spark["cpu_s"] / seconds / CORES, spark["peak"] / 2**20, plain["peak"] / 2**20, spark["broken"])
+        )  # fmt: skip
+    result.tables.append(
+        Table(
+            f"{SCENARIO}, {CORES} cores",
+            ("histories", "Spark s", "sim --jobs s", "price", "per s", "busy", "Spark MB", "sim MB", "broken"),
+            rows,
+        )
+    )
+    columns = ("histories", "rounds", "tasks", "median s", "worst s", "all tasks s", "worst/all")
+    result.tables.append(Table("tasks of all rounds", columns, stage_rows))
+    small, large = rows
+    result.figures.append(
+        Figure("a sweep on Spark", float(large[1]), "s", "levelcast sim --jobs 2, same seeds", float(large[2]))
+    )
+    result.figures.append(
+        Figure(f"growth from 1 to {GROWTH}", float(large[1]) / float(small[1]), "times", "linear", float(GROWTH))
+    )
+    return result
+
+
+def _on_spark(count: int, place: Path) -> dict[str, Any]:
+    command = [sys.executable, "-c", _PROGRAM, str(count), str(CORES), str(place)]
+    with (place / "log.txt").open("wb") as log:
+        peak, _, code = watched(command, log)
+    if code:
+        raise RuntimeError((place / "log.txt").read_text(errors="replace")[-2000:])
+    return json.loads((place / "told.json").read_text()) | {"peak": peak}
+
+
+def _in_processes(count: int) -> dict[str, Any]:
+    seeds = f"0..{count - 1}"
+    command = [sys.executable, "-m", "levelcast", "sim", "--scenario", SCENARIO, "--seeds", seeds]
+    with TemporaryDirectory(prefix="sim-") as folder:
+        out = Path(folder) / "out.json"
+        with out.open("wb") as file:
+            peak, _, code = watched([*command, "--jobs", str(CORES), "--json"], file)
+        if code not in (0, 1):
+            raise RuntimeError(f"levelcast sim failed with {code}")
+        told = json.loads(out.read_text())
+    return {"seconds": told["wall_seconds"], "events": told["events"], "peak": peak}
+
+
+def watched(command: Sequence[str], out: Any) -> tuple[int, float, int]:
+    """Run it; the peak of the resident memory of its tree of processes, the seconds, the exit code."""
+    begun, peak, over = time.perf_counter(), 0, threading.Event()
+    errors = subprocess.DEVNULL if out.name.endswith("json") else out
+    process = subprocess.Popen(command, stdout=out, stderr=errors, env=environment())
+
+    def look() -> None:
+        nonlocal peak
+        while not over.wait(0.5):
+            peak = max(peak, tree_bytes(process.pid))
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    code = process.wait()
+    over.set()
+    watcher.join()
+    return peak, time.perf_counter() - begun, code
+
+
+def tree_bytes(pid: int) -> int:
+    """Resident bytes of a process and all below it; what they share counts once for each."""
+    children: dict[int, list[int]] = {}
+    resident: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        number = int(path.parent.name)
+        children.setdefault(int(fields[1]), []).append(number)
+        resident[number] = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+    tree = [pid]
+    for number in tree:
+        tree += children.get(number, [])
+    return sum(resident.get(number, 0) for number in tree)
+
+
+def _stages(log: Path, count: int, result: Result) -> tuple[Cell, ...]:
+    from levelcast.pipeline.stages import stages
+
+    found = stages(log)[1:]  # the first one only wakes Spark up
+    result.more[f"stages of {count}"] = [each._asdict() for each in found]
+    total, worst = sum(each.total_s for each in found), max(each.worst_s for each in found)
+    middle = median(each.median_s for each in found)
+    return f"{count:,}", len(found), sum(each.tasks for each in found), middle, worst, total, worst / total
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The same, with a size of one's own."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sweep", description=run.__doc__)
+    parser.add_argument("--histories", type=int, default=HISTORIES, help="the larger size (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
+    chosen = parser.parse_args(arguments)
+    options, facts = Options(out=chosen.out), machine_facts()
+    print(f"{show_facts(facts)}\n")
+    result = run(options, chosen.histories)
+    print(result)
+    tell(f"written: {write_json(result, facts, options)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
