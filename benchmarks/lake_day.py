@@ -103,7 +103,7 @@ def _stream(spark: Any, place: Path, where: Path, jvm: int) -> tuple[Any, int, f
 
     lake, batches = Lake.create(where), 0
 
-    def count(batch: int, _: object) -> None:
+    def count(batch: int, *_: object) -> None:
         nonlocal batches
         batches = batch + 1
         if batches % 10 == 0:

@@ -180,7 +180,7 @@ def _timing(rows: Sequence[Row]) -> Iterator[str]:
                     if row["stripe"] == first["stripe"]])
             for name, column in (("hold Δ_A", "hold_ns"), ("recovery R", "recovery_ns"), ("late δ_N", "late_ns"))
         ]  # fmt: skip
-        yield card("Seconds, by the hour", svg.lines("Timing by the hour", series))
+        yield card("By the hour", svg.lines("Timing by the hour", series, "s"))
     cells = [
         [
             _hour(row["start_ns"]) + ("" if len({each["stripe"] for each in rows}) == 1 else f" {row['stripe']}"),

@@ -115,7 +115,7 @@ def is_small(paths: Iterable[Path]) -> bool:
 
 @contextmanager
 def spark_session(
-    master: str | None, name: str, *, small: bool = False, settings: Mapping[str, str] | None = None
+    master: str | None, name: str, settings: Mapping[str, str] | None = None, *, small: bool = False
 ) -> Iterator[SparkSession]:
     """A session that ends with the block. `master` is `local[2]` or a cluster's address; without one it is what
     spark-submit was told, or else all cores of this machine. `small` says that there is little to do; `settings` are
