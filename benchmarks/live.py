@@ -476,6 +476,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a minute only, to see that it works")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # whoever ends it leaves no process behind
     given = {name: getattr(chosen, name) for name in Settings._fields if getattr(chosen, name) is not None}
     settings = (QUICK if chosen.quick else Settings())._replace(**given)
     options = Options(quick=chosen.quick, out=chosen.out)
