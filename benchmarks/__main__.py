@@ -13,6 +13,7 @@ from benchmarks import (
     filtering,
     journal,
     lake,
+    live,
     liveness,
     modes,
     paper,
@@ -47,6 +48,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "world": world.run,
     "plans": plans.run,
     "lake": lake.run,
+    "live": live.run,
     "source": source.run,
 }
 
