@@ -41,8 +41,8 @@ PLOTS = {
 }
 
 
-OWN_TESTS = {"faults", "receivers", "source", "lake"}
-"""Many real processes, or Spark: test_benchmarks_faults, _receivers, _source and _lake are for these."""
+OWN_TESTS = {"faults", "receivers", "source", "lake", "live"}
+"""Many real processes, or Spark: test_benchmarks_faults, _receivers, _source, _lake and _live are for these."""
 
 
 @pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - OWN_TESTS))

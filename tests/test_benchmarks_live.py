@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.live import Landings, Settings, compare, schedule
+from benchmarks.live import Landings, Settings, compare, run, schedule
+from benchmarks.report import Options
 from levelcast.ring.order import Frame
 from tests.tape_parts import make_frames, tip_after
 from tests.test_pipeline_tapes import write
@@ -80,3 +82,21 @@ def test_half_of_the_kills_are_of_the_stream_and_a_seed_gives_the_same() -> None
     assert {kill.victim for kill in plan} <= {"stream", "a-1", "b-1"}
     assert all(2.0 <= kill.after_s <= 4.0 for kill in plan)
     assert schedule(Settings(kills=10, seed=3), ["a-1", "b-1"], (2.0, 4.0)) == plan
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_quick_run_kills_a_stream_and_a_receiver_and_all_tables_are_equal(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java")
+    result = run(Options(quick=True, out=tmp_path))
+    figures = {figure.name: figure for figure in result.figures}
+    assert figures["records in the lake"].ratio == 1.0
+    assert figures["tables equal after the kills"].ratio == 1.0
+    assert figures["records in the lake after the kills"].ratio == 1.0
+    (table,) = result.tables
+    assert {"tape", "trades", "bars", "last_prices", "venue_share", "rates", "instruments", "venues"} <= {
+        str(row[0]) for row in table.rows
+    }
+    assert (tmp_path / "live-lag.svg").exists() or any("matplotlib" in note for note in result.notes)

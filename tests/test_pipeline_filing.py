@@ -23,6 +23,7 @@ from levelcast.pipeline.filing import FILED
 from levelcast.pipeline.job import load_pieces, load_tape, tape_ends
 from levelcast.pipeline.lake import STAGING, File, Lake, Mark
 from levelcast.pipeline.schema import arrow_schema
+from levelcast.pipeline.settle import NO_PRICE
 from levelcast.pipeline.tables import BARS, TAPE, TRADES
 from levelcast.pipeline.take import read_pieces
 
@@ -166,7 +167,7 @@ def test_bars_by_arrow_are_those_by_spark(spark: Any, stripes: int) -> None:
         for name in bars.INTERVALS
     }
     shuffled = trades.take(pa.array(Random(1).sample(range(trades.num_rows), trades.num_rows)))
-    found = closing.seconds(shuffled, bars.NO_PRICE)
+    found = closing.seconds(shuffled, NO_PRICE)
     for name in bars.INTERVALS:
         if name != "1s":
             found = closing.longer(found, name)
