@@ -289,7 +289,7 @@ def _measure_lag(place: Path, chosen: Settings, options: Options, result: Result
         began = time.monotonic()
         job.start()
         tell("live: waiting until the stream has caught up")
-        wait_for("catching up", _checked(job, lambda: landings.lag_s() < CAUGHT_UP_S), START_S)
+        _await("catching up", job, lambda: landings.lag_s() < CAUGHT_UP_S, START_S)
         caught_up_s = time.monotonic() - began
         _pause(settle_s, ring, job)
         tell(f"live: {chosen.run_s:.0f} s at {chosen.rate:,.0f} records a second")
@@ -305,7 +305,7 @@ def _measure_lag(place: Path, chosen: Settings, options: Options, result: Result
         rate = (ring.published - sent) / took_s
         ring.finish()
         published = ring.published
-        wait_for("draining the stream", _checked(job, lambda: landings.records >= published), DRAIN_S)
+        _await("draining the stream", job, lambda: landings.records >= published, DRAIN_S)
         lags = landings.lags(begin_ns, end_ns)
         commits = [each for each in landings.look() if begin_ns <= each.seen_ns < end_ns]
     points = landings.over_time(begin_ns, end_ns)
@@ -325,13 +325,18 @@ def _measure_lag(place: Path, chosen: Settings, options: Options, result: Result
     _plot(points, chosen, options, result)
 
 
-def _checked(job: Job, condition: Callable[[], bool]) -> Callable[[], bool]:
+def _await(what: str, job: Job, condition: Callable[[], bool], limit_s: float) -> None:
+    """As `wait_for`, and it says what the stream said last."""
+
     def checked() -> bool:
         job.check()
         time.sleep(0.2)
         return condition()
 
-    return checked
+    try:
+        wait_for(what, checked, limit_s)
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}; the stream said last: {_last_line(job.log)}") from None
 
 
 def _pause(seconds: float, ring: Ring, job: Job) -> None:
@@ -394,7 +399,7 @@ def _campaign(place: Path, chosen: Settings, options: Options, result: Result) -
         held.callback(job.stop)
         landings = Landings(job.lake)
         job.start()
-        wait_for("the first commit", _checked(job, lambda: landings.records > 0), START_S)
+        _await("the first commit", job, lambda: landings.records > 0, START_S)
         for kill in plan:
             _pause(kill.after_s, ring, job)
             had = landings.records
@@ -410,7 +415,7 @@ def _campaign(place: Path, chosen: Settings, options: Options, result: Result) -
         ring.finish()
         published = ring.published
         tell(f"live: {published:,} records published; draining")
-        wait_for("draining the stream", _checked(job, lambda: landings.records >= published), DRAIN_S)
+        _await("draining the stream", job, lambda: landings.records >= published, DRAIN_S)
         job.end()
         inputs = ring.inputs
     tell("live: one undisturbed batch run over the same tapes")
@@ -476,6 +481,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a minute only, to see that it works")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # whoever ends it leaves no process behind
     given = {name: getattr(chosen, name) for name in Settings._fields if getattr(chosen, name) is not None}
     settings = (QUICK if chosen.quick else Settings())._replace(**given)
     options = Options(quick=chosen.quick, out=chosen.out)

@@ -43,7 +43,7 @@ PLOTS = {
 
 OWN_TESTS = {
     *("faults", "receivers", "loop"),
-    *("source", "lake", "lake-day", "planjob", "cluster", "skew", "sweep"),
+    *("source", "lake", "lake-day", "live", "planjob", "cluster", "skew", "sweep"),
 }
 """Many real processes, or Spark: tests of their own, test_benchmarks_*.py and system/test_loop.py, are for these."""
 

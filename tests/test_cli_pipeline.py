@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,10 @@ def test_from_a_tape_to_a_page(tmp_path: Path) -> None:
     by_name = {each["table"]: each for each in json.loads(shown.output)}
     assert by_name["tape"]["rows"] == told["rows"]["tape"]
     assert by_name["tape"]["marks"]["tape/0"] == told["rows"]["tape"]
-    assert "stripe 0: up to sequence" in runner.invoke(app, ["pipeline", "status", "--lake", str(lake)]).output
+    lag_s = by_name["tape"]["lag_s"]["0"]
+    assert 0 < time.time() - frames[-1].timestamp_ns / 1e9 - lag_s < 600
+    said = runner.invoke(app, ["pipeline", "status", "--lake", str(lake)]).output
+    assert re.search(r"stripe 0: up to sequence [\d,]+, [\d,.]+ s ago", said)
 
     result = runner.invoke(app, ["report", "--lake", str(lake), "-o", str(page)])
     assert result.exit_code == 0, result.output
