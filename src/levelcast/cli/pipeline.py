@@ -124,7 +124,7 @@ def run(
 
     levelcast pipeline run --input us_equities --format lean --date 2013-10-07 --lake lake
 
-    spark-submit --master spark://host:7077 $(which levelcast) pipeline run --input data --lake /shared/lake
+    spark-submit --master spark://host:7077 PATH/levelcast/__main__.py pipeline run --input data --lake /shared/lake
     """
     on = _date(day)
     with one_sentence():
