@@ -231,11 +231,6 @@ def stream_command(
     """
     every_ns = duration_ns(every, "--every")
     console = Console(stderr=True)
-
-    def told(batch: int, done: Loaded) -> None:
-        ends = ", ".join(f"stripe {number} to {upto:,}" for number, upto in done.stripes.items()) or "nothing new"
-        console.print(f"batch {batch}: {done.rows('tape'):,} records, {ends}", highlight=False)
-
     with one_sentence():
         from levelcast.pipeline import job, stream
 
@@ -245,6 +240,12 @@ def stream_command(
                 raise LakeError(f"{path}: there is no such directory")
         with _working(quiet=False) as tell, _at_work(lake, master, "stream", tell, small=False) as (spark, tables):
             tell("waiting for the first batch")
+
+            def told(batch: int, done: Loaded) -> None:
+                ends = ", ".join(f"stripe {number} to {upto:,}" for number, upto in done.stripes.items())
+                line = f"batch {batch}: {done.rows('tape'):,} records, {ends or 'nothing new'}"
+                tell(line) if console.is_terminal else console.print(line, highlight=False)
+
             query, follower = stream.start(
                 spark, tables, paths, until_now=until_now, every_s=every_ns / 1e9, most_records=most, tell=told
             )
@@ -253,7 +254,7 @@ def stream_command(
             while query.isActive and not stopping.is_set():
                 stopping.wait(0.2)
             if stopping.is_set():
-                console.print("ending after this batch", style="dim")
+                tell("ending after this batch")
             query.stop()
             if (failed := follower.failed or query.exception()) is not None:
                 raise failed
@@ -286,6 +287,9 @@ def status(lake: LakeDir, as_json: AsJson = False) -> None:
         size = f"{each.bytes / MEGABYTE:,.1f}"
         table.add_row(each.name, str(each.version), f"{each.rows:,}", f"{each.files:,}", size, days)
     console = Console()
+    if not states:
+        console.print(f"{lake} has no tables yet.", highlight=False)
+        return
     console.print(table, highlight=False)
     for stripe, upto in sorted(ends.items()):
         console.print(f"stripe {stripe}: up to sequence {upto:,}", highlight=False)
