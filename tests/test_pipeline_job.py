@@ -162,8 +162,8 @@ def test_what_reads_another_table_waits_for_it_and_a_failure_ends_the_rest() -> 
     with pytest.raises(LakeError, match="broken"):
         job._all_of([breaks, lasts], 2)
     assert done == [1]
+    begun.set()
     with pytest.raises(LakeError, match="broken"):
-        begun.set()
         job._all_of([breaks, partial(done.append, 3)], 1)
     assert done == [1]
 
