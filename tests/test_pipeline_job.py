@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from levelcast.pipeline import releases
+from levelcast.pipeline import job, releases
 from levelcast.pipeline.job import (
     load_files,
     load_releases,
@@ -116,7 +118,9 @@ def test_other_input_lands_once_by_what_it_is(spark: Any, lake: Lake, tmp_path: 
     assert load_files(spark, lake, rows, "a", "def").rows("tape") > 0
 
 
-def test_derived_tables_follow_their_bases_and_no_more(spark: Any, lake: Lake, tmp_path: Path) -> None:
+def test_derived_tables_follow_their_bases_and_no_more(
+    spark: Any, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     frames = make_frames(40, 7)
     write(tmp_path / "a", frames[:20]).close()
     load_tape(spark, lake, tape_rows(spark, tmp_path / "a"), "a")
@@ -130,10 +134,38 @@ def test_derived_tables_follow_their_bases_and_no_more(spark: Any, lake: Lake, t
     assert "bars" in refresh(spark, lake)
     other = Lake.create(tmp_path / "other")
     load_tape(spark, other, tape_rows(spark, tmp_path / "b"), "b")
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"  # what suits little was for the time of it only
+    monkeypatch.setattr(job, "LITTLE_ROWS", 0)  # one after the other, as for much: they are the same
     refresh(spark, other)
     for name in TABLES:
         if name != "quarantine":
             assert _content(lake, name) == _content(other, name), name
+
+
+def test_what_reads_another_table_waits_for_it_and_a_failure_ends_the_rest() -> None:
+    chains = [[each.name for each in chain] for chain in job._chains(job.derivations())]
+    assert ["rates", "rate_fit"] in chains
+    assert sorted(map(len, chains)) == [1, 1, 1, 1, 1, 2]
+    done: list[int] = []
+    begun, broken = threading.Event(), threading.Event()
+
+    def breaks() -> None:
+        begun.wait(60)
+        broken.set()
+        raise LakeError("broken")
+
+    def lasts() -> None:
+        begun.set()
+        broken.wait(60)
+        done.append(1)
+
+    with pytest.raises(LakeError, match="broken"):
+        job._all_of([breaks, lasts], 2)
+    assert done == [1]
+    begun.set()
+    with pytest.raises(LakeError, match="broken"):
+        job._all_of([breaks, partial(done.append, 3)], 1)
+    assert done == [1]
 
 
 def test_releases_are_late_ones_and_histograms(spark: Any, lake: Lake, tmp_path: Path) -> None:

@@ -135,7 +135,8 @@ def test_a_page_has_everything_in_it(lake: Lake, tmp_path: Path) -> None:
     assert (told["day"], told["symbols"]) == ("2026-11-16", ["A<b>"])
     html = page.read_text(encoding="utf-8")
     for part in ("Price and volume", "Message rates", "Venue share", "Release", "1 of 8 releases were late",
-                 "a trade without a price", "92% of the messages", "A&lt;b&gt;"):  # fmt: skip
+                 "a trade without a price", "92% of the messages", "A&lt;b&gt;",
+                 "By receiver", "messages/s", "UTC"):  # fmt: skip
         assert part in html
     assert "<b>" not in html
     assert not re.search(r"(?:src|href)\s*=|url\(|@import|<script|https?:", html)
@@ -160,6 +161,8 @@ def test_axes_have_round_numbers() -> None:
     assert svg.ticks(0, 10) == [0, 2, 4, 6, 8, 10]
     assert svg.ticks(0.11, 0.19) == [0.12, 0.14, 0.16, 0.18]
     assert svg.ticks(3, 3) == [3]
+    assert [round(10**power) for power in svg.log_ticks(0, 1.5)] == [1, 2, 5, 10, 20]
+    assert svg.log_ticks(-0.5, 3.2) == [0, 1, 2, 3]
     assert [svg.clock(at) for at in svg.time_ticks(34_200, 57_600)] == [f"{hour:02}:00" for hour in range(10, 17)]
     assert svg.clock(34_201) == "09:30:01"
     assert [svg.plain(value) for value in (0.5, 1234.5, 25_000, 3e6)] == ["0.5", "1,234.5", "25 k", "3 M"]

@@ -124,7 +124,7 @@ def run(
 
     levelcast pipeline run --input us_equities --format lean --date 2013-10-07 --lake lake
 
-    spark-submit --master spark://host:7077 $(which levelcast) pipeline run --input data --lake /shared/lake
+    spark-submit --master spark://host:7077 PATH/levelcast/__main__.py pipeline run --input data --lake /shared/lake
     """
     on = _date(day)
     with one_sentence():
@@ -231,12 +231,6 @@ def stream_command(
     """
     every_ns = duration_ns(every, "--every")
     console = Console(stderr=True)
-
-    def told(batch: int, done: Loaded, lag_s: float | None) -> None:
-        ends = ", ".join(f"stripe {number} to {upto:,}" for number, upto in done.stripes.items()) or "nothing new"
-        lag = "" if lag_s is None else f", {lag_s:.1f} s behind now"
-        console.print(f"batch {batch}: {done.rows('tape'):,} records, {ends}{lag}", highlight=False)
-
     with one_sentence():
         from levelcast.pipeline import job, stream
 
@@ -246,6 +240,13 @@ def stream_command(
                 raise LakeError(f"{path}: there is no such directory")
         with _working(quiet=False) as tell, _at_work(lake, master, "stream", tell, small=False) as (spark, tables):
             tell("waiting for the first batch")
+
+            def told(batch: int, done: Loaded, lag_s: float | None) -> None:
+                ends = ", ".join(f"stripe {number} to {upto:,}" for number, upto in done.stripes.items())
+                lag = "" if lag_s is None else f", {lag_s:.1f} s behind now"
+                line = f"batch {batch}: {done.rows('tape'):,} records, {ends or 'nothing new'}{lag}"
+                tell(line) if console.is_terminal else console.print(line, highlight=False)
+
             query, follower = stream.start(
                 spark, tables, paths, until_now=until_now, every_s=every_ns / 1e9, most_records=most, tell=told
             )
@@ -254,7 +255,7 @@ def stream_command(
             while query.isActive and not stopping.is_set():
                 stopping.wait(0.2)
             if stopping.is_set():
-                console.print("ending after this batch", style="dim")
+                tell("ending after this batch")
             query.stop()
             follower.end()
             if (failed := follower.failed or query.exception()) is not None:
@@ -293,6 +294,9 @@ def status(lake: LakeDir, as_json: AsJson = False) -> None:
         size = f"{each.bytes / MEGABYTE:,.1f}"
         table.add_row(each.name, str(each.version), f"{each.rows:,}", f"{each.files:,}", size, days)
     console = Console()
+    if not states:
+        console.print(f"{lake} has no tables yet.", highlight=False)
+        return
     console.print(table, highlight=False)
     for stripe, upto in sorted(ends.items()):
         lag = f", {(now_ns - times[stripe]) / 1e9:,.1f} s ago" if stripe in times else ""

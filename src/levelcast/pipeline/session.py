@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -178,14 +178,14 @@ def _listening() -> Iterator[None]:
 
 def _launch(conf: SparkConf) -> None:
     """Start Java, with its stderr to us: it greets everyone with warnings, and an error has a hundred lines."""
-    from pyspark import SparkContext
-    from pyspark.java_gateway import launch_gateway
+    from pyspark import SparkContext, java_gateway
 
+    launch: Any = java_gateway.launch_gateway
     if SparkContext._gateway is not None:
         return  # a session before this one has
     writing = java_log.open()
     try:
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": writing}), conf=conf)
+        SparkContext._ensure_initialized(gateway=launch(conf, {"stderr": writing}), conf=conf)
     finally:
         os.close(writing)
 
