@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from levelcast.pipeline.audit_inputs import Inputs, Recorded, SegmentFile
 from levelcast.pipeline.audit_releases import WINDOWS, Releases, log_units, read_logs
 from levelcast.pipeline.audit_scan import read_index
 from levelcast.pipeline.audit_stats import BOUNDS, design_effect, quantile, wilson
-from levelcast.pipeline.audit_waiting import Chance, Waits, WaitUnit, Windows, chance_of, waits_of
+from levelcast.pipeline.audit_waiting import Chance, Waits, Windows, chance_of, waits_of
 
 LONGEST_WAIT_NS = 60_000_000_000
 """A source with a longer median plays back old records: their ts_event says nothing about waiting."""
@@ -222,8 +223,8 @@ def _measure(job: Job, result: Result, stripe: int, tapes: Sequence[Recorded]) -
     segments = any_of(tapes)
     windows = span_of(segments)
     if windows is not None:
-        of_waits = [WaitUnit(segment, windows, chances) for segment in segments]
-        for found in job.each(f"fairness: waiting, stripe {stripe}", waits_of, of_waits):
+        work = partial(waits_of, windows=windows, chances=chances)
+        for found in job.each(f"fairness: waiting, stripe {stripe}", work, segments):
             for source, its in found.items():
                 name = job.inputs.floor_name(source)
                 if name in measured.waits:

@@ -13,7 +13,7 @@ best.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -90,17 +90,8 @@ class Waits:
             self.squares = self.squares + other.squares
 
 
-class WaitUnit(NamedTuple):
-    """One task: a segment, and chance for the sources that the network file knows."""
-
-    segment: SegmentFile
-    windows: Windows
-    chances: dict[int, Chance]
-
-
-def waits_of(unit: WaitUnit) -> dict[int, Waits]:
-    """The waits of every source in one segment."""
-    segment, windows, chances = unit
+def waits_of(segment: SegmentFile, *, windows: Windows, chances: Mapping[int, Chance]) -> dict[int, Waits]:
+    """The waits of every source in one segment, and beyond chance for those that the network file knows."""
     index = read_index(segment.index_path)
     if not len(index.lines):
         return {}
