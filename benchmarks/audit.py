@@ -76,7 +76,8 @@ def _late_receiver(measured: Measured, ns: float) -> None:
 
 def _late_source(measured: Measured, ns: float) -> None:
     waits = measured.waits["XTKS"]
-    waits.sums = waits.sums + ns * waits.counts
+    assert waits.beyond is not None
+    waits.beyond = waits.beyond + ns * waits.counts
 
 
 PLANTS = (

@@ -15,7 +15,7 @@ from levelcast.pipeline.audit_compare import lower_third, middle
 from levelcast.pipeline.audit_fairness import run
 from levelcast.pipeline.audit_inputs import gather
 from levelcast.pipeline.audit_releases import ENTRIES_PER_TASK, log_units
-from levelcast.pipeline.audit_waiting import expected_wait
+from levelcast.pipeline.audit_waiting import Waits, beyond_chance, chance_of
 from levelcast.tape.files import TapeError
 from levelcast.tape.releases import LATE
 
@@ -138,6 +138,13 @@ def test_without_a_network_file_waiting_is_not_judged(day: Day, tmp_path: Path) 
     assert result.figures[2].rows[0][1].startswith("source ")
 
 
+def test_without_links_waiting_is_not_judged(day: Day, tmp_path: Path) -> None:
+    day.write(tmp_path)
+    result = run(Job(None, gather([tmp_path], replace(day.network, links=None))))
+    assert result.passed
+    assert any("has no [links]" in each for each in result.remarks)
+
+
 def test_a_receiver_without_a_log_cannot_be_judged(day: Day, tmp_path: Path) -> None:
     day.write(tmp_path)
     for path in (tmp_path / "tokyo-1" / "releases").iterdir():
@@ -203,5 +210,32 @@ def test_chance_gives_a_floor_beside_the_ring_half_a_slot_and_its_way() -> None:
     network = parse_network(text)
     same = replace(network, links=replace(network.links, pairs={}, default=network.link("tokyo", "tokyo")))  # type: ignore[type-var]
     floor = network.floors[0]
-    assert expected_wait(same, 0, floor) == pytest.approx(25_000_000, rel=0.01)  # 100 µs away from all: half a slot
-    assert expected_wait(network, 0, floor) > 50_000_000
+    assert chance_of(same, 0, floor).mean_ns == pytest.approx(25_000_000, rel=0.01)  # 100 µs away from all: half a slot
+    assert chance_of(network, 0, floor).mean_ns > 50_000_000
+
+
+def test_where_the_round_begins_is_found_from_the_packets() -> None:
+    network = parse_network(five_cities())
+    rng = np.random.default_rng(1)
+    windows = 4
+    found = []
+    for floor in network.floors:
+        chance = chance_of(network, 0, floor)
+        assert chance.round == 5
+        phase = rng.integers(0, len(chance.wait_ns), 400)
+        waits = chance.wait_ns[phase].astype(np.int64)
+        left_at = (phase + 0.5) / (len(chance.wait_ns) / chance.round) + 2  # the round begins at slot 2
+        slots = np.round(left_at + waits / chance.slot_ns).astype(np.int64)
+        exact = (slots - left_at) * chance.slot_ns  # acknowledged at a slot, so a little off the mean
+        each = Waits(np.full(windows, 100), np.zeros(windows), beyond=np.zeros((5, windows)))
+        each.squares = np.zeros((5, windows))
+        for first in range(5):
+            more = chance.beyond(slots, exact.astype(np.int64), first).reshape(windows, -1)
+            each.beyond[first] = more.sum(axis=1)  # type: ignore[index]
+            each.squares[first] = (more**2).sum(axis=1)
+        found.append(each)
+    squares = sum(each.squares for each in found if each.squares is not None)
+    assert np.argmin(squares, axis=0).tolist() == [2] * windows
+    for chosen, each in zip(beyond_chance(found), found, strict=True):
+        assert each.beyond is not None
+        assert chosen.tolist() == each.beyond[2].tolist()

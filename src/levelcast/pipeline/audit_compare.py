@@ -13,7 +13,7 @@ import numpy as np
 
 from levelcast.pipeline.audit_releases import Releases
 from levelcast.pipeline.audit_stats import Counts, Effect, Floats, effect, holm
-from levelcast.pipeline.audit_waiting import Waits
+from levelcast.pipeline.audit_waiting import Waits, beyond_chance
 
 
 @dataclass(slots=True)
@@ -105,21 +105,20 @@ def _mean(columns: Floats) -> Floats:
 
 def wait_tests(
     waits: Mapping[str, Waits],
-    expected: Mapping[str, float],
     regions: Mapping[str, str],
     threshold: float,
     level: float,
 ) -> list[Test]:
     """(e): what every source waits beyond chance, against the others; the same for the regions of sources."""
-    names = [name for name in waits if name in expected]
+    names = [name for name in waits if name in regions and waits[name].beyond is not None]
     if not names:
         return []
     counts = np.stack([waits[name].counts for name in names], axis=1)
-    sums = np.stack([waits[name].sums - expected[name] * waits[name].counts for name in names], axis=1)
+    sums = np.stack(beyond_chance([waits[name] for name in names]), axis=1)
     tests: list[Test] = []
     groups: dict[str, list[int]] = {}
     for i, name in enumerate(names):
-        groups.setdefault(regions.get(name, ""), []).append(i)
+        groups.setdefault(regions[name], []).append(i)
     kinds = [("source", {name: [i] for i, name in enumerate(names)})]
     if len(groups) > 1:
         kinds.append(("source region", groups))

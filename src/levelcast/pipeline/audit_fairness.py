@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from levelcast.pipeline.audit_inputs import Inputs, Recorded, SegmentFile
 from levelcast.pipeline.audit_releases import WINDOWS, Releases, log_units, read_logs
 from levelcast.pipeline.audit_scan import read_index
 from levelcast.pipeline.audit_stats import BOUNDS, design_effect, quantile, wilson
-from levelcast.pipeline.audit_waiting import Waits, Windows, expected_wait, waits_of
+from levelcast.pipeline.audit_waiting import Chance, Waits, Windows, chance_of, waits_of
 
 LONGEST_WAIT_NS = 60_000_000_000
 """A source with a longer median plays back old records: their ts_event says nothing about waiting."""
@@ -37,7 +38,8 @@ class Measured:
     stripe: int
     releases: Releases
     waits: dict[str, Waits] = field(default_factory=dict)
-    expected: dict[str, float] = field(default_factory=dict)
+    chances: dict[str, Chance] = field(default_factory=dict)
+    """What chance gives the floors of the network file."""
     source_regions: dict[str, str] = field(default_factory=dict)
     wait_threshold: float = 0.0
 
@@ -62,7 +64,7 @@ def judge(result: Result, measured: Sequence[Measured], regions: Mapping[str, st
     tests: list[tuple[int, Test]] = []
     for each in measured:
         made = release_tests(each.releases, regions, options.threshold_ns, options.level)
-        made += wait_tests(each.waits, each.expected, each.source_regions, each.wait_threshold, options.level)
+        made += wait_tests(each.waits, each.source_regions, each.wait_threshold, options.level)
         tests += [(each.stripe, test) for test in made]
         result.findings += _early(each, options.early_ns)
         result.findings += _late(each, options.late_share, options.level)
@@ -170,9 +172,8 @@ def _figures(result: Result, measured: Sequence[Measured], tests: Sequence[tuple
             test = by_name.get(("source", source))
             mean = float(its.sums.sum() / max(1, its.counts.sum()))
             quantiles = [quantile(its.bins, q) for q in (0.5, 0.99)]
-            waits.append(
-                (each.stripe, source, int(its.counts.sum()), mean, *quantiles, each.expected.get(source), *_told(test))
-            )
+            chance = each.chances[source].mean_ns if source in each.chances else None
+            waits.append((each.stripe, source, int(its.counts.sum()), mean, *quantiles, chance, *_told(test)))
     effect_columns = ("difference_ns", "low_ns", "high_ns", "p")
     result.figures = [
         Figures(
@@ -215,23 +216,26 @@ def _measure(job: Job, result: Result, stripe: int, tapes: Sequence[Recorded]) -
     for part in job.each(f"fairness: release logs of stripe {stripe}", read_logs, units):
         releases.add(part)
     measured = Measured(stripe, releases)
+    _chances(job.inputs, result, measured, job.options.wait_threshold_ns)
+    network = job.inputs.network
+    ids = {floor.name: floor.id for floor in network.floors} if network is not None else {}
+    chances = {ids[name]: chance for name, chance in measured.chances.items()}
     segments = any_of(tapes)
     windows = span_of(segments)
     if windows is not None:
-        units_of_waits = [(segment, windows) for segment in segments]
-        _take_waits(job, measured, job.each(f"fairness: waiting, stripe {stripe}", waits_of, units_of_waits))
-    judge_waits(job.inputs, result, measured, job.options.wait_threshold_ns)
+        work = partial(waits_of, windows=windows, chances=chances)
+        for found in job.each(f"fairness: waiting, stripe {stripe}", work, segments):
+            for source, its in found.items():
+                name = job.inputs.floor_name(source)
+                if name in measured.waits:
+                    measured.waits[name].add(its)
+                else:
+                    measured.waits[name] = its
+    for name, its in measured.waits.items():
+        if name in measured.chances and not abs(quantile(its.bins, 0.5)) < LONGEST_WAIT_NS:
+            result.remarks.append(f"{name}: its records are older than a minute, so its waiting is not judged")
+            its.beyond = None
     return measured
-
-
-def _take_waits(job: Job, measured: Measured, parts: Sequence[Mapping[int, Waits]]) -> None:
-    for part in parts:
-        for source, its in part.items():
-            name = job.inputs.floor_name(source)
-            if name in measured.waits:
-                measured.waits[name].add(its)
-            else:
-                measured.waits[name] = its
 
 
 def any_of(tapes: Sequence[Recorded]) -> list[SegmentFile]:
@@ -257,11 +261,14 @@ def span_of(segments: Sequence[SegmentFile]) -> Windows | None:
     return Windows(min(times), (max(times) - min(times)) // WINDOWS + 1, WINDOWS)
 
 
-def judge_waits(inputs: Inputs, result: Result, measured: Measured, threshold_ns: int | None) -> None:
+def _chances(inputs: Inputs, result: Result, measured: Measured, threshold_ns: int | None) -> None:
     """What chance gives every floor of the network file; without one the waits are figures only."""
     network = inputs.network
     if network is None:
         result.remarks.append("waiting times are not judged without --network: most of them is the way to the ring")
+        return
+    if network.links is None:
+        result.remarks.append("waiting times are not judged: the network file has no [links], so chance is not known")
         return
     timing, rules = network.timing(measured.stripe), network.stripe(measured.stripe).rules
     if timing.mode != "pipelined":
@@ -270,14 +277,9 @@ def judge_waits(inputs: Inputs, result: Result, measured: Measured, threshold_ns
     sites = {site.name: site.region for site in network.sites}
     measured.wait_threshold = threshold_ns or timing.slot_ns / 10 + 2 * rules.clock_error_ns
     for floor in network.floors:
-        waits = measured.waits.get(floor.name)
-        if waits is None or floor.stripe != network.stripe(measured.stripe).name:
-            continue
-        if not -LONGEST_WAIT_NS < quantile(waits.bins, 0.5) < LONGEST_WAIT_NS:
-            result.remarks.append(f"{floor.name}: its records are older than a minute, so its waiting is not judged")
-            continue
-        measured.expected[floor.name] = expected_wait(network, measured.stripe, floor)
-        measured.source_regions[floor.name] = sites[floor.site]
+        if floor.stripe == network.stripe(measured.stripe).name:
+            measured.chances[floor.name] = chance_of(network, measured.stripe, floor)
+            measured.source_regions[floor.name] = sites[floor.site]
 
 
 FAIRNESS = Audit("fairness", "Was anybody released to, or served, earlier or later than the others?", run)
