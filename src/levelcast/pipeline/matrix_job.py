@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import combinations
@@ -30,8 +30,6 @@ CLOCK_ERROR_NS, PROCESS_NS = 1_000_000, 5_000_000
 """What a network file takes where it says nothing: the timing without one is as if it were so."""
 _NAMED = 5
 _MATRIX = Derived("network_matrix", ("probes",), matrix.network_matrix)
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +77,15 @@ def measure(
     hour: str,
     quantile: float,
     assumed_loss: float = ASSUMED_LOSS,
-    tell: Tell = lambda _: None,
 ) -> Measured:
     """Bring the tables up to the probes, and choose the hour that is asked for."""
     if not lake.has("probes"):
         raise LakeError(
             f"{lake.directory}: has no probes yet: levelcast pipeline load probes FILE --lake {lake.directory}"
         )
-    tell("making network_matrix")
     refresh(spark, lake)
-    tell("counting shared losses")
     shared = [row.asDict() for row in matrix.shared_losses(lake.read(spark, "probes")).collect()]
     rows: list[dict[str, Any]] = lake.arrow("network_matrix").to_pylist()
-    tell("timing and helpers")
     rows, remarks = of_network(rows, network)
     by_hour = hours_of(rows, shared, quantile, assumed_loss)
     timed = {start: _timings_if_all(network, each) for start, each in by_hour.items()}
