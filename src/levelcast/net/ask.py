@@ -33,9 +33,7 @@ class Answer:
         return not self.problem
 
 
-def ask_all(
-    network: Network, names: Iterable[str] = (), timeout_s: float = 1.0, page: str = "/status"
-) -> list[Answer]:
+def ask_all(network: Network, names: Iterable[str] = (), timeout_s: float = 1.0, page: str = "/status") -> list[Answer]:
     """Ask the named nodes, or every node of the file, concurrently, each in every stripe that it is in.
 
     STRIPE/NAME is a node's part in one stripe. Raises NetError if the file has no [status].

@@ -352,13 +352,13 @@ def _timing_lines(measured: Measured, network: Network | None, *, fix_timing: bo
             f"#   τ_r = {show_ns(t.request_ns)}, R = {show_ns(t.recovery_ns)}, Δ_A = {show_ns(t.hold_ns)}",
         ]
     lines.append("")
-    if fix_timing and (t := measured.timed[0].timing) is not None:
+    if fix_timing and (first := measured.timed[0].timing) is not None:
         lines += [
             "[timing]",
-            f'late = "{t.late_ns}ns"',
-            f'request = "{t.request_ns}ns"',
-            f"attempts = {t.attempts}",
-            f'hold = "{t.hold_ns}ns"',
+            f'late = "{first.late_ns}ns"',
+            f'request = "{first.request_ns}ns"',
+            f"attempts = {first.attempts}",
+            f'hold = "{first.hold_ns}ns"',
             "",
         ]
     return lines
