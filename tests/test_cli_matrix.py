@@ -48,19 +48,20 @@ def test_from_published_figures_to_a_network_that_includes_them(tmp_path: Path) 
     loaded = levelcast("pipeline", "load", "probes", probes, "--lake", lake, "--master", "local[1]")
     assert loaded.returncode == 0, loaded.stderr
     file = tmp_path / "network.toml"
-    file.write_text(NETWORK + '[links]\ndelay = "1ms"\nloss = 0.01\n')
-    arguments = ("--lake", lake, "--network", file, "--master", "local[1]", "-o", out)
+    file.write_text(NETWORK + '[links]\ndelay = "1ms"\n')
+    arguments = ("--lake", lake, "--network", file, "--loss", "0.02", "--master", "local[1]", "-o", out)
     done = levelcast("matrix", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["hour"], len(told["pairs"])) == ("2023-03-01T00", 3)
     assert [each["site"] for each in told["helpers"]["us-west-2"]] == ["us-east-1", "eu-west-1"]
     assert "3 of 3 pairs have fewer than 100 answered probes" in done.stderr
-    file.write_text('include = ["measured.toml"]\n' + NETWORK + "[links]\nloss = 0.01\n")
+    assert "the probes of 3 of 3 pairs do not tell of loss: 0.02 is assumed there" in done.stderr
+    file.write_text('include = ["measured.toml"]\n' + NETWORK)
     network = load_network(file)
-    # The slower direction, half of 130 ms; nobody measured a loss, so the file's own stands.
+    # The slower direction, half of 130 ms.
     assert network.path().delay_ns == 65_000_000
-    assert network.loss("eu-west-1", "us-west-2") == 0.01
+    assert network.loss("eu-west-1", "us-west-2") == 0.02
     assert network.timing().hold_ns == told["timing"][0]["timing"]["hold_ns"]
     page = runner.invoke(app, ["report", "--lake", str(lake), "-o", str(tmp_path / "report.html")])
     assert page.exit_code == 0, page.output

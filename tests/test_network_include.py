@@ -176,8 +176,8 @@ def test_a_contradiction_names_the_file_that_has_the_number(here: Path) -> None:
             ('"three"', '"four"'),
             '2: this was measured for the network "four", and the file that includes it is "three"',
         ),
-        (('["b", "c"]', '["x", "y"]'), '9: site "x" and 1 more sites of this file stand in no [[site]] of the network'),
-        (('["b", "c"]', '["x", "c"]'), '9: site "x" of this file stands in no [[site]] of the network'),
+        (('["b", "c"]', '["x", "y"]'), '9: site "x" and 1 more of this file are in no [[site]] of the network'),
+        (('["b", "c"]', '["x", "c"]'), '9: site "x" is in no [[site]] of the network'),
         (("[links]", "[links"), "5: not valid TOML: expected ']' at the end of a table declaration"),
     ],
 )

@@ -65,7 +65,8 @@ def write(path: Path, rows: list[list[Any]]) -> Path:
 
 
 def one_row(found: Any, origin: str, to: str) -> dict[str, Any]:
-    (row,) = [each.asDict() for each in found.collect() if (each.from_site, each.to_site) == (origin, to)]
+    rows: list[dict[str, Any]] = [each.asDict() for each in found.collect()]
+    (row,) = [row for row in rows if (row["from_site"], row["to_site"]) == (origin, to)]
     return row
 
 

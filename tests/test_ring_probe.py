@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from itertools import count
 from random import Random
 
-from levelcast.ring.effects import GROUP, Send
+from levelcast.ring.effects import GROUP, Effect, Send
 from levelcast.ring.probe import AWAY, MOST_ANSWERS, WAIT_NS, Prober
 from levelcast.wire.messages import Echo, Probe
 
@@ -15,7 +16,7 @@ T0 = 10**18
 EVERY = 100 * MS
 
 
-def sends(effects: list[object]) -> list[Send]:
+def sends(effects: Sequence[Effect]) -> list[Send]:
     return [effect for effect in effects if isinstance(effect, Send)]
 
 
@@ -30,7 +31,7 @@ def test_a_probe_goes_to_all_and_each_echo_is_a_sample() -> None:
     assert echo == Send(1, Echo(2, 1, 1, T0, T0 + 7 * MS))
     prober.step([Echo(2, 1, 1, T0, T0 + 7 * MS)], T0 + 16 * MS)
     (sample,) = prober.samples
-    assert (sample.index, sample.at_ns, sample.peer) == (1, T0, 2)
+    assert (sample.number, sample.at_ns, sample.peer) == (1, T0, 2)
     assert (sample.round_trip_ns, sample.one_way_ns) == (16 * MS, 7 * MS)
     assert (prober.peers[2].answered, prober.peers[2].least_ns, prober.peers[3].answered) == (1, 16 * MS, 0)
 
@@ -127,5 +128,5 @@ def test_a_planted_network_is_measured() -> None:
     assert abs(far.lost / (far.lost + far.answered) - (1 - 0.9 * 0.8 * 0.8)) < 0.04
     one_way = {sample.peer: sample.one_way_ns for sample in probers[1].samples if sample.one_way_ns is not None}
     assert one_way == {2: 10 * MS, 3: 50 * MS}
-    lost = [{s.at_ns for s in probers[1].samples if s.peer == peer and s.round_trip_ns is None} for peer in (2, 3)]
-    assert len(lost[0] & lost[1]) >= 0.95 * len(lost[0])
+    both = [{s.at_ns for s in probers[1].samples if s.peer == peer and s.round_trip_ns is None} for peer in (2, 3)]
+    assert len(both[0] & both[1]) >= 0.95 * len(both[0])

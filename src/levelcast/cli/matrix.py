@@ -34,6 +34,9 @@ def matrix(
         typer.Option(metavar="HOUR", help='An hour such as "2026-11-16T08" (UTC), worst, or all: each pair\'s worst.'),
     ] = "worst",
     quantile: Annotated[float, typer.Option(help="0.5, 0.9, 0.99, 0.999 or 1: beyond it a packet is late.")] = 0.99,
+    loss: Annotated[
+        float, typer.Option(min=0, max=0.5, help="One-way loss of pairs whose probes do not tell it.")
+    ] = 0.01,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE.toml", help="Write the file to include here.")
     ] = None,
@@ -69,7 +72,7 @@ def matrix(
         require_spark()
         tables = Lake(lake)
         with spark_session(master, "levelcast matrix") as spark, tables.alone():
-            measured = matrix_job.measure(spark, tables, network, hour, quantile)
+            measured = matrix_job.measure(spark, tables, network, hour, quantile, loss)
         text = matrix_job.measured_file(measured, network, lake.name, fix_timing=fix_timing)
     if out is not None:
         write_new(out, text, force=force)

@@ -126,7 +126,7 @@ class StatusService:
         self._known = known
         self._began_s = time.monotonic()
         self._apart_ns = time.time_ns() - time.monotonic_ns()
-        pages = {"/": self._index, "/status": self._json, "/metrics": self._metrics}
+        pages: dict[str, Callable[[int], Page]] = {"/": self._index, "/status": self._json, "/metrics": self._metrics}
         if probes is not None:
             pages["/probes"] = lambda _: Page("application/json", json.dumps(probes()) + "\n")
         self._responder = Responder(address, pages, lambda: machine.wake_ns)

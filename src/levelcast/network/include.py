@@ -179,12 +179,10 @@ def _check(file: _File, sites: set[object], title: object, problems: list[Proble
                 strangers.setdefault(each, ("helpers", site))
     if strangers:
         first, path = next(iter(strangers.items()))
-        more = f" and {len(strangers) - 1} more sites" if len(strangers) > 1 else ""
-        what = (
-            f"site {show(first)}{more} of this file stand in no [[site]] of the network: "
-            "levelcast matrix --network writes only those that do"
-        )
-        problems.append(Problem(file.lines.of(path), what.replace("stand", "stands") if not more else what, file.name))
+        others = len(strangers) - 1
+        whose = f"site {show(first)} and {others} more of this file are" if others else f"site {show(first)} is"
+        what = f"{whose} in no [[site]] of the network: levelcast matrix --network writes only those that are"
+        problems.append(Problem(file.lines.of(path), what, file.name))
 
 
 def _add(result: Table, file: _File, merged: Merged, taken: dict[frozenset[object], str]) -> Included:

@@ -149,8 +149,16 @@ class Shared(NamedTuple):
 class Hour:
     """The ways between all sites in one hour, or in several: then each pair by its worst."""
 
-    def __init__(self, rows: Iterable[Mapping[str, Any]], quantile: float, shared: Iterable[Mapping[str, Any]] = ()):
+    def __init__(
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        quantile: float,
+        shared: Iterable[Mapping[str, Any]] = (),
+        assumed_loss: float = 0.0,
+    ) -> None:
         self.quantile = quantile
+        self.assumed_loss = assumed_loss
+        """Of a pair whose probes do not tell of loss."""
         self.start_ns = 0
         self.ways: dict[Pair, Way] = {}
         self._lost: dict[Pair, tuple[float, int]] = {}
@@ -182,6 +190,10 @@ class Hour:
 
     def between(self, a: str, b: str) -> Way | None:
         return self.ways.get((min(a, b), max(a, b)))
+
+    def loss_bound(self, way: Way) -> float:
+        """The one-way loss that timing is made for."""
+        return self.assumed_loss if way.loss_upper is None else way.loss_upper
 
     def loss(self, a: str, b: str) -> float:
         """One-way loss of the probes from a to b; 0 if none tells."""

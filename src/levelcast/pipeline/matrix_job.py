@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import combinations
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WORST, ALL = "worst", "all"
+ASSUMED_LOSS = 0.01
 SLOT_NS = 50_000_000
 CLOCK_ERROR_NS, PROCESS_NS = 1_000_000, 5_000_000
 """What a network file takes where it says nothing: the timing without one is as if it were so."""
 _NAMED = 5
 _MATRIX = Derived("network_matrix", ("probes",), matrix.network_matrix)
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +71,27 @@ class Measured:
 
 
 def measure(
-    spark: SparkSession, lake: Lake, network: Network | None, hour: str, quantile: float, tell: Tell = lambda _: None
+    spark: SparkSession,
+    lake: Lake,
+    network: Network | None,
+    hour: str,
+    quantile: float,
+    assumed_loss: float = ASSUMED_LOSS,
 ) -> Measured:
     """Bring the tables up to the probes, and choose the hour that is asked for."""
     if not lake.has("probes"):
         raise LakeError(
             f"{lake.directory}: has no probes yet: levelcast pipeline load probes FILE --lake {lake.directory}"
         )
-    tell("making network_matrix")
     refresh(spark, lake)
-    tell("counting shared losses")
     shared = [row.asDict() for row in matrix.shared_losses(lake.read(spark, "probes")).collect()]
     rows: list[dict[str, Any]] = lake.arrow("network_matrix").to_pylist()
-    tell("timing and helpers")
     rows, remarks = of_network(rows, network)
-    by_hour = hours_of(rows, shared, quantile)
+    by_hour = hours_of(rows, shared, quantile, assumed_loss)
     timed = {start: _timings_if_all(network, each) for start, each in by_hour.items()}
     helpers = {start: all_helpers(network, each, timed[start]) for start, each in by_hour.items()}
     write_tables(spark, lake, network, quantile, timed, helpers)
-    name, chosen = choose(hour, by_hour, timed, rows, shared, quantile)
+    name, chosen = choose(hour, by_hour, timed, Hour(rows, quantile, shared, assumed_loss))
     times = timings(network, chosen)
     few = sorted({f"{a} and {b}" for (a, b), way in chosen.ways.items() if _too_few(way, quantile)})
     if few:
@@ -97,6 +99,11 @@ def measure(
         remarks.append(
             f"{len(few)} of {len(chosen.ways)} pairs have fewer than {need} answered probes, so that their quantile "
             f"{quantile:g} is about the longest that was seen: {_listed(few)}"
+        )
+    untold = sum(way.loss_upper is None for way in chosen.ways.values())
+    if untold:
+        remarks.append(
+            f"the probes of {untold} of {len(chosen.ways)} pairs do not tell of loss: {assumed_loss:g} is assumed there"
         )
     if network is not None and times and times[0].unmeasured:
         listed = [f"{a} and {b}" for a, b in times[0].unmeasured]
@@ -132,30 +139,25 @@ def of_network(rows: list[dict[str, Any]], network: Network | None) -> tuple[lis
 
 
 def hours_of(
-    rows: Iterable[Mapping[str, Any]], shared: Iterable[Mapping[str, Any]], quantile: float
+    rows: Iterable[Mapping[str, Any]], shared: Iterable[Mapping[str, Any]], quantile: float, assumed_loss: float
 ) -> dict[int, Hour]:
     """The matrix of each hour that has an answered probe."""
     by: dict[int, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = {}
     for place, each in enumerate((rows, shared)):
         for row in each:
             by.setdefault(row["start_ns"], ([], []))[place].append(row)
-    found = {start: Hour(of_hour, quantile, lost) for start, (of_hour, lost) in sorted(by.items())}
+    found = {start: Hour(of_hour, quantile, lost, assumed_loss) for start, (of_hour, lost) in sorted(by.items())}
     return {start: hour for start, hour in found.items() if hour.ways}
 
 
 def choose(
-    wanted: str,
-    by_hour: Mapping[int, Hour],
-    timed: Mapping[int, Sequence[Timed]],
-    rows: Iterable[Mapping[str, Any]],
-    shared: Iterable[Mapping[str, Any]],
-    quantile: float,
+    wanted: str, by_hour: Mapping[int, Hour], timed: Mapping[int, Sequence[Timed]], whole: Hour
 ) -> tuple[str, Hour]:
     """The hour that is asked for: by its name, the one with the longest hold time, or each pair by its worst."""
     if not by_hour:
         raise LakeError("no probe of these sites was answered: there is nothing to measure from")
     if wanted == ALL:
-        return ALL, Hour(rows, quantile, shared)
+        return ALL, whole
     if wanted == WORST:
         start = max(by_hour, key=lambda each: (max((t.hold_ns for t in timed[each]), default=0.0), each))
         return hour_name(start), by_hour[start]
@@ -215,9 +217,11 @@ def _links(network: Network, hour: Hour) -> tuple[Links, tuple[Pair, ...]]:
     """The measured ways as links; where there is none, the file's own. Raises LakeError where neither is."""
     own = network.links
     fallback = own.default if own is not None else None
-    loss = fallback.loss_ratio if fallback is not None else 0.0
     pairs = dict(own.pairs) if own is not None else {}
-    pairs |= {pair: _link(way, loss) for pair, way in hour.ways.items()}
+    pairs |= {
+        pair: Link(way.min_ns, max(0, way.late_ns - way.min_ns), hour.loss_bound(way))
+        for pair, way in hour.ways.items()
+    }
     core = sorted(network.core_sites)
     wanted = set(combinations(core, 2))
     wanted |= {(min(f.site, r), max(f.site, r)) for f in network.floors for r in core if f.site != r}
@@ -232,15 +236,11 @@ def _links(network: Network, hour: Hour) -> tuple[Links, tuple[Pair, ...]]:
     return Links(pairs, fallback), unmeasured
 
 
-def _link(way: Way, loss: float) -> Link:
-    return Link(way.min_ns, max(0, way.late_ns - way.min_ns), loss if way.loss_upper is None else way.loss_upper)
-
-
 def _timing_of_all(hour: Hour) -> Timed:
     sites = hour.sites
     slow = max(hour.ways, key=lambda pair: hour.ways[pair].late_ns)
-    lossy = max(hour.ways, key=lambda pair: hour.ways[pair].loss_upper or 0.0)
-    loss = hour.ways[lossy].loss_upper or 0.0
+    lossy = max(hour.ways, key=lambda pair: hour.loss_bound(hour.ways[pair]))
+    loss = hour.loss_bound(hour.ways[lossy])
     delay = hour.ways[slow].late_ns
     witnesses = len(sites) // 2 + 1
     timing = None
@@ -322,7 +322,7 @@ def measured_file(measured: Measured, network: Network | None, lake: str, *, fix
     lines += _timing_lines(measured, network, fix_timing=fix_timing)
     lines += ["[links]", "pairs = ["]
     for (a, b), way in sorted(hour.ways.items()):
-        lines.append(f"    {{ {_pair(a, b, way)} }},{_counted(way)}")
+        lines.append(f"    {{ {_pair(a, b, way, hour.loss_bound(way))} }},{_counted(way)}")
     lines += ["]", ""]
     if measured.helpers:
         lines += ["# Whom a site asks first for what it missed; expected time to the repair behind each.", "[helpers]"]
@@ -352,31 +352,29 @@ def _timing_lines(measured: Measured, network: Network | None, *, fix_timing: bo
             f"#   τ_r = {show_ns(t.request_ns)}, R = {show_ns(t.recovery_ns)}, Δ_A = {show_ns(t.hold_ns)}",
         ]
     lines.append("")
-    if fix_timing and (t := measured.timed[0].timing) is not None:
+    if fix_timing and (first := measured.timed[0].timing) is not None:
         lines += [
             "[timing]",
-            f'late = "{t.late_ns}ns"',
-            f'request = "{t.request_ns}ns"',
-            f"attempts = {t.attempts}",
-            f'hold = "{t.hold_ns}ns"',
+            f'late = "{first.late_ns}ns"',
+            f'request = "{first.request_ns}ns"',
+            f"attempts = {first.attempts}",
+            f'hold = "{first.hold_ns}ns"',
             "",
         ]
     return lines
 
 
-def _pair(a: str, b: str, way: Way) -> str:
+def _pair(a: str, b: str, way: Way, loss: float) -> str:
     jitter = max(0, way.late_ns - way.min_ns)
-    said = f'between = [{_text(a)}, {_text(b)}], delay = "{_ms(way.min_ns)}", jitter = "{_ms(jitter)}"'
-    if way.loss_upper is None:
-        return said
     # Rounded up: what is written must not be less than the bound.
-    return f"{said}, loss = {-(-way.loss_upper * 1e6 // 1) / 1e6:.6f}"
+    return (
+        f'between = [{_text(a)}, {_text(b)}], delay = "{_ms(way.min_ns)}", jitter = "{_ms(jitter)}", '
+        f"loss = {math.ceil(loss * 1e6 - 1e-6) / 1e6:.6f}"
+    )
 
 
 def _counted(way: Way) -> str:
-    if not way.tried:
-        return f"  # {way.answered} probes, none tells of loss"
-    return f"  # {way.lost:g} of {way.tried} lost"
+    return f"  # {way.lost:g} of {way.tried} lost" if way.tried else "  # loss assumed"
 
 
 def _ms(ns: int) -> str:

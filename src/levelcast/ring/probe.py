@@ -34,7 +34,7 @@ _SECOND_NS = 1_000_000_000
 class Sample(NamedTuple):
     """One probe and one peer. Without a round trip it was lost."""
 
-    index: int
+    number: int
     """From 1, in the order in which they became known."""
     at_ns: int
     peer: int
