@@ -626,7 +626,7 @@ def plot(outcome: Outcome, path: Path) -> None:
             y = [each.received[phase] * per for each in outcome.customers]
             axes.plot(x, y, "o", color=color, markersize=5, label=name)
             most = max([most, *x, *y])
-        x = [each.received[1] * 1000 / max(1, outcome.sent[1]) for each in outcome.customers]
+        x = [each.predicted[1] * 1000 / max(1, outcome.sent[1]) for each in outcome.customers]
         asked = [each.asked[1] * 1000 / max(1, outcome.sent[1]) for each in outcome.customers]
         axes.plot(x, asked, "_", color=ORANGE, markersize=8, label="of those after: asked for")
         axes.plot([0, most * 1.05], [0, most * 1.05], color=FAINT, linewidth=0.8)
