@@ -6,9 +6,9 @@
 Three receivers, two reformation servers and the customers are processes; two floors are played by `levelcast publish`.
 
 1. A day is published, `DAY_S` seconds long, while everything goes to all customers in one session.
-2. The next day begins. Under its load the first one goes from the tape into a lake (`levelcast pipeline run`), the plan
+2. More days follow. Under their load the first one goes from the tape into a lake (`levelcast pipeline run`), the plan
    is made of it and of the subscriptions (`levelcast plan from-lake`), and put in force (`levelcast plan apply`).
-3. The day goes on for `DAY_S` seconds under the plan.
+3. Trading goes on for `DAY_S` seconds under the plan.
 
 What each customer received, took and was handed, before and after, is compared with what the cost model said from the
 rates of the lake, and with what it says of the messages that were really sent. Watermarks are counted as messages by
@@ -27,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,8 +73,8 @@ class Scale:
     rate: float = 3000.0
     """Messages a second."""
     day_s: int = 39
-    long_s: int = 390
-    """The second day is this long, and is ended before: nobody knows how long Spark takes."""
+    next_s: int = 130
+    """The days after the first are this long; the last one is ended before: nobody knows how long Spark takes."""
     customers: int = 30
     processes: int = 3
     groups: int = 10
@@ -82,7 +82,7 @@ class Scale:
     master: str = "local[2]"
 
 
-QUICK = Scale(rate=500.0, day_s=6, long_s=390, customers=6, processes=1, groups=4, sessions=16, master="local[1]")
+QUICK = Scale(rate=500.0, day_s=6, next_s=130, customers=6, processes=1, groups=4, sessions=16, master="local[1]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +268,8 @@ class Outcome:
     seconds: tuple[float, float] = (0.0, 0.0)
     cpu_s: tuple[float, float] = (0.0, 0.0)
     """Of the customers' processes, from the first trade to the swap, and from there to the last."""
+    around: tuple[int, int] = (0, 0)
+    """Trades in the second before the swap, and in the one behind it."""
     report: dict[str, Any] = field(default_factory=dict)
     applied: dict[str, Any] = field(default_factory=dict)
 
@@ -295,8 +297,6 @@ def perform(base: Path, market: Market, scale: Scale) -> Outcome:
     (base / "interest.json").write_text(json.dumps(interest), encoding="utf-8")
     rows = [f"{user},{symbol}" for user, symbols in interest.items() for symbol in symbols]
     (base / "subscriptions.csv").write_text("\n".join(["user,flow", *rows]) + "\n", encoding="utf-8")
-    write_day(base / "day-1.parquet", market, int(scale.rate * scale.day_s), 1)
-    write_day(base / "day-2.parquet", market, int(scale.rate * scale.long_s), 2)
     names = sorted(interest)
     crowds = [Crowd(base, number, names[number :: scale.processes]) for number in range(scale.processes)]
     cluster = Cluster(network, file, base / "data", NodeOptions(), floors=False)
@@ -304,7 +304,7 @@ def perform(base: Path, market: Market, scale: Scale) -> Outcome:
         _until(lambda: all(crowd.said for crowd in crowds), "the customers do not begin")
         cluster.start_all()
         _until(lambda: _in_ring(cluster), "no ring is formed")
-        _play(base, file, scale, cluster, crowds, outcome)
+        _play(base, file, market, scale, cluster, crowds, outcome)
     finally:
         found: dict[str, Any] = {}
         for crowd in crowds:
@@ -317,15 +317,64 @@ def perform(base: Path, market: Market, scale: Scale) -> Outcome:
     return outcome
 
 
-def _play(base: Path, file: Path, scale: Scale, cluster: Cluster, crowds: list[Crowd], outcome: Outcome) -> None:
-    lake, plan = base / "lake", base / "plan"
+class Days(threading.Thread):
+    """`levelcast publish` of one day after another, the first of them of its own length, until it is ended."""
+
+    def __init__(self, base: Path, file: Path, market: Market, scale: Scale) -> None:
+        super().__init__(daemon=True)
+        self.done = 0
+        self.problem = ""
+        self._place, self._market, self._scale = (base, file), market, scale
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ending = threading.Event()
+        self._starting = threading.Lock()
+
+    def run(self) -> None:
+        base, file = self._place
+        while not self._ending.is_set() and not self.problem:
+            seconds = self._scale.next_s if self.done else self._scale.day_s
+            day = base / f"day-{self.done + 1}.parquet"
+            write_day(day, self._market, int(self._scale.rate * seconds), self.done + 1)
+            command = [
+                sys.executable,
+                "-m",
+                "levelcast",
+                "publish",
+                "--network",
+                str(file),
+                "--data",
+                str(base / "data"),
+            ]
+            with day.with_suffix(".log").open("w", encoding="utf-8") as log:
+                with self._starting:
+                    if self._ending.is_set():
+                        return
+                    self._process = subprocess.Popen(
+                        [*command, "--speed", f"{SESSION_S // seconds}x", "--json", str(day)], stdout=log, stderr=log
+                    )
+                if self._process.wait() and not self._ending.is_set():
+                    self.problem = f"levelcast publish: {day.with_suffix('.log').read_text(encoding='utf-8').strip()}"
+            self.done += 1
+
+    def end(self) -> None:
+        with self._starting:
+            self._ending.set()
+            if self._process is not None and self._process.poll() is None:
+                self._process.send_signal(signal.SIGINT)
+        self.join(LIMIT_S)
+
+
+def _play(
+    base: Path, file: Path, market: Market, scale: Scale, cluster: Cluster, crowds: list[Crowd], outcome: Outcome
+) -> None:
+    lake, plan, tape = base / "lake", base / "plan", base / "data" / RECEIVERS[0]
     began_s, cpu = time.monotonic(), [sum(crowd.cpu_s for crowd in crowds)]
-    with _step(outcome, "record a day"), _publish(base, file, 1, scale.day_s) as first:
-        if first.wait(scale.day_s + LIMIT_S):
-            raise NetError("levelcast publish gave up")
-    with _publish(base, file, 2, scale.long_s) as second:
+    days = Days(base, file, market, scale)
+    days.start()
+    try:
+        with _step(outcome, "record a day"):
+            _until(lambda: days.done or days.problem, "the first day does not end", scale.day_s + LIMIT_S)
         with _step(outcome, "levelcast pipeline run"):
-            tape = base / "data" / RECEIVERS[0]
             command("pipeline", "run", "--input", tape, "--lake", lake, "--master", scale.master, "--json")
         with _step(outcome, "levelcast plan from-lake"):
             told = command(
@@ -338,13 +387,14 @@ def _play(base: Path, file: Path, scale: Scale, cluster: Cluster, crowds: list[C
         _until(lambda: all(crowd.said["replaced"] for crowd in crowds), "customers do not go over to the plan")
         swapped_s = time.monotonic()
         cpu.append(sum(crowd.cpu_s for crowd in crowds))
-        with _step(outcome, "the day goes on under the plan"):
+        with _step(outcome, "trading goes on under the plan"):
             until = time.monotonic() + scale.day_s
             while time.monotonic() < until:
                 cluster.check()
                 time.sleep(0.1)
-        if second.poll() is not None:
-            outcome.problems.append("the second day was over before the end: nothing was under load then")
+    finally:
+        days.end()
+    outcome.problems += [days.problem] if days.problem else []
     outcome.seconds = (swapped_s - began_s, time.monotonic() - swapped_s)
     horizon_ns = cluster.horizon_ns()
     _until(lambda: cluster.complete_upto(horizon_ns), "not all receivers have released everything")
@@ -356,23 +406,6 @@ def _play(base: Path, file: Path, scale: Scale, cluster: Cluster, crowds: list[C
 
 
 @contextmanager
-def _publish(base: Path, file: Path, day: int, seconds: int) -> Iterator[subprocess.Popen[bytes]]:
-    """`levelcast publish` of a day in so many seconds; ended with the block if it still goes on."""
-    arguments = ["publish", "--network", str(file), "--data", str(base / "data"), "--speed", f"{SESSION_S // seconds}x"]
-    with (base / f"publish-{day}.log").open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "levelcast", *arguments, "--json", str(base / f"day-{day}.parquet")],
-            stdout=log, stderr=log,
-        )  # fmt: skip
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
-            process.wait(LIMIT_S)
-
-
-@contextmanager
 def _step(outcome: Outcome, name: str) -> Iterator[None]:
     tell(f"loop: {name}")
     began = time.monotonic()
@@ -380,8 +413,8 @@ def _step(outcome: Outcome, name: str) -> Iterator[None]:
     outcome.steps.append((name, time.monotonic() - began))
 
 
-def _until(condition: Any, otherwise: str) -> None:
-    until = time.monotonic() + LIMIT_S
+def _until(condition: Callable[[], object], otherwise: str, limit_s: float = LIMIT_S) -> None:
+    until = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > until:
             raise NetError(otherwise)
@@ -406,6 +439,8 @@ class Sent:
     instruments: Numbers
     swap_sequence: int
     seconds: tuple[float, float]
+    around: tuple[int, int]
+    """Trades in the second before the swap, and in the one behind it."""
 
 
 def read_tape(tape: Path, directory: Directory, symbols: Sequence[str]) -> Sent:
@@ -414,6 +449,7 @@ def read_tape(tape: Path, directory: Directory, symbols: Sequence[str]) -> Sent:
     sequences: list[Numbers] = []
     instruments: list[Numbers] = []
     swap, times = 0, [0, 0, 0]
+    when: list[Numbers] = []
     for frame in TapeReader(tape).frames():
         swapped = any(record.kind is Kind.SWAP for record in plan_records(frame.data()))
         for run in frame.batches():
@@ -424,13 +460,16 @@ def read_tape(tape: Path, directory: Directory, symbols: Sequence[str]) -> Sent:
             if run.kind.rtype == RTYPE_TRADE:
                 sequences.append(run.records["sequence"].astype(np.int64))
                 instruments.append(ids)
+                when.append(run.records["ts_recv"].astype(np.int64))
         if swapped and not swap:  # it takes effect behind this frame
             swap, times[1] = frame.line.first_sequence + frame.line.records, frame.line.timestamp_ns
         times[0] = times[0] or frame.line.timestamp_ns
         times[2] = frame.line.timestamp_ns
+    behind = np.concatenate(when) - times[1]
+    around = (int(((behind > -(10**9)) & (behind <= 0)).sum()), int(((behind > 0) & (behind <= 10**9)).sum()))
     return Sent(
         counts[0][numbers], counts[1][numbers], np.concatenate(sequences), np.concatenate(instruments), swap,
-        ((times[1] - times[0]) / 1e9, (times[2] - times[1]) / 1e9),
+        ((times[1] - times[0]) / 1e9, (times[2] - times[1]) / 1e9), around,
     )  # fmt: skip
 
 
@@ -439,6 +478,7 @@ def compare(base: Path, network: Network, market: Market, found: dict[str, Any],
     directory = Directory(network)
     sent = read_tape(base / "data" / RECEIVERS[0] / "tape", directory, market.symbols)
     outcome.sent = (int(sent.before.sum()), int(sent.after.sum()))
+    outcome.around = sent.around
     if not sent.swap_sequence:
         outcome.problems.append("no swap is on the tape")
         return
@@ -564,7 +604,8 @@ def result_of(outcome: Outcome, market: Market, options: Options, name: str) -> 
     swap = outcome.applied
     result.notes.append(
         f"plan {swap['number']} was ready after {swap['ready_s']:.2f} s and in force {swap['swap_s']:.2f} s later at "
-        f"{swap['edges']} edges; " + ("; ".join(outcome.problems) or "all tapes identical")
+        f"{swap['edges']} edges; in the second before the swap {outcome.around[0]:,} trades were sent, in the one "
+        f"behind it {outcome.around[1]:,}; " + ("; ".join(outcome.problems) or "all tapes identical")
     )
     try:
         path = options.plot_dir / f"{name}.svg"
@@ -585,7 +626,7 @@ def plot(outcome: Outcome, path: Path) -> None:
             y = [each.received[phase] * per for each in outcome.customers]
             axes.plot(x, y, "o", color=color, markersize=5, label=name)
             most = max([most, *x, *y])
-        x = [each.received[1] * 1000 / max(1, outcome.sent[1]) for each in outcome.customers]
+        x = [each.predicted[1] * 1000 / max(1, outcome.sent[1]) for each in outcome.customers]
         asked = [each.asked[1] * 1000 / max(1, outcome.sent[1]) for each in outcome.customers]
         axes.plot(x, asked, "_", color=ORANGE, markersize=8, label="of those after: asked for")
         axes.plot([0, most * 1.05], [0, most * 1.05], color=FAINT, linewidth=0.8)

@@ -190,6 +190,7 @@ def run(options: Options, flows: int | None = None, master: str = "local[2]") ->
                 f"{told['goodput_before']:.2%}", f"{told['goodput']:.2%}", f"{told['seconds']:.1f}", f"{seconds:.1f}",
                 1e6 * seconds / pairs, f"{peak / 2**30:.2f}",
             ))  # fmt: skip
+            tell(f"planjob: {size:,} flows took {seconds:.1f} s and {peak / 2**30:.2f} GB")
             found = sorted(stages(base / "log"), key=lambda stage: -stage.total_s)[:STAGES]
             title = f"stages of {size:,} flows that took longest, s; the worst task beside the median"
             told_stages: list[tuple[Cell, ...]] = [

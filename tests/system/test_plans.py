@@ -18,10 +18,10 @@ import pytest
 import levelcast as api
 from levelcast.net.cluster import Cluster, Run
 from levelcast.net.node import Options
-from levelcast.net.plans import apply_plan
+from levelcast.net.plans import apply_plan, plan_in_force
 from levelcast.net.verdict import judge
 from levelcast.network import Directory, Network, load_network
-from levelcast.plan.files import arrow, read_plan
+from levelcast.plan.files import StoredPlan, arrow, read_plan
 from levelcast.records import RecordArray, trades
 from levelcast.tape.segments import TapeReader
 from tests.network_parts import free_port, free_ports
@@ -98,6 +98,13 @@ def trades_on(tape: Path) -> RecordArray:
     return np.concatenate([each for each in found if each.dtype.names == trades(0).dtype.names])
 
 
+def places(plan: StoredPlan) -> dict[str, tuple[int, int]]:
+    """The session and the group of each symbol."""
+    groups = plan.group_ids[plan.plan.group].tolist()
+    sessions = zip(plan.flows.to_pylist(), plan.plan.session.tolist(), strict=True)
+    return {flow: (session, groups[session]) for flow, session in sessions}
+
+
 async def run(*arguments: object) -> tuple[int, str, str]:
     done = await asyncio.to_thread(levelcast, *arguments)
     return done.returncode, done.stdout, done.stderr
@@ -149,6 +156,7 @@ def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> N
                 for floor in ("XNYS", "XLON"):
                     nodes.start(floor, data, "--rate", 300)
                 await asyncio.to_thread(nodes.wait_for, lambda said: said["c-1"]["tape_records"] > 100)
+                assert await asyncio.to_thread(plan_in_force, network) is None
                 for number, plan in enumerate((first, second, first, second), 1):
                     code, said, wrong = await run("plan", "apply", file, plan, "--json")
                     assert (code, wrong) == (0, "")
@@ -163,6 +171,9 @@ def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> N
                         plans = json.loads(said)
                         assert code == 0
                         assert [plans[name]["number"] for name in RECEIVERS] == [2, 2, 2]
+                        told = await asyncio.to_thread(plan_in_force, network)
+                        assert told is not None
+                        assert places(told) == places(read_plan(second))
                     if number == 3:
                         assert nodes.end("b-1", 9) == -9
                         nodes.start("b-1", data)

@@ -145,10 +145,11 @@ def run(
     planjob.chosen_days(tables, asked.days)  # before Spark is started for nothing
     if interest is not None and not interest.exists():
         raise PlanError(f"{interest}: there is no such file")
-    with spark_session(master, "levelcast plan") as spark, bar(quiet) as progress, tables.alone():
+    with spark_session(master, "levelcast plan") as spark, bar(quiet) as progress:
         if interest is not None:
-            job.load_subscriptions(spark, tables, interest)
-            job.refresh_interest(spark, tables)
+            with tables.alone():  # all else is read, or a row of its own, and goes on beside a stream
+                job.load_subscriptions(spark, tables, interest)
+                job.refresh_interest(spark, tables)
         made = planjob.execute(spark, tables, asked, before, progress)
         planjob.write(made, out)
         planjob.record(spark, tables, made)

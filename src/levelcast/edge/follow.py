@@ -48,6 +48,7 @@ from levelcast.wire.plan import (
     Kind,
     PlanRecord,
     decode_record,
+    is_plan_session,
     parse_session,
     plan_session,
     session_of,
@@ -214,10 +215,15 @@ class Follower:
 
     @property
     def positions(self) -> dict[bytes, int]:
-        """The next sequence of each session that is not at its end: with them as `start`, another goes on."""
-        names = [name for track in self._tracks.values() if track.eras for name in track.eras[0].open]
-        found = {name: self._core.position(name) for name in names}
-        return {name: following for name, following in found.items() if following is not None}
+        """The next sequence of each session that is not at its end: with them as `start`, another goes on.
+
+        Where a plan was replaced and the next one is not known yet, it is the plan session that stands for all of its.
+        """
+        current = [(track, track.eras[0]) for track in self._tracks.values() if track.eras]
+        found = {name: self._core.position(name) for _, era in current for name in era.open}
+        known = {name: following for name, following in found.items() if following is not None}
+        unread = [(track, era) for track, era in current if not era.entered and era.begins is not None]
+        return known | {plan_session(era.number, track.stripe): 1 for track, era in unread}
 
     @property
     def over(self) -> bool:
@@ -295,7 +301,8 @@ class Follower:
             stripe, number = self._place(name)
             track = self._track(stripe)
             if not track.eras:
-                self._enter_era(track, _Era(number), now, effects)
+                begins = 1 if is_plan_session(name) else None
+                self._enter_era(track, _Era(number, begins=begins), now, effects)
         return effects
 
     def _place(self, name: bytes) -> tuple[int, int]:

@@ -84,20 +84,27 @@ def read_table(spark: SparkSession, path: Path, columns: tuple[str, ...]) -> Dat
     return table.select(*columns)
 
 
-def gather_columns(interest: DataFrame, rates: DataFrame) -> tuple[DataFrame, list[Any]]:
-    """One row a wanted flow: its name, its rate and the numbers of its users; and the users' names by number."""
+def gather_columns(interest: DataFrame, rates: DataFrame, missing: float | None = None) -> tuple[DataFrame, list[Any]]:
+    """One row a wanted flow: its name, its rate and the numbers of its users; and the users' names by number.
+
+    With `missing` the rates are taken as they are, one a flow and none below 0, and a flow without one has that.
+    """
     from pyspark.sql import functions as f
 
-    _check(rates.groupBy("flow").count().filter("count > 1"), "flow {flow!r} has {count} rates")
-    _check(rates.filter("rate is null or isnan(rate) or rate < 0"), "flow {flow!r} has the rate {rate}")
+    if missing is None:
+        _check(rates.groupBy("flow").count().filter("count > 1"), "flow {flow!r} has {count} rates")
+        _check(rates.filter("rate is null or isnan(rate) or rate < 0"), "flow {flow!r} has the rate {rate}")
     names = sorted(row.user for row in interest.select("user").distinct().toLocalIterator())
     spark = interest.sparkSession
     numbered = spark.createDataFrame([(name, number) for number, name in enumerate(names)], ["user", "number"])
     pairs = interest.join(f.broadcast(numbered), "user").select("flow", f.col("number").cast("int").alias("number"))
     users = pairs.groupBy("flow").agg(f.sort_array(f.collect_list("number")).alias("users"))
     columns = users.join(rates.select("flow", f.col("rate").cast("double")), "flow", "left")
+    if missing is not None:
+        columns = columns.fillna({"rate": missing})
     columns = columns.repartition(PARTS, "flow").sortWithinPartitions("flow").persist()
-    _check(columns.filter("rate is null"), "flow {flow!r} has no rate")
+    if missing is None:
+        _check(columns.filter("rate is null"), "flow {flow!r} has no rate")
     _check(
         columns.filter(f.size(f.array_distinct("users")) < f.size("users")),
         "flow {flow!r} is paired more than once with a user",

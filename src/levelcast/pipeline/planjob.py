@@ -291,28 +291,26 @@ def _plan_on_spark(
 
     if asked.effort is not Effort.FAST:
         raise PlanError("Spark plans with the effort fast, and no other")
-    wanted = pairs.select("flow").distinct()
-    known = wanted.join(rates, "flow", "left").select("flow", f.coalesce("rate", f.lit(0.0)).alias("rate"))
-    others = rates.join(wanted, "flow", "left_anti")
-    rest: list[str] = []
-    rest_rates = np.empty(0)
-    if asked.symbols is None:
-        rest_rate = float(others.agg(f.sum("rate")).collect()[0][0] or 0.0)
-    else:
-        symbols = pairs.sparkSession.createDataFrame(arrow().table({"flow": sorted(asked.symbols)}))
-        others = others.join(f.broadcast(symbols), "flow", "left_semi")
-        told = {row.flow: row.rate for row in others.collect()}
-        rest = sorted(asked.symbols - {row.flow for row in wanted.collect()})
-        rest_rates = np.array([told.get(flow, 0.0) for flow in rest])
-        rest_rate = float(rest_rates.sum())
-    if rest and asked.sessions < 2:
-        raise PlanError("a plan on Spark needs two sessions at least: one of them has what nobody wants")
-    own = bool(rest) and asked.groups > 1
-    columns = channels.count_columns(*channels.gather_columns(pairs, known))
+    columns = channels.count_columns(*channels.gather_columns(pairs, rates, missing=0.0))
     try:
-        made = channels.plan_columns(
-            columns, asked.sessions - bool(rest), asked.groups - own, asked.weights, asked.seed
-        )
+        wanted = columns.rows.select("flow")
+        others = rates.join(wanted, "flow", "left_anti")
+        rest: list[str] = []
+        rest_rates = np.empty(0)
+        if asked.symbols is None:
+            rest_rate = float(others.agg(f.sum("rate")).collect()[0][0] or 0.0)
+        else:
+            symbols = pairs.sparkSession.createDataFrame(arrow().table({"flow": sorted(asked.symbols)}))
+            others = others.join(f.broadcast(symbols), "flow", "left_semi")
+            told = {row.flow: row.rate for row in others.collect()}
+            rest = sorted(asked.symbols.difference(wanted.toArrow()["flow"].to_pylist()))
+            rest_rates = np.array([told.get(flow, 0.0) for flow in rest])
+            rest_rate = float(rest_rates.sum())
+        if rest and asked.sessions < 2:
+            raise PlanError("a plan on Spark needs two sessions at least: one of them has what nobody wants")
+        own = bool(rest) and asked.groups > 1
+        most = asked.sessions - bool(rest)
+        made = channels.plan_columns(columns, most, asked.groups - own, asked.weights, asked.seed)
         if (wrong := fault_of_maps(made.plan)) is not None:
             raise PlanError(f"the plan is not legal: {wrong}")
         if current is None:
