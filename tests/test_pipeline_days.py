@@ -10,7 +10,7 @@ import gzip
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from tests.spark_parts import spark
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from levelcast.pipeline import take
+from levelcast.pipeline import bbo, take
 from levelcast.pipeline.bars import INTERVALS
 from levelcast.pipeline.job import refresh
 from levelcast.pipeline.lake import Lake
@@ -254,6 +254,19 @@ def test_best_quotes_and_trades_through_them(lake: Lake, data_dir: Path, day: st
     rows = [row for row in lake.arrow("trade_throughs").to_pylist() if row["symbol"] in ("IBM", "BAC")]
     assert Counter(tuple(row[name] for name in columns) for row in rows) == by_hand
     assert by_hand
+
+
+@pytest.mark.parametrize("consolidated", [True, False])
+def test_the_day_cut_by_time_gives_the_same_rows(spark: Any, lake: Lake, day: str, consolidated: bool) -> None:
+    if day != "2013-10-07":
+        pytest.skip("there are no quotes of this day")
+    quotes, trades = lake.read(spark, "quotes"), lake.read(spark, "trades")
+    for make in (partial(bbo.bbo, quotes), partial(bbo.trade_throughs, trades, quotes)):
+        made = [make(consolidated=consolidated, chunk_rows=rows) for rows in (1 << 40, 20_000)]
+        sums = [rows.selectExpr("count(*)", "bit_xor(xxhash64(*))").collect()[0] for rows in made]
+        assert sums[0] == sums[1]
+        assert sums[0][0] > 0
+    assert len({(cut[1], cut[3]) for cut in bbo.find_cuts(quotes, 20_000)}) >= 20
 
 
 def scaled(value: int | None) -> int | None:

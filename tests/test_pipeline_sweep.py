@@ -63,6 +63,10 @@ class InProcess:
 
     def __init__(self) -> None:
         self.ran: list[Item] = []
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
 
     def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
         items = [item for task in tasks for item in task]
@@ -91,7 +95,7 @@ def test_tasks_have_about_the_same_work_and_every_item_once() -> None:
 
 def test_the_first_round_has_one_history_of_each_point_and_later_ones_go_by_its_cost() -> None:
     costs, wanted = Costs(), items(3000, "cheap", "dear")
-    made = rounds(wanted, costs, 2)
+    made = rounds(wanted, costs, lambda: 2)
     assert next(made) == [[("fast", "cheap", 0)], [("fast", "dear", 0)]]
     costs.add({"scenario": "fast", "parameters": "cheap", "cpu_s": 0.001})
     costs.add({"scenario": "fast", "parameters": "dear", "cpu_s": 0.1})
@@ -145,8 +149,10 @@ def test_a_sweep_that_is_stopped_has_kept_its_rounds(tmp_path: Path) -> None:
                 raise KeyboardInterrupt
             return super().run(tasks)
 
+    engine = Stops()
     with pytest.raises(KeyboardInterrupt):
-        sweep(items(12), Stops(), FileStore(tmp_path / "rows.parquet"), CODE, crashed)
+        sweep(items(12), engine, FileStore(tmp_path / "rows.parquet"), CODE, crashed)
+    assert engine.cancelled
     assert [row["seed"] for row in FileStore(tmp_path / "rows.parquet").rows(CODE)] == [0]
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -62,7 +63,11 @@ class SweepStopped(Exception):
 class Engine(Protocol):
     """Where tasks run."""
 
-    cores: int
+    @property
+    def cores(self) -> int: ...
+
+    def cancel(self) -> None:
+        """End what is under way."""
 
     def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
         """The rows of all tasks. Raises RoundFailed if one of them cannot be done."""
@@ -76,7 +81,14 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession, work: Work) -> None:
         self._spark, self._work = spark, work
-        self.cores = max(1, spark.sparkContext.defaultParallelism)
+
+    @property
+    def cores(self) -> int:
+        """Those of the executors that are there by now."""
+        return max(1, self._spark.sparkContext.defaultParallelism)
+
+    def cancel(self) -> None:
+        self._spark.sparkContext.cancelAllJobs()
 
     def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
         work, mine = self._work, [list(task) for task in tasks]
@@ -112,12 +124,19 @@ class ProcessEngine:
     """Processes of this machine, without Spark."""
 
     def __init__(self, jobs: int, work: Work) -> None:
-        self.cores, self._work = jobs, work
+        self._jobs, self._work = jobs, work
         self._pool = self._new_pool()
+
+    @property
+    def cores(self) -> int:
+        return self._jobs
+
+    def cancel(self) -> None:
+        self.close()
 
     def _new_pool(self) -> ProcessPoolExecutor:
         # Not forked: rounds are handed out by threads.
-        return ProcessPoolExecutor(self.cores, mp_context=get_context("forkserver"))
+        return ProcessPoolExecutor(self._jobs, mp_context=get_context("forkserver"))
 
     def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
         pool = self._pool
@@ -168,8 +187,9 @@ def cut(items: Sequence[Item], costs: Costs, task_s: float) -> list[list[Item]]:
     return sorted(tasks, key=lambda task: -costs.of(task[0]) * len(task))
 
 
-def rounds(items: Sequence[Item], costs: Costs, cores: int) -> Iterator[list[list[Item]]]:
-    """Tasks, a round at a time; `costs` is looked at anew for each. The first round has one history of each point."""
+def rounds(items: Sequence[Item], costs: Costs, cores_now: Callable[[], int]) -> Iterator[list[list[Item]]]:
+    """Tasks, a round at a time; costs and cores are looked at anew for each. The first round has one history of each
+    point."""
     first: dict[Point, Item] = {}
     for item in items:
         if not costs.known(item):
@@ -180,6 +200,7 @@ def rounds(items: Sequence[Item], costs: Costs, cores: int) -> Iterator[list[lis
     left = [item for item in items if item not in chosen]
     at, number = 0, 0
     while at < len(left):
+        cores = cores_now()
         rest = sum(costs.of(item) for item in left[at:])
         task_s = min(TASK_S, max(LEAST_TASK_S, rest / cores / TASKS_PER_CORE))
         room = ROUNDS_S[min(number, len(ROUNDS_S) - 1)] * cores
@@ -193,14 +214,15 @@ def rounds(items: Sequence[Item], costs: Costs, cores: int) -> Iterator[list[lis
 
 def run(items: Sequence[Item], engine: Engine, died: Callable[[Item, str], Row], costs: Costs) -> Iterator[list[Row]]:
     """Rows of every item, round by round, as the rounds are done."""
-    waiting = rounds(items, costs, engine.cores)
+    waiting = rounds(items, costs, lambda: engine.cores)
+    stopping = threading.Event()
     with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="sweep") as pool:
         begun: set[Future[list[Row]]] = set()
         probing = any(not costs.known(item) for item in items)
         try:
             while True:
                 while len(begun) < (1 if probing else IN_FLIGHT) and (tasks := next(waiting, None)) is not None:
-                    begun.add(pool.submit(_round, engine, tasks, died))
+                    begun.add(pool.submit(_round, engine, tasks, died, stopping))
                     if probing:
                         break
                 if not begun:
@@ -212,20 +234,27 @@ def run(items: Sequence[Item], engine: Engine, died: Callable[[Item, str], Row],
                     for row in rows:
                         costs.add(row)
                     yield rows
-        finally:
-            for each in begun:
-                each.cancel()
+        except BaseException:
+            stopping.set()
+            engine.cancel()
+            raise
 
 
-def _round(engine: Engine, tasks: Sequence[Sequence[Item]], died: Callable[[Item, str], Row]) -> list[Row]:
+def _round(
+    engine: Engine, tasks: Sequence[Sequence[Item]], died: Callable[[Item, str], Row], stopping: threading.Event
+) -> list[Row]:
     try:
         return engine.run(tasks)
     except RoundFailed:
+        if stopping.is_set():
+            raise
         items = [item for task in tasks for item in task]
         if len(items) == 1:
             return [died(items[0], _DIED)]
         half = len(items) // 2
-        return [row for part in (items[:half], items[half:]) for row in _round(engine, [[i] for i in part], died)]
+        return [
+            row for part in (items[:half], items[half:]) for row in _round(engine, [[i] for i in part], died, stopping)
+        ]
 
 
 # -- keeping ----------------------------------------------------------------------------------------------
