@@ -105,7 +105,7 @@ def _on_spark(count: int, place: Path) -> dict[str, Any]:
         peak, _, code = watched(command, log)
     if code:
         raise RuntimeError((place / "log.txt").read_text(errors="replace")[-2000:])
-    return json.loads((place / "told.json").read_text()) | {"peak": peak}
+    return {**json.loads((place / "told.json").read_text()), "peak": peak}
 
 
 def _in_processes(count: int) -> dict[str, Any]:

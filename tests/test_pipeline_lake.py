@@ -271,5 +271,5 @@ def test_a_full_disk_commits_nothing(spark: Any, small_disk: Path) -> None:
 
 
 def test_the_documented_tables_are_those_of_the_code() -> None:
-    text = (REPOSITORY / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs" / "tables.md").read_text(encoding="utf-8")
     assert "\n".join(markdown()).strip() in text

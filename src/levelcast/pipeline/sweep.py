@@ -85,7 +85,7 @@ class SparkEngine:
     @property
     def cores(self) -> int:
         """Those of the executors that are there by now."""
-        return max(1, self._spark.sparkContext.defaultParallelism)
+        return max(1, int(self._spark.sparkContext.defaultParallelism))
 
     def cancel(self) -> None:
         self._spark.sparkContext.cancelAllJobs()

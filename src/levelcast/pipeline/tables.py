@@ -615,9 +615,9 @@ TABLES: dict[str, Table] = {
 
 
 def markdown() -> Iterator[str]:
-    """The tables as `docs/pipeline.md` has them, line by line."""
+    """The tables as `docs/tables.md` has them, line by line."""
     for table in TABLES.values():
-        yield f"### {table.name}"
+        yield f"## {table.name}"
         yield ""
         by = f"Partitioned by {_quoted(table.partition)}." if table.partition else "Not partitioned."
         yield f"{table.says} {by} Key: {_quoted(table.key)}."
