@@ -25,8 +25,6 @@ from levelcast.plan.model import PlanError
 from levelcast.tape.files import TapeError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from levelcast.pipeline.job import Loaded
     from levelcast.pipeline.lake import Lake
 
@@ -182,7 +180,7 @@ def _look_at(paths: Sequence[Path], format: Format, on: date | None = None, venu
 @contextmanager
 def _at_work(
     directory: Path, master: str | None, what: str, tell: Callable[[str], None], *, small: bool
-) -> Iterator[tuple[SparkSession, Lake]]:
+) -> Iterator[tuple[Any, Lake]]:
     """A session, and a lake that is ours alone. One that is there is looked at first; a new one is made last."""
     from levelcast.pipeline.lake import Lake
 
