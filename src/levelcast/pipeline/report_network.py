@@ -120,7 +120,7 @@ def heat_map(
     """A square for each direction, row to column, darker for longer; a red corner grows with the loss."""
     longest = max((len(_short(site)) for site in sites), default=1)
     left, top = 26 + 6.2 * longest, 20 + 5.2 * longest
-    side = min(46.0, (svg.WIDTH - left - 10) / max(1, len(sites)))
+    side = min(46.0, (svg.WIDTH - left - 50) / max(1, len(sites)))
     picture = Map(int(top + side * len(sites) + 26), title)
     known = [values[a, b] for a in sites for b in sites if (a, b) in values]
     low, high = (math.log(max(1.0, edge)) for edge in (min(known, default=1.0), max(known, default=1.0)))
@@ -215,7 +215,7 @@ def _helpers(rows: Sequence[Row], shown: set[str]) -> Iterator[str]:
         cells.append([site, *best, *[""] * (2 - len(best)), nearest])
     yield (
         f"<h3>Helpers</h3><p>Whom a site had best ask for what it missed, at {_hour(last)}: the round trip, how often "
-        "asking brings the answer, and the expected time to the repair if it is asked first. For "
+        "asking brings the answer, and the expected time to the repair if that one is asked first. For "
         f"{len(far):,} of {len(by_site):,} sites the best is not the nearest.</p>"
     )
     yield card("By site", table(["site", "best", "then", "nearest"], cells))
@@ -223,7 +223,7 @@ def _helpers(rows: Sequence[Row], shown: set[str]) -> Iterator[str]:
 
 def _helper(row: Row) -> str:
     trip, expected = _milliseconds(row["round_trip_ns"]), _milliseconds(row["expected_ns"])
-    return f"{row['helper']}: {trip} ms, {row['answers']:.1%}, expected {expected} ms"
+    return f"{row['helper']}: {trip} ms, {row['answers']:.1%}, {expected} ms"
 
 
 def _hour(start_ns: int) -> str:
