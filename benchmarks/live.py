@@ -50,7 +50,7 @@ CAUGHT_UP_S = 6.0
 """The stream has caught up when its newest record is not older."""
 SETTLE_S = 60.0
 """Then it works for so long before the window begins: Java's compiler is at its work meanwhile."""
-START_S = 240.0
+START_S = 600.0
 DRAIN_S = 600.0
 BETWEEN_S = (12.0, 40.0)
 """From kill to kill."""

@@ -22,10 +22,12 @@ from levelcast.pipeline import bars, closing, quarantine, register
 from levelcast.pipeline.filing import FILED
 from levelcast.pipeline.job import load_pieces, load_tape, tape_ends
 from levelcast.pipeline.lake import STAGING, File, Lake, Mark
-from levelcast.pipeline.schema import arrow_schema
+from levelcast.pipeline.schema import SchemaError, arrow_schema, spark_schema
 from levelcast.pipeline.settle import NO_PRICE
+from levelcast.pipeline.source import LevelcastSource, OptionError
 from levelcast.pipeline.tables import BARS, TAPE, TRADES
 from levelcast.pipeline.take import read_pieces
+from levelcast.pipeline.tapes import Definitions
 
 __all__ = ["spark"]
 
@@ -192,3 +194,21 @@ def test_marks_are_read_on_from_where_they_were(tmp_path: Path) -> None:
     lake.land("trades", [], [Mark("tape/0", 8, before=7)])
     for each in (lake, follower, behind, Lake(lake.directory)):
         assert each.all_marks("trades") == {"tape/0": 8} | {f"input/{number}": 1 for number in range(1, 8)}
+
+
+def test_a_source_of_ranges_has_their_columns_and_no_others(tmp_path: Path) -> None:
+    frames = make_frames(20, 9)
+    write(tmp_path / "tape", frames).close()
+    source = LevelcastSource({"path": str(tmp_path / "tape"), "rows": "pieces", "recordsPerPartition": "25"})
+    reader = source.reader(source.schema())
+    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert [row["start"] for row in found[1:]] == [row["stop"] for row in found[:-1]]
+    assert (found[0]["start"], found[-1]["stop"]) == (1, sum(frame.records for frame in frames) + 1)
+    assert all(row["stop"] - row["start"] <= 25 and row["tapes"] == [str(tmp_path / "tape")] for row in found)
+    assert Definitions.from_json(found[0]["names"]) == Definitions.from_json(Definitions({}, {}).as_json())
+    with pytest.raises(SchemaError, match="rows = pieces has the columns stripe, tapes"):
+        source.reader(spark_schema(["price"]))
+    with pytest.raises(OptionError, match="option rows: 'frames' is neither records nor pieces"):
+        LevelcastSource({"path": str(tmp_path / "tape"), "rows": "frames"}).schema()
+    named = Definitions({1: "é", 7: "B"}, {3: "XNYS"})
+    assert Definitions.from_json(named.as_json()) == named
