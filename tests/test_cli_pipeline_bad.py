@@ -24,6 +24,7 @@ import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli.main import app
+from tests.conftest import lacking
 from tests.tape_parts import make_frames
 from tests.test_cli_pipeline import ROOT, levelcast
 from tests.test_pipeline_tapes import write
@@ -38,7 +39,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("_java")]
 @pytest.fixture(scope="module")
 def _java() -> None:
     if shutil.which("java") is None:
-        pytest.skip("needs Java")
+        lacking("Java 17 or newer")
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), str(ROOT), *filter(None, known)]))
 
