@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import lacking
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -22,7 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A session with `local[1]`; whatever needs another one has to stop it first."""
     pyspark = pytest.importorskip("pyspark.sql")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("needs Java")
+        lacking("Java 17 or newer")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The workers import what this process imports, from a checkout as well.
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)

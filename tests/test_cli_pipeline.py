@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli.main import app
+from tests.conftest import lacking
 from tests.tape_parts import make_frames
 from tests.test_pipeline_tapes import write
 
@@ -48,7 +49,7 @@ def one_sentence(result: subprocess.CompletedProcess[str]) -> str:
 def spark_here() -> None:
     pytest.importorskip("pyspark")
     if shutil.which("java") is None:
-        pytest.skip("Spark needs Java")
+        lacking("Java 17 or newer")
 
 
 @pytest.mark.slow

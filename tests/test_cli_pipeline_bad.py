@@ -24,6 +24,8 @@ import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli.main import app
+from levelcast.pipeline.session import JavaLog
+from tests.conftest import lacking
 from tests.tape_parts import make_frames
 from tests.test_cli_pipeline import ROOT, levelcast
 from tests.test_pipeline_tapes import write
@@ -38,7 +40,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("_java")]
 @pytest.fixture(scope="module")
 def _java() -> None:
     if shutil.which("java") is None:
-        pytest.skip("needs Java")
+        lacking("Java 17 or newer")
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), str(ROOT), *filter(None, known)]))
 
@@ -233,6 +235,17 @@ def test_no_cluster_there(node: Path, tmp_path: Path) -> None:
     told = refused("pipeline", "run", "--input", node, "--lake", tmp_path / "lake", "--master", "somewhere")
     assert "--master somewhere: is none of local[2], spark://HOST:7077" in told
     assert not (tmp_path / "lake").exists()
+
+
+def test_the_reason_is_taken_from_what_java_says() -> None:
+    log = JavaLog()
+    log.lines += ["WARNING: Using incubator modules\n", "26/11/16 09:21:46 ERROR Backend: All masters are silent.\n"]
+    assert log.reason() == "All masters are silent"
+    log.lines += [
+        'Exception in thread "main" org.apache.spark.SparkException: No.\n',
+        "\tat org.apache.Main.main(M.scala)\n",
+    ]
+    assert log.reason() == "No"
 
 
 def alone(*arguments: object, **env: str) -> str:

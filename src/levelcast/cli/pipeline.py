@@ -289,7 +289,7 @@ def status(lake: LakeDir, as_json: AsJson = False) -> None:
         table.add_column(title, justify="left" if title in ("table", "days") else "right")
     for each in states:
         days = each.days[0] if len(each.days) == 1 else f"{each.days[0]} to {each.days[-1]}" if each.days else ""
-        size = f"{each.bytes / MEGABYTE:,.1f}"
+        size = f"{each.bytes / MEGABYTE:,.2f}"
         table.add_row(each.name, str(each.version), f"{each.rows:,}", f"{each.files:,}", size, days)
     console = Console()
     if not states:

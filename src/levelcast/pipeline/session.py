@@ -33,6 +33,7 @@ _CAUSE = re.compile(
     r"^(?:Caused by: |Exception in thread \S+ |: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE
 )
 _STACK = re.compile(r"\s+at |\s+\.\.\. ")
+_STAMP = re.compile(r"^\d\d/\d\d/\d\d \S+ [A-Z]+ \w+: ")
 _MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://\S+")
 
 
@@ -61,7 +62,7 @@ class JavaLog:
         """What seems to have been the matter."""
         text = "".join(self.lines)
         found = _CAUSE.findall(text) or [line for line in text.splitlines() if line.strip() and not _STACK.match(line)]
-        return _short(found[-1]) if found else ""
+        return _short(_STAMP.sub("", found[-1])) if found else ""
 
     def save(self, error: BaseException) -> Path | None:
         """Keep all of it in a file; None if there is no place for one."""
