@@ -67,11 +67,11 @@ def audit(
     ] = 1e-3,
     older: Annotated[str, typer.Option("--old", metavar="TIME", help="timeliness: what is old at its place.")] = "1s",
     old_share: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="timeliness: the share of old records that is allowed.")
+        float, typer.Option(min=0.0, max=1.0, help="timeliness: the share of old or future records that is allowed.")
     ] = 0.01,
     ahead: Annotated[
         str, typer.Option(metavar="TIME", help="timeliness: how far a floor's clock may be ahead.")
-    ] = "1ms",
+    ] = "2ms",
     master: Master = None,
     no_spark: Annotated[
         bool, typer.Option("--no-spark", help="Do all of it in this process: for small tapes, and without Java.")

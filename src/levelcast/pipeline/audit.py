@@ -126,9 +126,9 @@ class Options:
     old_ns: int = 1_000_000_000
     """*timeliness*: a record older than this at its acknowledgement is old."""
     old_share: float = 0.01
-    """The share of old records that a floor may have."""
-    ahead_ns: int = 1_000_000
-    """How far a floor's clock may be ahead of the ring's."""
+    """The share of old records, and of records from the future, that a floor may have."""
+    ahead_ns: int = 2_000_000
+    """How far a record may be dated after its acknowledgement: twice the clock error, the floor's and the site's."""
 
 
 @dataclass(frozen=True, slots=True)
