@@ -105,7 +105,8 @@ def _on_spark(count: int, place: Path) -> dict[str, Any]:
         peak, _, code = watched(command, log)
     if code:
         raise RuntimeError((place / "log.txt").read_text(errors="replace")[-2000:])
-    return {**json.loads((place / "told.json").read_text()), "peak": peak}
+    told: dict[str, Any] = json.loads((place / "told.json").read_text())
+    return told | {"peak": peak}
 
 
 def _in_processes(count: int) -> dict[str, Any]:
