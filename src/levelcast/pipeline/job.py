@@ -163,6 +163,8 @@ def _load(
     with lake.staged("tape", rows) as files:
         if not files and refused is None:
             return done
+        if not files and refused is not None and (first := refused.orderBy("position").first()) is not None:
+            raise LakeError(f"{source}: not one row of it can be read ({first['reason']}): is the format right?")
         whole = lake.read_files(spark, "tape", files)
         done.stripes = {int(stripe): upto for stripe, upto in highest(files, "sequence", "stripe").items()}
         for kind, table in OF_KIND.items():
