@@ -26,6 +26,7 @@ import fcntl
 import json
 import math
 import shutil
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,16 +112,23 @@ def delta() -> Any:
     return deltalake
 
 
+class _Own(threading.local):
+    """What a thread knows of the logs: a handle of the library is not for two at a time."""
+
+    def __init__(self) -> None:
+        self.handles: dict[str, DeltaTable] = {}
+        self.marks: dict[str, Marks] = {}
+        self.handed: set[str] = set()
+        """Files that the log has been given: whatever fails afterwards, it may name them."""
+
+
 class Lake:
     """The tables of one directory. What is known of a log is brought up to date for every call, as another process may
-    write meanwhile; only what is new in it is read. A lake is for one thread."""
+    write meanwhile; only what is new in it is read."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory).resolve()
-        self._handles: dict[str, DeltaTable] = {}
-        self._marks: dict[str, Marks] = {}
-        self._handed: set[str] = set()
-        """Files that the log has been given: whatever fails afterwards, it may name them."""
+        self._own = _Own()
         marker = self.directory / MARKER
         try:
             told = json.loads(marker.read_text(encoding="utf-8"))
@@ -188,7 +196,7 @@ class Lake:
         if not self.has(name):
             raise LakeError(f"{self.directory}: has no table {name} yet")
         try:
-            handle = self._handles.get(name) if version is None else None
+            handle = self._own.handles.get(name) if version is None else None
             if handle is None:
                 handle = lib.DeltaTable(str(self.directory / name), version=version)
             else:
@@ -196,7 +204,7 @@ class Lake:
         except lib.exceptions.DeltaError as error:
             raise LakeError(f"{self.directory / name}: cannot be read ({_first_line(error)})") from None
         if version is None:
-            self._handles[name] = handle
+            self._own.handles[name] = handle
         told = handle.metadata().configuration.get(PROPERTY, "")
         if not told.isdecimal() or int(told) > LAKE_VERSION:
             raise LakeError(
@@ -268,7 +276,7 @@ class Lake:
         """Every mark of a table that begins so. The library answers for one name only, so the log itself is read."""
         if not self.has(name):
             return {}
-        found = self._marks.setdefault(name, Marks(self.directory / name)).now()
+        found = self._own.marks.setdefault(name, Marks(self.directory / name)).now()
         return {mark: number for mark, number in found.items() if mark.startswith(prefix)}
 
     def states(self) -> Iterator[State]:
@@ -431,10 +439,10 @@ class Lake:
             yield placed
         except BaseException:
             for name, files in placed.items():
-                self._discard(name, [file for file in files if file.path not in self._handed])
+                self._discard(name, [file for file in files if file.path not in self._own.handed])
             raise
         finally:
-            self._handed -= {file.path for files in placed.values() for file in files}
+            self._own.handed -= {file.path for files in placed.values() for file in files}
             for stage in stages.values():
                 shutil.rmtree(stage, ignore_errors=True)
 
@@ -460,7 +468,7 @@ class Lake:
             for file in add
         ]
         actions += [RemoveAction(file.path, data_change, now_ms, file.bytes, dict(file.partition)) for file in remove]
-        self._handed |= {file.path for file in add}
+        self._own.handed |= {file.path for file in add}
         try:
             with _disk(handle.table_uri):
                 handle.create_write_transaction(
@@ -471,7 +479,7 @@ class Lake:
                     commit_properties=_properties(marks),
                 )
         except delta().exceptions.CommitFailedError:
-            self._handed -= {file.path for file in add}
+            self._own.handed -= {file.path for file in add}
             return False
         return True
 
