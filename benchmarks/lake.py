@@ -2,11 +2,10 @@
 
     python -m benchmarks.lake --millions 200
 
-Made-up trades: one symbol has 65 % of a day, 500 others share the rest, on 13 venues. Executors write a day of at most
-20 million; more than that are days whose files are hard links to the first one's, so that two cores come to the
-measurement. To a query they are other files. The smaller size is the first tenth of the files. The query is bars of a
-minute of every day, symbol and venue, and of all venues: open and close by sequence, the sum of price times size in
-decimal(38). Ours also looks for busts and corrections, and goes by stripes.
+Made-up trades: one symbol has 65 % of a day, 500 others share the rest, on 13 venues; a day has at most 20 million.
+Executors write them. The smaller size is the first tenth of the files. The query is bars of a minute of every day,
+symbol and venue, and of all venues: open and close by sequence, the sum of price times size in decimal(38). Ours also
+looks for busts and corrections, and goes by stripes.
 
 By hand it is written twice: with grouping sets over the trades, as one writes it first, and in two steps, venues first
 and then all of them. The faster one counts. All run in one session, one after the other in turn; rows go into Spark's
@@ -24,7 +23,6 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -161,32 +159,22 @@ def _conclude(
 
 
 def make_days(spark: Any, lake: Any, count: int) -> None:
-    """One day that executors write, and the same files again under the days behind it."""
-    lake.append("trades", make_trades(spark, min(count, PER_DAY)))
-    root, first = lake.directory / "trades", lake.files("trades")
-    linked = []
-    for number in range(1, count // PER_DAY):
-        day = str(DAY + timedelta(number))
-        for file in first:
-            path = Path(f"day={day}", *Path(file.path).parts[1:])
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).hardlink_to(root / file.path)
-            partition, stats = {**file.partition, "day": day}, {"numRecords": file.rows, **file.stats}
-            linked.append(replace(file, path=str(path), partition=partition, stats=stats))
-    if linked:
-        lake.land("trades", linked)
+    """As many days as it takes, each in a commit of its own."""
+    for number, begin in enumerate(range(0, count, PER_DAY)):
+        lake.append("trades", make_trades(spark, begin, min(count - begin, PER_DAY), DAY + timedelta(number)))
 
 
-def make_trades(spark: Any, count: int) -> Any:
+def make_trades(spark: Any, begin: int, count: int, day: date = DAY) -> Any:
     """Trades spread over a session, in the order of the tape."""
     step = SESSION_NS // max(count, 1)
-    return spark.range(1, count + 1, 1, GROWTH).selectExpr(
-        "0 as stripe", "id as sequence", f"{DAY_NS + 13 * 3600 * 10**9} + id * {step} as ts_recv", "'T' as action",
+    opens = DAY_NS + (day - DAY).days * 86_400 * 10**9 + 13 * 3600 * 10**9
+    return spark.range(begin + 1, begin + count + 1, 1, GROWTH).selectExpr(
+        "0 as stripe", "id as sequence", f"{opens} + (id - {begin}) * {step} as ts_recv", "'T' as action",
         "if(pmod(xxhash64(id, 1), 100) < 65, 500, pmod(xxhash64(id, 2), 500)) as instrument_id",
         "if(instrument_id = 500, 'SPY', concat('S', instrument_id)) as symbol",
         "pmod(xxhash64(id, 3), 13) as publisher_id", "concat('V', publisher_id) as venue",
         "100000000000 + pmod(xxhash64(id, 4), 10000) * 100000 as price",
-        "100 * (1 + pmod(xxhash64(id, 5), 9)) as size", "0 as condition", "id as trade_id", f"date'{DAY}' as day",
+        "100 * (1 + pmod(xxhash64(id, 5), 9)) as size", "0 as condition", "id as trade_id", f"date'{day}' as day",
     )  # fmt: skip
 
 
