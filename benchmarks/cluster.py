@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -252,6 +253,30 @@ def sweep(spark: Any, place: Place) -> None:
     sweeping.sweep(items, engine, store, code_version(), crashed)
 
 
+def matrix(spark: Any, place: Place) -> None:
+    """`pipeline load probes` and `matrix`."""
+    from levelcast.pipeline import matrix_job, probes
+
+    lake = place.lake("network")
+    probes.load_probes(spark, lake, place.inputs / "probes.csv")
+    measured = matrix_job.measure(spark, lake, None, "worst", 0.99)
+    (place.out / "matrix").mkdir()
+    text = matrix_job.measured_file(measured, None, "network")
+    (place.out / "matrix" / "measured.toml").write_text(text, encoding="utf-8")
+
+
+def audit(spark: Any, place: Place) -> None:
+    """`audit order` of three tapes, of which one has a byte changed."""
+    from levelcast.pipeline import audit_job
+    from levelcast.pipeline.audit import Job
+    from levelcast.pipeline.audit_inputs import gather
+
+    outcome = audit_job.run(["order"], Job(spark, gather(sorted((place.inputs / "copies").iterdir()), None, ())))
+    (place.out / "audit").mkdir()
+    told = [result.as_json() for result in outcome.results]
+    (place.out / "audit" / "order.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+
+
 JOBS: dict[str, Callable[[Any, Place], None]] = {
     "run-tape": run_tape,
     "run-files": run_files,
@@ -260,6 +285,8 @@ JOBS: dict[str, Callable[[Any, Place], None]] = {
     "compact": compact,
     "plan": plan,
     "sweep": sweep,
+    "matrix": matrix,
+    "audit": audit,
 }
 """By name; what a job leaves under its place's `out` is compared: lakes table by table, other files byte by byte."""
 
@@ -278,6 +305,12 @@ def make_inputs(place: Path, scale: float = 1.0) -> None:
 
     place.mkdir(parents=True, exist_ok=True)
     make_tape(place / "tape", round(RECORDS * scale))
+    for number in range(3):
+        shutil.copytree(place / "tape", place / "copies" / f"r-{number}" / "tape")
+    changed = max((place / "copies" / "r-1" / "tape").glob("*.dbn"))
+    content = bytearray(changed.read_bytes())
+    content[len(content) // 2] ^= 1
+    changed.write_bytes(content)
     (place / "files").mkdir()
     rng = np.random.default_rng(7)
     for number in range(FILES):
@@ -289,6 +322,7 @@ def make_inputs(place: Path, scale: float = 1.0) -> None:
         ]
         text = "\n".join(["ts_event,symbol,price,size", *lines])
         (place / "files" / f"{number}.csv").write_text(text + "\n", encoding="utf-8")
+    (place / "probes.csv").write_text("\n".join(_probes(rng, round(20 * scale) + 5)) + "\n", encoding="utf-8")
     trades, quotes = make_market(round(QUOTES * scale) // 3, round(QUOTES * scale))
     for name, rows in (("trades", trades), ("quotes", quotes)):
         parquet.write_table(rows, place / f"{name}.parquet", row_group_size=20_000)
@@ -299,6 +333,19 @@ def make_inputs(place: Path, scale: float = 1.0) -> None:
     write_problem(
         place / "problem", generate(Model(flows=round(2_000 * scale), users=100, markets=4, share_taken=0.05), 1)
     )
+
+
+def _probes(rng: Any, each: int) -> Iterator[str]:
+    """Probes between six sites, in three hours."""
+    yield "from_site,to_site,at_ns,round_trip_ns,loss_ratio"
+    for hour in range(3):
+        for origin in range(6):
+            for to in set(range(6)) - {origin}:
+                for number in range(each):
+                    at_ns = 1_794_787_200 * 10**9 + hour * 3_600 * 10**9 + number * 10**9 + origin
+                    lost = bool(rng.random() < 0.05)
+                    round_trip = "" if lost else str(int(20e6 * (1 + abs(origin - to) + rng.random())))
+                    yield f"s{origin},s{to},{at_ns},{round_trip},{float(lost)}"
 
 
 def make_market(trades: int, quotes: int) -> tuple[Any, Any]:
