@@ -37,7 +37,7 @@ MILLIONS = 20.0
 QUICK_MILLIONS = 0.1
 GROWTH = 10
 """The smaller of the two sizes has this many times less."""
-REPEATS = 2
+ROUNDS = 2
 CORES = 2
 DAY = date(2026, 11, 16)
 DAY_NS = 1_794_787_200 * 10**9
@@ -70,7 +70,14 @@ SPARK_SQL = {"first": "min_by", "last": "max_by", "start": "ts_recv div 60000000
 DUCKDB_SQL = {"first": "arg_min", "last": "arg_max", "start": "ts_recv // 60000000000 * 60000000000"}
 
 
-def run(options: Options, millions: float | None = None, place: Path | None = None, *, job: bool = True) -> Result:
+def run(
+    options: Options,
+    millions: float | None = None,
+    place: Path | None = None,
+    *,
+    job: bool = True,
+    rounds: int = ROUNDS,
+) -> Result:
     """Both sizes, all queries. The lake at `place` is made if it is not there, and stays; without one it goes again."""
     from levelcast.pipeline.session import SparkMissing, require_spark, spark_session
 
@@ -85,11 +92,11 @@ def run(options: Options, millions: float | None = None, place: Path | None = No
     with TemporaryDirectory(prefix="lake-", dir=options.out) as folder:
         where = place or Path(folder) / "lake"
         with spark_session(f"local[{CORES}]", "bench") as spark:
-            _measure(result, spark, where, count, job=job, options=options)
+            _measure(result, spark, where, count, 1 if options.quick else rounds, job=job, options=options)
     return result
 
 
-def _measure(result: Result, spark: Any, place: Path, count: int, *, job: bool, options: Options) -> None:
+def _measure(result: Result, spark: Any, place: Path, count: int, rounds: int, *, job: bool, options: Options) -> None:
     from levelcast.pipeline.lake import Lake
 
     jvm = int(spark.sparkContext._gateway.proc.pid)
@@ -112,7 +119,7 @@ def _measure(result: Result, spark: Any, place: Path, count: int, *, job: bool, 
         if not spent:
             _check(works[OURS][0](), works[TWO_STEPS][0]())
         with peak_bytes(jvm) as peak:
-            spent[size] = _rounds({name: run for name, (_, run) in works.items()}, spent, jvm, options)
+            spent[size] = _rounds({name: run for name, (_, run) in works.items()}, spent, jvm, rounds)
         peaks[size] = peak[0], peak[1]
         rows += [
             (f"{size:,}: {name}", wall, cpu, size / wall / 1e6, len(files), megabytes)
@@ -234,11 +241,11 @@ def _duckdb(lake: Any, files: Sequence[Any]) -> Callable[[], object] | None:
 
 
 def _rounds(
-    works: dict[str, Callable[[], object]], warm: object, jvm: int, options: Options
+    works: dict[str, Callable[[], object]], warm: object, jvm: int, rounds: int
 ) -> dict[str, tuple[float, float]]:
     """The least wall time and the least CPU time of each, in turn; without a round before there is one more."""
     least = {name: (float("inf"), float("inf")) for name in works}
-    for number in range((1 if options.quick else REPEATS) + (0 if warm else 1)):
+    for number in range(rounds + (0 if warm else 1)):
         for name, work in works.items():
             if name == JOB and number > (0 if warm else 1):
                 continue  # once is enough of what takes so long
@@ -318,6 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--millions", type=float, default=MILLIONS, help="trades of the larger size (default: %(default)s)"
     )
     parser.add_argument("--lake", type=Path, help="a lake of that size, made if it is not there, and kept")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of which the least counts (default: %(default)s)")
     parser.add_argument("--no-job", action="store_true", help="without the whole job, which takes longest")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     parser.add_argument("--plots", type=Path, default=Options().plots, help="where plots go (default: %(default)s)")
@@ -325,7 +333,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, facts = Options(out=chosen.out, plots=chosen.plots), machine_facts()
     print(f"{show_facts(facts)}\n")
     begun = time.perf_counter()
-    result = run(options, chosen.millions, chosen.lake, job=not chosen.no_job)
+    result = run(options, chosen.millions, chosen.lake, job=not chosen.no_job, rounds=chosen.rounds)
     result.wall_s = time.perf_counter() - begun
     print(result)
     tell(f"written: {write_json(result, facts, options)}")

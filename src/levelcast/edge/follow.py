@@ -343,9 +343,10 @@ class Follower:
         if not track.eras:
             track.tentative = None
             self._enter_era(track, _Era(number), now, effects)
-        elif number > track.eras[-1].number and track.eras[-1].entered and not track.eras[-1].open:
+        elif self._chosen is None and number > (last := track.eras[-1]).number and last.entered and not last.open:
             # Best effort: the mark was lost, and every session has ended.
             self._enter_era(track, _Era(number, begins=1), now, effects)
+            self._hand_over(track, effects)
         return True
 
     # -- plans --------------------------------------------------------------------------------------------
@@ -462,8 +463,9 @@ class Follower:
         for track in self._tracks.values():
             for era in track.eras:
                 wanted |= self._groups_of(era.plan, era.open) if era.plan is not None else {BASE}
-            if self._chosen is None and track.ready in track.known:
-                plan = track.known[track.ready]
+            ready = track.ready if self._chosen is None else None
+            if ready in track.known and (not track.eras or ready[0] > track.eras[-1].number):
+                plan = track.known[ready]
                 wanted |= self._groups_of(plan, set(self._sessions(track, plan)))
         wanted = wanted or {BASE}
         effects += [Join(group) for group in sorted(wanted - self._joined)]
@@ -542,6 +544,10 @@ class Follower:
         if track.eras[-1] is era:
             out.append(ended)
         out.append(Closed(session))
+        self._hand_over(track, effects)
+
+    def _hand_over(self, track: _Track, effects: list[Happening]) -> None:
+        """Plans whose sessions have all ended make room for the next one."""
         while len(track.eras) > 1 and track.eras[0].entered and not track.eras[0].open:
             past, current = track.eras.pop(0), track.eras[0]
             for name in past.sessions:
