@@ -307,7 +307,7 @@ def make_inputs(place: Path, scale: float = 1.0) -> None:
     make_tape(place / "tape", round(RECORDS * scale))
     for number in range(3):
         shutil.copytree(place / "tape", place / "copies" / f"r-{number}" / "tape")
-    changed = max((place / "copies" / "r-1" / "tape").glob("*.dbn"))
+    changed = min((place / "copies" / "r-1" / "tape").glob("*.dbn*"))
     content = bytearray(changed.read_bytes())
     content[len(content) // 2] ^= 1
     changed.write_bytes(content)

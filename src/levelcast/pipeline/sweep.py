@@ -27,13 +27,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from levelcast.pipeline.limits import LakeError
-from levelcast.pipeline.tables import SWEEPS
 from levelcast.plan.files import arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from levelcast.pipeline.lake import Lake
+    from levelcast.pipeline.tables import Table
 
 Item = tuple[str, str, int]
 Key = tuple[str, str, int]
@@ -50,6 +50,13 @@ ROUNDS_S = (5.0, 10.0, 20.0, 40.0)
 """How long the first rounds last, and then all others."""
 IN_FLIGHT = 2
 _DIED = "its process died with it (a fault in C, or no memory)"
+
+
+def _sweeps() -> Table:
+    """The table, not before it is used: tables need Arrow."""
+    from levelcast.pipeline.tables import SWEEPS
+
+    return SWEEPS
 
 
 class RoundFailed(Exception):
@@ -275,7 +282,9 @@ def columns_of(row: Row, code: str) -> dict[str, Any]:
     """A row as the table `sweeps` has it."""
     whole = {**row["figures"], **row, "code": code, "figures": json.dumps(row["figures"], default=float)}
     cast = {"long": int, "double": float, "string": str}
-    return {name: None if (value := whole.get(name)) is None else cast[kind](value) for name, kind, _ in SWEEPS.columns}
+    return {
+        name: None if (value := whole.get(name)) is None else cast[kind](value) for name, kind, _ in _sweeps().columns
+    }
 
 
 def row_of(stored: dict[str, Any]) -> Row:
@@ -295,15 +304,15 @@ class LakeStore:
         self._spark, self._lake = spark, lake
 
     def rows(self, code: str) -> list[Row]:
-        if not self._lake.has(SWEEPS.name):
+        if not self._lake.has(_sweeps().name):
             return []
-        found = self._lake.arrow(SWEEPS.name, where=[("code", "=", code)])
+        found = self._lake.arrow(_sweeps().name, where=[("code", "=", code)])
         return [row_of(each) for each in found.to_pylist()]
 
     def keep(self, rows: Sequence[Row], code: str) -> None:
         if rows:
-            table = arrow().Table.from_pylist([columns_of(row, code) for row in rows], schema=SWEEPS.arrow_schema())
-            self._lake.append(SWEEPS.name, self._spark.createDataFrame(table).coalesce(1))
+            table = arrow().Table.from_pylist([columns_of(row, code) for row in rows], schema=_sweeps().arrow_schema())
+            self._lake.append(_sweeps().name, self._spark.createDataFrame(table).coalesce(1))
 
     def close(self) -> None:
         pass
@@ -326,7 +335,7 @@ class FileStore:
         if not path.absolute().parent.is_dir():
             raise LakeError(f"{path}: there is no directory {path.absolute().parent}")
         if path.exists():
-            parquet, schema = arrow("pyarrow.parquet"), SWEEPS.arrow_schema()
+            parquet, schema = arrow("pyarrow.parquet"), _sweeps().arrow_schema()
             try:
                 found = parquet.read_table(path)
             except (OSError, ValueError):
@@ -341,7 +350,7 @@ class FileStore:
     def keep(self, rows: Sequence[Row], code: str) -> None:
         if rows:
             shaped = [columns_of(row, code) for row in rows]
-            self._tables.append(arrow().Table.from_pylist(shaped, schema=SWEEPS.arrow_schema()))
+            self._tables.append(arrow().Table.from_pylist(shaped, schema=_sweeps().arrow_schema()))
             self._dirty = True
         if self._took_s <= self.SHARE * (time.perf_counter() - self._written):
             self.close()
@@ -351,7 +360,7 @@ class FileStore:
             return
         begun = time.perf_counter()
         unfinished = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
-        whole = arrow().concat_tables(self._tables).sort_by([(name, "ascending") for name in SWEEPS.key])
+        whole = arrow().concat_tables(self._tables).sort_by([(name, "ascending") for name in _sweeps().key])
         try:
             arrow("pyarrow.parquet").write_table(whole, unfinished, compression="zstd")
             unfinished.replace(self._path)
