@@ -3,18 +3,17 @@
     python -m benchmarks.lake_day --batches 390 --every 50
 
 The tape of a session (6.5 hours of tape time) goes through `levelcast.pipeline.stream` in batches, all that is there at
-once: what counts is the number of batches, not how long they wait. 390 of them are one a minute. A live stream makes
-more, one every two seconds at most, and puts its small files together every 50 batches. The same day is streamed
-without that and with it. Then `Lake.compact`, as `levelcast pipeline compact` calls it. The query opens the log and
-sums up the trades of each symbol.
+once: what counts is the number of batches, not how long they wait. 390 of them are one a minute. Then `Lake.compact`, as
+`levelcast pipeline compact` calls it. The query opens the log and sums up the trades of each symbol. With `--every` the
+same day is streamed once more, and small files are put together after so many batches, as a live stream that has the
+time does beside them.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,8 +31,7 @@ CORES = 2
 
 
 def run(options: Options, batches: int | None = None, every: int | None = None) -> Result:
-    """The same day twice: small files left alone while it streams, and put together after `every` so many batches."""
-    from levelcast.pipeline import stream
+    """Small files are left alone while it streams; with `every`, a second time, put together after so many batches."""
     from levelcast.pipeline.session import SparkMissing, require_spark, spark_session
 
     wanted = batches or (QUICK_BATCHES if options.quick else BATCHES)
@@ -44,7 +42,8 @@ def run(options: Options, batches: int | None = None, every: int | None = None) 
         result.notes.append(f"{error}; nothing was measured")
         return result
     options.out.mkdir(parents=True, exist_ok=True)
-    every = every or (2 if options.quick else stream.COMPACT_EVERY)
+    every = every or (2 if options.quick else None)
+    ways = {"never": 0} | ({f"every {every} batches": every} if every else {})
     with (
         TemporaryDirectory(prefix="lake-day-", dir=options.out) as folder,
         spark_session(f"local[{CORES}]", "bench") as spark,
@@ -53,7 +52,7 @@ def run(options: Options, batches: int | None = None, every: int | None = None) 
         count = wanted * FRAMES * PER_FRAME
         tell(f"lake-day: a tape of {count:,} trades")
         make_tape(place / "tape", count, SESSION_NS // (wanted * FRAMES))
-        _measure(result, spark, place, {"never": wanted + 2, f"every {every} batches": every}, options)
+        _measure(result, spark, place, ways, options)
     return result
 
 
@@ -62,8 +61,7 @@ def _measure(result: Result, spark: Any, place: Path, ways: dict[str, int], opti
     repeats = 1 if options.quick else REPEATS
     rows: list[tuple[Cell, ...]] = []
     for number, (way, every) in enumerate(ways.items()):
-        with _compacting(every):
-            lake, batches, took, used = _stream(spark, place, place / f"lake{number}", jvm)
+        lake, batches, took, used = _stream(spark, place, place / f"lake{number}", jvm, every)
         result.notes.append(
             f"Small files put together {way}: {batches} batches took {took:.0f} s and {used:.0f} s of CPU, "
             f"{used / batches:.2f} a batch."
@@ -84,20 +82,7 @@ def _measure(result: Result, spark: Any, place: Path, ways: dict[str, int], opti
     )
 
 
-@contextmanager
-def _compacting(every: int) -> Iterator[None]:
-    """The stream's own compaction after so many batches."""
-    from levelcast.pipeline import stream
-
-    usual = stream.COMPACT_EVERY
-    stream.COMPACT_EVERY = every
-    try:
-        yield
-    finally:
-        stream.COMPACT_EVERY = usual
-
-
-def _stream(spark: Any, place: Path, where: Path, jvm: int) -> tuple[Any, int, float, float]:
+def _stream(spark: Any, place: Path, where: Path, jvm: int, every: int) -> tuple[Any, int, float, float]:
     from levelcast.pipeline import stream
     from levelcast.pipeline.lake import Lake
 
@@ -106,6 +91,8 @@ def _stream(spark: Any, place: Path, where: Path, jvm: int) -> tuple[Any, int, f
     def count(batch: int, *_: object) -> None:
         nonlocal batches
         batches = batch + 1
+        if every and batches % every == 0:
+            stream.compact_small(spark, where)
         if batches % 10 == 0:
             tell(f"lake-day: {batches} batches, {time.perf_counter() - begun:.0f} s")
 
@@ -136,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The same, with as many batches as one likes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lake_day", description=run.__doc__)
     parser.add_argument("--batches", type=int, default=BATCHES, help="batches of the day (default: %(default)s)")
-    parser.add_argument("--every", type=int, help="batches after which the stream compacts (default: its own)")
+    parser.add_argument("--every", type=int, help="a second time, with small files put together after so many batches")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     options, facts = Options(out=chosen.out), machine_facts()
