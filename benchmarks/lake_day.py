@@ -4,9 +4,9 @@
 
 The tape of a session (6.5 hours of tape time) goes through `levelcast.pipeline.stream` in batches, all that is there at
 once: what counts is the number of batches, not how long they wait. 390 of them are one a minute. Then `Lake.compact`,
-as `levelcast pipeline compact` calls it. The query opens the log and sums up the trades of each symbol. With `--every` the
-same day is streamed once more, and small files are put together after so many batches, as a live stream that has the
-time does beside them.
+as `levelcast pipeline compact` calls it. The query opens the log and sums up the trades of each symbol. With `--every`
+the same day is streamed once more, and small files are put together after so many batches, as a live stream that has
+the time does beside them.
 """
 
 from __future__ import annotations
