@@ -14,10 +14,10 @@ import pytest
 from levelcast.pipeline import job, releases
 from levelcast.pipeline.job import (
     load_files,
+    load_pieces,
     load_releases,
     load_status,
     load_subscriptions,
-    load_tape,
     refresh,
     tape_ends,
 )
@@ -34,6 +34,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
 from levelcast.pipeline import register
+from levelcast.pipeline.take import read_pieces
 
 __all__ = ["spark"]
 
@@ -60,15 +61,15 @@ def keys(spark: Any, lake: Lake, name: str) -> list[tuple[int, int]]:
 def test_a_tape_that_grows_is_loaded_on_from_where_it_was(spark: Any, lake: Lake, tmp_path: Path) -> None:
     frames = make_frames(60, 5)
     write(tmp_path / "a", frames[:20]).close()
-    first = load_tape(spark, lake, tape_rows(spark, tmp_path / "a"), "a")
+    first = load_pieces(spark, lake, read_pieces(spark, [tmp_path / "a"]), "a")
     assert first.rows("tape") == sum(frame.records for frame in frames[:20])
     assert tape_ends(lake) == first.stripes
     write(tmp_path / "b", frames).close()
-    second = load_tape(spark, lake, tape_rows(spark, tmp_path / "b"), "b")
+    second = load_pieces(spark, lake, read_pieces(spark, [tmp_path / "b"]), "b")
     whole = sum(frame.records for frame in frames)
     assert first.rows("tape") + second.rows("tape") == whole
     assert keys(spark, lake, "tape") == [(0, sequence) for sequence in range(1, whole + 1)]
-    again = load_tape(spark, lake, tape_rows(spark, tmp_path / "b"), "b")
+    again = load_pieces(spark, lake, read_pieces(spark, [tmp_path / "b"]), "b")
     assert again.commits == {}
     by_kind = {name: lake.read(spark, name).count() for name in ("trades", "quotes", "orders", "quarantine")}
     held = {row.kind: row["count"] for row in lake.read(spark, "tape").groupBy("kind").count().collect()}
@@ -99,9 +100,9 @@ def test_after_a_crash_each_table_takes_what_it_does_not_have(
     with monkeypatch.context() as patched:
         patched.setattr(Lake, "_commit", dies)
         with pytest.raises(KeyboardInterrupt):
-            load_tape(spark, lake, tape_rows(spark, tmp_path / "a"), "x")
-    load_tape(spark, lake, tape_rows(spark, tmp_path / "b"), "x")  # it has grown meanwhile
-    load_tape(spark, sound, tape_rows(spark, tmp_path / "b"), "x")
+            load_pieces(spark, lake, read_pieces(spark, [tmp_path / "a"]), "x")
+    load_pieces(spark, lake, read_pieces(spark, [tmp_path / "b"]), "x")  # it has grown meanwhile
+    load_pieces(spark, sound, read_pieces(spark, [tmp_path / "b"]), "x")
     for name in ("tape", "trades", "quotes", "orders", "quarantine"):
         assert _content(lake, name) == _content(sound, name), name
 
@@ -123,17 +124,17 @@ def test_derived_tables_follow_their_bases_and_no_more(
 ) -> None:
     frames = make_frames(40, 7)
     write(tmp_path / "a", frames[:20]).close()
-    load_tape(spark, lake, tape_rows(spark, tmp_path / "a"), "a")
+    load_pieces(spark, lake, read_pieces(spark, [tmp_path / "a"]), "a")
     made = refresh(spark, lake)
     assert set(made) == {
         "bars", "last_prices", "venue_share", "rates", "rate_fit", "bbo", "trade_throughs", "instruments", "venues",
     }  # fmt: skip
     assert refresh(spark, lake) == {}
     write(tmp_path / "b", frames).close()
-    load_tape(spark, lake, tape_rows(spark, tmp_path / "b"), "b")
+    load_pieces(spark, lake, read_pieces(spark, [tmp_path / "b"]), "b")
     assert "bars" in refresh(spark, lake)
     other = Lake.create(tmp_path / "other")
-    load_tape(spark, other, tape_rows(spark, tmp_path / "b"), "b")
+    load_pieces(spark, other, read_pieces(spark, [tmp_path / "b"]), "b")
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"  # what suits little was for the time of it only
     monkeypatch.setattr(job, "LITTLE_ROWS", 0)  # one after the other, as for much: they are the same
     refresh(spark, other)

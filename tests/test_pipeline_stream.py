@@ -24,12 +24,13 @@ from tests.test_pipeline_tapes import write
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from levelcast.pipeline import register, stream
+from levelcast.pipeline import stream
 from levelcast.pipeline.bars import bars, complete
-from levelcast.pipeline.job import load_tape, refresh
+from levelcast.pipeline.job import load_pieces, refresh
 from levelcast.pipeline.lake import Lake
 from levelcast.pipeline.schema import DAY_NS
 from levelcast.pipeline.tables import TABLES
+from levelcast.pipeline.take import read_pieces
 
 __all__ = ["spark"]
 
@@ -67,9 +68,8 @@ def content(lake: Lake, name: str) -> list[str]:
 
 
 def by_batch(spark: Any, tape: Path, place: Path) -> Lake:
-    register(spark)
     lake = Lake.create(place)
-    load_tape(spark, lake, spark.read.format("levelcast").load(str(tape)), str(tape))
+    load_pieces(spark, lake, read_pieces(spark, [tape]), str(tape))
     refresh(spark, lake)
     return lake
 

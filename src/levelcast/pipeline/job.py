@@ -1,11 +1,10 @@
 """The jobs: input into a lake, and what follows from it. Each step is a function of DataFrames or of the lake.
 
-`load_pieces` takes ranges of tapes, `load_tape` and `load_files` rows of the flat schema, into `tape`, `trades`,
-`quotes`, `orders` and `quarantine`. Ranges become files of all tables at once, where they are read (`filing`). Rows
-become files of `tape` first, and the other tables are made from those files. Either way `tape` is committed last. So
-after a crash the same input is loaded again, each table takes what it does not have, and `tape` says that all of it is
-there. A table for which a batch has nothing gets no commit: its mark stays behind, and there is nothing of its own in
-between.
+`load_pieces` takes ranges of tapes, `load_files` rows of the flat schema, into `tape`, `trades`, `quotes`, `orders` and
+`quarantine`. Ranges become files of all tables at once, where they are read (`filing`). Rows become files of `tape`
+first, and the other tables are made from those files. Either way `tape` is committed last. So after a crash the same
+input is loaded again, each table takes what it does not have, and `tape` says that all of it is there. A table for
+which a batch has nothing gets no commit: its mark stays behind, and there is nothing of its own in between.
 
 `refresh` makes the derived tables of every day that has changed, each in one commit that replaces the day. How far a
 day is known is a mark too: `day/D` with the time of the newest file that it was made from.
@@ -112,20 +111,6 @@ def _tape_claims(upto: Mapping[int, int], known: Mapping[int, int]) -> list[Mark
     ]
 
 
-def load_tape(spark: SparkSession, lake: Lake, rows: DataFrame, source: str, tell: Tell = _silent) -> Loaded:
-    """Rows of a tape behind what the lake has of their stripes, where they are at hand as rows."""
-    known = {name: tape_ends(lake, name) for name in FILED}
-
-    def behind(name: str, frame: DataFrame) -> DataFrame:
-        return _after(frame, known[name])
-
-    def claims(name: str, files: Sequence[File]) -> list[Mark]:
-        upto = {int(stripe): last for stripe, last in highest(files, "sequence", "stripe").items()}
-        return _tape_claims(upto, known[name])
-
-    return _load(spark, lake, behind("tape", rows), source, behind, claims, tell)
-
-
 def tape_ends(lake: Lake, name: str = "tape") -> dict[int, int]:
     """The last sequence of each stripe that a table has."""
     marks = lake.all_marks(name, TAPE_MARK)
@@ -143,22 +128,9 @@ def load_files(
 ) -> Loaded:
     """Rows of input that is known by what it is: `identity` lands once. `refused` is what could not be read."""
     mark = Mark(f"input/{identity}", 1)
-    if lake.marks("tape", [mark.name]):
-        return Loaded()
-    return _load(spark, lake, rows, source, lambda _, frame: frame, lambda _, __: [mark], tell, refused)
-
-
-def _load(
-    spark: SparkSession,
-    lake: Lake,
-    rows: DataFrame,
-    source: str,
-    behind: Callable[[str, DataFrame], DataFrame],
-    claims: Callable[[str, Sequence[File]], list[Mark]],
-    tell: Tell,
-    refused: DataFrame | None = None,
-) -> Loaded:
     done = Loaded()
+    if lake.marks("tape", [mark.name]):
+        return done
     tell("reading the input, writing tape")
     with lake.staged("tape", rows) as files:
         if not files and refused is None:
@@ -171,16 +143,15 @@ def _load(
             if not any(_may_have(file, kind) for file in files):
                 continue
             tell(f"writing {table.name}")
-            part = behind(table.name, quarantine.good(whole).filter(whole["kind"] == kind))
-            _keep(done, lake.append(table.name, part, claims(table.name, files), skip_empty=True))
+            part = quarantine.good(whole).filter(whole["kind"] == kind)
+            _keep(done, lake.append(table.name, part, [mark], skip_empty=True))
         tell("looking for what contradicts itself")
-        wrong = behind("quarantine", quarantine.bad(whole, source).withColumnRenamed("position", "sequence"))
-        wrong = wrong.withColumnRenamed("sequence", "position")
+        wrong = quarantine.bad(whole, source)
         if refused is not None:
             wrong = wrong.unionByName(refused, allowMissingColumns=True)
-        _keep(done, lake.append("quarantine", wrong, claims("quarantine", files), skip_empty=True))
+        _keep(done, lake.append("quarantine", wrong, [mark], skip_empty=True))
         tell("committing tape")
-        _keep(done, lake.land("tape", files, claims("tape", files)))
+        _keep(done, lake.land("tape", files, [mark]))
     return done
 
 
@@ -193,18 +164,6 @@ def _may_have(file: File, kind: str) -> bool:
 def _keep(done: Loaded, commit: Commit | None) -> None:
     if commit is not None:
         done.commits[commit.table] = commit
-
-
-def _after(rows: DataFrame, known: Mapping[int, int]) -> DataFrame:
-    """Rows behind the last known sequence of their stripe."""
-    from functools import reduce
-
-    from pyspark.sql import functions as f
-
-    if not known:
-        return rows
-    new = [(f.col("stripe") != stripe) | (f.col("sequence") > upto) for stripe, upto in known.items()]
-    return rows.filter(reduce(lambda one, other: one & other, new))
 
 
 def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell: Tell = _silent) -> Commit | None:

@@ -149,16 +149,6 @@ def spark_schema(columns: Sequence[str] | None = None) -> StructType:
     return StructType([StructField(each.name, types[each.type], each.nullable) for each in chosen(columns)])
 
 
-def check_schema_version(metadata: Mapping[bytes, bytes] | None, where: object) -> None:
-    """Refuse rows that a later Levelcast has written: what its columns mean is not known here."""
-    text = (metadata or {}).get(VERSION_KEY, b"").decode("ascii", "replace")
-    if text.isdecimal() and int(text) > SCHEMA_VERSION:
-        raise SchemaError(
-            f"{where}: has version {text} of the schema, and this Levelcast knows version {SCHEMA_VERSION}: "
-            "use a newer one"
-        )
-
-
 def unsigned(value: int) -> int:
     """A 64-bit identifier as it was before it became signed."""
     return value & UNDEF_TIMESTAMP
