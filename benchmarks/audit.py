@@ -33,11 +33,11 @@ import numpy as np
 from benchmarks.audit_stage import simulate
 from benchmarks.audit_tapes import make_day
 from benchmarks.report import Table, machine_facts, show_facts
-from levelcast.pipeline import audit_fairness, audit_order, audit_timeliness
-from levelcast.pipeline.audit import Job, Options, Result
-from levelcast.pipeline.audit_fairness import Measured, judge, measured_of
-from levelcast.pipeline.audit_inputs import Inputs, gather
-from levelcast.pipeline.audit_stats import wilson
+from levelcast.pipeline.audit import fairness, order, timeliness
+from levelcast.pipeline.audit.fairness import Measured, judge, measured_of
+from levelcast.pipeline.audit.frame import Job, Options, Result
+from levelcast.pipeline.audit.inputs import Inputs, gather
+from levelcast.pipeline.audit.stats import wilson
 from levelcast.pipeline.session import spark_session
 from levelcast.pipeline.stages import log_settings, stages
 from levelcast.tape.releases import RELEASE
@@ -107,8 +107,8 @@ def audited(unit: tuple[int, float]) -> Audited:
         day.write(Path(place))
         inputs = gather([Path(place)], day.network)
         job = Job(None, inputs)
-        order, fairness, timeliness = (audit.run(job) for audit in (audit_order, audit_fairness, audit_timeliness))
-        alarms = [result.audit for result in (order, fairness, timeliness) if not result.passed]
+        results = {result.audit: result for result in (audit.run(job) for audit in (order, fairness, timeliness))}
+        alarms = [name for name, result in results.items() if not result.passed]
         clean = measured_of(job, Result("fairness"))
         regions = {each.receiver: each.region or "" for each in inputs.stripes[0]}
         found = [
@@ -117,7 +117,8 @@ def audited(unit: tuple[int, float]) -> Audited:
             if [(f.kind, f.subject) for f in _planted(clean, plant, regions, job)] == [(plant.kind, plant.subject)]
         ]
         found += [(EARLY, ms) for ms in EARLY_MS if _released_early(inputs, Path(place), ms)]
-    return Audited(seed, seconds, alarms, fairness.looked_at["slots"], fairness.looked_at["tests"], found)
+    looked_at = results["fairness"].looked_at
+    return Audited(seed, seconds, alarms, looked_at["slots"], looked_at["tests"], found)
 
 
 def false_alarms(days: int, seconds: float, first_seed: int, processes: int, kept: Path | None = None) -> None:
@@ -176,7 +177,7 @@ def _released_early(inputs: Inputs, data: Path, ms: float) -> bool:
     entries["released_ns"] = (entries["released_ns"].astype(np.int64) - int(ms * MS)).astype(np.uint64)
     path.write_bytes(content)
     try:
-        findings = audit_fairness.run(Job(None, inputs)).findings
+        findings = fairness.run(Job(None, inputs)).findings
     finally:
         path.write_bytes(before)
     return [(each.kind, each.subject) for each in findings] == [(EARLY, "sydney-1")]
@@ -204,7 +205,7 @@ def long_tapes(millions: Sequence[float], tapes: int, work: Path, master: str, *
                 started = _since(began)
                 job = Job(spark, gather([data]), Options(bytes=read_bytes), lambda step: _say(f"  {step}"))
                 taken: dict[str, float] = {}
-                for audit in (audit_order, audit_fairness):
+                for audit in (order, fairness):
                     began = time.perf_counter()
                     result = audit.run(job)
                     taken[result.audit] = _since(began)

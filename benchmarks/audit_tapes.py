@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from benchmarks.audit_stage import Punctuality
 from levelcast.kernel import crc32
-from levelcast.pipeline.audit_scan import ENTRY, PACKET
+from levelcast.pipeline.audit.scan import ENTRY, PACKET
 from levelcast.records import dbn_metadata, trades
 from levelcast.ring.order import Place, Record, Tip
 from levelcast.tape.index import pack_header

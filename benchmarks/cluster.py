@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -32,7 +31,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.audit_stage import simulate
 from benchmarks.report import Cell, Options, Result, Table, machine_facts, show_facts, tell, write_json
+from levelcast.network import five_cities, parse_network
 from levelcast.sim.histories import as_text, code_version, crashed, run_items
 from levelcast.sim.parameters import complete
 
@@ -41,9 +42,11 @@ HOST = "127.0.0.1"
 WORKERS, CORES, MEMORY = 2, 1, "2g"
 STARTS_S = 90.0
 KILL_AT = 0.4
-CLOCKS = {"sweeps": ("cpu_s",)}
+CLOCKS = {"sweeps": ("cpu_s",), "plans": ("made_ns", "seconds")}
 """Columns that tell how long the run took, by table: they differ from run to run."""
-RECORDS, QUOTES, FILES, HISTORIES = 60_000, 60_000, 4, 24
+RECORDS, QUOTES, FILES, HISTORIES, FLOWS, RECORDED_S = 60_000, 60_000, 4, 24, 2_000, 60.0
+AUDITED = "tokyo-1"
+"""The receiver with a changed byte."""
 
 
 # -- a cluster --------------------------------------------------------------------------------------------
@@ -243,6 +246,17 @@ def plan(spark: Any, place: Place) -> None:
     (place.out / "plan" / "costs.json").write_text(json.dumps(asdict(made.costs)), encoding="utf-8")
 
 
+def plan_lake(spark: Any, place: Place) -> None:
+    """`plan from-lake --engine spark`, the plan recorded in the lake."""
+    from benchmarks.planjob import fill
+    from levelcast.pipeline import planjob
+
+    lake = place.lake("channels")
+    fill(spark, lake, json.loads((place.inputs / "flows.json").read_text(encoding="utf-8")))
+    made = planjob.execute(spark, lake, planjob.Asked(sessions=60, groups=6, spark=True))
+    planjob.record(spark, lake, made)
+
+
 def sweep(spark: Any, place: Place) -> None:
     """`sweep` into a lake."""
     from levelcast.pipeline import sweep as sweeping
@@ -266,15 +280,16 @@ def matrix(spark: Any, place: Place) -> None:
 
 
 def audit(spark: Any, place: Place) -> None:
-    """`audit order` of three tapes, of which one has a byte changed."""
-    from levelcast.pipeline import audit_job
-    from levelcast.pipeline.audit import Job
-    from levelcast.pipeline.audit_inputs import gather
+    """`audit all` of a network's five receivers, of which one has a byte changed."""
+    from levelcast.pipeline.audit import conduct
+    from levelcast.pipeline.audit.frame import Job
+    from levelcast.pipeline.audit.inputs import gather
 
-    outcome = audit_job.run(["order"], Job(spark, gather(sorted((place.inputs / "copies").iterdir()), None, ())))
+    inputs = gather([place.inputs / "recorded"], parse_network(five_cities()))
+    outcome = conduct.run(conduct.names_of(conduct.ALL), Job(spark, inputs))
     (place.out / "audit").mkdir()
-    told = [result.as_json() for result in outcome.results]
-    (place.out / "audit" / "order.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+    told = {"results": [result.as_json() for result in outcome.results], "not run": outcome.not_run}
+    (place.out / "audit" / "all.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
 
 
 JOBS: dict[str, Callable[[Any, Place], None]] = {
@@ -284,6 +299,7 @@ JOBS: dict[str, Callable[[Any, Place], None]] = {
     "stream": stream,
     "compact": compact,
     "plan": plan,
+    "plan-lake": plan_lake,
     "sweep": sweep,
     "matrix": matrix,
     "audit": audit,
@@ -305,9 +321,8 @@ def make_inputs(place: Path, scale: float = 1.0) -> None:
 
     place.mkdir(parents=True, exist_ok=True)
     make_tape(place / "tape", round(RECORDS * scale))
-    for number in range(3):
-        shutil.copytree(place / "tape", place / "copies" / f"r-{number}" / "tape")
-    changed = min((place / "copies" / "r-1" / "tape").glob("*.dbn*"))
+    simulate(1, RECORDED_S * max(scale, 1 / 4)).write(place / "recorded", records_per_segment=2_000)
+    changed = min((place / "recorded" / AUDITED / "tape").glob("*.dbn*"))
     content = bytearray(changed.read_bytes())
     content[len(content) // 2] ^= 1
     changed.write_bytes(content)
@@ -330,9 +345,9 @@ def make_inputs(place: Path, scale: float = 1.0) -> None:
     parquet.write_table(trades.append_column("kind", kind), place / "tape.parquet", row_group_size=20_000)
     users = {"user": [f"u{i % 40}" for i in range(400)], "flow": [f"S{i % 97}" for i in range(400)]}
     parquet.write_table(pa.table(users), place / "subscriptions.parquet")
-    write_problem(
-        place / "problem", generate(Model(flows=round(2_000 * scale), users=100, markets=4, share_taken=0.05), 1)
-    )
+    flows = round(FLOWS * scale)
+    write_problem(place / "problem", generate(Model(flows=flows, users=100, markets=4, share_taken=0.05), 1))
+    (place / "flows.json").write_text(json.dumps(max(flows, FLOWS)), encoding="utf-8")
 
 
 def _probes(rng: Any, each: int) -> Iterator[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import audit, audit_tapes
-from levelcast.pipeline import audit_fairness, audit_order, audit_timeliness
-from levelcast.pipeline.audit import Job
-from levelcast.pipeline.audit_inputs import gather
+from levelcast.pipeline.audit import fairness, order, timeliness
+from levelcast.pipeline.audit.frame import Job
+from levelcast.pipeline.audit.inputs import gather
 from levelcast.tape.compare import verify
 from levelcast.tape.releases import read_releases
 
@@ -24,7 +24,7 @@ def test_made_tapes_are_sound_and_pass(tmp_path: Path, monkeypatch: pytest.Monke
     assert verdict.segments == 3
     assert len(read_releases(tmp_path / "london-1" / "releases")) == verdict.frames
     job = Job(None, gather([tmp_path]))
-    for each in (audit_order, audit_fairness, audit_timeliness):
+    for each in (order, fairness, timeliness):
         assert each.run(job).passed
 
 

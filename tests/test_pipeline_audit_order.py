@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from levelcast.pipeline.audit import Finding, Job, Options, Result
-from levelcast.pipeline.audit_inputs import gather
-from levelcast.pipeline.audit_order import run
+from levelcast.pipeline.audit.frame import Finding, Job, Options, Result
+from levelcast.pipeline.audit.inputs import gather
+from levelcast.pipeline.audit.order import run
 from levelcast.ring.order import Frame
 from levelcast.tape.files import TapeError
 from tests.audit_parts import change_byte, rechained, record, record_all, rewrite, segment_with, swap_bytes

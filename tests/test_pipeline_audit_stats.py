@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from levelcast.pipeline.audit_stats import (
+from levelcast.pipeline.audit.stats import (
     batched,
     design_effect,
     effect,

@@ -7,9 +7,9 @@ from random import Random
 
 import numpy as np
 
-from levelcast.pipeline.audit import Finding, Job, Options, Result
-from levelcast.pipeline.audit_inputs import gather
-from levelcast.pipeline.audit_timeliness import HOUR_NS, measure, run
+from levelcast.pipeline.audit.frame import Finding, Job, Options, Result
+from levelcast.pipeline.audit.inputs import gather
+from levelcast.pipeline.audit.timeliness import HOUR_NS, measure, run
 from levelcast.records import TRADE
 from levelcast.ring.order import Frame
 from levelcast.wire.messages import Packet

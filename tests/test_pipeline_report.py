@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
-from levelcast.pipeline import svg
 from levelcast.pipeline.lake import Lake
 from levelcast.pipeline.limits import LakeError
-from levelcast.pipeline.report import write_report
+from levelcast.pipeline.report import svg
+from levelcast.pipeline.report.page import write_report
 from levelcast.pipeline.tables import TABLES
 
 DAY = date(2026, 11, 16)

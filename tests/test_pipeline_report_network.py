@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from levelcast.pipeline import report_network
 from levelcast.pipeline.lake import Lake
 from levelcast.pipeline.limits import LakeError
-from levelcast.pipeline.report import write_report
-from levelcast.pipeline.report_more import audit_section, plan_section
+from levelcast.pipeline.report import network
+from levelcast.pipeline.report.page import write_report
+from levelcast.pipeline.report.sections import audit_section, plan_section
 from tests.test_pipeline_report import DAY, T0, put
 
 HOUR = 3_600_000_000_000
@@ -101,11 +101,11 @@ def test_a_lake_of_probes_alone_has_a_page(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_a_day_without_a_matrix_shows_the_last_one(lake: Lake) -> None:
-    assert "of 2026-11-16" in "".join(report_network.sections(lake, "2030-01-01"))
+    assert "of 2026-11-16" in "".join(network.sections(lake, "2030-01-01"))
 
 
 def test_a_lake_without_a_matrix_has_no_section(tmp_path: Path) -> None:
-    assert list(report_network.sections(Lake.create(tmp_path / "lake"), "2026-11-16")) == []
+    assert list(network.sections(Lake.create(tmp_path / "lake"), "2026-11-16")) == []
 
 
 def test_many_sites_are_shown_in_part(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_many_sites_are_shown_in_part(tmp_path: Path) -> None:
         "network_matrix",
         [way(f"s{a:03}", f"s{b:03}", 1 + a + b, None) for a in range(60) for b in range(60) if a != b],
     )
-    html = "".join(report_network.sections(lake, "2026-11-16"))
-    assert f"show {report_network.MOST_SITES} of the sites" in html
-    assert html.count("<rect") == 2 * report_network.MOST_SITES * (report_network.MOST_SITES - 1)
+    html = "".join(network.sections(lake, "2026-11-16"))
+    assert f"show {network.MOST_SITES} of the sites" in html
+    assert html.count("<rect") == 2 * network.MOST_SITES * (network.MOST_SITES - 1)
 
 
 def test_audits_are_told_by_their_last_run() -> None:

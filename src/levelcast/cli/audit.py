@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from levelcast.cli.common import duration_ns
-from levelcast.cli.pipeline import AsJson, Master, _working, one_sentence
+from levelcast.cli.spark import AsJson, Master, one_sentence, working
 from levelcast.network import load_network
 from levelcast.pipeline.session import require_spark, spark_session
 
 if TYPE_CHECKING:
-    from levelcast.pipeline.audit import Figures, Finding, Options, Result, Tell
-    from levelcast.pipeline.audit_inputs import Inputs
-    from levelcast.pipeline.audit_job import Outcome
+    from levelcast.pipeline.audit.conduct import Outcome
+    from levelcast.pipeline.audit.frame import Figures, Finding, Options, Result, Tell
+    from levelcast.pipeline.audit.inputs import Inputs
 
 MOST_ROWS = 40
 
@@ -95,9 +95,9 @@ def audit(
     if no_spark and (lake is not None or master is not None):
         raise typer.BadParameter("a lake and a cluster need Spark", param_hint="--no-spark")
     with one_sentence():
-        from levelcast.pipeline import audit_job
-        from levelcast.pipeline.audit import Job, Options
-        from levelcast.pipeline.audit_inputs import gather
+        from levelcast.pipeline.audit import conduct
+        from levelcast.pipeline.audit.frame import Job, Options
+        from levelcast.pipeline.audit.inputs import gather
 
         options = Options(
             read_bytes,
@@ -110,11 +110,11 @@ def audit(
             old_share,
             duration_ns(ahead, "--ahead"),
         )
-        names = audit_job.names_of(which)
+        names = conduct.names_of(which)
         inputs = gather(directories, None if network is None else load_network(network), without or ())
-        with _working(quiet=as_json) as tell:
+        with working(quiet=as_json) as tell:
             if no_spark:
-                outcome, run_id = audit_job.run(names, Job(None, inputs, options, tell)), None
+                outcome, run_id = conduct.run(names, Job(None, inputs, options, tell)), None
             else:
                 outcome, run_id = _on_spark(names, inputs, options, lake, master, tell)
         document = {
@@ -138,13 +138,13 @@ def audit(
 def _on_spark(
     names: Sequence[str], inputs: Inputs, options: Options, lake: Path | None, master: str | None, tell: Tell
 ) -> tuple[Outcome, str | None]:
-    from levelcast.pipeline import audit_job
-    from levelcast.pipeline.audit import Job
+    from levelcast.pipeline.audit import conduct
+    from levelcast.pipeline.audit.frame import Job
 
     require_spark()
     tell("starting Spark")
     with spark_session(master, f"levelcast audit {' '.join(names)}") as spark:
-        outcome = audit_job.run(names, Job(spark, inputs, options, tell))
+        outcome = conduct.run(names, Job(spark, inputs, options, tell))
         if lake is None:
             return outcome, None
         from levelcast.pipeline.lake import Lake
@@ -152,7 +152,7 @@ def _on_spark(
         tell("writing the lake")
         tables = Lake.create(lake)
         with tables.alone():
-            return outcome, audit_job.keep(spark, tables, outcome.results, inputs.receivers)
+            return outcome, conduct.keep(spark, tables, outcome.results, inputs.receivers)
 
 
 def _write(output: Path, document: dict[str, Any]) -> None:

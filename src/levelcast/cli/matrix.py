@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelcast.cli.network import write_new
-from levelcast.cli.pipeline import AsJson, LakeDir, Master, one_sentence
+from levelcast.cli.spark import AsJson, LakeDir, Master, one_sentence
 from levelcast.network import load_network
 from levelcast.pipeline.limits import LakeError
 from levelcast.pipeline.session import require_spark, spark_session

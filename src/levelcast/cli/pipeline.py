@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from levelcast.cli.common import duration_ns, on_interrupt
-from levelcast.market.rows import TradeFileError
+from levelcast.cli.spark import AsJson, LakeDir, Master, one_sentence, working
 from levelcast.pipeline.limits import EVERY_S, KEEP_HOURS, MOST_RECORDS, TARGET_BYTES, LakeError
-from levelcast.pipeline.session import SparkMissing, failure, is_small, require_spark, spark_session
-from levelcast.plan.model import PlanError
-from levelcast.tape.files import TapeError
+from levelcast.pipeline.session import is_small, require_spark, spark_session
 
 if TYPE_CHECKING:
     from levelcast.pipeline.job import Loaded
@@ -50,46 +47,7 @@ class Format(enum.StrEnum):
 Inputs = Annotated[
     list[Path], typer.Option("--input", metavar="PATH", help="A tape's or nodes' directory, or files; may be repeated.")
 ]
-LakeDir = Annotated[Path, typer.Option("--lake", metavar="DIR", help="The directory of the tables.")]
-Master = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Spark's cluster.", show_default="spark-submit's, or this machine's cores"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-
 MEGABYTE = 2**20
-
-
-@contextmanager
-def one_sentence() -> Iterator[None]:
-    """What a person can mend is one sentence on stderr and exit code 2; Spark wraps it in many."""
-    try:
-        yield
-    except (LakeError, SparkMissing, TapeError, TradeFileError, PlanError, ValueError) as error:
-        _refuse(str(error))
-    except ImportError as error:
-        _refuse(f"the pipeline needs what is not here ({error}): pip install 'levelcast[spark]'")
-    except Exception as error:
-        if type(error).__module__.startswith("deltalake"):
-            _refuse(f"the lake cannot be read ({next(iter(str(error).splitlines()), type(error).__name__)})")
-        sentence = _of_spark(error)
-        if sentence is None:
-            raise
-        _refuse(sentence)
-
-
-def _refuse(sentence: str) -> None:
-    typer.echo(f"levelcast: {sentence}", err=True)
-    raise typer.Exit(2) from None
-
-
-def _of_spark(error: Exception) -> str | None:
-    """The sentence in what Spark has made of an error of ours, or one for Spark's own."""
-    if not type(error).__module__.startswith(("pyspark", "py4j")):
-        return None
-    from levelcast.pipeline.source import sentence_of
-
-    return sentence_of(error) or failure(error)
 
 
 @app.command()
@@ -152,7 +110,7 @@ def execute(
     began = time.perf_counter()
     require_spark()
     _look_at(paths, format, on, venue)
-    with _working(quiet=quiet) as tell, _at_work(lake, master, "run", tell, small=is_small(paths)) as (spark, tables):
+    with working(quiet=quiet) as tell, _at_work(lake, master, "run", tell, small=is_small(paths)) as (spark, tables):
         loaded = take.load(spark, tables, paths, format.value, on, stripe, tell, venue)
         mask, consolidated = take.MASKS.get(format.value, settle.NO_PRICE), format.value in take.CONSOLIDATED
         made = job.refresh(spark, tables, tell, mask, consolidated)
@@ -236,7 +194,7 @@ def stream_command(
         for path in paths:
             if not path.exists():
                 raise LakeError(f"{path}: there is no such directory")
-        with _working(quiet=False) as tell, _at_work(lake, master, "stream", tell, small=False) as (spark, tables):
+        with working(quiet=False) as tell, _at_work(lake, master, "stream", tell, small=False) as (spark, tables):
             tell("waiting for the first batch")
 
             def told(batch: int, done: Loaded, lag_s: float | None) -> None:
@@ -321,7 +279,7 @@ def compact(
         tables.check()
         require_spark()
         names = [name] if name is not None else [each.name for each in tables.states()]
-        with _working(quiet=False) as tell:
+        with working(quiet=False) as tell:
             tell("starting Spark")
             with spark_session(master, "levelcast pipeline compact") as spark:
                 for each in names:
@@ -359,7 +317,7 @@ def load(
             raise LakeError(f"{file}: there is no such file")
         require_spark()
         little = is_small([file])
-        with _working(quiet=False) as tell, _at_work(lake, master, "load", tell, small=little) as (spark, tables):
+        with working(quiet=False) as tell, _at_work(lake, master, "load", tell, small=little) as (spark, tables):
             tell(f"writing {table}")
             commit = job.LOADERS[table](spark, tables, file)
             job.refresh_interest(spark, tables, tell)
@@ -371,40 +329,3 @@ def _date(text: str | None) -> date | None:
         return None if text is None else date.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(f'"{text}" is not a day such as 2013-10-07', param_hint="--date") from None
-
-
-@contextmanager
-def _working(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A bar on a terminal with the step and Spark's tasks; on stderr, so that results can be piped."""
-    console = Console(stderr=True, quiet=quiet)
-    progress = Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[tasks]}"),
-        TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal,
-    )  # fmt: skip
-    over = threading.Event()
-    with progress:
-        task = progress.add_task("", total=None, tasks="")
-
-        def tell(step: str) -> None:
-            progress.update(task, description=step, completed=0, total=None, tasks="")
-
-        def watch() -> None:
-            while not over.wait(0.3):
-                done, total = _tasks()
-                if total:
-                    progress.update(task, completed=done, total=total, tasks=f"{done}/{total} tasks")
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        if console.is_terminal:
-            watcher.start()
-        try:
-            yield tell
-        finally:
-            over.set()
-
-
-def _tasks() -> tuple[int, int]:
-    """Tasks done and in all, of the stages that run."""
-    from levelcast.pipeline.session import tasks
-
-    return tasks()

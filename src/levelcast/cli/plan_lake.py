@@ -13,10 +13,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from levelcast.cli.pipeline import LakeDir, Master
-from levelcast.cli.pipeline import one_sentence as lake_sentence
 from levelcast.cli.plan_options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, weights_of
 from levelcast.cli.plan_show import bar, tell
+from levelcast.cli.spark import LakeDir, Master
+from levelcast.cli.spark import one_sentence as lake_sentence
 from levelcast.net.edge import plan_limits
 from levelcast.net.plans import plan_in_force
 from levelcast.net.sockets import LOOPBACK, NetError

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from levelcast.cli.pipeline import LakeDir, one_sentence
+from levelcast.cli.spark import LakeDir, one_sentence
 
 
 def report(
@@ -32,7 +32,7 @@ def report(
     """
     with one_sentence():
         from levelcast.pipeline.lake import Lake
-        from levelcast.pipeline.report import write_report
+        from levelcast.pipeline.report.page import write_report
 
         told = write_report(Lake(lake), out, day, symbol or ())
     typer.echo(f"{out}: {told['day']}, {len(told['symbols'])} symbols, {told['bytes']:,} bytes")

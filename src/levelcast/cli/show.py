@@ -89,7 +89,7 @@ def perform(wishes: Wishes) -> int:
 def _tables(console: Console, stage: Stage, directory: Path, *, quiet: bool) -> dict[str, Any]:
     """The tapes as tables, and a page about them."""
     from levelcast.pipeline.lake import Lake
-    from levelcast.pipeline.report import write_report
+    from levelcast.pipeline.report.page import write_report
 
     console.print("Tables of the tapes, by Spark:", highlight=False)
     done = execute([stage.data], directory / "lake", Format.TAPE, quiet=quiet)

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from levelcast.cli.pipeline import one_sentence
 from levelcast.cli.sim import parse_seeds
+from levelcast.cli.spark import one_sentence
 from levelcast.pipeline.limits import LakeError
 from levelcast.pipeline.session import require_spark, spark_session, tasks
 from levelcast.pipeline.sweep import (

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from levelcast.kernel import crc32, stamped, unstamp
-from levelcast.pipeline.audit_inputs import SegmentFile
+from levelcast.pipeline.audit.inputs import SegmentFile
 from levelcast.records import RECORD_TYPES, WORD_BYTES, dbn_metadata
 from levelcast.tape.files import TapeError
 from levelcast.tape.index import IndexHeader, unpack_header

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from levelcast.pipeline import audit_fairness, audit_order, audit_timeliness
-from levelcast.pipeline.audit import AUDITS, FOUND, PASSED, Job, Result, register
+from levelcast.pipeline.audit import fairness, order, timeliness
+from levelcast.pipeline.audit.frame import AUDITS, FOUND, PASSED, Job, Result, register
 from levelcast.pipeline.tables import AUDIT_FINDINGS, AUDIT_RUNS
 from levelcast.tape.files import TapeError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ALL = "all"
 NOT_RUN = 2
 
-for _audit in (audit_order.ORDER, audit_fairness.FAIRNESS, audit_timeliness.TIMELINESS):
+for _audit in (order.ORDER, fairness.FAIRNESS, timeliness.TIMELINESS):
     register(_audit)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from levelcast.pipeline.audit_inputs import Inputs
+from levelcast.pipeline.audit.inputs import Inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.pipeline.audit import Audit, Figures, Finding, Job, Options, Result
-from levelcast.pipeline.audit_fairness import any_of
-from levelcast.pipeline.audit_inputs import Inputs, SegmentFile
-from levelcast.pipeline.audit_scan import read_index
-from levelcast.pipeline.audit_stats import BOUNDS, Counts, design_effect, histogram, quantile, wilson
+from levelcast.pipeline.audit.fairness import any_of
+from levelcast.pipeline.audit.frame import Audit, Figures, Finding, Job, Options, Result
+from levelcast.pipeline.audit.inputs import Inputs, SegmentFile
+from levelcast.pipeline.audit.scan import read_index
+from levelcast.pipeline.audit.stats import BOUNDS, Counts, design_effect, histogram, quantile, wilson
 from levelcast.pipeline.tapes import runs_of_kinds
 from levelcast.records.codes import RTYPE_INSTRUMENT, UNDEF_TIMESTAMP
 

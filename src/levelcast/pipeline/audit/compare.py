@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from levelcast.pipeline.audit_releases import Releases
-from levelcast.pipeline.audit_stats import Counts, Effect, Floats, effect, holm
-from levelcast.pipeline.audit_waiting import Waits, beyond_chance
+from levelcast.pipeline.audit.releases import Releases
+from levelcast.pipeline.audit.stats import Counts, Effect, Floats, effect, holm
+from levelcast.pipeline.audit.waiting import Waits, beyond_chance
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from levelcast import __version__
-from levelcast.pipeline import report_more, svg
 from levelcast.pipeline.lake import Lake, State
 from levelcast.pipeline.limits import LakeError
+from levelcast.pipeline.report import sections, svg
 
 SYMBOLS = 6
 _DAY_NS = 86_400_000_000_000
@@ -44,7 +44,7 @@ def write_report(lake: Lake, out: Path, day: str | None = None, symbols: Sequenc
     """Write the page; what it is about."""
     states = {state.name: state for state in lake.states()}
     days = states["trades"].days if "trades" in states else ()
-    days = days or tuple(sorted({each for name in report_more.DAYS_OF if name in states for each in states[name].days}))
+    days = days or tuple(sorted({each for name in sections.DAYS_OF if name in states for each in states[name].days}))
     if not days:
         raise LakeError(
             f"{lake.directory}: has no trades yet: levelcast pipeline run --input PATH --lake {lake.directory}"
@@ -101,7 +101,7 @@ def _page(day: Day) -> Iterator[str]:
     yield f"<p>Times are UTC, by the tape. Made by Levelcast {__version__} from the lake {source}.</p>"
     for part in (_summary, _prices, _rates, _venues, _throughs, _releases) if traded else ():
         yield from part(day)
-    yield from report_more.more(day.lake, day.day)
+    yield from sections.more(day.lake, day.day)
     yield from _tables(day)
     yield "</main></body></html>"
 

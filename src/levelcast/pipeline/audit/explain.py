@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.pipeline.audit_inputs import SegmentFile
-from levelcast.pipeline.audit_scan import Index, Scan, bare, own_hashes, read_index, wrong_frames
+from levelcast.pipeline.audit.inputs import SegmentFile
+from levelcast.pipeline.audit.scan import Index, Scan, bare, own_hashes, read_index, wrong_frames
 from levelcast.records import WORD_BYTES, BadRecords, split
 from levelcast.tape.files import TapeError
 

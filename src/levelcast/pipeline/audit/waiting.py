@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.network import Floor, Network
-from levelcast.pipeline.audit_inputs import SegmentFile
-from levelcast.pipeline.audit_scan import Index, Ints, Rows, read_index
-from levelcast.pipeline.audit_stats import BOUNDS, Counts, Floats, histogram
+from levelcast.pipeline.audit.inputs import SegmentFile
+from levelcast.pipeline.audit.scan import Index, Ints, Rows, read_index
+from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, histogram
 from levelcast.records import WORD_BYTES
 from levelcast.records.codes import UNDEF_TIMESTAMP
 from levelcast.wire.messages import CONTROL_SOURCE

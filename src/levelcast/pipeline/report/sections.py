@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from levelcast.pipeline import report_network
 from levelcast.pipeline.lake import Lake
-from levelcast.pipeline.report_parts import card, table
+from levelcast.pipeline.report import network
+from levelcast.pipeline.report.parts import card, table
 from levelcast.pipeline.tables import TABLES
 
 MOST_FINDINGS = 20
@@ -88,7 +88,7 @@ def _time(at_ns: int) -> str:
 
 
 Section = Callable[[Lake, str], Iterator[str]]
-SECTIONS: tuple[Section, ...] = (audits, plans, report_network.sections)
+SECTIONS: tuple[Section, ...] = (audits, plans, network.sections)
 DAYS_OF = ("audits", "network_matrix")
 """Tables whose days have a page even without trades."""
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.pipeline.audit_inputs import Recorded
-from levelcast.pipeline.audit_stats import BOUNDS, Counts, Floats, histogram
+from levelcast.pipeline.audit.inputs import Recorded
+from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, histogram
 from levelcast.records import RecordArray
 from levelcast.tape.files import TapeError
 from levelcast.tape.releases import LATE, RELEASE, SUFFIX
 
 WINDOWS = 64
-"""Into so many parts the time is cut; parts that are alike are put together again (`audit_stats`)."""
+"""Into so many parts the time is cut; parts that are alike are put together again (`stats`)."""
 ENTRIES_PER_TASK = 400_000
 
 

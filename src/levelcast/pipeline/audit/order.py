@@ -3,8 +3,8 @@
 1. Every segment of every tape is hashed whole, a task each. Receivers' segments are the same files (rule 14), so equal
    hashes settle most of it: of equal segments one is looked into.
 2. Of each different segment every frame is hashed from its records, every stamp, packet number and link of the chain
-   checked (`audit_scan`).
-3. Where segments differ, or one is not sound, they are compared frame by frame and byte by byte (`audit_explain`).
+   checked (`scan`).
+3. Where segments differ, or one is not sound, they are compared frame by frame and byte by byte (`explain`).
    Right is what is sound and most tapes have; where no majority says which, the finding names both sides.
 """
 
@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.pipeline.audit import Audit, Finding, Job, Result
-from levelcast.pipeline.audit_explain import Difference, alone, explain
-from levelcast.pipeline.audit_inputs import Recorded, SegmentFile
-from levelcast.pipeline.audit_scan import Digest, Scan, digest, read_index, scan
+from levelcast.pipeline.audit.explain import Difference, alone, explain
+from levelcast.pipeline.audit.frame import Audit, Finding, Job, Result
+from levelcast.pipeline.audit.inputs import Recorded, SegmentFile
+from levelcast.pipeline.audit.scan import Digest, Scan, digest, read_index, scan
 from levelcast.tape.files import TapeError
 
 _KNOCK_ON = frozenset({"chain broken", "other borders"})

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
-from levelcast.pipeline import svg
 from levelcast.pipeline.lake import Lake
-from levelcast.pipeline.report_parts import card, table
+from levelcast.pipeline.report import svg
+from levelcast.pipeline.report.parts import card, table
 
 MOST_SITES = 24
 """Rows and columns of a heat map; of more sites, those that are measured most often, then by name."""
