@@ -15,14 +15,11 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
 import shutil
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -32,6 +29,7 @@ import numpy as np
 
 from benchmarks.audit_stage import simulate
 from benchmarks.audit_tapes import make_day
+from benchmarks.processes import peak_memory
 from benchmarks.report import Table, machine_facts, show_facts
 from levelcast.pipeline.audit import fairness, order, timeliness
 from levelcast.pipeline.audit.fairness import Measured, judge, measured_of
@@ -199,7 +197,7 @@ def long_tapes(millions: Sequence[float], tapes: int, work: Path, master: str, *
             f"{number:g} million trades on {tapes} tapes, {size / 1e9:.1f} GB, made in {_since(began):.0f} s",
             flush=True,
         )
-        with _memory() as peak:
+        with peak_memory() as peak:
             began = time.perf_counter()
             with spark_session(master, "audit benchmark", settings=log_settings(log)) as spark:
                 started = _since(began)
@@ -215,7 +213,7 @@ def long_tapes(millions: Sequence[float], tapes: int, work: Path, master: str, *
                     )
                     assert result.passed, result.findings
         rate = number * tapes / taken["order"]
-        rows.append((f"{number:g}", size / 1e9, started, taken["order"], rate, taken["fairness"], peak[0] / 1e9))
+        rows.append((f"{number:g}", size / 1e9, started, taken["order"], rate, taken["fairness"], peak.bytes / 1e9))
         told: list[tuple[str | int | float, ...]] = [
             (stage.name, stage.tasks, stage.median_s, stage.worst_s, stage.total_s, stage.peak_memory / 1e9)
             for stage in stages(log)
@@ -234,46 +232,6 @@ def _say(text: object) -> None:
 
 def _since(began: float) -> float:
     return time.perf_counter() - began
-
-
-@contextmanager
-def _memory(every_s: float = 0.5) -> Iterator[list[int]]:
-    """The most that this process and all below it have held together; pages that they share count once."""
-    peak, over = [0], threading.Event()
-
-    def watch() -> None:
-        while not over.wait(every_s):
-            peak[0] = max(peak[0], sum(_pss(pid) for pid in _family()))
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        over.set()
-        watcher.join()
-
-
-def _family() -> list[int]:
-    parents: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = path.read_text()
-        except OSError:
-            continue
-        parents[int(text.split(" ", 1)[0])] = int(text.rpartition(")")[2].split()[1])
-    family = [os.getpid()]
-    for pid in family:
-        family += [child for child, parent in parents.items() if parent == pid]
-    return family
-
-
-def _pss(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +22,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +31,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.audit_stage import simulate
-from benchmarks.report import Cell, Options, Result, Table, machine_facts, show_facts, tell, write_json
+from benchmarks.campaign import conduct
+from benchmarks.processes import kill_family
+from benchmarks.report import Cell, Options, Result, Table, tell
 from levelcast.network import five_cities, parse_network
 from levelcast.sim.histories import as_text, code_version, crashed, run_items
 from levelcast.sim.parameters import complete
@@ -84,7 +85,7 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         for process in (*self._workers, *filter(None, [self._master])):
-            kill_tree(process.pid)
+            kill_family(process.pid)
             process.wait()
         self._workers, self._master = [], None
 
@@ -98,7 +99,7 @@ class Cluster:
     def kill_worker(self) -> int:
         """Kill the oldest worker and its executors at once, as a power cut does; its process id."""
         victim = self._workers.pop(0)
-        kill_tree(victim.pid)
+        kill_family(victim.pid)
         victim.wait()
         return victim.pid
 
@@ -145,23 +146,6 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind((HOST, 0))
         return int(one.getsockname()[1])
-
-
-def kill_tree(pid: int) -> None:
-    """SIGKILL to a process that we started and to all below it: the parent first, so that it starts no new one."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended meanwhile
-        children.setdefault(int(fields[1]), []).append(int(path.parent.name))
-    tree = [pid]
-    for number in tree:
-        tree += children.get(number, [])
-    for number in tree:
-        with suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
 
 
 # -- jobs -------------------------------------------------------------------------------------------------
@@ -594,13 +578,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"there is no job {', '.join(unknown)}: there are {', '.join(JOBS)}")
     if chosen.way:
         return child(chosen)
-    options, facts = Options(out=chosen.out), machine_facts()
-    print(f"{show_facts(facts)}\n")
-    with TemporaryDirectory(prefix="levelcast-cluster-") as folder:
-        result = compare(Path(folder), jobs, kill=chosen.kill, scale=chosen.scale)
-    print(result)
-    tell(f"written: {write_json(result, facts, options)}")
-    return 0 if result.more["identical"] else 1
+
+    def campaign() -> tuple[Result, bool]:
+        with TemporaryDirectory(prefix="levelcast-cluster-") as folder:
+            result = compare(Path(folder), jobs, kill=chosen.kill, scale=chosen.scale)
+        return result, bool(result.more["identical"])
+
+    return conduct(campaign, Options(out=chosen.out), as_json=False)
 
 
 if __name__ == "__main__":

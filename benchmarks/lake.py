@@ -21,17 +21,17 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from tempfile import TemporaryDirectory
-from threading import Event, Thread
 from typing import Any
 
 from benchmarks.plots import BLUE, GREY, ORANGE, PlotMissing, canvas
+from benchmarks.processes import peak_memory
 from benchmarks.report import Cell, Figure, Options, Result, Table, machine_facts, show_facts, tell, write_json
-from benchmarks.source import cpu_s, tree
+from benchmarks.source import used_s
 
 MILLIONS = 20.0
 QUICK_MILLIONS = 0.1
@@ -103,9 +103,9 @@ def _measure(result: Result, spark: Any, place: Path, count: int, rounds: int, *
     lake = Lake.create(place)
     if not lake.has("trades"):
         tell(f"lake: writing {count:,} trades")
-        begun, used = time.perf_counter(), cpu_s(jvm)
+        begun, used = time.perf_counter(), used_s(jvm)
         make_days(spark, lake, count)
-        took, used = time.perf_counter() - begun, cpu_s(jvm) - used
+        took, used = time.perf_counter() - begun, used_s(jvm) - used
         result.notes.append(f"Writing {count:,} trades took {took:.0f} s and {used:.0f} s of CPU.")
     every = sorted(lake.files("trades"), key=_place)
     if sum(file.rows for file in every) != count:
@@ -118,9 +118,9 @@ def _measure(result: Result, spark: Any, place: Path, count: int, rounds: int, *
         works = _works(spark, lake, files, job=job)
         if not spent:
             _check(works[OURS][0](), works[TWO_STEPS][0]())
-        with peak_bytes(jvm) as peak:
+        with peak_memory(jvm) as peak:
             spent[size] = _rounds({name: run for name, (_, run) in works.items()}, spent, jvm, rounds)
-        peaks[size] = peak[0], peak[1]
+        peaks[size] = peak.bytes, getrusage(RUSAGE_SELF).ru_maxrss * 1024
         rows += [
             (f"{size:,}: {name}", wall, cpu, size / wall / 1e6, len(files), megabytes)
             for name, (wall, cpu) in spent[size].items()
@@ -249,42 +249,13 @@ def _rounds(
         for name, work in works.items():
             if name == JOB and number > (0 if warm else 1):
                 continue  # once is enough of what takes so long
-            begun, used = time.perf_counter(), cpu_s(jvm)
+            begun, used = time.perf_counter(), used_s(jvm)
             work()
-            used, took = cpu_s(jvm) - used, time.perf_counter() - begun
+            used, took = used_s(jvm) - used, time.perf_counter() - begun
             tell(f"lake: {name}: {took:.2f} s, {used:.2f} CPU s")
             if warm or number:
                 least[name] = min(took, least[name][0]), min(used, least[name][1])
     return least
-
-
-@contextmanager
-def peak_bytes(root: int) -> Iterator[list[int]]:
-    """The most memory of a tree of processes, and of this one: what each of them has ever had, while it was seen."""
-    peak, over = [0, 0], Event()
-
-    def look() -> None:
-        while True:
-            peak[0] = max(peak[0], sum(map(_peak_of, tree(root))))
-            peak[1] = max(peak[1], _peak_of("self"))
-            if over.wait(0.5):
-                return
-
-    watcher = Thread(target=look, daemon=True)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        over.set()
-        watcher.join()
-
-
-def _peak_of(process: int | str) -> int:
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0  # it has ended meanwhile
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def _check(ours: Any, by_hand: Any) -> None:

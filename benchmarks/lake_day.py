@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.report import Cell, Figure, Options, Result, Table, machine_facts, show_facts, tell, write_json
-from benchmarks.source import PER_FRAME, cpu_s, make_tape
+from benchmarks.source import PER_FRAME, make_tape, used_s
 
 BATCHES = 390
 QUICK_BATCHES = 4
@@ -67,10 +67,10 @@ def _measure(result: Result, spark: Any, place: Path, ways: dict[str, int], opti
             f"{used / batches:.2f} a batch."
         )
         before, slow = _files(lake), _query(spark, lake, repeats)
-        begun, used = time.perf_counter(), cpu_s(jvm)
+        begun, used = time.perf_counter(), used_s(jvm)
         for name in before:
             lake.compact(spark, name)
-        took, used = time.perf_counter() - begun, cpu_s(jvm) - used
+        took, used = time.perf_counter() - begun, used_s(jvm) - used
         after, fast = _files(lake), _query(spark, lake, repeats)
         rows += [(f"{way}: {name}", *before[name], *after[name]) for name in before]
         whole = [sum(files[name][0] for name in files) for files in (before, after)]
@@ -96,12 +96,12 @@ def _stream(spark: Any, place: Path, where: Path, jvm: int, every: int) -> tuple
         if batches % 10 == 0:
             tell(f"lake-day: {batches} batches, {time.perf_counter() - begun:.0f} s")
 
-    begun, used = time.perf_counter(), cpu_s(jvm)
+    begun, used = time.perf_counter(), used_s(jvm)
     query, _ = stream.start(
         spark, lake, [place / "tape"], until_now=True, most_records=FRAMES * PER_FRAME, tell=count
     )  # fmt: skip
     query.awaitTermination()
-    return lake, batches, time.perf_counter() - begun, cpu_s(jvm) - used
+    return lake, batches, time.perf_counter() - begun, used_s(jvm) - used
 
 
 def _files(lake: Any) -> dict[str, tuple[int, float]]:

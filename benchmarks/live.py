@@ -35,8 +35,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.campaign import conduct
 from benchmarks.plots import BLUE, RED, PlotMissing, canvas
-from benchmarks.report import Figure, Options, Result, Stopwatch, Table, machine_facts, show_facts, tell, write_json
+from benchmarks.processes import cpu_s
+from benchmarks.report import Figure, Options, Result, Table, tell
 from benchmarks.way import Case, Speaker, busy_seconds, network_text, speaking, wait_for
 from levelcast.net.cluster import Cluster
 from levelcast.net.node import Options as NodeOptions
@@ -190,24 +192,6 @@ def _last_line(path: Path) -> str:
     return lines[-1] if lines else "it said nothing"
 
 
-def tree_cpu_s(roots: Sequence[int]) -> float:
-    """CPU time of processes and all below them, those that have ended included."""
-    children: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        number = int(path.parent.name)
-        children.setdefault(int(fields[1]), []).append(number)
-        ticks[number] = sum(map(int, fields[11:15]))
-    tree = list(roots)
-    for number in tree:
-        tree += children.get(number, [])
-    return sum(ticks.get(number, 0) for number in tree) / os.sysconf("SC_CLK_TCK")
-
-
 # -- what the log says ------------------------------------------------------------------------------------
 
 
@@ -295,12 +279,12 @@ def _measure_lag(place: Path, chosen: Settings, options: Options, result: Result
         tell(f"live: {chosen.run_s:.0f} s at {chosen.rate:,.0f} records a second")
         assert job.process is not None
         begin_ns, from_s, busy = time.time_ns(), time.monotonic(), busy_seconds()
-        used = tree_cpu_s(ring.pids), tree_cpu_s([job.process.pid])
+        used = cpu_s(*ring.pids), cpu_s(job.process.pid)
         sent = ring.published
         _pause(chosen.run_s, ring, job)
         end_ns, took_s = time.time_ns(), time.monotonic() - from_s
-        ring_cores = (tree_cpu_s(ring.pids) - used[0]) / took_s
-        job_cores = (tree_cpu_s([job.process.pid]) - used[1]) / took_s
+        ring_cores = (cpu_s(*ring.pids) - used[0]) / took_s
+        job_cores = (cpu_s(job.process.pid) - used[1]) / took_s
         others = (busy_seconds() - busy) / took_s - ring_cores - job_cores
         rate = (ring.published - sent) / took_s
         ring.finish()
@@ -481,19 +465,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a minute only, to see that it works")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # whoever ends it leaves no process behind
     given = {name: getattr(chosen, name) for name in Settings._fields if getattr(chosen, name) is not None}
     settings = (QUICK if chosen.quick else Settings())._replace(**given)
     options = Options(quick=chosen.quick, out=chosen.out)
-    facts = machine_facts()
-    print(f"== live ==\n{show_facts(facts)}\n", flush=True)
-    with Stopwatch() as watch:
+
+    def campaign() -> tuple[Result, bool]:
         result = run(options, settings)
-    result.wall_s, result.cpu_s = watch.wall_s, watch.cpu_s
-    print(f"{result}\n", flush=True)
-    tell(f"written: {write_json(result, facts, options)}")
-    different = [row for table in result.tables for row in table.rows if row[-1] == "DIFFERENT"]
-    return 1 if different else 0
+        return result, not any(row[-1] == "DIFFERENT" for table in result.tables for row in table.rows)
+
+    return conduct(campaign, options, as_json=False)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 TH's model (§5.1) with a hundredth as many users as flows, each of whom wants two of ten markets and 1 % of each, is put
 into a lake: `rates` has several intervals of a day for every flow, `subscriptions` every pair of user and flow, all by
 name. Then `levelcast plan from-lake --engine spark` runs as a process of its own, at a tenth of the size and at the
-whole of it. Memory is that of the process and all its children, looked at ten times a second; times by stage are from
+whole of it. Memory is that of the process and all below it, what they share counted once; times by stage are from
 Spark's event log.
 """
 
@@ -14,18 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.report import Cell, Figure, Options, Result, Table, machine_facts, show_facts, tell, write_json
+from benchmarks.campaign import conduct
+from benchmarks.processes import run_watched
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.plan.files import arrow
 from levelcast.plan.generator import Model, generate
 
@@ -40,7 +39,6 @@ USERS_SHARE = 100
 INTERVALS = 4
 GROUPS, SESSIONS = 50, 1000
 DAY = "2026-11-16"
-LOOK_S = 0.1
 STAGES = 12
 """So many of the longest stages are shown."""
 
@@ -87,61 +85,15 @@ def _parts(instance: Any, size: int = 4_000_000) -> Iterator[tuple[Any, Any]]:
         yield instance.users[begin:end], flow
 
 
-class Memory(threading.Thread):
-    """The most that a process and its children had in memory together."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        super().__init__(daemon=True)
-        self.peak = 0
-        self._process = process
-        self.start()
-
-    def run(self) -> None:
-        while self._process.poll() is None:
-            self.peak = max(self.peak, tree_bytes(self._process.pid))
-            time.sleep(LOOK_S)
-
-
-def tree_bytes(root: int) -> int:
-    """Proportional set sizes, so that what processes share counts once."""
-    parents: dict[int, int] = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            try:
-                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError, ValueError):
-                continue  # it has just ended
-    total = 0
-    for pid in parents:
-        above = pid
-        while above not in (0, 1, root):
-            above = parents.get(above, 0)
-        if above == root:
-            total += _pss(pid)
-    return total
-
-
-def _pss(pid: int) -> int:
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
-
-
 def plan(lake: Path, out: Path, log: Path, master: str) -> tuple[dict[str, Any], float, int]:
-    """The job as a process: its report, the wall time of the whole command, and the memory of its tree."""
+    """The job as a process: its report, the wall time of the whole command, and the memory of its family."""
     command = [sys.executable, "-m", "benchmarks.planjob", "--job", str(lake), str(out), str(log), master]
-    began = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        memory = Memory(process)
-        told = process.communicate()[0]
-    memory.join()
-    if process.returncode:
-        raise RuntimeError(f"the job ended with code {process.returncode}")
-    return json.loads(told), time.monotonic() - began, memory.peak
+    with TemporaryFile() as told:
+        ran = run_watched(command, told)
+        if ran.code:
+            raise RuntimeError(f"the job ended with code {ran.code}")
+        told.seek(0)
+        return json.load(told), ran.seconds, ran.peak_bytes
 
 
 def job(lake: Path, out: Path, log: Path, master: str) -> None:
@@ -227,12 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lake, out, log, master = chosen.job
         job(Path(lake), Path(out), Path(log), master)
         return 0
-    facts, options = machine_facts(), Options(out=chosen.out)
-    print(show_facts(facts), flush=True)
-    result = run(options, chosen.flows, chosen.master)
-    print(result, flush=True)
-    tell(f"written: {write_json(result, facts, options)}")
-    return 0
+    options = Options(out=chosen.out)
+    return conduct(lambda: (run(options, chosen.flows, chosen.master), True), options, as_json=False)
 
 
 if __name__ == "__main__":

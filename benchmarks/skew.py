@@ -20,8 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.campaign import conduct
 from benchmarks.cluster import environment, make_market
-from benchmarks.report import Cell, Options, Result, Table, machine_facts, show_facts, tell, write_json
+from benchmarks.report import Cell, Options, Result, Table, tell
 
 MILLIONS, QUICK_MILLIONS = 4.0, 0.02
 CORES = 2
@@ -128,12 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.job:
         return _job(Path(chosen.place), chosen.job, int(chosen.records))
-    options, facts = Options(out=chosen.out), machine_facts()
-    print(f"{show_facts(facts)}\n")
-    result = run(options, chosen.millions)
-    print(result)
-    tell(f"written: {write_json(result, facts, options)}")
-    return 0
+    options = Options(out=chosen.out)
+    return conduct(lambda: (run(options, chosen.millions), True), options, as_json=False)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ about the others. It stands beside it.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.processes import cpu_s
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.records import instruments, trades
 from levelcast.ring.order import GENESIS, Frame, Record, Tip, make_frame
@@ -123,34 +123,15 @@ def _least(work: Callable[[], object], repeats: int, jvm: int) -> tuple[float, f
     work()
     least_cpu_s, wall_s = float("inf"), float("inf")
     for _ in range(repeats):
-        begun, used = time.perf_counter(), cpu_s(jvm)
+        begun, used = time.perf_counter(), used_s(jvm)
         work()
-        least_cpu_s, wall_s = min(least_cpu_s, cpu_s(jvm) - used), min(wall_s, time.perf_counter() - begun)
+        least_cpu_s, wall_s = min(least_cpu_s, used_s(jvm) - used), min(wall_s, time.perf_counter() - begun)
     return least_cpu_s, wall_s
 
 
-def cpu_s(jvm: int) -> float:
-    """What this process and the tree of processes under Spark's have used, those that ended included."""
-    ticks = sum(sum(map(int, fields[11:15])) for fields in tree(jvm).values())
-    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
-
-
-def tree(root: int) -> dict[int, list[str]]:
-    """A process and all under it, with what `/proc/PID/stat` has behind the name."""
-    parents: dict[int, list[int]] = {}
-    stats: dict[int, list[str]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended meanwhile
-        number = int(path.parent.name)
-        parents.setdefault(int(fields[1]), []).append(number)
-        stats[number] = fields
-    found = [root]
-    for number in found:
-        found += parents.get(number, [])
-    return {number: stats[number] for number in found if number in stats}
+def used_s(jvm: int) -> float:
+    """What this process and the family of Spark's have used."""
+    return time.process_time() + cpu_s(jvm)
 
 
 def _sink(rows: Any) -> None:

@@ -3,27 +3,26 @@
     python -m benchmarks.sweep --histories 10000
 
 Histories of the scenario `ring`, once a tenth of them and once all, on `local[2]` and by `levelcast sim --jobs 2` in
-the same run. The memory is the peak of the whole tree of processes, looked at twice a second: Java, Python's workers
-and the driver. The stages are those of Spark's event log: all rounds of the sweep together; the JSON has each.
+the same run. The memory is the peak of the whole family of processes, Java, Python's workers and the driver, what they
+share counted once. The stages are those of Spark's event log: all rounds of the sweep together; the JSON has each.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.campaign import conduct
 from benchmarks.cluster import environment
-from benchmarks.report import Cell, Figure, Options, Result, Table, machine_facts, show_facts, tell, write_json
+from benchmarks.processes import run_watched
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 
 HISTORIES, QUICK_HISTORIES = 1_000, 40
 GROWTH = 10
@@ -102,11 +101,11 @@ def run(options: Options, histories: int | None = None) -> Result:
 def _on_spark(count: int, place: Path) -> dict[str, Any]:
     command = [sys.executable, "-c", _PROGRAM, str(count), str(CORES), str(place)]
     with (place / "log.txt").open("wb") as log:
-        peak, _, code = watched(command, log)
-    if code:
+        ran = run_watched(command, log, log, environment())
+    if ran.code:
         raise RuntimeError((place / "log.txt").read_text(errors="replace")[-2000:])
     told: dict[str, Any] = json.loads((place / "told.json").read_text())
-    return told | {"peak": peak}
+    return told | {"peak": ran.peak_bytes}
 
 
 def _in_processes(count: int) -> dict[str, Any]:
@@ -115,48 +114,11 @@ def _in_processes(count: int) -> dict[str, Any]:
     with TemporaryDirectory(prefix="sim-") as folder:
         out = Path(folder) / "out.json"
         with out.open("wb") as file:
-            peak, _, code = watched([*command, "--jobs", str(CORES), "--json"], file)
-        if code not in (0, 1):
-            raise RuntimeError(f"levelcast sim failed with {code}")
+            ran = run_watched([*command, "--jobs", str(CORES), "--json"], file, subprocess.DEVNULL, environment())
+        if ran.code not in (0, 1):
+            raise RuntimeError(f"levelcast sim failed with {ran.code}")
         told = json.loads(out.read_text())
-    return {"seconds": told["wall_seconds"], "events": told["events"], "peak": peak}
-
-
-def watched(command: Sequence[str], out: Any) -> tuple[int, float, int]:
-    """Run it; the peak of the resident memory of its tree of processes, the seconds, the exit code."""
-    begun, peak, over = time.perf_counter(), 0, threading.Event()
-    errors = subprocess.DEVNULL if out.name.endswith("json") else out
-    process = subprocess.Popen(command, stdout=out, stderr=errors, env=environment())
-
-    def look() -> None:
-        nonlocal peak
-        while not over.wait(0.5):
-            peak = max(peak, tree_bytes(process.pid))
-
-    watcher = threading.Thread(target=look, daemon=True)
-    watcher.start()
-    code = process.wait()
-    over.set()
-    watcher.join()
-    return peak, time.perf_counter() - begun, code
-
-
-def tree_bytes(pid: int) -> int:
-    """Resident bytes of a process and all below it; what they share counts once for each."""
-    children: dict[int, list[int]] = {}
-    resident: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended meanwhile
-        number = int(path.parent.name)
-        children.setdefault(int(fields[1]), []).append(number)
-        resident[number] = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
-    tree = [pid]
-    for number in tree:
-        tree += children.get(number, [])
-    return sum(resident.get(number, 0) for number in tree)
+    return {"seconds": told["wall_seconds"], "events": told["events"], "peak": ran.peak_bytes}
 
 
 def _stages(log: Path, count: int, result: Result) -> tuple[Cell, ...]:
@@ -175,12 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--histories", type=int, default=HISTORIES, help="the larger size (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)
-    options, facts = Options(out=chosen.out), machine_facts()
-    print(f"{show_facts(facts)}\n")
-    result = run(options, chosen.histories)
-    print(result)
-    tell(f"written: {write_json(result, facts, options)}")
-    return 0
+    options = Options(out=chosen.out)
+    return conduct(lambda: (run(options, chosen.histories), True), options, as_json=False)
 
 
 if __name__ == "__main__":

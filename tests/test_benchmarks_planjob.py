@@ -32,18 +32,6 @@ def test_pairs_in_parts_are_the_pairs() -> None:
     assert np.concatenate([flow for _, flow in parts]).tolist() == flows.tolist()
 
 
-def test_the_memory_of_a_process_is_that_of_its_children_too() -> None:
-    code = "import subprocess, sys; b = bytearray(2**25); subprocess.run([sys.executable, '-c', {!r}])"
-    inner = "b = bytearray(2**26); print('here', flush=True); import sys; sys.stdin.read()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code.format(inner)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    assert planjob.tree_bytes(process.pid) > 2**26 + 2**25
-    process.communicate("")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_quick_run_plans_two_sizes(tmp_path: Path) -> None:
