@@ -15,7 +15,7 @@ from levelcast.pipeline.lake import Lake
 from levelcast.pipeline.limits import LakeError
 from levelcast.pipeline.report import network
 from levelcast.pipeline.report.page import write_report
-from levelcast.pipeline.report.sections import audit_section, plan_section
+from levelcast.pipeline.report.sections import audit_section, plan_section, sweep_section
 from tests.test_pipeline_report import DAY, T0, put
 
 HOUR = 3_600_000_000_000
@@ -145,3 +145,34 @@ def test_a_plan_is_told_beside_what_was_in_force() -> None:
     assert "The last plan costs 75% less than one session for all" in html
     assert "<td>900</td><td>150</td><td>800</td><td>200</td>" in html
     assert list(plan_section([])) == []
+
+
+def test_a_sweep_is_told_by_what_held_and_drawn_by_what_varied() -> None:
+    rows = [
+        {
+            **{
+                "code": "0123456789",
+                "scenario": "steady",
+                "seed": seed,
+                "verdict": "held",
+                "broken": None,
+                "cpu_s": 1.5,
+            },
+            **{"parameters": f'{{"loss": {loss}, "members": 3}}', "figures": f'{{"latency_p99_ms": {50 + 9 * seed}}}'},
+        }
+        for loss in (0.0, 0.01)
+        for seed in range(3)
+    ]
+    html = "".join(sweep_section(rows))
+    assert "Every promise held in all of them." in html
+    assert "<td>steady</td><td>01234567</td><td>6</td><td>6</td><td>2</td><td>9 s</td>" in html
+    assert "latency_p99_ms against loss" in html
+    assert "against members" not in html
+    ElementTree.fromstring(re.findall(r"<svg.*?</svg>", html, re.DOTALL)[0])
+    broken = rows[0] | {"verdict": "broken", "broken": "a < b"}
+    html = "".join(sweep_section([broken, *rows[1:]]))
+    assert "1 did not hold." in html
+    assert "<td>0</td><td>broken</td><td>a &lt; b</td>" in html
+    silent = [row | {"figures": '{"latency_p99_ms": null}'} for row in rows]
+    assert "<svg" not in "".join(sweep_section(silent))
+    assert list(sweep_section([])) == []

@@ -64,7 +64,12 @@ def check(wanted: Wanted, names: Sequence[str]) -> None:
 
 
 def plot(rows: Sequence[dict[str, Any]], wanted: Wanted) -> str:
-    """The picture as SVG; raises ValueError where there is nothing to show."""
+    """The picture as a file of its own; raises ValueError where there is nothing to show."""
+    return _alone(picture(rows, wanted))
+
+
+def picture(rows: Sequence[dict[str, Any]], wanted: Wanted) -> Picture:
+    """The picture for a page; raises ValueError where there is nothing to show."""
     check(wanted, names_of(rows))
     panels: dict[Any, dict[Any, list[float]]] = {}
     for row in rows:
@@ -77,7 +82,7 @@ def plot(rows: Sequence[dict[str, Any]], wanted: Wanted) -> str:
     return _draw(wanted, panels)
 
 
-def _draw(wanted: Wanted, panels: dict[Any, dict[Any, list[float]]]) -> str:
+def _draw(wanted: Wanted, panels: dict[Any, dict[Any, list[float]]]) -> Picture:
     along = sorted({at for panel in panels.values() for at in panel}, key=_order)
     most = max(_quantile(values, BANDS[0][1]) for panel in panels.values() for values in panel.values())
     least = min(0.0, *(_quantile(values, BANDS[0][0]) for panel in panels.values() for values in panel.values()))
@@ -85,11 +90,11 @@ def _draw(wanted: Wanted, panels: dict[Any, dict[Any, list[float]]]) -> str:
     lines = -(-len(panels) // PER_LINE)
     width = (WIDTH - _LEFT - _RIGHT - _GAP * (across - 1)) / across
     height = _TOP + lines * (_PANEL + _BOTTOM + _GAP)
-    picture = Picture(height, f"{wanted.figure} against {wanted.against}")
-    picture.write(_LEFT, 16, f"{wanted.figure} against {wanted.against}", kind="title")
+    drawn = Picture(height, f"{wanted.figure} against {wanted.against}")
+    drawn.write(_LEFT, 16, f"{wanted.figure} against {wanted.against}", kind="title")
     counts = [len(values) for panel in panels.values() for values in panel.values()]
     each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
-    picture.write(_LEFT, 32, f"median, half and nine tenths of {each} histories at each value")
+    drawn.write(_LEFT, 32, f"median, half and nine tenths of {each} histories at each value")
     for number, (by, panel) in enumerate(sorted(panels.items(), key=lambda item: _order(item[0]))):
         left = _LEFT + number % PER_LINE * (width + _GAP)
         top = _TOP + number // PER_LINE * (_PANEL + _BOTTOM + _GAP) + 12
@@ -97,34 +102,34 @@ def _draw(wanted: Wanted, panels: dict[Any, dict[Any, list[float]]]) -> str:
         y = Axis(least, most or 1.0, top + _PANEL, top)
         colour = COLOURS[number % len(COLOURS)]
         if wanted.by is not None:
-            picture.write(left, top - 5, f"{wanted.by} {_shown(by)}")
+            drawn.write(left, top - 5, f"{wanted.by} {_shown(by)}")
         for tick in ticks(y.low, y.high):
-            picture.rule(left, y(tick), left + width, y(tick))
+            drawn.rule(left, y(tick), left + width, y(tick))
             if number % PER_LINE == 0:
-                picture.write(left - 7, y(tick) + 4, plain(tick), "end")
+                drawn.write(left - 7, y(tick) + 4, plain(tick), "end")
         every = max(1, math.ceil(len(along) * 42 / width))
         for place, at in enumerate(along):
             if place % every == 0:
-                picture.write(x(place), top + _PANEL + 16, _shown(at), "middle")
+                drawn.write(x(place), top + _PANEL + 16, _shown(at), "middle")
         known = [place for place, at in enumerate(along) if at in panel]
         for low, high in BANDS:
             ends = [[(x(place), y(_quantile(panel[along[place]], share))) for place in known] for share in (low, high)]
             if len(known) == 1:
                 ((at, below),), ((_, above),) = ends
                 ends = [[(at - 9, below), (at + 9, below)], [(at - 9, above), (at + 9, above)]]
-            picture.area([*ends[0], *reversed(ends[1])], colour)
+            drawn.area([*ends[0], *reversed(ends[1])], colour)
         middle = [(x(place), y(_quantile(panel[along[place]], 0.5))) for place in known]
-        picture.line(middle, colour, 1.8)
+        drawn.line(middle, colour, 1.8)
         for place, (at, up) in zip(known, middle, strict=True):
-            picture.dot(at, up, colour, f"{_shown(along[place])}: {plain(_quantile(panel[along[place]], 0.5))}")
-    return _alone(picture)
+            drawn.dot(at, up, colour, f"{_shown(along[place])}: {plain(_quantile(panel[along[place]], 0.5))}")
+    return drawn
 
 
-def _alone(picture: Picture) -> str:
+def _alone(drawn: Picture) -> str:
     """As a file of its own: with its style and a white ground."""
-    head, _, rest = picture.text.partition("</title>")
+    head, _, rest = drawn.text.partition("</title>")
     head = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    ground = f'<rect class="ground" width="{WIDTH}" height="{picture.height}"/>'
+    ground = f'<rect class="ground" width="{WIDTH}" height="{drawn.height}"/>'
     return f"{head}</title><style>{_STYLE}</style>{ground}{rest}\n"
 
 

@@ -13,6 +13,7 @@ from levelcast import __version__
 from levelcast.pipeline.lake import Lake, State
 from levelcast.pipeline.limits import LakeError
 from levelcast.pipeline.report import sections, svg
+from levelcast.pipeline.report.parts import card, table
 
 SYMBOLS = 6
 _DAY_NS = 86_400_000_000_000
@@ -106,17 +107,6 @@ def _page(day: Day) -> Iterator[str]:
     yield "</main></body></html>"
 
 
-def _card(title: str, inside: str) -> str:
-    return f'<section class="card"><h3>{escape(title)}</h3>{inside}</section>'
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
-
-
 def _money(units: float) -> str:
     """With two to four decimals."""
     text = f"{units / _UNIT:,.4f}"
@@ -137,7 +127,7 @@ def _summary(day: Day) -> Iterator[str]:
     total = sum(row["trades"] for row in days.values())
     volume = sum(row["volume"] for row in days.values())
     yield f"<p>{len(days):,} symbols, {total:,} trades, {volume:,} units traded; busts and corrections applied.</p>"
-    yield _card("The busiest", _table(["symbol", "open", "high", "low", "close", "vwap", "volume", "trades"], rows))
+    yield card("The busiest", table(["symbol", "open", "high", "low", "close", "vwap", "volume", "trades"], rows))
 
 
 def _prices(day: Day) -> Iterator[str]:
@@ -151,7 +141,7 @@ def _prices(day: Day) -> Iterator[str]:
         found = found or minutes
         at = [row["start_ns"] % _DAY_NS / 1e9 for row in found]
         close, high, low = ([row[name] / _UNIT for row in found] for name in ("close", "high", "low"))
-        yield _card(
+        yield card(
             symbol,
             svg.price_and_volume(
                 f"{symbol}, price and volume", at, close, high, low, [row["volume"] for row in found], length
@@ -168,7 +158,7 @@ def _rates(day: Day) -> Iterator[str]:
     grid = sorted({row["start_s"] for row in rows})
     busy = _by_second(day) if len(grid) <= _FEW else []
     if busy:
-        yield _card("Trades in each second", svg.lines("Trades by second", busy, "trades/s"))
+        yield card("Trades in each second", svg.lines("Trades by second", busy, "trades/s"))
     elif len(grid) > 1:
         series = []
         for symbol in day.symbols:
@@ -176,7 +166,7 @@ def _rates(day: Day) -> Iterator[str]:
             series.append(
                 (symbol, [(at + seconds / 2, known.get(at, 0.0)) for at in range(grid[0], grid[-1] + 1, seconds)])
             )
-        yield _card(
+        yield card(
             f"Messages a second, in intervals of {seconds} s",
             svg.lines("Message rates by time of day", series, "messages/s"),
         )
@@ -197,7 +187,7 @@ def _rates(day: Day) -> Iterator[str]:
             share += f"; an exponential with a decay of {fit['decay']:,.1f} ranks fits with r² = {fit['r2']:.3f}"
         yield f"<p>{share} (TH §5.1: 10 % had 55 % of New York).</p>"
         if len(ranked) > 1:
-            yield _card(
+            yield card(
                 "Messages a second by rank", svg.lines("Rate by rank", curves, "messages/s", along="rank", log=True)
             )
 
@@ -222,7 +212,7 @@ def _venues(day: Day) -> Iterator[str]:
             shown.append((symbol, parts))
     if shown:
         yield "<h2>Venue share</h2><p>Part of the quantity traded.</p>"
-        yield _card("By symbol", svg.shares("Venue share", shown))
+        yield card("By symbol", svg.shares("Venue share", shown))
 
 
 def _throughs(day: Day) -> Iterator[str]:
@@ -239,7 +229,7 @@ def _throughs(day: Day) -> Iterator[str]:
         each[2] += row["size"]
     listed = sorted(counts.items(), key=lambda item: -item[1][0])
     cells = [[venue, f"{n:,}", f"{exempt:,}", f"{n - exempt:,}", f"{size:,}"] for venue, (n, exempt, size) in listed]
-    yield _card("By venue", _table(["venue", "through", "exempt", "not exempt", "quantity"], cells))
+    yield card("By venue", table(["venue", "through", "exempt", "not exempt", "quantity"], cells))
 
 
 def _duration(ns: float) -> str:
@@ -257,10 +247,10 @@ def _releases(day: Day) -> Iterator[str]:
     spread = _bins(row for row in rows if row["kind"] == "spread")
     if spread:
         yield "<p>How long after the first receiver the last one released a slot, where all were on time.</p>"
-        yield _card("Spread over the receivers", svg.columns("Release spread", spread, "slots"))
+        yield card("Spread over the receivers", svg.columns("Release spread", spread, "slots"))
     delay = _bins(row for row in rows if row["kind"] == "delay")
     if delay:
-        yield _card("Behind the instant, all receivers", svg.columns("Release delay", delay, "releases"))
+        yield card("Behind the instant, all receivers", svg.columns("Release delay", delay, "releases"))
     late = [row for row in rows if row["kind"] == "late"]
     by: dict[str, list[tuple[float, float]]] = {}
     for row in late:
@@ -275,9 +265,9 @@ def _releases(day: Day) -> Iterator[str]:
         good, bad = on_time.get(receiver, 0), [ns for _, ns in by.get(receiver, [])]
         most = _duration(max(bad)) if bad else ""
         cells.append([receiver, f"{good:,}", f"{len(bad):,}", f"{good / (good + len(bad)):.1%}", most])
-    yield _card("By receiver", _table(["receiver", "on time", "late", "share on time", "latest by"], cells))
+    yield card("By receiver", table(["receiver", "on time", "late", "share on time", "latest by"], cells))
     if late:
-        yield _card("Late releases, by how much", svg.dots("Late releases", sorted(by.items()), _duration))
+        yield card("Late releases, by how much", svg.dots("Late releases", sorted(by.items()), _duration))
 
 
 def _range(low: int, high: int) -> str:
@@ -302,11 +292,11 @@ def _tables(day: Day) -> Iterator[str]:
     rows = [
         [s.name, f"{s.rows:,}", f"{s.files:,}", f"{s.bytes / 2**20:,.1f}", str(s.version)] for s in day.states.values()
     ]
-    yield _card("Rows and files", _table(["table", "rows", "files", "MB", "version"], rows))
+    yield card("Rows and files", table(["table", "rows", "files", "MB", "version"], rows))
     reasons: dict[str, int] = {}
     for row in day.lake.arrow("quarantine").to_pylist() if day.lake.has("quarantine") else []:
         reasons[row["reason"]] = reasons.get(row["reason"], 0) + 1
     if reasons:
-        yield _card(
-            "Quarantine", _table(["reason", "rows"], [[reason, f"{count:,}"] for reason, count in reasons.items()])
+        yield card(
+            "Quarantine", table(["reason", "rows"], [[reason, f"{count:,}"] for reason, count in reasons.items()])
         )

@@ -1,10 +1,11 @@
-"""Sections of the report beside the tape's day: what audits found, what plans cost, what the network is like.
+"""Sections of the report beside the tape's day: what audits found, plans cost, sweeps showed; what the network is like.
 
 `SECTIONS` is the list: each is a function of the lake and the day that yields HTML, nothing if it has nothing to say.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -13,10 +14,15 @@ from typing import Any
 from levelcast.pipeline.lake import Lake
 from levelcast.pipeline.report import network
 from levelcast.pipeline.report.parts import card, table
+from levelcast.pipeline.sweep import row_of
+from levelcast.pipeline.sweep_plots import Wanted, picture
 from levelcast.pipeline.tables import TABLES
 
 MOST_FINDINGS = 20
 MOST_PLANS = 10
+HELD = "held"
+DRAWN = ("latency_p99_ms", "ready_p99_ms")
+"""What is drawn of a sweep: the first of these that its histories have."""
 
 Row = dict[str, Any]
 
@@ -83,12 +89,62 @@ def plan_section(rows: Sequence[Row]) -> Iterator[str]:
     yield card("Before and after", table(head, cells))
 
 
+def sweeps(lake: Lake, day: str) -> Iterator[str]:
+    """Histories of the simulator, by scenario."""
+    del day
+    yield from sweep_section(_rows(lake, "sweeps"))
+
+
+def sweep_section(stored: Sequence[Row]) -> Iterator[str]:
+    if not stored:
+        return
+    by: dict[tuple[str, str], list[Row]] = {}
+    for row in stored:
+        by.setdefault((row["scenario"], row["code"]), []).append(row)
+    bad = [row for row in stored if row["verdict"] != HELD]
+    verdict = "Every promise held in all of them." if not bad else f"{len(bad):,} did not hold."
+    yield f"<h2>Sweeps</h2><p>{len(stored):,} histories of the simulator. {verdict}</p>"
+    cells = [
+        [
+            scenario,
+            code[:8],
+            f"{len(rows):,}",
+            f"{sum(row['verdict'] == HELD for row in rows):,}",
+            f"{len({row['parameters'] for row in rows}):,}",
+            f"{sum(row['cpu_s'] or 0.0 for row in rows):,.0f} s",
+        ]
+        for (scenario, code), rows in sorted(by.items())
+    ]
+    yield card("By scenario", table(["scenario", "code", "histories", "held", "settings", "CPU"], cells))
+    if bad:
+        bad.sort(key=lambda row: (row["scenario"], row["parameters"], row["seed"]))
+        cells = [
+            [row["scenario"], str(row["seed"]), row["verdict"], row["broken"] or ""] for row in bad[:MOST_FINDINGS]
+        ]
+        more = f", the first {MOST_FINDINGS}" if len(bad) > MOST_FINDINGS else ""
+        yield card(f"Not held{more}", table(["scenario", "seed", "verdict", "what"], cells))
+    for (scenario, code), rows in sorted(by.items()):
+        histories = [row_of(row) for row in rows]
+        drawn = [name for name in DRAWN if any(each["figures"].get(name) for each in histories)][:1]
+        for wanted in (Wanted(figure, parameter) for figure in drawn for parameter in _varied(rows)):
+            yield card(f"{scenario}, {code[:8]}", picture(histories, wanted).text)
+
+
+def _varied(rows: Sequence[Row]) -> list[str]:
+    """Parameters that a sweep has varied, except by the seed: of each at least two values."""
+    values: dict[str, set[str]] = {}
+    for row in rows:
+        for name, value in json.loads(row["parameters"]).items():
+            values.setdefault(name, set()).add(json.dumps(value))
+    return sorted(name for name, found in values.items() if len(found) > 1)
+
+
 def _time(at_ns: int) -> str:
     return f"{datetime.fromtimestamp(at_ns // 1_000_000_000, UTC):%Y-%m-%d %H:%M}"
 
 
 Section = Callable[[Lake, str], Iterator[str]]
-SECTIONS: tuple[Section, ...] = (audits, plans, network.sections)
+SECTIONS: tuple[Section, ...] = (audits, plans, network.sections, sweeps)
 DAYS_OF = ("audits", "network_matrix")
 """Tables whose days have a page even without trades."""
 
