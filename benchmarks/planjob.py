@@ -4,9 +4,9 @@
 
 TH's model (§5.1) with a hundredth as many users as flows, each of whom wants two of ten markets and 1 % of each, is put
 into a lake: `rates` has several intervals of a day for every flow, `subscriptions` every pair of user and flow, all by
-name. Then `levelcast plan from-lake --engine spark` runs as a process of its own, at a tenth of the size and at the
-whole of it. Memory is that of the process and all below it, what they share counted once; times by stage are from
-Spark's event log.
+name. Then `levelcast plan from-lake` runs as a process of its own, with either engine, at a tenth of the size and at
+the whole of it. Spark reads the lake for both. Memory is that of the process and all below it, what they share counted
+once; times by stage are from Spark's event log.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ FLOWS, QUICK_FLOWS = 1_000_000, 20_000
 GROWTH = 10
 USERS_SHARE = 100
 INTERVALS = 4
+SPARK, LOCAL = "spark", "local"
 GROUPS, SESSIONS = 50, 1000
 DAY = "2026-11-16"
 STAGES = 12
@@ -85,9 +86,9 @@ def _parts(instance: Any, size: int = 4_000_000) -> Iterator[tuple[Any, Any]]:
         yield instance.users[begin:end], flow
 
 
-def plan(lake: Path, out: Path, log: Path, master: str) -> tuple[dict[str, Any], float, int]:
+def plan(lake: Path, base: Path, engine: str, master: str) -> tuple[dict[str, Any], float, int]:
     """The job as a process: its report, the wall time of the whole command, and the memory of its family."""
-    command = [sys.executable, "-m", "benchmarks.planjob", "--job", str(lake), str(out), str(log), master]
+    command = [sys.executable, "-m", "benchmarks.planjob", "--job", str(lake), str(base / engine), engine, master]
     with TemporaryFile() as told:
         ran = run_watched(command, told)
         if ran.code:
@@ -96,27 +97,39 @@ def plan(lake: Path, out: Path, log: Path, master: str) -> tuple[dict[str, Any],
         return json.load(told), ran.seconds, ran.peak_bytes
 
 
-def job(lake: Path, out: Path, log: Path, master: str) -> None:
-    """What `levelcast plan from-lake --engine spark` does, with Spark's event log switched on."""
+def job(lake: Path, out: Path, engine: str, master: str) -> None:
+    """What `levelcast plan from-lake --engine ENGINE` does, with Spark's event log switched on."""
     from levelcast.pipeline import planjob
     from levelcast.pipeline.lake import Lake
     from levelcast.pipeline.session import spark_session
     from levelcast.pipeline.stages import log_settings
 
     tables = Lake(lake)
-    asked = planjob.Asked(sessions=SESSIONS, groups=GROUPS, spark=True)
-    with spark_session(master, "levelcast plan", log_settings(log)) as spark:
+    asked = planjob.Asked(sessions=SESSIONS, groups=GROUPS, spark=engine == SPARK)
+    with spark_session(master, "levelcast plan", log_settings(out / "log")) as spark:
         made = planjob.execute(spark, tables, asked)
-        planjob.write(made, out)
+        planjob.write(made, out / "plan")
         planjob.record(spark, tables, made)
     print(json.dumps(made.report))
+
+
+def _stages(log: Path, size: int) -> Table:
+    from levelcast.pipeline.stages import stages
+
+    found = sorted(sorted(stages(log), key=lambda stage: -stage.total_s)[:STAGES])
+    rows: list[tuple[Cell, ...]] = [
+        (f"{each.id} {each.name}", each.tasks, each.total_s, each.median_s, each.worst_s,
+         each.worst_s / max(each.median_s, 1e-3))
+        for each in found
+    ]  # fmt: skip
+    heads = ("stage", "tasks", "all tasks", "median task", "worst task", "worst / median")
+    return Table(f"stages of {size:,} flows that took longest, s; the worst task beside the median", heads, rows)
 
 
 def run(options: Options, flows: int | None = None, master: str = "local[2]") -> Result:
     """Both sizes."""
     from levelcast.pipeline.lake import Lake
     from levelcast.pipeline.session import SparkMissing, require_spark, spark_session
-    from levelcast.pipeline.stages import stages
 
     result = Result("planjob")
     try:
@@ -136,34 +149,28 @@ def run(options: Options, flows: int | None = None, master: str = "local[2]") ->
                 pairs = fill(spark, lake, size)
             stored = sum(file.bytes for name in ("rates", "subscriptions") for file in lake.files(name))
             tell(f"planjob: {size:,} flows, {pairs:,} pairs")
-            told, seconds, peak = plan(base / "lake", base / "plan", base / "log", master)
-            rows.append((
-                size, told["users"], pairs, f"{stored / 2**20:.0f}", f"{told['relative_cost']:.4f}",
-                f"{told['goodput_before']:.2%}", f"{told['goodput']:.2%}", f"{told['seconds']:.1f}", f"{seconds:.1f}",
-                1e6 * seconds / pairs, f"{peak / 2**30:.2f}",
-            ))  # fmt: skip
-            tell(f"planjob: {size:,} flows took {seconds:.1f} s and {peak / 2**30:.2f} GB")
-            found = sorted(stages(base / "log"), key=lambda stage: -stage.total_s)[:STAGES]
-            title = f"stages of {size:,} flows that took longest, s; the worst task beside the median"
-            told_stages: list[tuple[Cell, ...]] = [
-                (f"{each.id} {each.name[:60]}", each.tasks, each.total_s, each.median_s, each.worst_s,
-                 each.worst_s / max(each.median_s, 1e-3))
-                for each in sorted(found)
-            ]  # fmt: skip
-            heads = ("stage", "tasks", "all tasks", "median task", "worst task", "worst / median")
-            result.tables.append(Table(title, heads, told_stages))
+            for engine in (SPARK, LOCAL):
+                told, seconds, peak = plan(base / "lake", base, engine, master)
+                rows.append((
+                    size, engine, told["users"], pairs, f"{stored / 2**20:.0f}", f"{told['relative_cost']:.4f}",
+                    f"{told['goodput_before']:.2%}", f"{told['goodput']:.2%}", f"{told['seconds']:.1f}",
+                    f"{seconds:.1f}", 1e6 * seconds / pairs, f"{peak / 2**30:.2f}",
+                ))  # fmt: skip
+                tell(f"planjob: {size:,} flows, {engine}: {seconds:.1f} s and {peak / 2**30:.2f} GB")
+            result.tables.append(_stages(base / SPARK / "log", size))
     columns = (
-        "flows", "users", "pairs", "lake, MB", "C_x / C_f", "goodput before", "after", "job, s", "command, s",
+        "flows", "engine", "users", "pairs", "lake, MB", "C_x / C_f", "goodput before", "after", "job, s", "command, s",
         "us a pair", "peak GB",
     )  # fmt: skip
     result.tables.insert(
         0, Table(f"the plan job from a lake, {GROUPS} groups, {SESSIONS} sessions, {master}", columns, rows)
     )
-    small, large = rows
+    small, _, large, local = rows
     result.figures += [
-        Figure("time of the command", float(large[8]), "s", f"{small[0]:,} flows", float(small[8])),
-        Figure("peak memory of the processes", float(large[10]), "GB", f"{small[0]:,} flows", float(small[10])),
-        Figure("pairs", float(large[2]), "pairs", f"{small[0]:,} flows", float(small[2])),
+        Figure("time of the command, on Spark", float(large[9]), "s", f"{small[0]:,} flows", float(small[9])),
+        Figure("peak memory of the processes", float(large[11]), "GB", f"{small[0]:,} flows", float(small[11])),
+        Figure("pairs", float(large[3]), "pairs", f"{small[0]:,} flows", float(small[3])),
+        Figure("time of the command, on Spark", float(large[9]), "s", "planned in one process", float(local[9])),
     ]
     return result
 
@@ -173,11 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--flows", type=int, default=FLOWS, help="of the larger of two sizes (default: %(default)s)")
     parser.add_argument("--master", default=f"local[{min(2, os.cpu_count() or 1)}]", help="default: %(default)s")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
-    parser.add_argument("--job", nargs=4, metavar=("LAKE", "OUT", "LOG", "MASTER"), help=argparse.SUPPRESS)
+    parser.add_argument("--job", nargs=4, metavar=("LAKE", "OUT", "ENGINE", "MASTER"), help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.job is not None:
-        lake, out, log, master = chosen.job
-        job(Path(lake), Path(out), Path(log), master)
+        lake, out, engine, master = chosen.job
+        job(Path(lake), Path(out), engine, master)
         return 0
     options = Options(out=chosen.out)
     return conduct(lambda: (run(options, chosen.flows, chosen.master), True), options, as_json=False)

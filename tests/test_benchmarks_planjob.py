@@ -45,5 +45,5 @@ def test_a_quick_run_plans_two_sizes(tmp_path: Path) -> None:
     subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, timeout=800)
     written = json.loads((tmp_path / "planjob.json").read_text(encoding="utf-8"))
     sizes, *stages = written["tables"]
-    assert [row[0] for row in sizes["rows"]] == [2_000, 20_000]
+    assert [row[:2] for row in sizes["rows"]] == [[size, how] for size in (2_000, 20_000) for how in ("spark", "local")]
     assert all(len(table["rows"]) > 3 for table in stages)

@@ -35,7 +35,7 @@ def write(path: Path, events: list[dict[str, Any]], tail: str = "") -> None:
 
 
 def test_the_worst_task_stands_beside_the_median(tmp_path: Path) -> None:
-    events = [submitted(0, "collect at x.py:1"), submitted(1, "save", "hashes"), ended(0, 100), ended(0, 300, 70)]
+    events = [submitted(0, "collect at /a/b/x.py:1"), submitted(1, "save", "hashes"), ended(0, 100), ended(0, 300, 70)]
     events += [ended(0, 200), ended(0, 9_000, reason="ExceptionFailure"), ended(1, 50)]
     write(tmp_path / "local-1", events, tail='{"Event":"SparkListenerTaskEnd","Sta')
     first, second = stages(tmp_path)

@@ -10,12 +10,14 @@ A session has to be stopped before its log is whole. Of a stage that was run aga
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 DESCRIPTION = "spark.job.description"
+_WHERE = re.compile(r"at \S*/")
 _PYTHON, _JVM = "ProcessTreePythonRSSMemory", "ProcessTreeJVMRSSMemory"
 
 
@@ -24,7 +26,7 @@ class Stage(NamedTuple):
 
     id: int
     name: str
-    """The job's description, where one was set, else where in the program it was called."""
+    """The job's description, where one was set, else where in which file it was called."""
     tasks: int
     median_s: float
     worst_s: float
@@ -63,7 +65,7 @@ def _stages_of(path: Path) -> Iterator[Stage]:
         if kind == "SparkListenerStageSubmitted":
             info = event["Stage Info"]
             described = (event.get("Properties") or {}).get(DESCRIPTION)
-            names.setdefault(info["Stage ID"], described or info["Stage Name"])
+            names.setdefault(info["Stage ID"], described or _WHERE.sub("at ", info["Stage Name"]))
         elif kind == "SparkListenerTaskEnd":
             stage, info = event["Stage ID"], event["Task Info"]
             if event["Task End Reason"]["Reason"] == "Success":
