@@ -13,7 +13,7 @@ READY       := $(VENV)/.ready
 FUZZ_READY  := $(VENV)/.ready-fuzz
 BENCH_READY := $(VENV)/.ready-bench
 SPARK_READY := $(VENV)/.ready-spark
-SPARK_TESTS := $(shell grep -lE 'spark_parts|spark_here|importorskip..pyspark|importorskip..deltalake' tests/test_*.py)
+SPARK_TESTS := $(shell grep -lE 'spark_parts|spark_here|importorskip..pyspark|importorskip..deltalake' tests/test_*.py tests/system/test_*.py)
 INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/kernel/_*.[ch])
 
 .DEFAULT_GOAL := help

@@ -19,12 +19,19 @@ from tests.conftest import lacking
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def need_spark() -> None:
+    """Skip the test where pyspark, deltalake or Java is not here; CI must have Java."""
+    pytest.importorskip("pyspark")
+    pytest.importorskip("deltalake")
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        lacking("Java 17 or newer")
+
+
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A session with `local[1]`; whatever needs another one has to stop it first."""
+    need_spark()
     pyspark = pytest.importorskip("pyspark.sql")
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        lacking("Java 17 or newer")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The workers import what this process imports, from a checkout as well.
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from benchmarks import cluster, skew, sweep
 from benchmarks.report import Options
+from tests.spark_parts import need_spark
 
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(1800),
-    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.usefixtures("_spark_here")]
+
+
+@pytest.fixture(scope="module")
+def _spark_here() -> None:
+    need_spark()
 
 
 def test_a_cluster_whose_worker_is_killed_gives_what_local_spark_gives(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from benchmarks import lake, lake_day
 from benchmarks.report import Options
-from tests.spark_parts import ROOT
+from tests.spark_parts import ROOT, need_spark
 
 
 def test_without_pyspark_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,10 +26,7 @@ def test_without_pyspark_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.
 
 def quick(name: str, out: Path) -> dict[str, Any]:
     """A run in a process of its own: it needs a Spark of its own."""
-    pytest.importorskip("pyspark")
-    pytest.importorskip("deltalake")
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        pytest.skip("needs Java")
+    need_spark()
     command = [sys.executable, "-m", "benchmarks", name, "--quick", "--out", str(out)]
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, timeout=800)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ pytest.importorskip("duckdb")
 from levelcast.pipeline import filing
 from levelcast.pipeline.lake import File, Lake
 from levelcast.pipeline.tapes import Definitions, Tapes
+from tests.spark_parts import need_spark
 
 
 def load(lake: Lake, tape: Path, frames: list[Frame], first: int = 0) -> None:
@@ -87,9 +87,7 @@ def test_half_of_the_kills_are_of_the_stream_and_a_seed_gives_the_same() -> None
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_quick_run_kills_a_stream_and_a_receiver_and_all_tables_are_equal(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java")
+    need_spark()
     result = run(Options(quick=True, out=tmp_path))
     figures = {figure.name: figure for figure in result.figures}
     assert figures["records in the lake"].ratio == 1.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from benchmarks import planjob
 from benchmarks.report import Options
 from tests.plan_parts import random_instance
-from tests.spark_parts import ROOT
+from tests.spark_parts import ROOT, need_spark
 
 
 def test_without_pyspark_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,10 +35,7 @@ def test_pairs_in_parts_are_the_pairs() -> None:
 @pytest.mark.timeout(900)
 def test_a_quick_run_plans_two_sizes(tmp_path: Path) -> None:
     """In a process of its own: it needs a Spark of its own."""
-    pytest.importorskip("pyspark")
-    pytest.importorskip("deltalake")
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        pytest.skip("needs Java")
+    need_spark()
     command = [sys.executable, "-m", "benchmarks", "planjob", "--quick", "--out", str(tmp_path)]
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, timeout=800)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from benchmarks import source
 from benchmarks.report import Options
-from tests.spark_parts import ROOT
+from tests.spark_parts import ROOT, need_spark
 
 
 def test_without_pyspark_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,9 +24,7 @@ def test_without_pyspark_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.slow
 def test_a_quick_run_compares_with_parquet(tmp_path: Path) -> None:
     """In a process of its own: it needs a Spark of its own."""
-    pytest.importorskip("pyspark")
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("needs Java")
+    need_spark()
     command = [sys.executable, "-m", "benchmarks", "source", "--quick", "--out", str(tmp_path)]
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, timeout=110)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli.main import app
-from tests.conftest import lacking
+from tests.spark_parts import need_spark
 from tests.tape_parts import make_frames
 from tests.test_pipeline_tapes import write
 
@@ -47,9 +46,7 @@ def one_sentence(result: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.fixture
 def spark_here() -> None:
-    pytest.importorskip("pyspark")
-    if shutil.which("java") is None:
-        lacking("Java 17 or newer")
+    need_spark()
 
 
 @pytest.mark.slow

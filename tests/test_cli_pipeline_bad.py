@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from levelcast.cli.main import app
 from levelcast.pipeline.session import JavaLog
-from tests.conftest import lacking
+from tests.spark_parts import need_spark
 from tests.tape_parts import make_frames
 from tests.test_cli_pipeline import ROOT, levelcast
 from tests.test_pipeline_tapes import write
@@ -39,8 +39,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("_java")]
 
 @pytest.fixture(scope="module")
 def _java() -> None:
-    if shutil.which("java") is None:
-        lacking("Java 17 or newer")
+    need_spark()
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), str(ROOT), *filter(None, known)]))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from levelcast.plan.generator import generate
 from levelcast.plan.make import make_plan
 from levelcast.plan.model import Instance, Plan
 from tests.plan_parts import SMALL
+from tests.spark_parts import need_spark
 
 
 def as_table(instance: Instance) -> Any:
@@ -77,9 +77,7 @@ def test_a_group_is_split_into_sessions_and_reports_what_its_users_get(wanted: I
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_spark_makes_a_legal_plan_with_exact_costs(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java")
+    need_spark()
     write_problem(tmp_path / "in", generate(SMALL, 1))
     files = ["--interest", str(tmp_path / "in/interest.parquet"), "--rates", str(tmp_path / "in/rates.parquet")]
     command = ["plan", "make", *files, "--groups", "4", "--sessions", "30", "--engine", "spark", "--json"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from levelcast.pipeline.stages import DESCRIPTION, Stage, log_settings, stages
+from tests.spark_parts import need_spark
 
 
 def submitted(stage: int, name: str, described: str | None = None) -> dict[str, Any]:
@@ -45,9 +43,7 @@ def test_the_worst_task_stands_beside_the_median(tmp_path: Path) -> None:
 
 def test_a_session_leaves_a_log_that_is_read(tmp_path: Path) -> None:
     """The real thing, in a process of its own: the tests' session has no log."""
-    pytest.importorskip("pyspark")
-    if shutil.which("java") is None:
-        pytest.skip("needs Java")
+    need_spark()
     program = (
         "import sys, time\n"
         "from levelcast.pipeline.session import spark_session\n"

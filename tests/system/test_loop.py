@@ -5,23 +5,19 @@ Nothing here depends on how fast the machine is: counts are compared with the ta
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from benchmarks.loop import QUICK, made_up, perform, result_of
 from benchmarks.report import Options
+from tests.spark_parts import need_spark
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_plan_from_the_tape_takes_over_under_load_and_customers_filter_what_it_says(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
-    pytest.importorskip("deltalake")
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        pytest.skip("needs Java")
+    need_spark()
     market = made_up(QUICK.customers, quick=True)
     outcome = perform(tmp_path, market, QUICK)
     assert outcome.problems == []
