@@ -42,7 +42,7 @@ PLOTS = {
 
 
 OWN_TESTS = {
-    *("faults", "receivers", "loop"),
+    *("faults", "receivers", "loop", "limits"),
     *("source", "lake", "lake-day", "live", "planjob", "cluster", "skew", "sweep"),
 }
 """Many real processes, or Spark: tests of their own, test_benchmarks_*.py and system/test_loop.py, are for these."""
