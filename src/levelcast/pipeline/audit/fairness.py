@@ -205,8 +205,8 @@ def _sentence(result: Result, measured: Sequence[Measured], tests: Sequence[tupl
     spread = sum((each.releases.spread for each in measured), np.zeros(len(BOUNDS) + 1, np.int64))
     wide = f", 99 % of slots within {_ms(quantile(spread, 0.99))} everywhere" if spread.sum() else ""
     return (
-        f"No receiver released early, and none, no region and no source was treated differently beyond what chance gives, "
-        f"in {len(tests)} tests at level {level:g}{wide}."
+        "No receiver released early, and none, no region and no source was treated differently beyond what chance "
+        f"gives, in {len(tests)} tests at level {level:g}{wide}."
     )
 
 
