@@ -23,7 +23,6 @@ import argparse
 import csv
 import gzip
 import json
-import socket
 import sys
 import tempfile
 import time
@@ -38,6 +37,7 @@ import numpy as np
 
 from benchmarks.recovery import token_site
 from benchmarks.report import machine_facts, show_facts
+from benchmarks.room import free_port
 from levelcast.market.files import TradeFileError, open_trades
 from levelcast.market.lean import VENUES, lean_files
 from levelcast.net.cluster import Cluster
@@ -62,9 +62,7 @@ FIELDS = ("ts_event", "price", "size", "condition", "instrument_id")
 def network_text(loss: float) -> str:
     """Five receivers, two reformation servers and thirteen floors."""
     chance = SystemRandom()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     parts = [
         '[network]\nname = "one day"\n',
         f'[links]\ndelay = "2ms"\njitter = "1ms"\nloss = {loss}\n',

@@ -24,7 +24,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -58,6 +57,7 @@ from benchmarks.report import (
     quantile,
     tell,
 )
+from benchmarks.room import free_port
 from levelcast.net.cluster import Cluster, Member, Run
 from levelcast.net.node import Options as NodeOptions
 from levelcast.net.sockets import NetError
@@ -117,9 +117,7 @@ def network_text(address: str, port: int) -> str:
 def write_network(directory: Path) -> Path:
     """A network file with a group and a port that nobody else has."""
     chance = SystemRandom()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     path = directory / "network.toml"
     address = f"239.192.{chance.randint(1, 254)}.{chance.randint(1, 254)}"
     path.write_text(network_text(address, port), encoding="utf-8")

@@ -24,7 +24,6 @@ of each session in a slot tell them.
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -40,6 +39,7 @@ import numpy.typing as npt
 from benchmarks.filtering_roles import SESSIONS, TICK_NS
 from benchmarks.plots import BLUE, FAINT, GREY, ORANGE, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
+from benchmarks.room import free_port
 from benchmarks.way import stop
 from levelcast.plan.model import Curve
 
@@ -192,13 +192,6 @@ def role(name: str, port: int) -> Iterator[Role]:
             stop(process)
 
 
-def free_port() -> int:
-    """A port for the network whose first group, the one behind it, nobody has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        one.bind(("", 0))
-        return int(one.getsockname()[1]) - 1
-
-
 @dataclass(slots=True)
 class Stage:
     """Both at work."""
@@ -256,7 +249,7 @@ def run(options: Options) -> Result:
     size = SMALL if options.quick else FULL
     result = Result("filtering")
     points: dict[bool, list[Point]] = {trains: [] for trains in size.trains}
-    port = free_port()
+    port = free_port() - 1  # the first group has the one behind it
     with ExitStack() as running:
         edge, customer = (running.enter_context(role(name, port)) for name in ("edge", "customer"))
         stage = Stage(edge, customer, size)

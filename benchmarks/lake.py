@@ -28,9 +28,10 @@ from resource import RUSAGE_SELF, getrusage
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.campaign import conduct
 from benchmarks.plots import BLUE, GREY, ORANGE, PlotMissing, canvas
 from benchmarks.processes import peak_memory
-from benchmarks.report import Cell, Figure, Options, Result, Table, machine_facts, show_facts, tell, write_json
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.source import used_s
 
 MILLIONS = 20.0
@@ -301,14 +302,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     parser.add_argument("--plots", type=Path, default=Options().plots, help="where plots go (default: %(default)s)")
     chosen = parser.parse_args(arguments)
-    options, facts = Options(out=chosen.out, plots=chosen.plots), machine_facts()
-    print(f"{show_facts(facts)}\n")
-    begun = time.perf_counter()
-    result = run(options, chosen.millions, chosen.lake, job=not chosen.no_job, rounds=chosen.rounds)
-    result.wall_s = time.perf_counter() - begun
-    print(result)
-    tell(f"written: {write_json(result, facts, options)}")
-    return 0
+    options = Options(out=chosen.out, plots=chosen.plots)
+
+    def campaign() -> tuple[Result, bool]:
+        return run(options, chosen.millions, chosen.lake, job=not chosen.no_job, rounds=chosen.rounds), True
+
+    return conduct(campaign, options, as_json=False)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.report import Cell, Figure, Options, Result, Table, machine_facts, show_facts, tell, write_json
+from benchmarks.campaign import conduct
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.source import PER_FRAME, make_tape, used_s
 
 BATCHES = 390
@@ -126,12 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", type=int, help="a second time, with small files put together after so many batches")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)
-    options, facts = Options(out=chosen.out), machine_facts()
-    print(f"{show_facts(facts)}\n")
-    result = run(options, chosen.batches, chosen.every)
-    print(result)
-    tell(f"written: {write_json(result, facts, options)}")
-    return 0
+    options = Options(out=chosen.out)
+    return conduct(lambda: (run(options, chosen.batches, chosen.every), True), options, as_json=False)
 
 
 if __name__ == "__main__":

@@ -31,15 +31,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import SystemRandom
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.campaign import conduct
 from benchmarks.planner_scale import data_dir, real_instance
 from benchmarks.plots import BLUE, FAINT, GREY, ORANGE, PlotMissing, canvas
-from benchmarks.report import Cell, Figure, Options, Result, Table, machine_facts, show_facts, tell, write_json
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
+from benchmarks.room import RECEIVERS, write_network
 from levelcast.edge.plans import plan_records
 from levelcast.net.cluster import Cluster
 from levelcast.net.node import Options as NodeOptions
@@ -57,7 +58,6 @@ from levelcast.wire.plan import Kind
 SESSION_S = 23_400
 """09:30 to 16:00."""
 OPEN_NS = 1_794_839_400 * 10**9
-RECEIVERS = ("receiver-1", "receiver-2", "receiver-3")
 FLOORS = ("XF01", "XF02")
 WATERMARK_S = 1.0
 STILL_S, LIMIT_S = 2.0, 60.0
@@ -122,63 +122,6 @@ def real(data: Path, customers: int, most: int) -> Market:
 
 
 # -- the stage --------------------------------------------------------------------------------------------
-
-_NETWORK = """\
-[network]
-name = "the loop"
-
-[[site]]
-name = "room"
-
-[links]
-delay = "100us"
-
-[timing]
-slot = "10ms"
-late = "5ms"
-attempts = 3
-process = "5ms"
-clock_error = "500us"
-
-[core]
-address = "{subnet}.1"
-port = {port}
-rate = "10MB"
-
-[edge]
-watermark = "1s"
-
-[[edge.group]]
-name = "edge"
-line = "a"
-address = "{subnet}.16"
-port = {port}
-count = {groups}
-
-[status]
-port = {status}
-"""
-
-
-def write_network(directory: Path, symbols: Sequence[str], groups: int) -> Path:
-    import socket
-
-    chance = SystemRandom()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
-    nodes = [("receiver", f'name = "{name}"\nid = {8001 + i}') for i, name in enumerate(RECEIVERS)]
-    nodes += [("reformation", f'name = "reform-{i}"\nid = {8100 + i}') for i in (1, 2)]
-    for at, floor in enumerate(FLOORS):
-        listed = json.dumps(list(symbols[at :: len(FLOORS)]))
-        nodes.append(("floor", f'name = "{floor}"\npublisher = {at + 1}\nsymbols = {listed}'))
-    subnet, status = f"239.192.{chance.randint(1, 254)}", chance.randrange(20_000, 30_000)
-    head = _NETWORK.format(subnet=subnet, port=port, status=status, groups=groups)
-    path = directory / "network.toml"
-    path.write_text(
-        "\n".join([head, *(f'[[{role}]]\n{who}\nsite = "room"\n' for role, who in nodes)]), encoding="utf-8"
-    )
-    return path
 
 
 def write_day(path: Path, market: Market, trades: int, seed: int) -> None:
@@ -291,7 +234,8 @@ def command(*arguments: object) -> str:
 def perform(base: Path, market: Market, scale: Scale) -> Outcome:
     """The whole loop in a directory."""
     outcome = Outcome()
-    file = write_network(base, market.symbols, scale.groups)
+    symbols = {floor: market.symbols[at :: len(FLOORS)] for at, floor in enumerate(FLOORS)}
+    file = write_network(base, symbols, scale.groups, "1s", one_sends=True)
     network = load_network(file)
     interest = market.interest
     (base / "interest.json").write_text(json.dumps(interest), encoding="utf-8")
@@ -658,10 +602,13 @@ def run(options: Options, market: Market | None = None, scale: Scale | None = No
     else:
         errors = [f"{each.name}: {each.error}" for each in outcome.customers if each.error]
         tell(f"VIOLATED, the data are kept in {base}: {'; '.join([*outcome.problems, *errors])}")
-    return result_of(outcome, played, options, name)
+    result = result_of(outcome, played, options, name)
+    result.more["sound"] = outcome.sound
+    return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if nothing was lost or doubled and all tapes are identical."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.loop", description="Tape, Spark, plan, customers.")
     parser.add_argument("--real", action="store_true", help="symbols and volumes of a US week from LEVELCAST_DATA")
     parser.add_argument("--symbols", type=int, default=2000, help="with --real: so many (default: %(default)s)")
@@ -676,12 +623,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if data is None:
             parser.error("there is no us_equities_daily_by_symbol_201403: set LEVELCAST_DATA")
         market, name = real(data, scale.customers, chosen.symbols), "loop-real"
-    facts = machine_facts()
-    print(show_facts(facts), flush=True)
-    result = run(options, market, scale, name)
-    print(result, flush=True)
-    tell(f"written: {write_json(result, facts, options)}")
-    return 0
+
+    def campaign() -> tuple[Result, bool]:
+        result = run(options, market, scale, name)
+        return result, bool(result.more.get("sound"))
+
+    return conduct(campaign, options, as_json=False)
 
 
 if __name__ == "__main__":

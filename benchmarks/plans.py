@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +20,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from random import SystemRandom
 from typing import Any
 
 import numpy as np
@@ -30,6 +27,7 @@ import numpy.typing as npt
 
 import levelcast
 from benchmarks.report import Figure, Options, Result, Table, quantile, tell
+from benchmarks.room import RECEIVERS, write_network
 from levelcast.edge.follow import Replaced
 from levelcast.net.cluster import Cluster, Run
 from levelcast.net.node import Options as NodeOptions
@@ -45,66 +43,10 @@ from levelcast.tape.segments import TapeReader
 TIMES, RATE, PAUSE_S = 20, 10_000.0, 0.5
 QUICK_TIMES, QUICK_RATE = 3, 1_000.0
 SYMBOLS, GROUPS, SESSIONS = 40, 8, (12, 7)
-RECEIVERS = ("receiver-1", "receiver-2", "receiver-3")
 STILL_S, DRAIN_LIMIT_S = 2.0, 30.0
 """The receivers end when nothing has come to customers for so long: until then they can ask for what they miss."""
 
-_NETWORK = """\
-[network]
-name = "three receivers in one room"
-
-[[site]]
-name = "room"
-
-[links]
-delay = "100us"
-
-[timing]
-slot = "10ms"
-late = "5ms"
-attempts = 3
-process = "5ms"
-clock_error = "500us"
-
-[core]
-address = "{subnet}.1"
-port = {port}
-rate = "10MB"
-
-[edge]
-watermark = "100ms"
-
-[[edge.group]]
-name = "edge"
-address = "{subnet}.16"
-port = {port}
-count = 8
-
-[status]
-port = {status}
-"""
-
 Numbers = npt.NDArray[np.int64]
-
-
-def write_network(directory: Path) -> Path:
-    chance = SystemRandom()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
-    nodes = [("receiver", f'name = "{name}"\nid = {101 + i}') for i, name in enumerate(RECEIVERS)]
-    nodes += [("reformation", f'name = "reform-{i}"\nid = {200 + i}') for i in (1, 2)]
-    for floor in (1, 2):
-        symbols = [f"S{each:02}" for each in range(floor - 1, SYMBOLS, 2)]
-        nodes.append(("floor", f'name = "XF{floor:02}"\npublisher = {floor}\nsymbols = {json.dumps(symbols)}'))
-    head = _NETWORK.format(
-        subnet=f"239.192.{chance.randint(1, 254)}", port=port, status=chance.randrange(20_000, 30_000)
-    )
-    path = directory / "network.toml"
-    path.write_text(
-        "\n".join([head, *(f'[[{role}]]\n{who}\nsite = "room"\n' for role, who in nodes)]), encoding="utf-8"
-    )
-    return path
 
 
 def plan_of(sessions: int, seed: int) -> StoredPlan:
@@ -273,7 +215,8 @@ def compare(
 
 
 def perform(base: Path, times: int, rate: float) -> tuple[list[Applied], list[Row], list[str], float]:
-    file = write_network(base)
+    symbols = {f"XF{floor:02}": [f"S{each:02}" for each in range(floor - 1, SYMBOLS, 2)] for floor in (1, 2)}
+    file = write_network(base, symbols, GROUPS, "100ms", one_sends=False)
     network = load_network(file)
     out = base / "customers.npz"
     watching = subprocess.Popen(
