@@ -44,8 +44,9 @@ with spark_session(f"local[{cores}]", "sweep", log_settings(place / "log")) as s
     begun = time.perf_counter()
     found = sweep(items, SparkEngine(spark, run_items), FileStore(place / "rows.parquet"), code_version(), crashed)
     took = time.perf_counter() - begun
+bad = [row for row in found.rows if row["verdict"] != "held"]
 told = {"seconds": took, "cpu_s": sum(row["cpu_s"] for row in found.rows),
-        "broken": sum(row["verdict"] != "held" for row in found.rows),
+        "broken": [f"seed {row['seed']} {row['verdict']}: {row['broken']}" for row in bad],
         "events": sum(row["figures"]["events"] for row in found.rows)}
 (place / "told.json").write_text(json.dumps(told))
 """
@@ -77,8 +78,9 @@ def run(options: Options, histories: int | None = None) -> Result:
         seconds = spark["seconds"]
         rows.append(
             (f"{count:,}", seconds, plain["seconds"], seconds / plain["seconds"], count / seconds,
-             spark["cpu_s"] / seconds / CORES, spark["peak"] / 2**20, plain["peak"] / 2**20, spark["broken"])
+             spark["cpu_s"] / seconds / CORES, spark["peak"] / 2**20, plain["peak"] / 2**20, len(spark["broken"]))
         )  # fmt: skip
+        result.notes += spark["broken"]
     result.tables.append(
         Table(
             f"{SCENARIO}, {CORES} cores",
