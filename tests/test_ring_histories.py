@@ -403,6 +403,43 @@ def history_f15(stage: Stage) -> None:
     stage.end()
 
 
+@history("F16", breaks="claims kept")
+def history_f16(stage: Stage) -> None:
+    """Nothing but empty slots, which leave no frame. A and B hear of C that it has what they have, and make their
+    checkpoint in generation 2; C does not hear that of B, and makes none. RING(3), of A and B, leaves generation 1
+    out of its lineage, and C comes back in RING(4). If it journaled that RING as it is, a restart would take its own
+    tokens of generation 1 for void, and JOIN with less than it has claimed."""
+    with patch.object(receiver, "SETTLE_EVERY_SLOTS", 10_000):
+        stage.begin()
+        start_slot = stage.reform(S, {A, B, C}).lineage[-1].start_slot
+        stage.until(partial(stage.all_released_upto, start_slot))
+        slot = stage.until_before_slot_of(A)
+        silence = [stage.lose(Token, sender=B, to=C), stage.lose(Repair, to=C)]
+        stage.until(lambda: stage.have(C) == slot)
+        silence.append(stage.lose(Token, sender=A, to=C))
+    with patch.object(receiver, "SETTLE_EVERY_SLOTS", slot):
+        stage.until(lambda: all(stage.receiver(node).history.base.slot == slot for node in (A, B)))
+    with patch.object(receiver, "SETTLE_EVERY_SLOTS", 10_000):
+        cut = stage.reform(S, {A, B})
+        stage.expect(cut.lineage[0].start_slot == start_slot)
+        ring = stage.reform(S, {A, B, C})
+        for loss in silence:
+            loss.lift()
+        stage.until(lambda: any(_claims(message, C, ring) for _, message in stage.world.sent))
+        stage.restart(C)
+        stage.reform(S, {B, C})
+    stage.end()
+
+
+def _claims(message: object, site: int, ring: Ring) -> bool:
+    """Whether a token says that its site has all from before the ring."""
+    return (
+        isinstance(message, Token)
+        and (message.site, message.generation) == (site, ring.generation)
+        and message.have >= ring.lineage[-1].start_slot - 1
+    )
+
+
 @history("F14", breaks="is next")
 def history_f14(stage: Stage) -> None:
     """A misses a token and goes on alone in generation 1, where it acknowledges packets that only it holds. B

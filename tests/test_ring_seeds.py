@@ -29,6 +29,7 @@ FOUND = [
     ("receivers", 211, "two steps of a clock cancelled but for a millisecond: only clocks that are right are stepped"),
     ("receivers", 126, "a claim from before the ring's start is not counted, so nothing need stand for it"),
     ("receivers", 7010765, "a stripe that has released nothing yet has no watermark, and whoever merges it waits"),
+    ("ring", 9066, "a RING's lineage left out what a member had no checkpoint of: it joined with less than it claimed"),
     ("ring", 5452, "after two lost disks the second replacement was never witnessed, and nothing released"),
 ]
 """Scenario, seed, and what it once found."""

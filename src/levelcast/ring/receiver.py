@@ -654,6 +654,7 @@ class Receiver:
                 return
         else:
             assert start_slot > self.witnessed, "a witnessed slot would be voided"
+        self._settle_below(ring.lineage[0].start_slot)
         self._journal_ring(ring)
         before = self._witness
         self._install(ring)
@@ -667,6 +668,16 @@ class Receiver:
         early, self._early = self._early, []
         for token in early:
             self._on_token(token, now)
+
+    def _settle_below(self, slot: int) -> None:
+        """A checkpoint of what is released and older than the lineage that is going to be journaled (rules 9, 12).
+
+        A lineage is cut at what the members of its rings have settled, and one who was not among them may have less.
+        After a restart it would take its own tokens from before the cut for void, and join with less than it claimed.
+        """
+        last = min(slot - 1, self.released)
+        if last > self.history.base.slot:
+            self._settle(last)
 
     def _journal_ring(self, ring: Ring) -> None:
         """Journaled before anything is said in it (rule 12)."""

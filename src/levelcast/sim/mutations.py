@@ -365,8 +365,13 @@ MUTATIONS: dict[str, Mutation] = {
             ((reformation.ReformationServer, "_set_stands", _never),),
         ),
         Mutation(
-            "lineage-cut-at-release", "F15", "12", "a lineage goes back only to what its members have released",
-            ((receiver.Receiver, "_settled_slot", _released_slot),),
+            "lineage-cut-at-release", "F15", "12",
+            "a lineage goes back only to what its members have released, and nothing stands for the rest",
+            ((receiver.Receiver, "_settled_slot", _released_slot), (receiver.Receiver, "_settle_below", _nothing)),
+        ),
+        Mutation(
+            "ring-without-checkpoint", "F16", "12", "a RING is journaled whatever its lineage has left out",
+            ((receiver.Receiver, "_settle_below", _nothing),),
         ),
         Mutation(
             "frames-across-generations", "F14", "9", "frames are served to members of older generations too",
