@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
+from levelcast.pipeline import planjob
 from levelcast.pipeline.lake import Lake
 from levelcast.pipeline.limits import LakeError
 from levelcast.pipeline.planjob import Asked, check_overlap, execute, flow_rates, overlapping, record, write
@@ -152,6 +153,15 @@ def test_a_plan_in_force_that_lacks_symbols_sends_them_in_its_first_session(spar
     here, there = (execute(spark, lake, Asked(sessions=40, groups=5, spark=each), one) for each in (False, True))
     assert here.before.received == pytest.approx(there.before.received)
     assert here.before.accepted == pytest.approx(there.before.accepted)
+
+
+def test_more_pairs_than_one_process_takes_are_planned_on_spark(
+    spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planjob, "LOCAL_PAIRS", 3)
+    assert execute(spark, lake, Asked(sessions=4, groups=2)).report["engine"] == "spark"
+    with pytest.raises(PlanError, match=r"and one process plans at most 3 from a lake: leave the engine out"):
+        execute(spark, lake, Asked(sessions=4, groups=2, spark=False))
 
 
 def test_a_row_of_plans_is_kept(spark: Any, lake: Lake, instance: Instance) -> None:

@@ -189,6 +189,11 @@ def execute(
     if asked.symbols is not None:
         pairs, skipped = _known(spark, pairs, rates, asked, lake)
     on_spark = rows > LOCAL_PAIRS if asked.spark is None else asked.spark
+    if not on_spark and rows > LOCAL_PAIRS:
+        raise PlanError(
+            f"{lake.directory}: has {rows:,} subscriptions, and one process plans at most {LOCAL_PAIRS:,} from a "
+            "lake: leave the engine out, or plan on Spark (--engine spark)"
+        )
     plan = _plan_on_spark if on_spark else _plan_here
     stored, values, users, before, after = plan(pairs, rates, asked, current, progress)
     cost_before, cost = before.costs(asked.weights), after.costs(asked.weights)
