@@ -5,8 +5,8 @@
 TH's model (§5.1) with a hundredth as many users as flows, each of whom wants two of ten markets and 1 % of each, is put
 into a lake: `rates` has several intervals of a day for every flow, `subscriptions` every pair of user and flow, all by
 name. Then `levelcast plan from-lake` runs as a process of its own, at a tenth of the size and at the whole of it, with
-either engine where one process may plan so many pairs. Spark reads the lake for both. Memory is that of the process and all below it, what they share counted
-once; times by stage are from Spark's event log.
+either engine where one process may plan so many pairs. Spark reads the lake for both. Memory is that of the process and
+all below it, what they share counted once; times by stage are from Spark's event log.
 """
 
 from __future__ import annotations
