@@ -6,7 +6,6 @@ Nothing here depends on how fast the machine is: what customers got is compared 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import subprocess
 import sys
@@ -34,6 +33,8 @@ LISTEN = Path(__file__).resolve().parents[2] / "examples" / "listen.py"
 RECEIVERS = ("a-1", "b-1", "c-1")
 TRADING_S = 2.5
 LIMIT_S = 30.0
+MARKS_APART = 20
+"""Watermarks of two seconds: they go on, ten a second, until a receiver has ended, and one may take longer."""
 
 
 @pytest.fixture
@@ -212,7 +213,8 @@ def test_with_one_of_two_receivers_killed_no_customer_of_the_region_has_a_gap(
     cluster, customers = asyncio.run(story(file, network, tmp_path / "data", [Kill("b-1", 1.5, 2.2)]))
     assert cluster.members["b-1"].kills == 1
     edges = {name: cluster.members[name].status["edge"] for name in RECEIVERS}
-    assert len({json.dumps(each["sessions"]) for each in edges.values()}) == 1
+    following = [each["sessions"]["main"] for each in edges.values()]
+    assert max(following) - min(following) <= MARKS_APART
     assert customers[0].tape.counts.duplicates > 0
     states = [re.sub(r"^.*/", "", str(each)) for each in (tmp_path / "data" / "b-1" / "edge").iterdir()]
     assert "state" in states
