@@ -13,7 +13,7 @@ from benchmarks.report import Options, Result, Stopwatch, machine_facts, show_fa
 INTERRUPTED = 130
 
 
-def conduct(campaign: Callable[[], tuple[Result, bool]], options: Options, *, as_json: bool) -> int:
+def conduct(campaign: Callable[[], tuple[Result, bool]], options: Options, *, as_json: bool = False) -> int:
     """Run it, print and write its report. 0: every promise held; 1: one broke, or was not tried; 130: interrupted."""
     facts = machine_facts()
     try:

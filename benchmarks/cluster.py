@@ -236,7 +236,7 @@ def plan_lake(spark: Any, place: Place) -> None:
     from levelcast.pipeline import planjob
 
     lake = place.lake("channels")
-    fill(spark, lake, json.loads((place.inputs / "flows.json").read_text(encoding="utf-8")))
+    fill(spark, lake, FLOWS)
     made = planjob.execute(spark, lake, planjob.Asked(sessions=60, groups=6, spark=True))
     planjob.record(spark, lake, made)
 
@@ -329,9 +329,8 @@ def make_inputs(place: Path, scale: float = 1.0) -> None:
     parquet.write_table(trades.append_column("kind", kind), place / "tape.parquet", row_group_size=20_000)
     users = {"user": [f"u{i % 40}" for i in range(400)], "flow": [f"S{i % 97}" for i in range(400)]}
     parquet.write_table(pa.table(users), place / "subscriptions.parquet")
-    flows = round(FLOWS * scale)
-    write_problem(place / "problem", generate(Model(flows=flows, users=100, markets=4, share_taken=0.05), 1))
-    (place / "flows.json").write_text(json.dumps(max(flows, FLOWS)), encoding="utf-8")
+    model = Model(flows=round(FLOWS * scale), users=100, markets=4, share_taken=0.05)
+    write_problem(place / "problem", generate(model, 1))
 
 
 def _probes(rng: Any, each: int) -> Iterator[str]:
@@ -584,7 +583,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result = compare(Path(folder), jobs, kill=chosen.kill, scale=chosen.scale)
         return result, bool(result.more["identical"])
 
-    return conduct(campaign, Options(out=chosen.out), as_json=False)
+    return conduct(campaign, Options(out=chosen.out))
 
 
 if __name__ == "__main__":

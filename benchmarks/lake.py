@@ -307,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def campaign() -> tuple[Result, bool]:
         return run(options, chosen.millions, chosen.lake, job=not chosen.no_job, rounds=chosen.rounds), True
 
-    return conduct(campaign, options, as_json=False)
+    return conduct(campaign, options)
 
 
 if __name__ == "__main__":

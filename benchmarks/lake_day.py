@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     options = Options(out=chosen.out)
-    return conduct(lambda: (run(options, chosen.batches, chosen.every), True), options, as_json=False)
+    return conduct(lambda: (run(options, chosen.batches, chosen.every), True), options)
 
 
 if __name__ == "__main__":

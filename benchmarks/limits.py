@@ -28,30 +28,27 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.peers import Failed, Missing, PeerResult, corosync, relay
+from benchmarks.processes import cpu_s
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.throughput import CASES, KEEPING, QUICK_RATE
-from benchmarks.way import NAMES, Case, at_work, cpu_seconds
+from benchmarks.way import NAMES, Case, at_work
 
 RECORD_BYTES = 64
 WARM_S = 1.5
 PLAIN, JUMBO = (next(case for case in CASES if case.name == name) for name in ("plain", "jumbo"))
 PARTS = {
-    "kernel": r"\[kernel|\[vdso",
-    "Python": r"python",
-    "copies": r"libc[.-]",
     "compiled": r"_native|_mold",
     "hash": r"blake3",
+    "kernel": r"\[kernel|\[vdso",
+    "copies": r"libc[.-]",
+    "Python": r"python",
 }
-"""What a name of a library tells, tried in this order after the two last ones; all others are `other`."""
+"""What a name of a library tells, in this order: compiled modules have `cpython` in theirs. All else is `other`."""
 _LINE = re.compile(r"^\s*([\d.]+)%\s+(\S+)", re.MULTILINE)
 
 
 def part_of(library: str) -> str:
-    """Modules of ours and the hash have `cpython` in their names: they are looked for first."""
-    for part in ("compiled", "hash", "kernel", "copies", "Python"):
-        if re.search(PARTS[part], library):
-            return part
-    return "other"
+    return next((part for part, pattern in PARTS.items() if re.search(pattern, library)), "other")
 
 
 def shares_of(report: str) -> dict[str, float]:
@@ -81,12 +78,12 @@ def measure(
         time.sleep(WARM_S)
         pids = way.pids
         before, began = way.delivered(), time.monotonic()
-        used = {name: cpu_seconds(pid) for name, pid in pids.items()}
+        used = {name: cpu_s(pid) for name, pid in pids.items()}
         shares = profile(pids[f"{NAMES[0]}-1"], seconds, Path(folder)) if look else {}
         time.sleep(max(0.0, began + seconds - time.monotonic()))
         records = min(b - a for a, b in zip(before, way.delivered(), strict=True))
         took_s = time.monotonic() - began
-        used = {name: cpu_seconds(pid) - used[name] for name, pid in pids.items()}
+        used = {name: cpu_s(pid) - used[name] for name, pid in pids.items()}
         way.end()
     receivers = {f"{name}-1" for name in NAMES}
     roles = {

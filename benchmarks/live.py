@@ -473,7 +473,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = run(options, settings)
         return result, not any(row[-1] == "DIFFERENT" for table in result.tables for row in table.rows)
 
-    return conduct(campaign, options, as_json=False)
+    return conduct(campaign, options)
 
 
 if __name__ == "__main__":

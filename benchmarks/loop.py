@@ -628,7 +628,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = run(options, market, scale, name)
         return result, bool(result.more.get("sound"))
 
-    return conduct(campaign, options, as_json=False)
+    return conduct(campaign, options)
 
 
 if __name__ == "__main__":

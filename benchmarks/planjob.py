@@ -187,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         job(Path(lake), Path(out), engine, master)
         return 0
     options = Options(out=chosen.out)
-    return conduct(lambda: (run(options, chosen.flows, chosen.master), True), options, as_json=False)
+    return conduct(lambda: (run(options, chosen.flows, chosen.master), True), options)
 
 
 if __name__ == "__main__":

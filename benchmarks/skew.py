@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.job:
         return _job(Path(chosen.place), chosen.job, int(chosen.records))
     options = Options(out=chosen.out)
-    return conduct(lambda: (run(options, chosen.millions), True), options, as_json=False)
+    return conduct(lambda: (run(options, chosen.millions), True), options)
 
 
 if __name__ == "__main__":

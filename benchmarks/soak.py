@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.plots import BLUE, ORANGE, PlotMissing, canvas
+from benchmarks.processes import cpu_s
 from benchmarks.report import Figure, Options, Result, Table, tell
-from benchmarks.way import Case, Way, at_work, busy_seconds, cpu_seconds
+from benchmarks.way import Case, Way, at_work, busy_seconds
 
 CASE = Case("soak", 9_000, 9_000, trains=True)
 RATE = 200_000.0
@@ -74,7 +75,7 @@ def run(options: Options) -> Result:
     more = f'[tape]\nkeep_bytes = "{KEEP_MB}MB"\n'
     with at_work(CASE, RATE if not options.quick else 20_000.0, port=30_431, more=more) as way:
         began, busy = time.monotonic(), busy_seconds()
-        used = {name: cpu_seconds(pid) for name, pid in way.pids.items()}
+        used = {name: cpu_s(pid) for name, pid in way.pids.items()}
         while time.monotonic() - began < run_s:
             samples.append(look(way, began))
             if len(samples) % 12 == 0:
@@ -83,7 +84,7 @@ def run(options: Options) -> Result:
                 )
             time.sleep(SAMPLE_S if not options.quick else 0.5)
         took_s = time.monotonic() - began
-        own = sum(cpu_seconds(pid) - used[name] for name, pid in way.pids.items())
+        own = sum(cpu_s(pid) - used[name] for name, pid in way.pids.items())
         others = (busy_seconds() - busy - own) / took_s
         way.end()
         lost = sum(int(each.said["gaps"]) for each in way.customers)

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import Failed, Missing, PeerResult, corosync, relay, zeromq
+from benchmarks.processes import cpu_s
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
-from benchmarks.way import NAMES, Case, Way, at_work, busy_seconds, cpu_seconds
+from benchmarks.way import NAMES, Case, Way, at_work, busy_seconds
 from levelcast.records import TRADE
 from levelcast.ring.timing import Timing
 from levelcast.tape.compare import compare
@@ -94,10 +95,10 @@ def measure(
         time.sleep(warm_s)
         pids = way.pids
         before, busy, began, began_ns = way.delivered(), busy_seconds(), time.monotonic(), time.time_ns()
-        used = {name: cpu_seconds(pid) for name, pid in pids.items()}
+        used = {name: cpu_s(pid) for name, pid in pids.items()}
         time.sleep(window_s)
         after, took_s, ended_ns = way.delivered(), time.monotonic() - began, time.time_ns()
-        used = {name: cpu_seconds(pid) - used[name] for name, pid in pids.items()}
+        used = {name: cpu_s(pid) - used[name] for name, pid in pids.items()}
         others = (busy_seconds() - busy - sum(used.values())) / took_s
         way.end()
         records = min(b - a for a, b in zip(before, after, strict=True))

@@ -131,12 +131,6 @@ def stop(process: subprocess.Popen[str]) -> None:
             process.wait()
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def busy_seconds() -> float:
     """CPU time of the whole machine so far, without idling."""
     fields = [int(each) for each in Path("/proc/stat").read_text(encoding="ascii").split("\n")[0].split()[1:9]]

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
+from levelcast.pipeline import svg
 from levelcast.pipeline.lake import Lake
 from levelcast.pipeline.limits import LakeError
-from levelcast.pipeline.report import svg
 from levelcast.pipeline.report.page import write_report
 from levelcast.pipeline.tables import TABLES
 

@@ -1,4 +1,5 @@
-"""What runs on Spark: tapes and captures as rows of one schema, and channel plans of large interest tables.
+"""What runs on Spark: tapes and captures as rows of one schema, the lake and its tables, audits (`audit`), the network
+matrix, channel plans of large interest tables, sweeps, and the page about all of it (`report`).
 
 The only package that imports pyspark. Functions from DataFrame to DataFrame; `session` makes the session, and
 `register(spark)` makes `spark.read.format("levelcast")` work in it.

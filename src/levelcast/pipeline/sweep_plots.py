@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from levelcast.pipeline.report.svg import COLOURS, WIDTH, Axis, Picture, plain, ticks
+from levelcast.pipeline.svg import COLOURS, WIDTH, Axis, Picture, plain, ticks
 
 BANDS = ((0.05, 0.95), (0.25, 0.75))
 PER_LINE = 4

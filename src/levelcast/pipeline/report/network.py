@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
+from levelcast.pipeline import svg
 from levelcast.pipeline.lake import Lake
-from levelcast.pipeline.report import svg
 from levelcast.pipeline.report.parts import card, table
 
 MOST_SITES = 24

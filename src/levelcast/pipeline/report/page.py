@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from levelcast import __version__
+from levelcast.pipeline import svg
 from levelcast.pipeline.lake import Lake, State
 from levelcast.pipeline.limits import LakeError
-from levelcast.pipeline.report import sections, svg
+from levelcast.pipeline.report import sections
 from levelcast.pipeline.report.parts import card, table
 
 SYMBOLS = 6
