@@ -12,6 +12,7 @@ import os
 import pty
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,12 +20,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli.main import app
-from levelcast.pipeline.session import JavaLog
+from levelcast.pipeline.session import JavaLog, java_log, spark_session
 from tests.spark_parts import need_spark
 from tests.tape_parts import make_frames
 from tests.test_cli_pipeline import ROOT, levelcast
@@ -299,6 +301,20 @@ def test_an_interrupt_ends_it_and_the_next_run_goes_on(node: Path, made: Path, t
     assert not list(lake.rglob("*.parquet"))
     assert runner.invoke(app, command).exit_code == 0
     assert sorted(tables(lake)) == sorted(tables(made))
+
+
+def test_java_that_goes_before_its_counters_are_heard_is_no_surprise(capfd: pytest.CaptureFixture[str]) -> None:
+    """As after ^C: the connection is gone in the middle of a word. It is kept for who asks, not told to everyone."""
+    with spark_session("local[1]", "gone") as spark:
+        server: Any = spark.sparkContext._accumulatorServer
+        java_log.lines.clear()
+        with socket.create_connection(server.server_address):
+            pass
+        until = time.monotonic() + 60
+        while not any("Traceback" in line for line in java_log.lines):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def read_all(terminal: int, said: list[bytes]) -> None:

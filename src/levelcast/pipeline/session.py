@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -78,6 +79,10 @@ class JavaLog:
     def note(self, record: logging.LogRecord) -> None:
         """Take what Python's side of the bridge to Java says as well: it shouts when somebody presses ^C."""
         self.lines.append(_FORMAT.format(record) + "\n")
+
+    def note_error(self, *_: object) -> None:
+        """Take the error that is being handled, with its way there."""
+        self.lines.append(traceback.format_exc())
 
 
 class _Listener(logging.Handler):
@@ -160,6 +165,7 @@ def spark_session(
             spark = SparkSession.builder.config(conf=conf).getOrCreate()
         except (PySparkException, Py4JError, RuntimeError, OSError) as error:
             raise SparkMissing(_why(error, where)) from None
+        _quiet_accumulators(spark)
         try:
             yield spark
         finally:
@@ -175,6 +181,12 @@ def _listening() -> Iterator[None]:
         yield
     finally:
         logging.getLogger().removeHandler(listener)
+
+
+def _quiet_accumulators(spark: SparkSession) -> None:
+    """Java may end before the thread that hears its counters does; that thread prints its surprise to the terminal."""
+    server: Any = spark.sparkContext._accumulatorServer
+    server.handle_error = java_log.note_error
 
 
 def _launch(conf: SparkConf) -> None:
