@@ -453,6 +453,15 @@ def test_what_is_witnessed_is_told_to_its_source_and_told_again_if_it_asks() -> 
     assert token.witnessed == (Mark(201, 1, 1),)
 
 
+@pytest.mark.parametrize(("runs", "wakes"), [({}, at_slot(4)), ({2: run_of(1, 1)}, at_slot(2) + LATE)])
+def test_nobody_is_woken_to_ask_for_what_has_come(runs: dict[int, Run], wakes: int) -> None:
+    """With slot 2 complete the next instant is its own slot 4; with a packet of it missing it is the time to ask."""
+    seat = active()
+    play(seat, 1, 2, runs)
+    assert seat.receiver.wake_ns == wakes
+    assert seat.receiver.open_repairs == len(runs)
+
+
 # -- release ----------------------------------------------------------------------------------------------
 
 

@@ -439,6 +439,7 @@ class Receiver:
             if slot not in self._held.tokens and not own:
                 repairs.open(slot, "TOKEN", max(now, self._ask_ns(slot, schedule)))
             self._expect += 1
+        repairs.close_up_to(self.history.have)
         if repairs.next_ns is None or repairs.next_ns > now:
             return
         wants, faults = repairs.due(now, self.history.have, self._missing_of, schedule.start_slot)

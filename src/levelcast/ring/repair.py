@@ -81,6 +81,14 @@ class Repairs:
         if self.next_ns is None or at_ns < self.next_ns:
             self.next_ns = at_ns
 
+    def close_up_to(self, have: int) -> None:
+        """Slots up to `have` are complete: nobody is to be woken for them."""
+        done = [slot for slot in self._open if slot <= have]
+        for slot in done:
+            del self._open[slot]
+        if done:
+            self.next_ns = min((item.next_ns for item in self._open.values()), default=None)
+
     def due(
         self, now: int, have: int, missing: Callable[[int], tuple[Run, ...] | None], start_slot: int = 0
     ) -> tuple[list[Want], list[tuple[int, int]]]:
@@ -89,6 +97,7 @@ class Repairs:
         `missing(slot)` is None while the token is not held, else the packets of it that are not. The ring begins at
         `start_slot`.
         """
+        self.close_up_to(have)
         if have > self._have:
             for slot, item in self._open.items():
                 if slot < start_slot:
@@ -99,9 +108,6 @@ class Repairs:
         next_ns: int | None = None
         for slot in sorted(self._open):
             item = self._open[slot]
-            if slot <= have:
-                del self._open[slot]
-                continue
             if item.next_ns <= now:
                 runs = missing(slot)
                 stage: Stage = "TOKEN" if runs is None else "PACKETS"
