@@ -314,23 +314,43 @@ def test_services_are_closed_with_disk_and_sockets(stage: Stage) -> None:
     assert stage.words() == ["service closed", "close", "close"]
 
 
-def test_the_sleep_ends_early_and_the_rest_is_spun(stage: Stage) -> None:
+SPIN_NS = MS // 10
+
+
+def about_to_release(stage: Stage, due: int) -> Driver:
+    """A node that has prepared the frame which is due then."""
     machine = Script()
-    machine.wake_ns = due = NOW + 2 * MS
-    running = Driver(ME, 0, machine, stage, stage, clock=stage, spin_ns=MS // 10)
-    stage.oversleeps_ns, stage.ticks_ns = 2 * MS - MS // 20, 1_000
+    machine.upcoming = release(5, due).frame  # type: ignore[attr-defined]
+    running = Driver(ME, 0, machine, stage, stage, clock=stage, spin_ns=SPIN_NS)
+    running.turn()
+    machine.wake_ns = due
+    return running
+
+
+def test_before_a_release_the_sleep_ends_early_and_the_rest_is_spun(stage: Stage) -> None:
+    due = NOW + 2 * MS
+    running = about_to_release(stage, due)
+    before = stage.now
+    stage.oversleeps_ns, stage.ticks_ns = due - before - SPIN_NS // 2, 1_000
     now = running.turn()
-    assert stage.slept_s < (due - NOW - MS // 10) / 1e9
+    assert stage.slept_s <= (due - before - SPIN_NS) / 1e9
     assert 0 <= now - due <= 2_000
 
 
 @pytest.mark.parametrize("oversleeps_ns", [2 * MS + 1, MS])
 def test_nothing_is_spun_for_what_is_overdue_or_still_far(stage: Stage, oversleeps_ns: int) -> None:
+    running = about_to_release(stage, stage.now + 2 * MS)
+    before, stage.oversleeps_ns = stage.now, oversleeps_ns
+    assert running.turn() == before + oversleeps_ns
+
+
+def test_nothing_is_spun_for_a_token(stage: Stage) -> None:
     machine = Script()
     machine.wake_ns = NOW + 2 * MS
-    running = Driver(ME, 0, machine, stage, stage, clock=stage, spin_ns=MS // 10)
-    stage.oversleeps_ns = oversleeps_ns
-    assert running.turn() == NOW + oversleeps_ns
+    running = Driver(ME, 0, machine, stage, stage, clock=stage, spin_ns=SPIN_NS)
+    stage.oversleeps_ns, stage.ticks_ns = 2 * MS - SPIN_NS // 2, 1_000
+    assert running.turn() < machine.wake_ns
+    assert stage.slept_s == pytest.approx(0.002, abs=1e-5)
 
 
 @pytest.mark.parametrize(("due_ms", "sleeps_ns"), [(20, GATHER_NS), (0.4, 400_000)])

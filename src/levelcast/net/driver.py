@@ -5,8 +5,9 @@ order. What the machine persists and sends is collected: all that was persisted 
 neighbours together. Malformed datagrams are counted by reason and go no further.
 
 - What the next release will send is made before its instant, when that frame is certain.
-- The machine's next instant is met by a sleep that ends `spin_ns` early and a spin over the rest: the kernel wakes a
-  process some 50 to 100 µs late. There is no spin for what is overdue, nor for anything but the machine.
+- The instant of a prepared release is met by a sleep that ends `spin_ns` early and a spin over the rest: the kernel
+  wakes a process some 50 to 100 µs late. There is no spin for what is overdue, nor for what nobody outside waits for:
+  tokens, requests, slots without a frame.
 - A released frame goes to the services (the edge) first and to the tape after them, because everybody waits for that
   instant. It is witnessed, so a process that dies between the two releases the same bytes again after its restart.
   Between the two a node with real-time priority lets others of its kind go first: on one machine they wait for the
@@ -239,15 +240,16 @@ class Driver:
         """Sleep until something has come or is due, and meet the machine's instant to a few microseconds."""
         now, due = self._clock.wall_ns(), self.machine.wake_ns
         until = self._next_of_others(now)
+        spin_ns = self._spin_ns if self._prepared is not None else 0
         if due is not None:
-            until = min(until, due - self._spin_ns)
+            until = min(until, due - spin_ns)
         if self._streaming:
             until = min(until, now + GATHER_NS)
         others = [fileno for service in self.services for fileno in service.filenos]
         came, ready = self.sockets.wait(max(0, until - now) / 1e9, others, packets=not self._streaming)
-        if self._spin_ns and due is not None and not came and not ready:
+        if spin_ns and due is not None and not came and not ready:
             clock = self._clock
-            if 0 < due - clock.wall_ns() <= self._spin_ns:
+            if 0 < due - clock.wall_ns() <= spin_ns:
                 while clock.wall_ns() < due:
                     pass
         return came, ready
