@@ -20,6 +20,7 @@ import levelcast
 from levelcast import records
 from levelcast.edge.delivery import Ended, Lost, Stuck, SubscriberConfig
 from levelcast.net import subscriber as module
+from levelcast.net.ears import join
 from levelcast.net.sockets import NetError
 from levelcast.net.subscriber import Batch, Grade, Subscriber
 from levelcast.network import Network, five_cities, load_network, parse_network
@@ -599,7 +600,7 @@ def test_an_interface_that_is_not_here_is_one_sentence(network: Network, interfa
             async with Subscriber(network, "west", interface=interface):
                 pass
         with pytest.raises(NetError, match="no interface here that takes multicast"):
-            module._join(network.groups_of_region("west")[0], interface)
+            join(network.groups_of_region("west")[0], interface)
 
     run(story())
 

@@ -22,11 +22,10 @@ The protocol is `levelcast.edge.subscriber`; here are the sockets, the clock and
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from os import PathLike
 from types import TracebackType
@@ -40,18 +39,18 @@ from levelcast.edge import subscriber as core
 from levelcast.edge.delivery import Ask, Complete, Deliver, Ended, Grade, Lost, Stuck, SubscriberCounts
 from levelcast.edge.follow import BASE, Closed, Followed, Follower, Happening, Join, Leave, Replaced
 from levelcast.edge.merge import Merger
-from levelcast.edge.watermark import WATERMARK_TEXT, Watermark
+from levelcast.edge.watermark import Watermark
+from levelcast.net.ears import asking_socket, groups_of, join, line_names, read_snapshot
 from levelcast.net.edge import stripe_session
 from levelcast.net.heard import Line
-from levelcast.net.sockets import LOOPBACK, RECEIVE_BUFFER, Address, NetError, takes_trains
-from levelcast.network import Directory, Group, Network, Stripe, load_network
-from levelcast.network.fields import did_you_mean
+from levelcast.net.sockets import LOOPBACK, Address, NetError
+from levelcast.net.wanted import Wanted
+from levelcast.network import Network, load_network
 from levelcast.records import RecordArray, RecordType
 from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, Block, Heartbeat, decode, session_name
 from levelcast.wire.parts import Malformed
-from levelcast.wire.plan import PLAN_TEXT, ChannelPlan, parse_session
-from levelcast.wire.snapshot import HEADER_SIZE as SNAPSHOT_HEADER
-from levelcast.wire.snapshot import Snapshot, decode_snapshot, snapshot_size
+from levelcast.wire.plan import ChannelPlan, parse_session
+from levelcast.wire.snapshot import Snapshot
 
 __all__ = ["Batch", "Grade", "Lost", "Replaced", "Start", "Stuck", "Subscriber"]
 
@@ -169,17 +168,13 @@ class Subscriber:
         config: core.SubscriberConfig | None = None,
     ) -> None:
         self.network = network if isinstance(network, Network) else load_network(network)
-        self.groups = _groups(self.network, region)
-        self.directory = Directory(self.network)
-        self.symbols = {number: symbol for symbol, number in self.directory.symbols.items()}
-        """Instrument ids and their symbols, from the network file and from definitions as they come."""
+        self.groups = groups_of(self.network, region)
         self.snapshots: list[Snapshot] = []
         """One of each stripe, where the caller or the symbols asked for them."""
         self._config = config or core.SubscriberConfig(grade=_checked_grade(grade))
-        self._wanted = None if sessions is None else [_session(name) for name in sessions]
+        self._sessions = None if sessions is None else [_session(name) for name in sessions]
         self._start = _checked_start(start)
-        self._symbols = None if symbols is None else list(symbols)
-        self._ids: npt.NDArray[np.uint32] | None = None
+        self._wanted = Wanted(self.network, symbols)
         self._watermarks = watermarks
         self._on_event = on_event
         self._interface = interface
@@ -198,7 +193,7 @@ class Subscriber:
         self._own: socket.socket | None = None
         self._ears: dict[int, list[socket.socket]] = {}
         """The sockets that hear a place in the blocks of groups, one for each block that has it."""
-        self._lines = [Line(name, arrivals=arrivals) for name in _line_names(self.groups)]
+        self._lines = [Line(name, arrivals=arrivals) for name in line_names(self.groups)]
         """One for each block."""
         self._line_of: dict[socket.socket, Line] = {}
         self._reading = False
@@ -213,6 +208,11 @@ class Subscriber:
     def lines(self) -> dict[str, Line]:
         """What came on each line, or in each group that is none."""
         return {line.name: line for line in self._lines}
+
+    @property
+    def symbols(self) -> dict[int, str]:
+        """Instrument ids and their symbols, from the network file and from definitions as they come."""
+        return self._wanted.symbols
 
     @property
     def watermarks(self) -> dict[str, Watermark]:
@@ -237,7 +237,7 @@ class Subscriber:
     def _last(self, snapshot: Snapshot) -> list[Batch]:
         found = []
         for kind, _, rows in records.split(snapshot.records) if snapshot.records else ():
-            chosen = self._choose(kind, rows)
+            chosen = self._wanted.choose(kind, rows)
             rows = rows if chosen is None else rows[chosen]
             place = None
             if kind.sequence_offset is not None and len(rows):
@@ -278,15 +278,14 @@ class Subscriber:
     async def __aenter__(self) -> Subscriber:
         self._loop = asyncio.get_running_loop()
         try:
-            self._own = _udp(self._interface)
+            self._own = asking_socket(self._interface)
             self._hear_place(BASE)
             self._read()
-            unknown = self._unknown_symbols()
-            if self._start == "snapshot" or unknown:
+            if self._start == "snapshot" or self._wanted.unknown:
                 self.snapshots = await self._fetch_snapshots()
                 for snapshot in self.snapshots:
-                    self._note_definitions(snapshot.records)
-            self._choose_symbols()
+                    self._wanted.note_definitions(snapshot.records)
+            self._wanted.settle()
             self._begin()
         except BaseException:
             self._close()
@@ -335,15 +334,16 @@ class Subscriber:
             start = {_session(name): first for name, first in self._start.items()}
         elif self._start == "snapshot":
             start = {name: first for snapshot in self.snapshots for name, first in snapshot.sessions}
-        if self._wanted is not None:
-            start = {name: first for name, first in start.items() if name in self._wanted}
+        if self._sessions is not None:
+            start = {name: first for name, first in start.items() if name in self._sessions}
+        ids = self._wanted.ids
         self._core = Follower(
-            None if self._ids is None else self._ids.tolist(),
+            None if ids is None else ids.tolist(),
             {stripe_session(stripe): stripe.index for stripe in self.network.stripes},
-            self._wanted,
+            self._sessions,
             start,
             self._config,
-            {stripe.index: self._prices(stripe) for stripe in self.network.stripes},
+            {stripe.index: self._wanted.prices(stripe) for stripe in self.network.stripes},
         )
         for snapshot in self.snapshots:
             self._know_near(snapshot.stripe, snapshot.next_global)
@@ -375,46 +375,6 @@ class Subscriber:
                 self._loop.remove_reader(each.fileno())
         self._reading = False
 
-    # -- symbols ------------------------------------------------------------------------------------------
-
-    def _unknown_symbols(self) -> list[str]:
-        known = set(self.symbols.values())
-        return [each for each in self._symbols or () if isinstance(each, str) and each not in known]
-
-    def _choose_symbols(self) -> None:
-        if self._symbols is None:
-            return
-        if unknown := self._unknown_symbols():
-            hint = did_you_mean(unknown[0], self.symbols.values())
-            raise NetError(f'no instrument of this network has the symbol "{unknown[0]}"{hint}')
-        wanted = set(self._symbols)
-        ids = {0} | {number for number, symbol in self.symbols.items() if symbol in wanted}
-        self._ids = np.array(sorted(ids | {each for each in wanted if isinstance(each, int)}), np.uint32)
-
-    def _prices(self, stripe: Stripe) -> list[tuple[int, int]]:
-        """Floors and instruments of the symbols that are wanted; none where not every one is known."""
-        if self._ids is None:
-            return []
-        wanted = set(self._ids.tolist()) - {0}
-        pairs = [
-            (floor, number)
-            for floor in self.network.floors
-            for number in self.directory.ids_of(floor).values()
-            if number in wanted
-        ]
-        if wanted - {number for _, number in pairs}:
-            return []
-        return [(floor.publisher, number) for floor, number in pairs if floor.stripe == stripe.name]
-
-    def _note_definitions(self, payload: bytes) -> None:
-        for batch in records.split(payload) if payload else ():
-            if batch.kind.rtype == records.RTYPE_INSTRUMENT:
-                self._define(batch.records)
-
-    def _define(self, definitions: RecordArray) -> None:
-        numbers, symbols = definitions["instrument_id"].tolist(), definitions["raw_symbol"].tolist()
-        self.symbols |= {n: symbol.decode("ascii", "replace") for n, symbol in zip(numbers, symbols, strict=True)}
-
     # -- the snapshot -------------------------------------------------------------------------------------
 
     async def _fetch_snapshots(self) -> list[Snapshot]:
@@ -433,7 +393,7 @@ class Subscriber:
                 continue
             tried.add(server)
             with suppress(OSError, EOFError, Malformed, records.BadRecords, asyncio.TimeoutError):
-                snapshot = await asyncio.wait_for(_read_snapshot(server), SNAPSHOT_LIMIT_S)
+                snapshot = await asyncio.wait_for(read_snapshot(server), SNAPSHOT_LIMIT_S)
                 found.setdefault(snapshot.stripe, snapshot)
                 until_ns = until_ns or time.monotonic_ns() + FRESH_NS  # a stripe that is not heard does not run
         return [found[stripe] for stripe in sorted(found)]
@@ -589,7 +549,7 @@ class Subscriber:
         ears = self._ears.setdefault(place, [])
         for group, line in zip(self.groups, self._lines, strict=True):
             if place < group.count:
-                ears.append(made := _join(group.at(place), self._interface))
+                ears.append(made := join(group.at(place), self._interface))
                 self._line_of[made] = line
                 if self._reading:
                     self._loop.add_reader(made.fileno(), self._readable, made)
@@ -643,7 +603,7 @@ class Subscriber:
         if stream.near is None:
             stream.near = self._near.get(stream.stripe)
         for run in records.split(deliver.payload):
-            chosen = self._choose(run.kind, run.records)
+            chosen = self._wanted.choose(run.kind, run.records)
             found = run.records
             first = 0
             if chosen is not None:
@@ -653,7 +613,7 @@ class Subscriber:
                     continue
                 found, first = found[chosen], int(chosen.argmax())
             if run.kind.rtype == records.RTYPE_INSTRUMENT:
-                self._define(found)
+                self._wanted.define(found)
             if self._merger is not None:
                 self._merger.take(deliver.session, run.kind, found)
                 continue
@@ -666,44 +626,12 @@ class Subscriber:
             batch = Batch(stream.name, sequence, run.kind, found, place, stream.watermark, stream.stripe)
             self._queue.append(batch)
 
-    def _choose(self, kind: RecordType, found: RecordArray) -> npt.NDArray[np.bool_] | None:
-        """Which records are for the caller; None: all. Watermarks, and marks of plans, are the edge's own."""
-        if kind.rtype == records.RTYPE_SYSTEM:
-            texts = found["msg"]
-            chosen: npt.NDArray[np.bool_] = ~(
-                np.char.startswith(texts, WATERMARK_TEXT) | np.char.startswith(texts, PLAN_TEXT)
-            )
-            return chosen
-        return None if self._ids is None else np.isin(found["instrument_id"], self._ids)
-
 
 def _packets(item: bytes | Block) -> int:
     return item.packets if type(item) is Block else 1
 
 
 # -- what a subscriber is made from -----------------------------------------------------------------------
-
-
-def _groups(network: Network, region: str | None) -> tuple[Group, ...]:
-    """The groups to join; a NetError that names the regions where there are none."""
-    if not network.edge.groups:
-        raise NetError("the network has no edge group, so there is nothing to listen to: add an [[edge.group]]")
-    regions = sorted({group.region for group in network.edge.groups if group.region is not None})
-    everywhere = any(group.region is None for group in network.edge.groups)
-    known = sorted({*regions, *({site.region for site in network.sites if site.region} if everywhere else ())})
-    if region is None:
-        if len(regions) > 1:
-            raise NetError(f"name a region; there are {', '.join(known)}")
-        return network.edge.groups
-    if region not in known:
-        raise NetError(f'the network has no edge group for region "{region}"; there are {", ".join(known)}')
-    return network.groups_of_region(region)
-
-
-def _line_names(groups: Sequence[Group]) -> list[str]:
-    """What groups are called as lines: by their line, if no other of them has the same."""
-    lines = [group.line for group in groups]
-    return [group.line if group.line and lines.count(group.line) == 1 else group.name for group in groups]
 
 
 def _session(name: str) -> bytes:
@@ -727,54 +655,3 @@ def _checked_start(start: Any) -> Start:
     if not isinstance(start, Mapping) or not all(isinstance(each, int) and each >= 1 for each in start.values()):
         raise NetError('start is "now", "snapshot", or a sequence of 1 or more for each session\'s name')
     return start
-
-
-def _udp(interface: str) -> socket.socket:
-    """The socket from which to ask."""
-    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        own.setblocking(False)
-        takes_trains(own)
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        own.bind((interface, 0))
-    except OSError as error:
-        own.close()
-        raise NetError(f"cannot have a socket on {interface}: {error.strerror}") from error
-    return own
-
-
-def _join(group: Group, interface: str) -> socket.socket:
-    """A socket that hears a group, as other customers on this machine do beside it."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        listener.setblocking(False)
-        takes_trains(listener)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        listener.bind((group.address, group.port))
-        membership = socket.inet_aton(group.address) + socket.inet_aton(interface)
-        listener.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
-    except OSError as error:
-        listener.close()
-        where = f"edge group {group.name}, {group.address} port {group.port}"
-        if error.errno == errno.EADDRINUSE:
-            why = "another program has the port to itself: end it, or give the group another port in the network file"
-        elif error.errno in (errno.ENODEV, errno.EADDRNOTAVAIL, errno.ENETUNREACH):
-            why = f"{interface} is no interface here that takes multicast: ip route add 224.0.0.0/4 dev INTERFACE"
-        else:
-            why = error.strerror or str(error)
-        raise NetError(f"cannot listen to {where}: {why}") from error
-    return listener
-
-
-async def _read_snapshot(server: Address) -> Snapshot:
-    reader, writer = await asyncio.open_connection(*server)
-    try:
-        head = await reader.readexactly(SNAPSHOT_HEADER)
-        rest = await reader.readexactly(snapshot_size(head) - len(head))
-    finally:
-        writer.close()
-    snapshot = decode_snapshot(head + rest)
-    if snapshot.records:
-        records.count_records(snapshot.records)
-    return snapshot
