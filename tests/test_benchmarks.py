@@ -30,6 +30,7 @@ PLOTS = {
     "liveness": ["liveness.svg"],
     "journal": [],
     "throughput": [],
+    "load": ["load.svg"],
     "evenness": [],
     "soak": ["soak.svg"],
     "planner": [],

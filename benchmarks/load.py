@@ -1,0 +1,87 @@
+"""What a rate costs: CPU of a floor, a receiver and a customer, from an idle ring to as much as it carries.
+
+    python -m benchmarks load
+
+The way of `throughput` with datagrams of 60,000 bytes, at steady rates. An idle ring costs something, because tokens go
+round; what a record costs on top is what the first line and the last differ by. For sizing machines, and to see what
+batching saves: a slot's work is done once, however much came in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from benchmarks.limits import RECORD_BYTES, measure
+from benchmarks.plots import BLUE, ORANGE, PlotMissing, canvas
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
+from benchmarks.throughput import CASES
+from benchmarks.way import NAMES
+
+CASE = next(case for case in CASES if case.name == "large")
+RATES: tuple[float | None, ...] = (1_000.0, 50_000.0, 100_000.0, 250_000.0, 500_000.0, 1_000_000.0, 1_500_000.0, None)
+"""Records a second; None is as many as it takes."""
+QUICK_RATES: tuple[float | None, ...] = (1_000.0, 20_000.0)
+
+
+class Load(NamedTuple):
+    """What a rate took, in cores."""
+
+    records_per_s: float
+    floor: float
+    receiver: float
+    customer: float
+    whole: float
+
+    @classmethod
+    def of(cls, records_per_s: float, ns_by_role: dict[str, float]) -> Load:
+        """From CPU ns a byte of records, of all processes of a role."""
+        cores = {role: ns * records_per_s * RECORD_BYTES / 1e9 for role, ns in ns_by_role.items()}
+        each = len(NAMES)
+        whole = sum(cores.values())
+        return cls(records_per_s, cores["floor"], cores["receivers"] / each, cores["customers"] / each, whole)
+
+
+def run(options: Options) -> Result:
+    rates, seconds = (QUICK_RATES, 1.0) if options.quick else (RATES, 5.0)
+    result = Result("load")
+    loads: list[Load] = []
+    for rate in rates:
+        tell(f"load: {'as much as it takes' if rate is None else f'{rate:,.0f} records/s'}")
+        records_per_s, ns, _ = measure(CASE, seconds, rate, look=False)
+        loads.append(Load.of(records_per_s, ns))
+    idle, most = loads[0], loads[-1]
+    result.figures += [
+        Figure(f"a receiver at {load.records_per_s:,.0f} records/s", load.receiver, "cores", "idle", idle.receiver)
+        for load in loads[1:]
+    ]
+    more = most.records_per_s - idle.records_per_s
+    result.notes.append(f"a record more costs a receiver {1e9 * (most.receiver - idle.receiver) / more:,.0f} ns")
+    rows: list[tuple[Cell, ...]] = [tuple(load) for load in loads]
+    columns = ("records/s", "floor", "a receiver", "a customer", "all eight processes")
+    result.tables.append(Table("Cores at a rate", columns, rows))
+    _plot(loads, options, result)
+    return result
+
+
+def _plot(loads: Sequence[Load], options: Options, result: Result) -> None:
+    path = options.plot_dir / "load.svg"
+    millions = [load.records_per_s / 1e6 for load in loads]
+    try:
+        with canvas(path, 6.4, 3.2) as (_, (axes,)):
+            for values, name, colour in (
+                ([load.receiver for load in loads], "a receiver", BLUE),
+                ([load.customer for load in loads], "a customer", ORANGE),
+            ):
+                axes.plot(millions, values, "o-", color=colour, ms=4, lw=1.2)
+                axes.annotate(
+                    name, (millions[-1], values[-1]), (-6, 7), textcoords="offset points", color=colour, ha="right"
+                )
+            axes.set_xlabel("million records a second")
+            axes.set_ylabel("cores")
+            axes.set_ylim(bottom=0)
+            axes.grid(axis="y")
+    except PlotMissing as missing:
+        result.notes.append(str(missing))
+        return
+    result.plots.append(str(path))
