@@ -37,7 +37,7 @@ import numpy as np
 
 from benchmarks.recovery import token_site
 from benchmarks.report import machine_facts, show_facts
-from benchmarks.room import free_port
+from benchmarks.room import free_ports
 from levelcast.market.files import TradeFileError, open_trades
 from levelcast.market.lean import VENUES, lean_files
 from levelcast.net.cluster import Cluster
@@ -62,7 +62,7 @@ FIELDS = ("ts_event", "price", "size", "condition", "instrument_id")
 def network_text(loss: float) -> str:
     """Five receivers, two reformation servers and thirteen floors."""
     chance = SystemRandom()
-    port = free_port()
+    port = free_ports()
     parts = [
         '[network]\nname = "one day"\n',
         f'[links]\ndelay = "2ms"\njitter = "1ms"\nloss = {loss}\n',

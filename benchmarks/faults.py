@@ -57,7 +57,7 @@ from benchmarks.report import (
     quantile,
     tell,
 )
-from benchmarks.room import free_port
+from benchmarks.room import free_ports
 from levelcast.net.cluster import Cluster, Member, Run
 from levelcast.net.node import Options as NodeOptions
 from levelcast.net.sockets import NetError
@@ -117,7 +117,7 @@ def network_text(address: str, port: int) -> str:
 def write_network(directory: Path) -> Path:
     """A network file with a group and a port that nobody else has."""
     chance = SystemRandom()
-    port = free_port()
+    port = free_ports()
     path = directory / "network.toml"
     address = f"239.192.{chance.randint(1, 254)}.{chance.randint(1, 254)}"
     path.write_text(network_text(address, port), encoding="utf-8")

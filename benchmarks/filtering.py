@@ -39,7 +39,7 @@ import numpy.typing as npt
 from benchmarks.filtering_roles import SESSIONS, TICK_NS
 from benchmarks.plots import BLUE, FAINT, GREY, ORANGE, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
-from benchmarks.room import free_port
+from benchmarks.room import free_ports
 from benchmarks.way import stop
 from levelcast.plan.model import Curve
 
@@ -249,7 +249,7 @@ def run(options: Options) -> Result:
     size = SMALL if options.quick else FULL
     result = Result("filtering")
     points: dict[bool, list[Point]] = {trains: [] for trains in size.trains}
-    port = free_port() - 1  # the first group has the one behind it
+    port = free_ports()
     with ExitStack() as running:
         edge, customer = (running.enter_context(role(name, port)) for name in ("edge", "customer"))
         stage = Stage(edge, customer, size)

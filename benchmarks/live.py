@@ -39,6 +39,7 @@ from benchmarks.campaign import conduct
 from benchmarks.plots import BLUE, RED, PlotMissing, canvas
 from benchmarks.processes import cpu_s
 from benchmarks.report import Figure, Options, Result, Table, tell
+from benchmarks.room import free_ports
 from benchmarks.way import Case, Speaker, busy_seconds, network_text, speaking, wait_for
 from levelcast.net.cluster import Cluster
 from levelcast.net.node import Options as NodeOptions
@@ -47,7 +48,6 @@ from levelcast.network import load_network
 RATE, RUN_S, KILLS = 100_000.0, 300.0, 10
 LIMIT_S = 15.0
 CASE = Case("live", 9_000, 9_000, trains=True)
-PORT = 30_451
 CAUGHT_UP_S = 6.0
 """The stream has caught up when its newest record is not older."""
 SETTLE_S = 60.0
@@ -134,7 +134,7 @@ def ring_at_work(place: Path, rate: float) -> Iterator[Ring]:
     """From when the floor's first records are on the tapes."""
     with ExitStack() as running:
         file, data = place / "network.toml", place / "data"
-        file.write_text(network_text(CASE, PORT), encoding="utf-8")
+        file.write_text(network_text(CASE, free_ports()), encoding="utf-8")
         network = load_network(file)
         cluster = Cluster(network, file, data, NodeOptions(), floors=False)
         running.callback(cluster.stop)

@@ -54,7 +54,7 @@ from benchmarks.report import (
     quantile,
     tell,
 )
-from benchmarks.room import free_port
+from benchmarks.room import free_ports
 from benchmarks.way import Speaker, speaking, stop, wait_for
 from levelcast.edge.delivery import Grade
 from levelcast.net.cluster import Cluster, Member
@@ -152,7 +152,7 @@ def network_text(scale: Scale, address: str, port: int) -> str:
 def write_network(scale: Scale, directory: Path) -> Path:
     """A network file with groups and ports that nobody else has."""
     chance = SystemRandom()
-    port = min(free_port(), 60_000)
+    port = free_ports()
     path = directory / "network.toml"
     address = f"239.{chance.randint(193, 250)}.{chance.randint(1, 254)}"
     path.write_text(network_text(scale, address, port), encoding="utf-8")

@@ -73,7 +73,7 @@ def run(options: Options) -> Result:
     result = Result("soak")
     samples: list[Sample] = []
     more = f'[tape]\nkeep_bytes = "{KEEP_MB}MB"\n'
-    with at_work(CASE, RATE if not options.quick else 20_000.0, port=30_431, more=more) as way:
+    with at_work(CASE, RATE if not options.quick else 20_000.0, more=more) as way:
         began, busy = time.monotonic(), busy_seconds()
         used = {name: cpu_s(pid) for name, pid in way.pids.items()}
         while time.monotonic() - began < run_s:

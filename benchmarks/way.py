@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from benchmarks.room import free_ports
 from levelcast.net.cluster import Cluster
 from levelcast.net.node import Options as NodeOptions
 from levelcast.network import Network, load_network
@@ -190,9 +191,7 @@ class Way:
 
 
 @contextmanager
-def at_work(
-    case: Case, rate: float | None = None, port: int = 30_411, more: str = "", *, arrivals: bool = False
-) -> Iterator[Way]:
+def at_work(case: Case, rate: float | None = None, more: str = "", *, arrivals: bool = False) -> Iterator[Way]:
     """The whole way, from when the first records have come through; `more` is added to the network file.
 
     With `arrivals` the customers note when each slot came, which `Way.arrivals` has after the end.
@@ -200,7 +199,7 @@ def at_work(
     with tempfile.TemporaryDirectory(prefix="levelcast-bench-") as temporary, ExitStack() as running:
         directory = Path(temporary)
         file = directory / "network.toml"
-        file.write_text(network_text(case, port, more), encoding="utf-8")
+        file.write_text(network_text(case, free_ports(), more), encoding="utf-8")
         network = load_network(file)
         cluster = Cluster(network, file, directory / "data", NodeOptions())
         for member in cluster.of_role("floor"):

@@ -6,13 +6,14 @@ No test looks at how fast anything was: the machines are shared.
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import filtering, liveness, modes
+from benchmarks import filtering, liveness, modes, room
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.plots import PlotMissing, canvas
 from benchmarks.report import Figure, Options, Result, Table, quantile
@@ -192,3 +193,13 @@ def test_the_planner_reads_the_weights_that_were_measured(tmp_path: Path) -> Non
     assert read.alpha.at(8) + read.beta.at(8) == pytest.approx(2, abs=1e-3)
     assert read.alpha.at(8) / read.beta.at(8) == pytest.approx((0.1 + 3 / 8) / (0.02 + 1 / 8), rel=1e-3)
     assert filtering.text(Curve(0.0)) == "0.0000+0.0000/h"
+
+
+def test_a_port_on_which_somebody_hears_a_group_is_not_free() -> None:
+    """Or two benchmarks that run at the same time would hear each other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("239.192.74.1", room.free_ports()))
+        port = listener.getsockname()[1]
+        assert not room._is_free(port)
+    assert room._is_free(port)
