@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
-from levelcast.net.driver import GATHER_NS, LONGEST_SLEEP_NS, Driver
+from levelcast.net.driver import GATHER_NS, LONGEST_SLEEP_NS, QUIET_NS, Driver, quiet_before_release
 from levelcast.net.impair import Impairment
 from levelcast.net.sockets import RECEIVERS, Address, Arrival
 from levelcast.network import Link
@@ -29,6 +30,7 @@ from levelcast.tape.stamps import packet_fault
 from levelcast.wire.core import encode
 from levelcast.wire.data import join, seal
 from levelcast.wire.messages import GroupInvite, Invite, Message, Packet, Promised, Repair, Request, Token
+from tests.ring_parts import PIPELINED
 
 MS = 1_000_000
 NOW = 1_700_000_000_000_000_000
@@ -63,6 +65,8 @@ class Stage:
         self.now = NOW
         self.monotonic = 0
         self.slept_s = 0.0
+        self.quiet_ns = -1
+        """How long it slept without listening."""
         self.oversleeps_ns = 0
         self.ticks_ns = 0
         """What each look at the clock takes."""
@@ -112,6 +116,10 @@ class Stage:
     def wall_ns(self) -> int:
         self.now += self.ticks_ns
         return self.now
+
+    def sleep_ns(self, duration: int) -> None:
+        self.quiet_ns = duration
+        self.now += duration
 
     def both_ns(self) -> tuple[int, int]:
         return self.now, self.monotonic
@@ -321,36 +329,72 @@ def about_to_release(stage: Stage, due: int) -> Driver:
     """A node that has prepared the frame which is due then."""
     machine = Script()
     machine.upcoming = release(5, due).frame  # type: ignore[attr-defined]
-    running = Driver(ME, 0, machine, stage, stage, clock=stage, spin_ns=SPIN_NS)
+    machine.releases_next = True  # type: ignore[attr-defined]
+    running = Driver(ME, 0, machine, stage, stage, clock=stage, quiet_ns=MS, spin_ns=SPIN_NS)
     running.turn()
     machine.wake_ns = due
     return running
 
 
 def test_before_a_release_the_sleep_ends_early_and_the_rest_is_spun(stage: Stage) -> None:
-    due = NOW + 2 * MS
+    due = NOW + 3 * MS
     running = about_to_release(stage, due)
-    before = stage.now
-    stage.oversleeps_ns, stage.ticks_ns = due - before - SPIN_NS // 2, 1_000
+    stage.oversleeps_ns, stage.ticks_ns = 2 * MS, 1_000
     now = running.turn()
-    assert stage.slept_s <= (due - before - SPIN_NS) / 1e9
+    assert stage.slept_s == pytest.approx(0.002, abs=1e-5)
+    assert stage.quiet_ns == pytest.approx(MS - SPIN_NS, abs=10_000)
     assert 0 <= now - due <= 2_000
 
 
-@pytest.mark.parametrize("oversleeps_ns", [2 * MS + 1, MS])
-def test_nothing_is_spun_for_what_is_overdue_or_still_far(stage: Stage, oversleeps_ns: int) -> None:
-    running = about_to_release(stage, stage.now + 2 * MS)
-    before, stage.oversleeps_ns = stage.now, oversleeps_ns
-    assert running.turn() == before + oversleeps_ns
+def test_from_a_moment_before_a_release_until_after_it_nothing_is_taken_in(stage: Stage) -> None:
+    due = NOW + MS // 2
+    running = about_to_release(stage, due)
+    stage.inbox = [(PACKET, FROM_PEER)]
+    stage.ticks_ns = 1_000
+    assert 0 <= running.turn() - due <= 2_000
+    assert stage.inbox
+    running.machine.wake_ns = stage.now + MS // 2  # the next release comes at once, and yet what has come goes first
+    running.turn()
+    assert not stage.inbox
 
 
-def test_nothing_is_spun_for_a_token(stage: Stage) -> None:
+@pytest.mark.parametrize("overdue_ns", [0, 5 * MS])
+def test_nothing_is_slept_or_spun_for_what_is_overdue(stage: Stage, overdue_ns: int) -> None:
+    running = about_to_release(stage, stage.now)
+    stage.now = before = stage.now + overdue_ns
+    assert running.turn() == before
+    assert stage.quiet_ns == 0
+
+
+def test_a_clock_that_is_set_back_ends_the_spin(stage: Stage) -> None:
+    due = stage.now + MS // 2
+    running = about_to_release(stage, due)
+    stage.ticks_ns = -1_000
+    assert running.turn() < due
+
+
+def test_what_comes_well_before_a_release_is_taken_in(stage: Stage) -> None:
+    running = about_to_release(stage, stage.now + 3 * MS)
+    stage.inbox = [(PACKET, FROM_PEER)]
+    running.turn()
+    assert not stage.inbox
+    assert stage.quiet_ns == -1
+
+
+def test_a_token_is_neither_met_by_a_spin_nor_waited_for_in_silence(stage: Stage) -> None:
     machine = Script()
     machine.wake_ns = NOW + 2 * MS
     running = Driver(ME, 0, machine, stage, stage, clock=stage, spin_ns=SPIN_NS)
     stage.oversleeps_ns, stage.ticks_ns = 2 * MS - SPIN_NS // 2, 1_000
     assert running.turn() < machine.wake_ns
     assert stage.slept_s == pytest.approx(0.002, abs=1e-5)
+    assert stage.quiet_ns == -1
+
+
+def test_the_silence_before_a_release_is_no_large_part_of_a_slot_nor_of_the_time_a_token_may_take() -> None:
+    assert quiet_before_release(replace(PIPELINED, slot_ns=10 * MS, late_ns=12 * MS)) == QUIET_NS
+    assert quiet_before_release(replace(PIPELINED, slot_ns=MS, late_ns=12 * MS)) == 400_000
+    assert quiet_before_release(replace(PIPELINED, slot_ns=10 * MS, late_ns=MS)) == 500_000
 
 
 @pytest.mark.parametrize(("due_ms", "sleeps_ns"), [(20, GATHER_NS), (0.4, 400_000)])

@@ -484,6 +484,18 @@ def test_a_slot_is_released_at_timestamp_plus_hold_and_not_before() -> None:
     assert seat.receiver.complete_upto_ns() == START
 
 
+def test_it_says_whether_a_release_alone_is_due() -> None:
+    """Slot 1 is released when its own token of slot 31 is due, slot 2 between two of its own."""
+    seat = loaded()
+    assert not seat.receiver.releases_next
+    play(seat, 2, 30)
+    assert seat.receiver.wake_ns == START + HOLD == at_slot(31)
+    assert not seat.receiver.releases_next
+    play(seat, 31, 31)
+    assert seat.receiver.wake_ns == at_slot(2) + HOLD == at_slot(32)
+    assert seat.receiver.releases_next
+
+
 def test_a_release_that_the_driver_wakes_up_for_too_late_is_marked_late() -> None:
     seat = loaded()
     play(seat, 2, 30)

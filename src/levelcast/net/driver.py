@@ -4,10 +4,12 @@ A turn: sleep until something comes or is due, drain (bounded), decode, one step
 order. What the machine persists and sends is collected: all that was persisted is written, then what was sent leaves,
 neighbours together. Malformed datagrams are counted by reason and go no further.
 
-- What the next release will send is made before its instant, when that frame is certain.
-- The instant of a prepared release is met by a sleep that ends `spin_ns` early and a spin over the rest: the kernel
-  wakes a process some 50 to 100 µs late. There is no spin for what is overdue, nor for what nobody outside waits for:
-  tokens, requests, slots without a frame.
+- What the next release will send is made before its instant, when that frame is certain. From `QUIET_NS` before it
+  nothing is taken in, nor by the turn that releases it: who waits for the frame does not wait for packets to be checked
+  or a token's slot to be hashed. What comes meanwhile is a moment late for the ring, which has time.
+- That instant is met by a sleep that ends `spin_ns` early and a spin over the rest: the kernel wakes a process some 50
+  to 100 µs late. There is no spin for what is overdue, nor for what nobody outside waits for: tokens, requests, slots
+  without a frame.
 - A released frame goes to the services (the edge) first and to the tape after them, because everybody waits for that
   instant. It is witnessed, so a process that dies between the two releases the same bytes again after its restart.
   Between the two a node with real-time priority lets others of its kind go first: on one machine they wait for the
@@ -33,17 +35,20 @@ from levelcast.ring.effects import GROUP, Effect, Forget, Persist, Release, Repo
 from levelcast.ring.machine import Machine
 from levelcast.ring.order import Frame
 from levelcast.ring.probe import Prober
+from levelcast.ring.timing import Timing
 from levelcast.wire.core import decode, encode
 from levelcast.wire.data import open_packets
 from levelcast.wire.messages import Data, Echo, GroupInvite, Message, Packet, Probe, Repair, Request, Ring, Token
 from levelcast.wire.parts import Malformed, Reason
 
 LONGEST_SLEEP_NS = 50_000_000
-GATHER_NS = 5_000_000
+GATHER_NS = 2_000_000
 """While packets keep coming, they may gather for so long: only what is due, or said to this node, wakes it earlier.
 
 A packet waits for a token to name it, and a turn for a token begins with taking in what has come.
 """
+QUIET_NS = 2_000_000
+"""So long before a release nothing is taken in, if slots are long enough: longer than the work for a slot takes."""
 CLOCK_TOLERANCE_NS = 5_000_000
 """A wall clock that moves this much against the monotonic one has been stepped."""
 READ_TOGETHER_NS = 200_000
@@ -107,6 +112,10 @@ class Sockets(Protocol):
 class Clock(Protocol):
     def wall_ns(self) -> int: ...
 
+    def sleep_ns(self, duration: int) -> None:
+        """Sleep for so long, whatever comes."""
+        ...
+
     def both_ns(self) -> tuple[int, int]:
         """The wall clock and the monotonic one at the same instant."""
         ...
@@ -117,6 +126,9 @@ class SystemClock:
 
     def wall_ns(self) -> int:
         return time.time_ns()
+
+    def sleep_ns(self, duration: int) -> None:
+        time.sleep(duration / 1e9)
 
     def both_ns(self) -> tuple[int, int]:
         wall = before = after = 0
@@ -145,6 +157,11 @@ class Counters:
     reports: Counter[str] = field(default_factory=Counter)
 
 
+def quiet_before_release(timing: Timing) -> int:
+    """How long before a release nothing is taken in: no large part of a slot, nor of the time a token may take."""
+    return min(QUIET_NS, 2 * timing.slot_ns // 5, timing.late_ns // 2)
+
+
 class Driver:
     """One node at work."""
 
@@ -163,6 +180,7 @@ class Driver:
         work: Work | None = None,
         services: Sequence[Service] = (),
         prober: Prober | None = None,
+        quiet_ns: int = QUIET_NS,
         spin_ns: int = 0,
         on_report: Callable[[Report], None] | None = None,
         clock: Clock | None = None,
@@ -177,6 +195,7 @@ class Driver:
         self.work = work
         self.services = tuple(services)
         self.prober = prober
+        self._quiet_ns = max(quiet_ns, spin_ns)
         self._spin_ns = spin_ns
         self._most_served = most_served
         self._punctual_ns = punctual_ns
@@ -190,6 +209,8 @@ class Driver:
         self._bytes_of: dict[int, tuple[Message, bytes]] = {}
         self._streaming = False
         """Packets came in the last turn: the next ones may gather for a moment."""
+        self._deaf = False
+        """This turn is for a release and takes nothing in; the next one does."""
         self._prepared: tuple[Frame, bytearray] | None = None
         """The next frame to be released, and its stamped records."""
         self._uncommitted = False
@@ -218,7 +239,8 @@ class Driver:
     def turn(self) -> int:
         """Sleep, receive, step, act. Returns the wall clock of the step."""
         came, ready = self._wait()
-        arrivals: Sequence[Arrival] = self._drain() if came or self._streaming else ()
+        takes_in = (came or self._streaming) and not self._deaf
+        arrivals: Sequence[Arrival] = self._drain() if takes_in else ()
         now, monotonic = self._clock.both_ns()
         if self.impairment is not None:
             self.impairment.hold(arrivals, now)
@@ -237,22 +259,27 @@ class Driver:
         return now
 
     def _wait(self) -> tuple[bool, list[int]]:
-        """Sleep until something has come or is due, and meet the machine's instant to a few microseconds."""
-        now, due = self._clock.wall_ns(), self.machine.wake_ns
-        until = self._next_of_others(now)
-        spin_ns = self._spin_ns if self._prepared is not None else 0
-        if due is not None:
-            until = min(until, due - spin_ns)
-        if self._streaming:
-            until = min(until, now + GATHER_NS)
-        others = [fileno for service in self.services for fileno in service.filenos]
-        came, ready = self.sockets.wait(max(0, until - now) / 1e9, others, packets=not self._streaming)
-        if spin_ns and due is not None and not came and not ready:
-            clock = self._clock
-            if 0 < due - clock.wall_ns() <= spin_ns:
-                while clock.wall_ns() < due:
-                    pass
-        return came, ready
+        """Sleep until something has come or is due, and meet the instant of a release to a few microseconds."""
+        clock, now, due = self._clock, self._clock.wall_ns(), self.machine.wake_ns
+        quiet_from = None
+        if due is not None and self._prepared is not None and not self._deaf:
+            quiet_from = due - self._quiet_ns if getattr(self.machine, "releases_next", False) else None
+        if due is None or quiet_from is None or now < quiet_from:
+            until = self._next_of_others(now)
+            if due is not None:
+                until = min(until, due if quiet_from is None else quiet_from)
+            if self._streaming:
+                until = min(until, now + GATHER_NS)
+            others = [fileno for service in self.services for fileno in service.filenos]
+            came, ready = self.sockets.wait(max(0, until - now) / 1e9, others, packets=not self._streaming)
+            if due is None or quiet_from is None or came or ready or clock.wall_ns() < quiet_from:
+                self._deaf = False
+                return came, ready
+        clock.sleep_ns(max(0, due - self._spin_ns - clock.wall_ns()))
+        while 0 < due - clock.wall_ns() <= self._spin_ns:
+            pass
+        self._deaf = True
+        return False, []
 
     def _next_of_others(self, now: int) -> int:
         """When anything but the machine is due."""

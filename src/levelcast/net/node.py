@@ -25,7 +25,7 @@ from typing import Any, Literal
 from zlib import crc32
 
 from levelcast.net.disk import require_journal
-from levelcast.net.driver import Driver, Service
+from levelcast.net.driver import Driver, Service, quiet_before_release
 from levelcast.net.edge import EdgeService
 from levelcast.net.floor import SyntheticFloor
 from levelcast.net.impair import Impairment
@@ -280,6 +280,7 @@ class Node:
             work=self._floor,
             services=services,
             prober=Prober(place.id, probed_by(network, place), network.probe_ns, now),
+            quiet_ns=quiet_before_release(config.timing),
             spin_ns=SPIN_NS if self._become_punctual(options.realtime) else 0,
             on_report=self._report,
         )

@@ -120,6 +120,8 @@ class Receiver:
         self.late_releases = 0
         self.requests_sent = 0
         self.wake_ns: int | None = now
+        self.releases_next = False
+        """Whether a release, and nothing else, is due at `wake_ns`."""
         self._held = Holdings()
         self._marks = {source: Mark(source, place.incarnation, place.next - 1) for source, place in base.places.items()}
         self._changed_marks: set[int] = set()
@@ -773,18 +775,21 @@ class Receiver:
 
     def _next_wake(self, now: int) -> int:
         wake = self._plea_ns()
+        self.releases_next = False
         schedule, witness = self._schedule, self._witness
         if schedule is None or witness is None:
             return max(wake, now + 1)
         if self.active and (own_ns := schedule.time_of(self._next_own)) > now:
             wake = min(wake, own_ns)
         if self._learns:
-            if self.released < min(self.history.have, witness.witnessed):
-                wake = min(wake, self._release_ns(self.released + 1))
             if self._expect <= self.history.have + MAX_OPEN_SLOTS:
                 wake = min(wake, schedule.time_of(self._expect) + self.timing.late_ns)
             if self._repairs.next_ns is not None:
                 wake = min(wake, self._repairs.next_ns)
+            if self.released < min(self.history.have, witness.witnessed):
+                release_ns = self._release_ns(self.released + 1)
+                self.releases_next = release_ns < wake
+                wake = min(wake, release_ns)
         return max(wake, now + 1)
 
     def _plea_ns(self) -> int:
