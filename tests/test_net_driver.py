@@ -325,13 +325,14 @@ def test_services_are_closed_with_disk_and_sockets(stage: Stage) -> None:
 SPIN_NS = MS // 10
 
 
-def about_to_release(stage: Stage, due: int) -> Driver:
-    """A node that has prepared the frame which is due then."""
+def about_to_release(stage: Stage, due: int, busy_ns: int = MS) -> Driver:
+    """A node that has prepared the frame which is due then, and whose turns took so long of late."""
     machine = Script()
     machine.upcoming = release(5, due).frame  # type: ignore[attr-defined]
     machine.releases_next = True  # type: ignore[attr-defined]
     running = Driver(ME, 0, machine, stage, stage, clock=stage, quiet_ns=MS, spin_ns=SPIN_NS)
     running.turn()
+    running._busy_ns = busy_ns
     machine.wake_ns = due
     return running
 
@@ -356,6 +357,32 @@ def test_from_a_moment_before_a_release_until_after_it_nothing_is_taken_in(stage
     running.machine.wake_ns = stage.now + MS // 2  # the next release comes at once, and yet what has come goes first
     running.turn()
     assert not stage.inbox
+
+
+def test_where_turns_are_short_the_silence_is(stage: Stage) -> None:
+    running = about_to_release(stage, stage.now + MS // 2, busy_ns=MS // 5)
+    stage.inbox = [(PACKET, FROM_PEER)]
+    running.turn()
+    assert not stage.inbox, "there is time for a turn of 0.2 ms"
+    stage.inbox, stage.ticks_ns = [(PACKET, FROM_PEER)], 1_000
+    stage.now += MS // 5
+    running.turn()
+    assert stage.inbox, "and now there is not"
+
+
+def test_the_longest_turns_of_late_count_most(stage: Stage) -> None:
+    running = driver(stage, Script())
+    stage.ticks_ns = 10_000
+    found = []
+    for _ in range(3):
+        stage.inbox = [(PACKET, FROM_PEER)]
+        running.turn()
+        found.append(running._busy_ns)
+        stage.ticks_ns = 1_000
+    assert found[0] >= 10_000
+    assert found[1:] == [found[0] * 7 // 8, found[0] * 7 // 8 * 7 // 8]
+    running.turn()  # one that takes nothing in does not count
+    assert running._busy_ns == found[-1]
 
 
 @pytest.mark.parametrize("overdue_ns", [0, 5 * MS])

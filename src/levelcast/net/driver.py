@@ -4,9 +4,10 @@ A turn: sleep until something comes or is due, drain (bounded), decode, one step
 order. What the machine persists and sends is collected: all that was persisted is written, then what was sent leaves,
 neighbours together. Malformed datagrams are counted by reason and go no further.
 
-- What the next release will send is made before its instant, when that frame is certain. From `QUIET_NS` before it
-  nothing is taken in, nor by the turn that releases it: who waits for the frame does not wait for packets to be checked
-  or a token's slot to be hashed. What comes meanwhile is a moment late for the ring, which has time.
+- What the next release will send is made before its instant, when that frame is certain. From a moment before it, in
+  which a turn might not end in time, nothing is taken in, nor by the turn that releases it: who waits for the frame
+  does not wait for packets to be checked or a token's slot to be hashed. What comes meanwhile is a little late for the
+  ring, which has time.
 - That instant is met by a sleep that ends `spin_ns` early and a spin over the rest: the kernel wakes a process some 50
   to 100 µs late. There is no spin for what is overdue, nor for what nobody outside waits for: tokens, requests, slots
   without a frame.
@@ -48,7 +49,7 @@ GATHER_NS = 2_000_000
 A packet waits for a token to name it, and a turn for a token begins with taking in what has come.
 """
 QUIET_NS = 2_000_000
-"""So long before a release nothing is taken in, if slots are long enough: longer than the work for a slot takes."""
+"""Nothing is taken in for so long before a release at most; less where turns are short, or slots are."""
 CLOCK_TOLERANCE_NS = 5_000_000
 """A wall clock that moves this much against the monotonic one has been stepped."""
 READ_TOGETHER_NS = 200_000
@@ -158,7 +159,7 @@ class Counters:
 
 
 def quiet_before_release(timing: Timing) -> int:
-    """How long before a release nothing is taken in: no large part of a slot, nor of the time a token may take."""
+    """For how long before a release nothing may be taken in: no large part of a slot, nor of a token's time."""
     return min(QUIET_NS, 2 * timing.slot_ns // 5, timing.late_ns // 2)
 
 
@@ -195,7 +196,9 @@ class Driver:
         self.work = work
         self.services = tuple(services)
         self.prober = prober
-        self._quiet_ns = max(quiet_ns, spin_ns)
+        self._quiet_ns = quiet_ns
+        self._busy_ns = 0
+        """How long the turns of late took that took something in, the longest counting most."""
         self._spin_ns = spin_ns
         self._most_served = most_served
         self._punctual_ns = punctual_ns
@@ -239,6 +242,7 @@ class Driver:
     def turn(self) -> int:
         """Sleep, receive, step, act. Returns the wall clock of the step."""
         came, ready = self._wait()
+        began = self._clock.wall_ns()
         takes_in = (came or self._streaming) and not self._deaf
         arrivals: Sequence[Arrival] = self._drain() if takes_in else ()
         now, monotonic = self._clock.both_ns()
@@ -256,6 +260,8 @@ class Driver:
             service.step(ready, now)
         self._bytes_of.clear()
         self._prepare()
+        if arrivals:
+            self._busy_ns = max(self._clock.wall_ns() - began, self._busy_ns * 7 // 8)
         return now
 
     def _wait(self) -> tuple[bool, list[int]]:
@@ -263,7 +269,8 @@ class Driver:
         clock, now, due = self._clock, self._clock.wall_ns(), self.machine.wake_ns
         quiet_from = None
         if due is not None and self._prepared is not None and not self._deaf:
-            quiet_from = due - self._quiet_ns if getattr(self.machine, "releases_next", False) else None
+            quiet_ns = max(self._spin_ns, min(self._quiet_ns, 2 * self._busy_ns))
+            quiet_from = due - quiet_ns if getattr(self.machine, "releases_next", False) else None
         if due is None or quiet_from is None or now < quiet_from:
             until = self._next_of_others(now)
             if due is not None:
