@@ -28,7 +28,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.peers import Failed, Missing, PeerResult, corosync, relay
-from benchmarks.processes import cpu_s
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.throughput import CASES, KEEPING, QUICK_RATE
 from benchmarks.way import NAMES, Case, at_work
@@ -74,25 +73,17 @@ def measure(
     case: Case, seconds: float, rate: float | None, *, look: bool
 ) -> tuple[float, dict[str, float], dict[str, float]]:
     """Records a second, CPU ns a byte by role, and the shares of a receiver's time if it is looked at."""
+    shares: dict[str, float] = {}
     with at_work(case, rate, more=KEEPING) as way, TemporaryDirectory(prefix="limits-") as folder:
+
+        def look_at_one() -> None:
+            shares.update(profile(way.pids[f"{NAMES[0]}-1"], seconds, Path(folder)))
+
         time.sleep(WARM_S)
-        pids = way.pids
-        before, began = way.delivered(), time.monotonic()
-        used = {name: cpu_s(pid) for name, pid in pids.items()}
-        shares = profile(pids[f"{NAMES[0]}-1"], seconds, Path(folder)) if look else {}
-        time.sleep(max(0.0, began + seconds - time.monotonic()))
-        records = min(b - a for a, b in zip(before, way.delivered(), strict=True))
-        took_s = time.monotonic() - began
-        used = {name: cpu_s(pid) - used[name] for name, pid in pids.items()}
+        spent = way.spend(seconds, look_at_one if look else None)
         way.end()
-    receivers = {f"{name}-1" for name in NAMES}
-    roles = {
-        "floor": used["floor"],
-        "receivers": sum(seconds for name, seconds in used.items() if name in receivers),
-        "customers": sum(seconds for name, seconds in used.items() if name.startswith("customer")),
-        "server": used["server"],
-    }
-    return records / took_s, {role: 1e9 * cpu / (records * RECORD_BYTES) for role, cpu in roles.items()}, shares
+    ns = {role: 1e9 * cpu / (spent.records * RECORD_BYTES) for role, cpu in spent.cpu_s.items()}
+    return spent.records_per_s, ns, shares
 
 
 def bounds(ours: Mapping[str, float], shares: Mapping[str, float], kept_ns: float) -> dict[str, float]:

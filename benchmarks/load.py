@@ -9,18 +9,19 @@ batching saves: a slot's work is done once, however much came in it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks.limits import RECORD_BYTES, measure
 from benchmarks.plots import BLUE, ORANGE, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
-from benchmarks.throughput import CASES
-from benchmarks.way import NAMES
+from benchmarks.throughput import CASES, KEEPING
+from benchmarks.way import NAMES, Spent, at_work
 
 CASE = next(case for case in CASES if case.name == "large")
 RATES: tuple[float | None, ...] = (1_000.0, 50_000.0, 100_000.0, 250_000.0, 500_000.0, 1_000_000.0, 1_500_000.0, None)
 """Records a second; None is as many as it takes."""
+WARM_S = 1.5
 QUICK_RATES: tuple[float | None, ...] = (1_000.0, 20_000.0)
 
 
@@ -34,12 +35,10 @@ class Load(NamedTuple):
     whole: float
 
     @classmethod
-    def of(cls, records_per_s: float, ns_by_role: dict[str, float]) -> Load:
-        """From CPU ns a byte of records, of all processes of a role."""
-        cores = {role: ns * records_per_s * RECORD_BYTES / 1e9 for role, ns in ns_by_role.items()}
-        each = len(NAMES)
-        whole = sum(cores.values())
-        return cls(records_per_s, cores["floor"], cores["receivers"] / each, cores["customers"] / each, whole)
+    def of(cls, spent: Spent) -> Load:
+        cores = {role: cpu / spent.took_s for role, cpu in spent.cpu_s.items()}
+        receiver, customer = (cores[role] / len(NAMES) for role in ("receivers", "customers"))
+        return cls(spent.records_per_s, cores["floor"], receiver, customer, sum(cores.values()))
 
 
 def run(options: Options) -> Result:
@@ -48,8 +47,10 @@ def run(options: Options) -> Result:
     loads: list[Load] = []
     for rate in rates:
         tell(f"load: {'as much as it takes' if rate is None else f'{rate:,.0f} records/s'}")
-        records_per_s, ns, _ = measure(CASE, seconds, rate, look=False)
-        loads.append(Load.of(records_per_s, ns))
+        with at_work(CASE, rate, more=KEEPING) as way:
+            time.sleep(WARM_S)
+            loads.append(Load.of(way.spend(seconds)))
+            way.end()
     idle, most = loads[0], loads[-1]
     result.figures += [
         Figure(f"a receiver at {load.records_per_s:,.0f} records/s", load.receiver, "cores", "idle", idle.receiver)

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import Failed, Missing, PeerResult, corosync, relay, zeromq
-from benchmarks.processes import cpu_s
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.way import NAMES, Case, Way, at_work, busy_seconds
 from levelcast.records import TRADE
@@ -93,27 +92,17 @@ def measure(
     """Run one case for `window_s` after it has warmed up; `arrivals`: the customers note when each slot came."""
     with at_work(case, rate, more=KEEPING, arrivals=arrivals) as way:
         time.sleep(warm_s)
-        pids = way.pids
-        before, busy, began, began_ns = way.delivered(), busy_seconds(), time.monotonic(), time.time_ns()
-        used = {name: cpu_s(pid) for name, pid in pids.items()}
-        time.sleep(window_s)
-        after, took_s, ended_ns = way.delivered(), time.monotonic() - began, time.time_ns()
-        used = {name: cpu_s(pid) - used[name] for name, pid in pids.items()}
-        others = (busy_seconds() - busy - sum(used.values())) / took_s
+        busy, began_ns = busy_seconds(), time.time_ns()
+        spent = way.spend(window_s)
+        others = (busy_seconds() - busy - sum(spent.cpu_s.values())) / spent.took_s
+        ended_ns = time.time_ns()
         way.end()
-        records = min(b - a for a, b in zip(before, after, strict=True))
-        by_role = {
-            "floor": used["floor"],
-            "receivers": sum(used[f"{name}-1"] for name in NAMES),
-            "customers": sum(seconds for name, seconds in used.items() if name.startswith("customer")),
-            "server": used["server"],
-        }
         return Measured(
             case,
-            took_s,
-            records,
-            records // case.records,
-            by_role,
+            spent.took_s,
+            spent.records,
+            spent.records // case.records,
+            spent.cpu_s,
             gaps=sum(int(each.said["gaps"]) for each in way.customers),
             others_cores=others,
             **_judge(way, (began_ns, ended_ns)),

@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from benchmarks.processes import cpu_s
 from benchmarks.room import free_ports
 from levelcast.net.cluster import Cluster
 from levelcast.net.node import Options as NodeOptions
@@ -149,6 +150,19 @@ def wait_for(what: str, condition: Callable[[], bool], limit_s: float = SETTLE_S
 # -- all of it --------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a while took: records at the slowest customer, and CPU seconds of all processes of a role."""
+
+    took_s: float
+    records: int
+    cpu_s: dict[str, float]
+
+    @property
+    def records_per_s(self) -> float:
+        return self.records / self.took_s
+
+
 @dataclass(slots=True)
 class Way:
     """Everything at work."""
@@ -174,6 +188,27 @@ class Way:
     def delivered(self) -> list[int]:
         """Records that each customer has decoded."""
         return [int(each.said.get("records", 0)) for each in self.customers]
+
+    def spend(self, seconds: float, meanwhile: Callable[[], object] | None = None) -> Spent:
+        """Let it work for so long, or as long as something takes `meanwhile`."""
+        pids, before, began = self.pids, self.delivered(), time.monotonic()
+        used = {name: cpu_s(pid) for name, pid in pids.items()}
+        if meanwhile is not None:
+            meanwhile()
+        time.sleep(max(0.0, began + seconds - time.monotonic()))
+        records = min(b - a for a, b in zip(before, self.delivered(), strict=True))
+        took_s = time.monotonic() - began
+        used = {name: cpu_s(pid) - used[name] for name, pid in pids.items()}
+        return Spent(
+            took_s,
+            records,
+            {
+                "floor": used["floor"],
+                "receivers": sum(used[f"{name}-1"] for name in NAMES),
+                "customers": sum(seconds for name, seconds in used.items() if name.startswith("customer")),
+                "server": used["server"],
+            },
+        )
 
     def arrivals(self) -> list[dict[int, int]]:
         """When each slot, by its timestamp, came to each customer that noted it."""

@@ -265,28 +265,42 @@ class Driver:
         return now
 
     def _wait(self) -> tuple[bool, list[int]]:
-        """Sleep until something has come or is due, and meet the instant of a release to a few microseconds."""
-        clock, now, due = self._clock, self._clock.wall_ns(), self.machine.wake_ns
-        quiet_from = None
-        if due is not None and self._prepared is not None and not self._deaf:
-            quiet_ns = max(self._spin_ns, min(self._quiet_ns, 2 * self._busy_ns))
-            quiet_from = due - quiet_ns if getattr(self.machine, "releases_next", False) else None
-        if due is None or quiet_from is None or now < quiet_from:
-            until = self._next_of_others(now)
-            if due is not None:
-                until = min(until, due if quiet_from is None else quiet_from)
-            if self._streaming:
-                until = min(until, now + GATHER_NS)
-            others = [fileno for service in self.services for fileno in service.filenos]
-            came, ready = self.sockets.wait(max(0, until - now) / 1e9, others, packets=not self._streaming)
-            if due is None or quiet_from is None or came or ready or clock.wall_ns() < quiet_from:
+        """Sleep until something has come or is due: whether it came to the sockets, and which of the others'."""
+        quiet_from, now = self._quiet_from(), self._clock.wall_ns()
+        if quiet_from is None or now < quiet_from:
+            came, ready = self._listen(now, quiet_from)
+            if quiet_from is None or came or ready or self._clock.wall_ns() < quiet_from:
                 self._deaf = False
                 return came, ready
+        self._deaf = True
+        self._meet_release()
+        return False, []
+
+    def _quiet_from(self) -> int | None:
+        """From when on nothing is taken in: None unless a prepared frame comes next, and after a turn for one."""
+        due = self.machine.wake_ns
+        if due is None or self._prepared is None or self._deaf or not getattr(self.machine, "releases_next", False):
+            return None
+        return due - max(self._spin_ns, min(self._quiet_ns, 2 * self._busy_ns))
+
+    def _listen(self, now: int, quiet_from: int | None) -> tuple[bool, list[int]]:
+        """Sleep until something has come or is due, or it is to be quiet."""
+        due = self.machine.wake_ns if quiet_from is None else quiet_from
+        until = self._next_of_others(now)
+        if due is not None:
+            until = min(until, due)
+        if self._streaming:
+            until = min(until, now + GATHER_NS)
+        others = [fileno for service in self.services for fileno in service.filenos]
+        return self.sockets.wait(max(0, until - now) / 1e9, others, packets=not self._streaming)
+
+    def _meet_release(self) -> None:
+        """Meet the instant of a release to a few microseconds. A clock that is set back ends the spin."""
+        due, clock = self.machine.wake_ns, self._clock
+        assert due is not None
         clock.sleep_ns(max(0, due - self._spin_ns - clock.wall_ns()))
         while 0 < due - clock.wall_ns() <= self._spin_ns:
             pass
-        self._deaf = True
-        return False, []
 
     def _next_of_others(self, now: int) -> int:
         """When anything but the machine is due."""

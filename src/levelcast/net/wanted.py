@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast import records
+from levelcast.edge.gather import NO_INSTRUMENT
 from levelcast.edge.watermark import WATERMARK_TEXT
 from levelcast.net.sockets import NetError
 from levelcast.network import Directory, Network, Stripe
@@ -16,9 +17,6 @@ from levelcast.records import RecordArray, RecordType
 from levelcast.wire.plan import PLAN_TEXT
 
 __all__ = ["Wanted"]
-
-NO_INSTRUMENT = 0
-"""Records of no instrument are for everybody."""
 
 
 class Wanted:
@@ -31,7 +29,7 @@ class Wanted:
         self.symbols = {number: symbol for symbol, number in self._directory.symbols.items()}
         """Instrument ids and their symbols, from the network file and from definitions as they come."""
         self.ids: npt.NDArray[np.uint32] | None = None
-        """The instruments, in order; None: all."""
+        """The instruments, in order, and none (`NO_INSTRUMENT`), whose records are for everybody; None: all."""
 
     @property
     def unknown(self) -> list[str]:
