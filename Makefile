@@ -14,7 +14,7 @@ FUZZ_READY  := $(VENV)/.ready-fuzz
 BENCH_READY := $(VENV)/.ready-bench
 SPARK_READY := $(VENV)/.ready-spark
 SPARK_TESTS := $(shell grep -lE 'spark_parts|spark_here|importorskip..pyspark|importorskip..deltalake' tests/test_*.py tests/system/test_*.py)
-INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/kernel/_*.[ch])
+INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/native/_*.[ch])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -53,7 +53,7 @@ fuzz: $(FUZZ_READY) ## fuzz the decoders for FUZZ_SECONDS seconds in all
 	FUZZ_SECONDS=$(FUZZ_SECONDS) timeout $$(( $(FUZZ_SECONDS) + 60 )) $(BIN)/python tests/fuzz/run_atheris.py
 
 clean: ## remove the virtual environment and everything generated
-	rm -rf $(VENV) build dist src/levelcast.egg-info src/levelcast/kernel/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist src/levelcast.egg-info src/levelcast/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed first, from the same pins, so that nothing unpinned is fetched to build.

@@ -31,14 +31,14 @@ from benchmarks.audit_stage import simulate
 from benchmarks.audit_tapes import make_day
 from benchmarks.processes import peak_memory
 from benchmarks.report import Table, machine_facts, show_facts
+from benchmarks.stages import log_settings, stages
 from levelcast.pipeline.audit import fairness, order, timeliness
+from levelcast.pipeline.audit.base import Job, Options, Result
 from levelcast.pipeline.audit.fairness import Measured, judge, measured_of
-from levelcast.pipeline.audit.frame import Job, Options, Result
 from levelcast.pipeline.audit.inputs import Inputs, gather
 from levelcast.pipeline.audit.stats import wilson
 from levelcast.pipeline.session import spark_session
-from levelcast.pipeline.stages import log_settings, stages
-from levelcast.tape.releases import RELEASE
+from levelcast.storage.release_log import RELEASE
 
 NAMES = ("new-york-1", "london-1", "frankfurt-1", "tokyo-1", "sydney-1")
 REGION_MS = (0.4, 0.6, 0.7, 0.8, 1.0, 1.5)

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.network import Network, five_cities, parse_network
-from levelcast.ring.effects import Effect, Release
-from levelcast.ring.order import Frame
-from levelcast.ring.receiver import first_tip
-from levelcast.sim.deployment import Deployment, Rehearsal
-from levelcast.sim.network import LinkNetwork
-from levelcast.sim.world import SimNode
-from levelcast.tape.releases import LATE, RELEASE, Released, ReleaseLog
-from levelcast.tape.segments import TapeWriter
+from levelcast.protocol.effects import Effect, Release
+from levelcast.protocol.history import Frame
+from levelcast.ring.member import first_tip
+from levelcast.sim.engine.network import LinkNetwork
+from levelcast.sim.engine.world import SimNode
+from levelcast.sim.rehearsal import Deployment, Rehearsal
+from levelcast.storage.release_log import LATE, RELEASE, Released, ReleaseLog
+from levelcast.storage.tape.segments import TapeWriter
 
 SECOND = 1_000_000_000
 _STICKS = 0.95

@@ -14,13 +14,13 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from benchmarks.audit_stage import Punctuality
-from levelcast.kernel import crc32
-from levelcast.pipeline.audit.scan import ENTRY, PACKET
+from levelcast.native import crc32
+from levelcast.protocol.history import Place, Record, Tip
 from levelcast.records import dbn_metadata, trades
-from levelcast.ring.order import Place, Record, Tip
-from levelcast.tape.index import pack_header
-from levelcast.tape.releases import ENTRIES_PER_FILE, RELEASE, SUFFIX
-from levelcast.tape.segment import DATA, INDEX, segment_path
+from levelcast.storage.release_log import ENTRIES_PER_FILE, RELEASE, SUFFIX
+from levelcast.storage.tape.index import pack_header
+from levelcast.storage.tape.segment import DATA, INDEX, segment_path
+from levelcast.storage.tape.segment_check import ENTRY, PACKET
 from levelcast.wire.messages import MemberLife, Membership
 
 RECORDS_PER_SEGMENT = 1_000_000

@@ -35,7 +35,7 @@ from benchmarks.campaign import conduct
 from benchmarks.processes import kill_family
 from benchmarks.report import Cell, Options, Result, Table, tell
 from levelcast.network import five_cities, parse_network
-from levelcast.sim.histories import as_text, code_version, crashed, run_items
+from levelcast.sim.history_rows import as_text, code_version, crashed, run_items
 from levelcast.sim.parameters import complete
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -159,7 +159,7 @@ class Place:
     out: Path
 
     def lake(self, name: str) -> Any:
-        from levelcast.pipeline.lake import Lake
+        from levelcast.pipeline.lake.lake import Lake
 
         return Lake.create(self.out / name)
 
@@ -175,26 +175,27 @@ def run_files(spark: Any, place: Place) -> None:
 
 
 def _run(spark: Any, lake: Any, paths: list[Path], format: str) -> None:
-    from levelcast.pipeline import job, take
+    from levelcast.pipeline.input import load as input_load
+    from levelcast.pipeline.jobs import load as jobs_load
 
-    take.load(spark, lake, paths, format, None, None, lambda _: None, "XV00")
-    job.refresh(spark, lake)
+    input_load.load(spark, lake, paths, format, None, None, lambda _: None, "XV00")
+    jobs_load.refresh(spark, lake)
 
 
 def refresh(spark: Any, place: Place) -> None:
     """Every derived table of a market of trades and quotes in which one symbol has 65 %."""
-    from levelcast.pipeline import job
+    from levelcast.pipeline.jobs import load as jobs_load
 
     lake = place.lake("market")
     for name in ("trades", "quotes", "tape"):
         lake.append(name, spark.read.parquet(str(place.inputs / f"{name}.parquet")))
     lake.replace("subscriptions", spark.read.parquet(str(place.inputs / "subscriptions.parquet")).coalesce(1))
-    job.refresh(spark, lake)
+    jobs_load.refresh(spark, lake)
 
 
 def stream(spark: Any, place: Place) -> None:
     """`pipeline stream --until-now`, in batches."""
-    from levelcast.pipeline import stream as streaming
+    from levelcast.pipeline.jobs import stream as streaming
 
     query, follower = streaming.start(
         spark, place.lake("stream"), [place.inputs / "tape"], until_now=True, most_records=RECORDS // 3
@@ -217,8 +218,8 @@ def plan(spark: Any, place: Place) -> None:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    from levelcast.pipeline.channels import plan_on_spark, read_table
-    from levelcast.plan.model import Weights
+    from levelcast.pipeline.channels.spark_plan import plan_on_spark, read_table
+    from levelcast.planner.model import Weights
 
     problem = place.inputs / "problem"
     interest = read_table(spark, problem / "interest.parquet", ("user", "flow"))
@@ -233,17 +234,17 @@ def plan(spark: Any, place: Place) -> None:
 def plan_lake(spark: Any, place: Place) -> None:
     """`plan from-lake --engine spark`, the plan recorded in the lake."""
     from benchmarks.planjob import fill
-    from levelcast.pipeline import planjob
+    from levelcast.pipeline.channels import job as channels_job
 
     lake = place.lake("channels")
     fill(spark, lake, FLOWS)
-    made = planjob.execute(spark, lake, planjob.Asked(sessions=60, groups=6, spark=True))
-    planjob.record(spark, lake, made)
+    made = channels_job.execute(spark, lake, channels_job.Asked(sessions=60, groups=6, spark=True))
+    channels_job.record(spark, lake, made)
 
 
 def sweep(spark: Any, place: Place) -> None:
     """`sweep` into a lake."""
-    from levelcast.pipeline import sweep as sweeping
+    from levelcast.pipeline.sweep import run as sweeping
 
     items = [("ring", as_text(complete("ring", {})), seed) for seed in range(HISTORIES)]
     items += [("steady", as_text(complete("steady", {"members": n, "seconds": 2.0})), 1) for n in (3, 5, 7)]
@@ -253,7 +254,8 @@ def sweep(spark: Any, place: Place) -> None:
 
 def matrix(spark: Any, place: Place) -> None:
     """`pipeline load probes` and `matrix`."""
-    from levelcast.pipeline import matrix_job, probes
+    from levelcast.pipeline.input import probes
+    from levelcast.pipeline.matrix import job as matrix_job
 
     lake = place.lake("network")
     probes.load_probes(spark, lake, place.inputs / "probes.csv")
@@ -265,12 +267,12 @@ def matrix(spark: Any, place: Place) -> None:
 
 def audit(spark: Any, place: Place) -> None:
     """`audit all` of a network's five receivers, of which one has a byte changed."""
-    from levelcast.pipeline.audit import conduct
-    from levelcast.pipeline.audit.frame import Job
+    from levelcast.pipeline.audit import run as audit_run
+    from levelcast.pipeline.audit.base import Job
     from levelcast.pipeline.audit.inputs import gather
 
     inputs = gather([place.inputs / "recorded"], parse_network(five_cities()))
-    outcome = conduct.run(conduct.names_of(conduct.ALL), Job(spark, inputs))
+    outcome = audit_run.run(audit_run.names_of(audit_run.ALL), Job(spark, inputs))
     (place.out / "audit").mkdir()
     told = {"results": [result.as_json() for result in outcome.results], "not run": outcome.not_run}
     (place.out / "audit" / "all.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
@@ -300,8 +302,8 @@ def make_inputs(place: Path, scale: float = 1.0) -> None:
     import pyarrow.parquet as parquet
 
     from benchmarks.source import make_tape
-    from levelcast.plan.files import write_problem
-    from levelcast.plan.generator import Model, generate
+    from levelcast.planner.files import write_problem
+    from levelcast.planner.generator import Model, generate
 
     place.mkdir(parents=True, exist_ok=True)
     make_tape(place / "tape", round(RECORDS * scale))
@@ -395,7 +397,7 @@ def digests(out: Path) -> dict[str, str]:
     """What lies there, by name: of every table its rows, and a digest of them in order; of other files their bytes."""
     from blake3 import blake3
 
-    from levelcast.pipeline.lake import MARKER, Lake
+    from levelcast.pipeline.lake.lake import MARKER, Lake
 
     found: dict[str, str] = {}
     for child in sorted(each for each in out.iterdir() if each.is_dir()):

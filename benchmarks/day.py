@@ -38,16 +38,16 @@ import numpy as np
 from benchmarks.recovery import token_site
 from benchmarks.report import machine_facts, show_facts
 from benchmarks.room import free_ports
-from levelcast.market.files import TradeFileError, open_trades
-from levelcast.market.lean import VENUES, lean_files
-from levelcast.net.cluster import Cluster
-from levelcast.net.node import Options
-from levelcast.net.replay import Replay
-from levelcast.net.verdict import Verdict, judge
+from levelcast.client.replay import Replay
+from levelcast.formats.lean import VENUES, lean_files
+from levelcast.formats.trade_files import TradeFileError, open_trades
 from levelcast.network import Directory, Network, load_network
+from levelcast.node.cluster import Cluster
+from levelcast.node.node import Options
+from levelcast.node.verdict import Verdict, judge
 from levelcast.records import RecordArray, trades
-from levelcast.tape.compare import tape_directory
-from levelcast.tape.segments import TapeReader
+from levelcast.storage.tape.compare import tape_directory
+from levelcast.storage.tape.segments import TapeReader
 
 DAY = date(2013, 10, 7)
 MIDNIGHT_NS = int(datetime(2013, 10, 7, 4, tzinfo=UTC).timestamp()) * 10**9

@@ -58,14 +58,14 @@ from benchmarks.report import (
     tell,
 )
 from benchmarks.room import free_ports
-from levelcast.net.cluster import Cluster, Member, Run
-from levelcast.net.node import Options as NodeOptions
-from levelcast.net.sockets import NetError
-from levelcast.net.verdict import judge
 from levelcast.network import Network, load_network
-from levelcast.ring.derive import show_ns
-from levelcast.tape.files import TapeError
-from levelcast.tape.releases import read_releases
+from levelcast.node.cluster import Cluster, Member, Run
+from levelcast.node.node import Options as NodeOptions
+from levelcast.node.verdict import judge
+from levelcast.runtime.sockets import NetError
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.release_log import read_releases
+from levelcast.timing.derive import show_ns
 
 KINDS = ("token-site", "any-node", "stop", "cut")
 QUICK_KINDS = ("token-site", "stop")

@@ -41,7 +41,7 @@ from benchmarks.plots import BLUE, FAINT, GREY, ORANGE, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.room import free_ports
 from benchmarks.way import stop
-from levelcast.plan.model import Curve
+from levelcast.planner.model import Curve
 
 AGGREGATION = 8
 """The paper's h: where α + β = 2, and where the planner takes them unless it is told another."""

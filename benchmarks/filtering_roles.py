@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.way import Case, network_text
-from levelcast.edge.feed import Feed
-from levelcast.edge.gather import GatherConfig, SessionPlan, session_name
-from levelcast.net.punctual import calm_garbage_collection, keep_freed_memory
-from levelcast.net.sockets import LOOPBACK, SendCounts, Sender
-from levelcast.net.subscriber import Subscriber
+from levelcast.client.subscriber import Subscriber
+from levelcast.edge.server.feed import Feed
+from levelcast.edge.server.packetizer import GatherConfig, SessionPlan, session_name
 from levelcast.network import Network, parse_network
+from levelcast.protocol.history import GENESIS
 from levelcast.records import TRADE, trades
-from levelcast.ring.order import GENESIS
+from levelcast.runtime.realtime import calm_garbage_collection, keep_freed_memory
+from levelcast.runtime.sockets import LOOPBACK, SendCounts, Sender
 from levelcast.wire.mold import DEFAULT_PACKET_BYTES, HEADER_SIZE, LENGTH_SIZE
 
 REGION = "a"

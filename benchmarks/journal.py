@@ -18,17 +18,17 @@ from tempfile import TemporaryDirectory
 from blake3 import blake3
 
 from benchmarks.report import Cell, Figure, Options, Result, Table, quantile, tell
-from levelcast.net.retention import Leaving
+from levelcast.node.retention import Leaving
+from levelcast.protocol.effects import Checkpoint
+from levelcast.protocol.history import GENESIS, Frame, Record, Tip, make_frame
 from levelcast.records import trades
-from levelcast.ring.effects import Checkpoint
-from levelcast.ring.order import GENESIS, Frame, Record, Tip, make_frame
-from levelcast.tape.files import Durability, remove
-from levelcast.tape.journal import SEGMENT_BYTES, JournalFile, initialise
-from levelcast.tape.segments import TapeWriter
-from levelcast.tape.stamps import frame_bytes
-from levelcast.wire.core import encode
-from levelcast.wire.data import seal
+from levelcast.storage.append_file import Durability, remove
+from levelcast.storage.journal.file import SEGMENT_BYTES, JournalFile, initialise
+from levelcast.storage.tape.segments import TapeWriter
+from levelcast.storage.tape.stamps import frame_bytes
+from levelcast.wire.codec import encode
 from levelcast.wire.messages import Data, MemberLife, Membership, Packet, Run, Token
+from levelcast.wire.packets import seal
 
 DURABLE: tuple[Durability, ...] = ("process", "power")
 COMMITS = {"process": 20_000, "power": 500}

@@ -98,7 +98,7 @@ def run(
 
 
 def _measure(result: Result, spark: Any, place: Path, count: int, rounds: int, *, job: bool, options: Options) -> None:
-    from levelcast.pipeline.lake import Lake
+    from levelcast.pipeline.lake.lake import Lake
 
     jvm = int(spark.sparkContext._gateway.proc.pid)
     lake = Lake.create(place)
@@ -190,8 +190,8 @@ def _works(
     spark: Any, lake: Any, files: Sequence[Any], *, job: bool
 ) -> dict[str, tuple[Callable[[], Any], Callable[[], object]]]:
     """What is measured: how its rows are asked for, and how all of it is run."""
-    from levelcast.pipeline import bars
-    from levelcast.pipeline.settle import settled
+    from levelcast.pipeline.derive import bars
+    from levelcast.pipeline.derive.corrections import settled
 
     def trades() -> Any:
         return lake.read_files(spark, "trades", files)

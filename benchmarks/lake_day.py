@@ -2,11 +2,11 @@
 
     python -m benchmarks.lake_day --batches 390 --every 50
 
-The tape of a session (6.5 hours of tape time) goes through `levelcast.pipeline.stream` in batches, all that is there at
-once: what counts is the number of batches, not how long they wait. 390 of them are one a minute. Then `Lake.compact`,
-as `levelcast pipeline compact` calls it. The query opens the log and sums up the trades of each symbol. With `--every`
-the same day is streamed once more, and small files are put together after so many batches, as a live stream that has
-the time does beside them.
+The tape of a session (6.5 hours of tape time) goes through `levelcast.pipeline.jobs.stream` in batches, all that is
+there at once: what counts is the number of batches, not how long they wait. 390 of them are one a minute. Then
+`Lake.compact`, as `levelcast pipeline compact` calls it. The query opens the log and sums up the trades of each symbol.
+With `--every` the same day is streamed once more, and small files are put together after so many batches, as a live
+stream that has the time does beside them.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def _measure(result: Result, spark: Any, place: Path, ways: dict[str, int], opti
 
 
 def _stream(spark: Any, place: Path, where: Path, jvm: int, every: int) -> tuple[Any, int, float, float]:
-    from levelcast.pipeline import stream
-    from levelcast.pipeline.lake import Lake
+    from levelcast.pipeline.jobs import stream
+    from levelcast.pipeline.lake.lake import Lake
 
     lake, batches = Lake.create(where), 0
 

@@ -36,7 +36,7 @@ RECORD_BYTES = 64
 WARM_S = 1.5
 PLAIN, JUMBO = (next(case for case in CASES if case.name == name) for name in ("plain", "jumbo"))
 PARTS = {
-    "compiled": r"_native|_mold",
+    "compiled": r"_core|_mold",
     "hash": r"blake3",
     "kernel": r"\[kernel|\[vdso",
     "copies": r"libc[.-]",

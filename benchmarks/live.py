@@ -41,9 +41,9 @@ from benchmarks.processes import cpu_s
 from benchmarks.report import Figure, Options, Result, Table, tell
 from benchmarks.room import free_ports
 from benchmarks.way import Case, Speaker, busy_seconds, network_text, speaking, wait_for
-from levelcast.net.cluster import Cluster
-from levelcast.net.node import Options as NodeOptions
 from levelcast.network import load_network
+from levelcast.node.cluster import Cluster
+from levelcast.node.node import Options as NodeOptions
 
 RATE, RUN_S, KILLS = 100_000.0, 300.0, 10
 LIMIT_S = 15.0
@@ -429,8 +429,8 @@ def _campaign(place: Path, chosen: Settings, options: Options, result: Result) -
 
 def compare(one: Path, other: Path) -> list[tuple[str, int, int, str]]:
     """Every table that one of two lakes has: rows here, rows there, and whether their content is equal."""
-    from levelcast.pipeline.lake import Lake
-    from levelcast.pipeline.tables import TABLES
+    from levelcast.pipeline.lake.lake import Lake
+    from levelcast.pipeline.lake.tables import TABLES
 
     lakes = Lake(one), Lake(other)
     found = []
@@ -446,7 +446,7 @@ def _content(lake: Any, name: str) -> tuple[int, int]:
     """How many rows a table has, and the sum of their hashes."""
     import duckdb
 
-    from levelcast.pipeline.tables import TABLES
+    from levelcast.pipeline.lake.tables import TABLES
 
     if not lake.has(name) or not lake.files(name):
         return 0, 0

@@ -1,7 +1,7 @@
 """How much of the liveness bound random histories need.
 
 The promise: when faults stop, everything sent is released everywhere within a bound that the configuration implies
-(`levelcast.ring.timing.liveness_terms`). Every history of the scenario `ring` measures the time that it took; this
+(`levelcast.timing.rules.liveness_terms`). Every history of the scenario `ring` measures the time that it took; this
 sets it in relation to the history's own bound. The compared figure is 1: the bound itself.
 """
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks.plots import BLUE, INK, ORANGE, RED, PlotMissing, canvas
 from benchmarks.report import Figure, Options, Result, Stopwatch, Table, quantile, tell
-from levelcast.sim.ring_scenario import Outcome
 from levelcast.sim.run import replay_command, run_seeds
+from levelcast.sim.scenarios.ring import Outcome
 
 HISTORIES, QUICK_HISTORIES = 2_000, 100
 FIRST_SEED = 1

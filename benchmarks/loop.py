@@ -41,19 +41,19 @@ from benchmarks.planner_scale import data_dir, real_instance
 from benchmarks.plots import BLUE, FAINT, GREY, ORANGE, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.room import RECEIVERS, write_network
-from levelcast.edge.plans import plan_records
-from levelcast.net.cluster import Cluster
-from levelcast.net.node import Options as NodeOptions
-from levelcast.net.sockets import NetError
-from levelcast.net.verdict import judge
+from levelcast.edge.server.plan_switch import plan_records
 from levelcast.network import Directory, Network, load_network
-from levelcast.plan.files import arrow, read_plan
-from levelcast.plan.generator import Model, generate
-from levelcast.plan.model import Floats, Instance, from_pairs
-from levelcast.plan.reach import Reach, one_for_all, reach_of
+from levelcast.node.cluster import Cluster
+from levelcast.node.node import Options as NodeOptions
+from levelcast.node.verdict import judge
+from levelcast.planner.files import arrow, read_plan
+from levelcast.planner.generator import Model, generate
+from levelcast.planner.model import Floats, Instance, from_pairs
+from levelcast.planner.user_load import Reach, one_for_all, reach_of
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE
-from levelcast.tape.segments import TapeReader
-from levelcast.wire.plan import Kind
+from levelcast.runtime.sockets import NetError
+from levelcast.storage.tape.segments import TapeReader
+from levelcast.wire.channel_plan import Kind
 
 SESSION_S = 23_400
 """09:30 to 16:00."""
@@ -444,7 +444,7 @@ def compare(base: Path, network: Network, market: Market, found: dict[str, Any],
 
 
 def _plan_of(directory: Path, market: Market) -> Any:
-    from levelcast.plan.files import Problem, for_problem
+    from levelcast.planner.files import Problem, for_problem
 
     stored = read_plan(directory)
     return for_problem(stored, Problem(market.instance, arrow().array(market.symbols), None))

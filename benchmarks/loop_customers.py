@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from levelcast.edge.follow import Replaced
-from levelcast.net.punctual import calm_garbage_collection, keep_freed_memory
-from levelcast.net.subscriber import Subscriber
+from levelcast.client.subscriber import Subscriber
+from levelcast.edge.subscriber.plan_follower import Replaced
 from levelcast.network import Network, load_network
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE
+from levelcast.runtime.realtime import calm_garbage_collection, keep_freed_memory
 
 TELL_EVERY_S = 0.25
 SESSION = "main"

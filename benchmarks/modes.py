@@ -1,9 +1,9 @@
 """Lockstep against pipelined, on the delays between five cities with 1 % loss.
 
-Both modes get the timing that `levelcast.ring.derive` makes from the same measured path, so each has the shortest hold
-time that rule 6 allows it; the only difference is rule 4. The figure is the latency from a floor's submit to a
-receiver's release, in true time, one sample per packet and receiver; beside it stand the share of late releases and
-the part of the hold time that slots really needed.
+Both modes get the timing that `levelcast.timing.derive` makes from the same measured path, so each has the shortest
+hold time that rule 6 allows it; the only difference is rule 4. The figure is the latency from a floor's submit to a
+receiver's release, in true time, one sample per packet and receiver; beside it stand the share of late releases and the
+part of the hold time that slots really needed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from benchmarks.plots import BLUE, FAINT, GREY, INK, ORANGE, RED, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, quantile, tell
 from levelcast.network import five_cities, parse_network
-from levelcast.ring.timing import Mode
 from levelcast.ring.witness import Witnesses
-from levelcast.sim.steady import MS, steady_network
+from levelcast.sim.scenarios.steady import MS, steady_network
+from levelcast.timing.rules import Mode
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from benchmarks import paper_layers, paper_nacks, paper_tokens
 from benchmarks.paper_nacks import Bulk, Counted
 from benchmarks.plots import BLUE, FAINT, GREY, INK, PlotMissing, canvas
 from benchmarks.report import Options, Result, tell
-from levelcast.sim.steady import MS, steady_world
+from levelcast.sim.scenarios.steady import MS, steady_world
 
 JOBS = 2
 NACK_SEEDS = 2

@@ -6,7 +6,7 @@ Two ways to measure it:
   receiver is killed right after its turn, and the passes of its ring are counted until somebody asks for its next token
   or reports it.
 - *The schedule alone*, where full receivers would be too many or are not built (10,000 receivers, three layers): the
-  rings of `levelcast.ring.layers.rings`, each with the turns of `levelcast.ring.secondary.Turns`.
+  rings of `benchmarks.layers.rings`, each with the turns of `levelcast.ring.secondary.Turns`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from benchmarks.layers import passes_to_detect, passes_to_know, rings
 from benchmarks.report import Cell, Figure, Table
-from levelcast.ring.derive import Path, Shape, derive
-from levelcast.ring.effects import Effect, Report, Send
-from levelcast.ring.layers import passes_to_detect, passes_to_know, rings
-from levelcast.ring.machine import Machine
+from levelcast.protocol.effects import Effect, Report, Send
+from levelcast.protocol.machine import Machine
+from levelcast.ring.group_server import NetworkServer
 from levelcast.ring.secondary import Secondary, Turns
-from levelcast.ring.secondary_server import NetworkServer
-from levelcast.ring.timing import Timing
-from levelcast.sim.network import VirtualNetwork
-from levelcast.sim.steady import MS, Roles, SteadyWorld, steady_world
-from levelcast.sim.world import SimNode
+from levelcast.sim.engine.network import VirtualNetwork
+from levelcast.sim.engine.world import SimNode
+from levelcast.sim.scenarios.steady import MS, Roles, SteadyWorld, steady_world
+from levelcast.timing.derive import Path, Shape, derive
+from levelcast.timing.rules import Timing
 from levelcast.wire.messages import GroupToken, Request, Token
 
 FIRST_SECONDARY = 301

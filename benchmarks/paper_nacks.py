@@ -4,9 +4,9 @@ What is multicast is lost at the branches of a tree for all receivers below, and
 
 - *in the simulator*: a ring of 48 receivers below 8 branches, the same network and load for every kind of sets. A loss
   is a token or packet that at least one receiver did not get; a request that names three of them is three requests;
-- *in arrays*, for 1,000 and 10,000 receivers, with the same sets (`levelcast.ring.nack.sets_of`): in each request
-  interval the sets whose turn has come ask, and one answer is multicast over the same tree. For 48 receivers it stands
-  beside the simulator, to show how far it can be trusted.
+- *in arrays*, for 1,000 and 10,000 receivers, with the same sets (`levelcast.timing.nack_sets.sets_of`): in each
+  request interval the sets whose turn has come ask, and one answer is multicast over the same tree. For 48 receivers it
+  stands beside the simulator, to show how far it can be trusted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from random import Random
 import numpy as np
 
 from benchmarks.report import Cell, Figure, Table, quantile
-from levelcast.ring.effects import Effect, Send
-from levelcast.ring.nack import NackSets, even_sets, sets_of, tree_sets, tuned_sets, tuned_sizes
-from levelcast.sim.compare import Ledger
-from levelcast.sim.network import Copy, VirtualNetwork
-from levelcast.sim.steady import MS, steady_world
-from levelcast.sim.world import SimNode
+from levelcast.protocol.effects import Effect, Send
+from levelcast.sim.compare_protocols import Ledger
+from levelcast.sim.engine.network import Copy, VirtualNetwork
+from levelcast.sim.engine.world import SimNode
+from levelcast.sim.scenarios.steady import MS, steady_world
+from levelcast.timing.nack_sets import NackSets, even_sets, sets_of, tree_sets, tuned_sets, tuned_sizes
 from levelcast.wire.messages import Request
 
 MEMBERS, BRANCHES = 48, 8
@@ -31,7 +31,7 @@ QUICK_MEMBERS, QUICK_BRANCHES = 12, 4
 BRANCH_LOSS, LEAF_LOSS = 0.02, 0.0005
 SLOT_MS, LOAD = 50, 40
 KINDS_OF_SOURCE = (1, 2)
-"""Datagram kinds of packets and tokens (`levelcast.wire.core`)."""
+"""Datagram kinds of packets and tokens (`levelcast.wire.codec`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """MS §2.1 and §5: the event-driven token of the original RMP beside the timed one.
 
 Ten receivers and ten sources, 10 ms from each other, at several loads and losses, in the simulator: the same network
-and the same ledger (`levelcast.sim.compare`) for every protocol.
+and the same ledger (`levelcast.sim.compare_protocols`) for every protocol.
 
 | name           | is |
 |----------------|----|
@@ -18,9 +18,9 @@ from pathlib import Path
 
 from benchmarks.plots import BLUE, FAINT, INK, ORANGE, RED, canvas
 from benchmarks.report import Cell, Figure, Table, quantile
-from levelcast.ring.timing import Mode
-from levelcast.sim.compare import Measured, Protocol, run_steady, time_to_fault_ns
-from levelcast.sim.steady import MS
+from levelcast.sim.compare_protocols import Measured, Protocol, run_steady, time_to_fault_ns
+from levelcast.sim.scenarios.steady import MS
+from levelcast.timing.rules import Mode
 
 S = 1_000_000_000
 MEMBERS = 10

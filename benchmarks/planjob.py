@@ -25,13 +25,13 @@ import numpy as np
 from benchmarks.campaign import conduct
 from benchmarks.processes import run_watched
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
-from levelcast.plan.files import arrow
-from levelcast.plan.generator import Model, generate
+from levelcast.planner.files import arrow
+from levelcast.planner.generator import Model, generate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from levelcast.pipeline.lake import Lake
+    from levelcast.pipeline.lake.lake import Lake
 
 FLOWS, QUICK_FLOWS = 1_000_000, 20_000
 GROWTH = 10
@@ -99,22 +99,22 @@ def plan(lake: Path, base: Path, engine: str, master: str) -> tuple[dict[str, An
 
 def job(lake: Path, out: Path, engine: str, master: str) -> None:
     """What `levelcast plan from-lake --engine ENGINE` does, with Spark's event log switched on."""
-    from levelcast.pipeline import planjob
-    from levelcast.pipeline.lake import Lake
+    from benchmarks.stages import log_settings
+    from levelcast.pipeline.channels import job as channels_job
+    from levelcast.pipeline.lake.lake import Lake
     from levelcast.pipeline.session import spark_session
-    from levelcast.pipeline.stages import log_settings
 
     tables = Lake(lake)
-    asked = planjob.Asked(sessions=SESSIONS, groups=GROUPS, spark=engine == SPARK)
+    asked = channels_job.Asked(sessions=SESSIONS, groups=GROUPS, spark=engine == SPARK)
     with spark_session(master, "levelcast plan", log_settings(out / "log")) as spark:
-        made = planjob.execute(spark, tables, asked)
-        planjob.write(made, out / "plan")
-        planjob.record(spark, tables, made)
+        made = channels_job.execute(spark, tables, asked)
+        channels_job.write(made, out / "plan")
+        channels_job.record(spark, tables, made)
     print(json.dumps(made.report))
 
 
 def _stages(log: Path, size: int) -> Table:
-    from levelcast.pipeline.stages import stages
+    from benchmarks.stages import stages
 
     found = sorted(sorted(stages(log), key=lambda stage: -stage.total_s)[:STAGES])
     rows: list[tuple[Cell, ...]] = [
@@ -128,8 +128,8 @@ def _stages(log: Path, size: int) -> Table:
 
 def run(options: Options, flows: int | None = None, master: str = "local[2]") -> Result:
     """Both sizes."""
-    from levelcast.pipeline.lake import Lake
-    from levelcast.pipeline.planjob import LOCAL_PAIRS
+    from levelcast.pipeline.channels.job import LOCAL_PAIRS
+    from levelcast.pipeline.lake.lake import Lake
     from levelcast.pipeline.session import SparkMissing, require_spark, spark_session
 
     result = Result("planjob")

@@ -13,13 +13,13 @@ from itertools import pairwise
 import numpy as np
 
 from benchmarks.report import Cell, Figure, Options, Result, Stopwatch, Table, tell
-from levelcast.kernel import plan as kernel
-from levelcast.plan.bound import differences, replan
-from levelcast.plan.costs import costs, members, relative_cost
-from levelcast.plan.generator import Model, generate
-from levelcast.plan.make import Algorithm, make_plan
-from levelcast.plan.model import Instance, Limits, Plan, Weights, from_pairs, tidy
-from levelcast.plan.search import Effort
+from levelcast.native import planner
+from levelcast.planner.annealing import Effort
+from levelcast.planner.constrained import differences, replan
+from levelcast.planner.costs import costs, members, relative_cost
+from levelcast.planner.generator import Model, generate
+from levelcast.planner.make import Algorithm, make_plan
+from levelcast.planner.model import Instance, Limits, Plan, Weights, from_pairs, tidy
 
 QUICK = Model(flows=1500, users=40, markets=4)
 NOTED = {Algorithm.SF: 0.192, Algorithm.GF: 0.160, Algorithm.RRA: 0.153, Algorithm.IT: 0.150}
@@ -85,7 +85,7 @@ def mini_batch_k_means(instance: Instance, sessions: int, groups: int, seed: int
 def run(options: Options) -> Result:
     size = SMALL if options.quick else FULL
     result = Result("planner")
-    if not kernel.COMPILED:
+    if not planner.COMPILED:
         result.notes.append("The compiled kernel is not at work: times are those of its twin in Python.")
     result.tables.append(_facts(size))
     result.tables.append(_paper(size, result))

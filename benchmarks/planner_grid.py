@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from benchmarks.planner import QUICK, flooding
 from benchmarks.plots import BLUE, FAINT, GREY, INK, ORANGE, RED, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
-from levelcast.plan.costs import received_by_user, relative_cost
-from levelcast.plan.generator import Model, generate
-from levelcast.plan.make import Algorithm, make_plan
-from levelcast.plan.model import Instance, Plan, Weights
-from levelcast.plan.plots import plot_excess, plot_interest
+from levelcast.planner.costs import received_by_user, relative_cost
+from levelcast.planner.generator import Model, generate
+from levelcast.planner.make import Algorithm, make_plan
+from levelcast.planner.model import Instance, Plan, Weights
+from levelcast.planner.plots import plot_excess, plot_interest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

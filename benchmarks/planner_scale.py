@@ -28,12 +28,12 @@ import numpy as np
 
 from benchmarks.planner import flooding, timed
 from benchmarks.report import Cell, Figure, Options, Result, Stopwatch, Table, tell
-from levelcast.plan.costs import costs, relative_cost
-from levelcast.plan.files import write_problem
-from levelcast.plan.generator import Model, generate
-from levelcast.plan.make import Algorithm, make_plan
-from levelcast.plan.model import Instance, Plan, from_pairs, tidy
-from levelcast.plan.search import Effort
+from levelcast.planner.annealing import Effort
+from levelcast.planner.costs import costs, relative_cost
+from levelcast.planner.files import write_problem
+from levelcast.planner.generator import Model, generate
+from levelcast.planner.make import Algorithm, make_plan
+from levelcast.planner.model import Instance, Plan, from_pairs, tidy
 
 GROUPS, SESSIONS = 50, 1000
 LIMITS = {  # flows, users: cost, seconds

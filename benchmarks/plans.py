@@ -28,17 +28,17 @@ import numpy.typing as npt
 import levelcast
 from benchmarks.report import Figure, Options, Result, Table, quantile, tell
 from benchmarks.room import RECEIVERS, write_network
-from levelcast.edge.follow import Replaced
-from levelcast.net.cluster import Cluster, Run
-from levelcast.net.node import Options as NodeOptions
-from levelcast.net.plans import Applied, apply_plan
-from levelcast.net.sockets import NetError
-from levelcast.net.verdict import judge
+from levelcast.edge.subscriber.plan_follower import Replaced
 from levelcast.network import Directory, load_network
-from levelcast.plan.files import StoredPlan, arrow
-from levelcast.plan.model import Plan
+from levelcast.node.cluster import Cluster, Run
+from levelcast.node.node import Options as NodeOptions
+from levelcast.node.operate.channel_plans import Applied, apply_plan
+from levelcast.node.verdict import judge
+from levelcast.planner.files import StoredPlan, arrow
+from levelcast.planner.model import Plan
 from levelcast.records import RTYPE_TRADE
-from levelcast.tape.segments import TapeReader
+from levelcast.runtime.sockets import NetError
+from levelcast.storage.tape.segments import TapeReader
 
 TIMES, RATE, PAUSE_S = 20, 10_000.0, 0.5
 QUICK_TIMES, QUICK_RATE = 3, 1_000.0

@@ -56,17 +56,17 @@ from benchmarks.report import (
 )
 from benchmarks.room import free_ports
 from benchmarks.way import Speaker, speaking, stop, wait_for
-from levelcast.edge.delivery import Grade
-from levelcast.net.cluster import Cluster, Member
-from levelcast.net.node import Options as NodeOptions
-from levelcast.net.sockets import NetError
-from levelcast.net.verdict import judge, quantiles
+from levelcast.edge.subscriber.delivery import Grade
 from levelcast.network import load_network
+from levelcast.node.cluster import Cluster, Member
+from levelcast.node.node import Options as NodeOptions
+from levelcast.node.verdict import judge, quantiles
 from levelcast.records import RecordArray
-from levelcast.tape.compare import tape_directory
-from levelcast.tape.files import TapeError
-from levelcast.tape.releases import read_releases
-from levelcast.tape.segments import TapeReader
+from levelcast.runtime.sockets import NetError
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.release_log import read_releases
+from levelcast.storage.tape.compare import tape_directory
+from levelcast.storage.tape.segments import TapeReader
 
 DOWN_S = 1.0
 GAP_S = (0.5, 1.5)

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from levelcast.edge.delivery import Grade
-from levelcast.net.punctual import calm_garbage_collection, keep_freed_memory
-from levelcast.net.subscriber import Batch, Subscriber
+from levelcast.client.subscriber import Batch, Subscriber
+from levelcast.edge.subscriber.delivery import Grade
 from levelcast.network import Network, load_network
 from levelcast.records import RecordArray
+from levelcast.runtime.realtime import calm_garbage_collection, keep_freed_memory
 
 SESSION = "main"
 TELL_EVERY_S = 0.25

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.records import RecordArray
-from levelcast.ring.timing import Timing
-from levelcast.tape.compare import tape_directory
-from levelcast.tape.releases import LATE
-from levelcast.tape.segments import TapeReader
+from levelcast.storage.release_log import LATE
+from levelcast.storage.tape.compare import tape_directory
+from levelcast.storage.tape.segments import TapeReader
+from levelcast.timing.rules import Timing
 
 Numbers = npt.NDArray[np.int64]
 

@@ -21,22 +21,22 @@ from typing import Any
 
 import numpy as np
 
-from levelcast import kernel
-from levelcast.edge.delivery import Ask, Deliver
-from levelcast.edge.subscriber import Subscriber
-from levelcast.net.driver import Driver
-from levelcast.net.heard import Line
-from levelcast.net.keeper import JournalKeeper
-from levelcast.net.punctual import calm_garbage_collection, keep_freed_memory
-from levelcast.net.sockets import LOOPBACK, CoreSockets
+from levelcast import native
+from levelcast.client.line_stats import Line
+from levelcast.edge.subscriber.delivery import Ask, Deliver
+from levelcast.edge.subscriber.session_reader import Subscriber
 from levelcast.network import load_network
-from levelcast.network.ring_config import ring_config
+from levelcast.network.stripe_config import ring_config
+from levelcast.protocol.effects import Effect
 from levelcast.records import TRADE, instruments, trades
-from levelcast.ring.effects import Effect
 from levelcast.ring.source import Source
-from levelcast.tape.journal import JournalFile, initialise
-from levelcast.wire.data import DATA_OVERHEAD
+from levelcast.runtime.driver import Driver
+from levelcast.runtime.realtime import calm_garbage_collection, keep_freed_memory
+from levelcast.runtime.sockets import LOOPBACK, CoreSockets
+from levelcast.storage.journal.file import JournalFile, initialise
+from levelcast.storage.node_store import JournalKeeper
 from levelcast.wire.mold import Block
+from levelcast.wire.packets import DATA_OVERHEAD
 
 TELL_EVERY_NS = 250_000_000
 TOGETHER_BYTES = 240_000
@@ -193,7 +193,7 @@ def customer(options: argparse.Namespace) -> None:
         wait_s = 0.05 if due is None else min(0.05, max(0.0, (due - time.time_ns()) / 1e9))
         ready = select.select(filenos, (), (), wait_s)[0]
         now = time.time_ns()
-        arrivals = [each for fileno in ready for each in kernel.drain_molds(fileno, MAX_DRAIN, Block)]
+        arrivals = [each for fileno in ready for each in native.drain_molds(fileno, MAX_DRAIN, Block)]
         if arrivals:
             server = arrivals[0][1]
             seen["packets"] += sum(item.packets if isinstance(item, Block) else 1 for item, _ in arrivals)

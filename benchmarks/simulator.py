@@ -22,13 +22,13 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.report import Cell, Figure, Options, Result, Stopwatch, Table, least_cpu_s, tell
-from levelcast.sim.network import VirtualNetwork, Weather
-from levelcast.sim.ring_scenario import Outcome
+from levelcast.sim.engine.network import VirtualNetwork, Weather
 from levelcast.sim.run import run_seed
-from levelcast.sim.steady import SteadyWorld, steady_world
-from levelcast.wire.core import decode_batch, encode
-from levelcast.wire.data import seal
+from levelcast.sim.scenarios.ring import Outcome
+from levelcast.sim.scenarios.steady import SteadyWorld, steady_world
+from levelcast.wire.codec import decode_batch, encode
 from levelcast.wire.messages import Packet
+from levelcast.wire.packets import seal
 
 S = 1_000_000_000
 MEMBERS = (3, 5, 7, 9, 15)
@@ -233,9 +233,9 @@ def own_time(stats: pstats.Stats) -> dict[Function, float]:
 PARTS = (
     ("levelcast/ring/", "ring"),
     ("levelcast/wire/", "wire codec"),
-    ("levelcast/sim/network.py", "network model"),
-    ("levelcast/sim/check.py", "checkers"),
-    ("levelcast/sim/world.py", "world: nodes, effects, event loop"),
+    ("levelcast/sim/engine/network.py", "network model"),
+    ("levelcast/sim/check/ring.py", "checkers"),
+    ("levelcast/sim/engine/world.py", "world: nodes, effects, event loop"),
     ("levelcast/sim/", "scenario, adversary, disk"),
 )
 

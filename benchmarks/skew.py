@@ -41,7 +41,7 @@ SPREAD = {
 
 def jobs(chunk_rows: int) -> dict[str, tuple[tuple[str, ...], Callable[..., Any]]]:
     """What is made, from which tables."""
-    from levelcast.pipeline import bars, bbo, rates
+    from levelcast.pipeline.derive import bars, bbo, rates
 
     return {
         "bars": (("trades",), bars.bars),
@@ -55,8 +55,8 @@ def jobs(chunk_rows: int) -> dict[str, tuple[tuple[str, ...], Callable[..., Any]
 
 def run(options: Options, millions: float | None = None) -> Result:
     """Each job in a process of its own, so that each has its own log."""
+    from benchmarks.stages import stages
     from levelcast.pipeline.session import SparkMissing, require_spark
-    from levelcast.pipeline.stages import stages
 
     result = Result("skew")
     try:
@@ -110,9 +110,9 @@ def _in_child(place: Path, name: str, records: int) -> dict[str, Any]:
 
 
 def _job(place: Path, name: str, records: int) -> int:
-    from levelcast.pipeline.lake import Lake
+    from benchmarks.stages import log_settings
+    from levelcast.pipeline.lake.lake import Lake
     from levelcast.pipeline.session import spark_session
-    from levelcast.pipeline.stages import log_settings
 
     bases, make = jobs(max(1_000, records // 20))[name]
     lake = Lake.create(place / "lake")

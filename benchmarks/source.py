@@ -28,11 +28,11 @@ import numpy as np
 
 from benchmarks.processes import cpu_s
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
+from levelcast.protocol.history import GENESIS, Frame, Record, Tip, make_frame
 from levelcast.records import instruments, trades
-from levelcast.ring.order import GENESIS, Frame, Record, Tip, make_frame
-from levelcast.tape.segments import TapeWriter
-from levelcast.wire.data import seal
+from levelcast.storage.tape.segments import TapeWriter
 from levelcast.wire.messages import MemberLife, Membership, Packet
+from levelcast.wire.packets import seal
 
 RECORDS = 1_000_000
 QUICK = 50
@@ -144,14 +144,14 @@ def _plan(rows: Any) -> None:
 
 
 def _look(place: Path) -> None:
-    from levelcast.pipeline.tapes import Tapes
+    from levelcast.pipeline.input.tapes import Tapes
 
     for stripe in Tapes([place / "tape"]).stripes.values():
         stripe.definitions(stripe.start.sequence, stripe.end.sequence)
 
 
 def _batches(place: Path, names: tuple[str, ...] | None) -> Iterator[Any]:
-    from levelcast.pipeline.tapes import Tapes, rows
+    from levelcast.pipeline.input.tapes import Tapes, rows
 
     (stripe,) = Tapes([place / "tape"]).stripes.values()
     known = stripe.definitions(stripe.start.sequence, stripe.end.sequence)
@@ -167,7 +167,7 @@ def _in_process(place: Path, names: tuple[str, ...] | None) -> None:
 def _write_parquet(place: Path) -> None:
     import pyarrow.parquet as parquet
 
-    from levelcast.pipeline.schema import arrow_schema
+    from levelcast.pipeline.lake.schema import arrow_schema
 
     with parquet.ParquetWriter(place / "rows.parquet", arrow_schema(), compression="zstd") as writer:
         for batch in _batches(place, None):
@@ -179,7 +179,7 @@ def _ready(spark: Any, place: Path, names: tuple[str, ...] | None, count: int) -
     import pyarrow as pa
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-    from levelcast.pipeline.schema import spark_schema
+    from levelcast.pipeline.lake.schema import spark_schema
 
     first = next(_batches(place, names))
     path = str(place / "ready.arrow")

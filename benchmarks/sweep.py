@@ -32,9 +32,9 @@ _PROGRAM = """
 import json, sys, time
 from pathlib import Path
 from levelcast.pipeline.session import spark_session
-from levelcast.pipeline.stages import log_settings
-from levelcast.pipeline.sweep import FileStore, SparkEngine, sweep
-from levelcast.sim.histories import as_text, code_version, crashed, run_items
+from benchmarks.stages import log_settings
+from levelcast.pipeline.sweep.run import FileStore, SparkEngine, sweep
+from levelcast.sim.history_rows import as_text, code_version, crashed, run_items
 from levelcast.sim.parameters import complete
 
 count, cores, place = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
@@ -124,7 +124,7 @@ def _in_processes(count: int) -> dict[str, Any]:
 
 
 def _stages(log: Path, count: int, result: Result) -> tuple[Cell, ...]:
-    from levelcast.pipeline.stages import stages
+    from benchmarks.stages import stages
 
     found = stages(log)[1:]  # the first one only wakes Spark up
     result.more[f"stages of {count}"] = [each._asdict() for each in found]

@@ -25,10 +25,10 @@ from benchmarks.peers import Failed, Missing, PeerResult, corosync, relay, zerom
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.way import NAMES, Case, Way, at_work, busy_seconds
 from levelcast.records import TRADE
-from levelcast.ring.timing import Timing
-from levelcast.tape.compare import compare
-from levelcast.tape.releases import read_releases
-from levelcast.tape.segments import TapeReader
+from levelcast.storage.release_log import read_releases
+from levelcast.storage.tape.compare import compare
+from levelcast.storage.tape.segments import TapeReader
+from levelcast.timing.rules import Timing
 
 RELAY = "relay in C"
 PUNCTUAL_NS = 1_000_000

@@ -21,9 +21,9 @@ from typing import Any
 
 from benchmarks.processes import cpu_s
 from benchmarks.room import free_ports
-from levelcast.net.cluster import Cluster
-from levelcast.net.node import Options as NodeOptions
 from levelcast.network import Network, load_network
+from levelcast.node.cluster import Cluster
+from levelcast.node.node import Options as NodeOptions
 
 SETTLE_S = 20.0
 """How long a ring may take to form, and to drain at the end."""

@@ -1,6 +1,6 @@
 """A world in bulk: 10,000 receivers in two layers and 1,000,000 customers over the pings between 242 cities.
 
-`levelcast.sim.bulk_world` runs it with 1 % and 10 % loss, three seeds each; the figures are the middle one, beside what
+`levelcast.sim.bulk.run` runs it with 1 % and 10 % loss, three seeds each; the figures are the middle one, beside what
 they are compared with. Then the same with one line instead of two, with answers that stay in their group, with loss
 that whole cities share (MS §3.9), and with other numbers of regions. Without the recorded pings the cities are made up,
 and the report says so.
@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
-from levelcast.network.delays import Delays, Matrix, load_delays, load_weights
-from levelcast.sim.bulk import CoreRun
-from levelcast.sim.bulk_edge import BulkEdge, EdgeRules
-from levelcast.sim.bulk_world import Conditions, WorldRun, run_world
-from levelcast.sim.cities import Globe, Size, build_globe, made_up_cities
-from levelcast.sim.world_plots import PlotError, plot_world
+from levelcast.network.regions.delays import Delays, Matrix, load_delays, load_weights
+from levelcast.sim.bulk.cities import Globe, Size, build_globe, made_up_cities
+from levelcast.sim.bulk.core import CoreRun
+from levelcast.sim.bulk.edge import BulkEdge, EdgeRules
+from levelcast.sim.bulk.plots import PlotError, plot_world
+from levelcast.sim.bulk.run import Conditions, WorldRun, run_world
 
 LOSSES = (0.01, 0.1)
 SEEDS = (1, 2, 3)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from levelcast.protocol.history import Frame, chained
 from levelcast.records import dbn_metadata
-from levelcast.ring.order import Frame, chained
-from levelcast.tape.index import pack_frame, pack_header
-from levelcast.tape.releases import Released, ReleaseLog
-from levelcast.tape.segment import Segment
-from levelcast.tape.segments import TapeReader, TapeWriter
-from levelcast.tape.stamps import frame_bytes
+from levelcast.storage.release_log import Released, ReleaseLog
+from levelcast.storage.tape.index import pack_frame, pack_header
+from levelcast.storage.tape.segment import Segment
+from levelcast.storage.tape.segments import TapeReader, TapeWriter
+from levelcast.storage.tape.stamps import frame_bytes
 from tests.tape_parts import FIRST
 
 NAMES = ("new-york-1", "london-1", "frankfurt-1", "tokyo-1", "sydney-1")
@@ -102,7 +102,7 @@ def rechained(frames: Sequence[Frame]) -> list[Frame]:
 
 def shift_releases(node: Path, by_ns: int, *, share: float = 1.0) -> None:
     """Every release of a receiver so much later (or earlier) by its own log, or a share of them."""
-    from levelcast.tape.releases import RELEASE
+    from levelcast.storage.release_log import RELEASE
 
     for path in sorted((node / "releases").glob("*.releases")):
         content = bytearray(path.read_bytes())

@@ -9,18 +9,18 @@ from random import Random
 import numpy as np
 
 from levelcast.network import Link
-from levelcast.network.delays import Delays
-from levelcast.ring.config import RingConfig
-from levelcast.ring.derive import Given, Path, Shape, derive
-from levelcast.ring.effects import GROUP, Effect, Release, Send
-from levelcast.ring.machine import Machine
+from levelcast.network.regions.delays import Delays
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import GROUP, Effect, Release, Send
+from levelcast.protocol.machine import Machine
+from levelcast.ring.group_server import NetworkServer
 from levelcast.ring.secondary import Secondary
-from levelcast.ring.secondary_server import NetworkServer
-from levelcast.ring.timing import Timing
-from levelcast.sim.bulk import BulkCore, Core, CoreRun
-from levelcast.sim.network import LinkNetwork
-from levelcast.sim.steady import FIRST_SERVER, FIRST_SOURCE, MS, Roles, SteadyWorld
-from levelcast.sim.world import SimNode
+from levelcast.sim.bulk.core import BulkCore, Core, CoreRun
+from levelcast.sim.engine.network import LinkNetwork
+from levelcast.sim.engine.world import SimNode
+from levelcast.sim.scenarios.steady import FIRST_SERVER, FIRST_SOURCE, MS, Roles, SteadyWorld
+from levelcast.timing.derive import Given, Path, Shape, derive
+from levelcast.timing.rules import Timing
 from levelcast.wire.messages import MemberLife, Membership, Repair, Request
 
 FIRST_SECONDARY = 301

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from levelcast.ring.cover import patience_ns
-from levelcast.ring.machine import Machine
+from levelcast.protocol.machine import Machine
+from levelcast.ring.group_server import NetworkServer, secondary_bound_ns
 from levelcast.ring.secondary import Secondary
-from levelcast.ring.secondary_server import NetworkServer, secondary_bound_ns
-from levelcast.sim.receivers_scenario import SecondaryChecker
-from levelcast.sim.world import SimNode
+from levelcast.ring.secondary_claims import patience_ns
+from levelcast.sim.engine.world import SimNode
+from levelcast.sim.scenarios.receivers import SecondaryChecker
 from levelcast.wire.messages import Fault
 from tests.ring_stage import MS, SECONDARIES, SERVERS_BY_RANK, A, B, C, K, P, Q, S, Stage, StageError, U, X, Y, Z
 

@@ -6,12 +6,12 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from levelcast.net.edge import EdgeService
 from levelcast.network import Network, parse_network
-from levelcast.ring.effects import Release
-from levelcast.ring.order import Frame
-from levelcast.tape.segments import TapeWriter
-from levelcast.tape.stamps import frame_bytes
+from levelcast.node.edge_service import EdgeService
+from levelcast.protocol.effects import Release
+from levelcast.protocol.history import Frame
+from levelcast.storage.tape.segments import TapeWriter
+from levelcast.storage.tape.stamps import frame_bytes
 from tests.network_parts import free_group, free_port, three_rooms
 from tests.tape_parts import FIRST
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from levelcast.plan.generator import Model
-from levelcast.plan.model import Instance, Plan, from_pairs
+from levelcast.planner.generator import Model
+from levelcast.planner.model import Instance, Plan, from_pairs
 
 SMALL = Model(flows=600, users=24, markets=4, share_taken=0.05)
 """TH §5.1's model, small enough for a test."""

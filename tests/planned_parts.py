@@ -7,10 +7,10 @@ from random import Random
 
 import numpy as np
 
+from levelcast.protocol.history import Frame, Tip
 from levelcast.records import instruments, statuses, trades
-from levelcast.ring.order import Frame, Tip
+from levelcast.wire.channel_plan import ChannelPlan, make_plan, part_records, swap_record, symbols_crc
 from levelcast.wire.messages import CONTROL_SOURCE, Packet
-from levelcast.wire.plan import ChannelPlan, make_plan, part_records, swap_record, symbols_crc
 from tests.tape_parts import FIRST, SLOT_NS, T0, frame_of_packets
 
 INSTRUMENTS = 12

@@ -9,16 +9,16 @@ from threading import Thread
 
 import numpy as np
 
-from levelcast.market.lean import VENUES
-from levelcast.net.sockets import CoreSockets
+from levelcast.formats.lean import VENUES
 from levelcast.network import Network
+from levelcast.protocol.effects import GROUP
 from levelcast.records import RecordArray, split, trades
-from levelcast.ring.effects import GROUP
-from levelcast.tape.compare import tape_directory
-from levelcast.tape.segments import TapeReader
-from levelcast.wire.core import Malformed, decode, encode
-from levelcast.wire.data import open_packets
+from levelcast.runtime.sockets import CoreSockets
+from levelcast.storage.tape.compare import tape_directory
+from levelcast.storage.tape.segments import TapeReader
+from levelcast.wire.codec import Malformed, decode, encode
 from levelcast.wire.messages import Data, Mark, Packet, Run, Token
+from levelcast.wire.packets import open_packets
 from tests.network_parts import free_group, free_port
 
 SYMBOLS = ("AIG", "BAC", "IBM", "SPY")

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from levelcast.ring.config import RingConfig
-from levelcast.ring.effects import Effect, Forget, Persist, Release, Report, Send
-from levelcast.ring.order import Frame
-from levelcast.ring.receiver import Receiver
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import Effect, Forget, Persist, Release, Report, Send
+from levelcast.protocol.history import Frame
+from levelcast.ring.member import Receiver
 from levelcast.ring.schedule import Schedule
-from levelcast.ring.timing import Mode, Timing
 from levelcast.ring.witness import Witnesses
-from levelcast.sim.disk import Disk
-from levelcast.wire.data import seal
+from levelcast.sim.engine.disk import Disk
+from levelcast.timing.rules import Mode, Timing
 from levelcast.wire.messages import (
     Data,
     Era,
@@ -29,6 +28,7 @@ from levelcast.wire.messages import (
     Run,
     Token,
 )
+from levelcast.wire.packets import seal
 
 MS = 1_000_000
 START = 1_700_000_000_000 * MS

@@ -20,20 +20,20 @@ from itertools import count
 from random import Random
 from typing import ClassVar
 
-from levelcast.ring.config import RingConfig
-from levelcast.ring.derive import Given, Path, Shape, derive
-from levelcast.ring.effects import GROUP, SERVERS, Effect, Send
-from levelcast.ring.machine import Machine
-from levelcast.ring.receiver import Receiver
-from levelcast.ring.reformation import ReformationServer
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import GROUP, SERVERS, Effect, Send
+from levelcast.protocol.machine import Machine
+from levelcast.ring.member import Receiver
+from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.schedule import Schedule
 from levelcast.ring.source import Source
-from levelcast.ring.timing import liveness_bound_ns
-from levelcast.sim.check import Checker, InvariantBroken, PacketId
-from levelcast.sim.disk import Disk
-from levelcast.sim.narrate import narrate
-from levelcast.sim.network import VirtualNetwork
-from levelcast.sim.world import SimNode, World
+from levelcast.sim.check.ring import Checker, InvariantBroken, PacketId
+from levelcast.sim.engine.disk import Disk
+from levelcast.sim.engine.network import VirtualNetwork
+from levelcast.sim.engine.trace_text import narrate
+from levelcast.sim.engine.world import SimNode, World
+from levelcast.timing.derive import Given, Path, Shape, derive
+from levelcast.timing.rules import liveness_bound_ns
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import (
     CONTROL_SOURCE,

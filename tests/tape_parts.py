@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import JournalEntry, ServeTape
+from levelcast.protocol.history import Frame, Record, Tip, make_frame
+from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.machine import Machine
 from levelcast.records import instruments, quotes, statuses, trades
-from levelcast.ring.config import RingConfig
-from levelcast.ring.effects import JournalEntry, ServeTape
-from levelcast.ring.journal import Journal
-from levelcast.ring.machine import Machine
-from levelcast.ring.order import Frame, Record, Tip, make_frame
-from levelcast.ring.receiver import Receiver, first_tip
-from levelcast.ring.reformation import ReformationServer
+from levelcast.ring.member import Receiver, first_tip
+from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.source import Source
-from levelcast.sim.disk import Disk, Tape
-from levelcast.sim.ring_scenario import RingHistory
-from levelcast.sim.world import SimNode
-from levelcast.tape.segments import TapeReader
-from levelcast.tape.store import Store, serve
-from levelcast.wire.data import DATA_OVERHEAD, seal
+from levelcast.sim.engine.disk import Disk, Tape
+from levelcast.sim.engine.world import SimNode
+from levelcast.sim.scenarios.ring import RingHistory
+from levelcast.storage.receiver_store import Store, serve
+from levelcast.storage.tape.segments import TapeReader
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership, Message, Packet
+from levelcast.wire.packets import DATA_OVERHEAD, seal
 
 T0 = 1_700_000_000_000_000_000
 SLOT_NS = 5_000_000

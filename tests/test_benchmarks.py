@@ -18,10 +18,10 @@ from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.plots import PlotMissing, canvas
 from benchmarks.report import Figure, Options, Result, Table, quantile
 from benchmarks.simulator import part_of
-from levelcast.plan.files import read_weights
-from levelcast.plan.model import Curve
-from levelcast.sim.ring_scenario import Outcome
-from levelcast.sim.steady import MS, steady_world
+from levelcast.planner.files import read_weights
+from levelcast.planner.model import Curve
+from levelcast.sim.scenarios.ring import Outcome
+from levelcast.sim.scenarios.steady import MS, steady_world
 
 S = 1_000_000_000
 PLOTS = {
@@ -158,9 +158,9 @@ def test_a_table_lines_up_and_a_figure_shows_its_ratio() -> None:
 
 
 def test_functions_are_counted_with_their_part() -> None:
-    assert part_of(("/x/levelcast/ring/receiver.py", 1, "step")) == "ring"
-    assert part_of(("/x/levelcast/wire/core.py", 1, "encode")) == "wire codec"
-    assert part_of(("/x/levelcast/sim/network.py", 1, "copies")) == "network model"
+    assert part_of(("/x/levelcast/ring/member.py", 1, "step")) == "ring"
+    assert part_of(("/x/levelcast/wire/codec.py", 1, "encode")) == "wire codec"
+    assert part_of(("/x/levelcast/sim/engine/network.py", 1, "copies")) == "network model"
     assert part_of(("~", 0, "<built-in method _heapq.heappop>")) == "heap"
     assert part_of(("/usr/lib/python3.11/random.py", 1, "choice")) == "Python's library"
 

@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks import audit, audit_tapes
 from levelcast.pipeline.audit import fairness, order, timeliness
-from levelcast.pipeline.audit.frame import Job
+from levelcast.pipeline.audit.base import Job
 from levelcast.pipeline.audit.inputs import gather
-from levelcast.tape.compare import verify
-from levelcast.tape.releases import read_releases
+from levelcast.storage.release_log import read_releases
+from levelcast.storage.tape.compare import verify
 
 
 def test_made_tapes_are_sound_and_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

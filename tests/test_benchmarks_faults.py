@@ -30,7 +30,7 @@ from benchmarks.recovery import (
 from levelcast.network import Network, load_network
 from levelcast.records import RecordArray
 from levelcast.ring.schedule import Schedule
-from levelcast.tape.releases import LATE, RELEASE
+from levelcast.storage.release_log import LATE, RELEASE
 from levelcast.wire.messages import Era as RingEra
 from levelcast.wire.messages import MemberLife, Membership, Ring
 

@@ -13,7 +13,7 @@ REPORT = """
     14.00%  libc.so.6
      7.20%  _mold.cpython-311-x86_64-linux-gnu.so
      6.70%  blake3.cpython-311-x86_64-linux-gnu.so
-     5.50%  _native.cpython-311-x86_64-linux-gnu.so
+     5.50%  _core.cpython-311-x86_64-linux-gnu.so
      0.40%  _struct.cpython-311-x86_64-linux-gnu.so
      0.30%  [vdso]
      0.20%  ld-linux-x86-64.so.2

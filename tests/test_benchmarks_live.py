@@ -11,16 +11,16 @@ import pytest
 
 from benchmarks.live import Landings, Settings, compare, run, schedule
 from benchmarks.report import Options
-from levelcast.ring.order import Frame
+from levelcast.protocol.history import Frame
 from tests.tape_parts import make_frames, tip_after
-from tests.test_pipeline_tapes import write
+from tests.test_pipeline_input_tapes import write
 
 pytest.importorskip("deltalake")
 pytest.importorskip("duckdb")
 
-from levelcast.pipeline import filing
-from levelcast.pipeline.lake import File, Lake
-from levelcast.pipeline.tapes import Definitions, Tapes
+from levelcast.pipeline.input import tape_to_tables
+from levelcast.pipeline.input.tapes import Definitions, Tapes
+from levelcast.pipeline.lake.lake import File, Lake
 from tests.spark_parts import need_spark
 
 
@@ -30,13 +30,13 @@ def load(lake: Lake, tape: Path, frames: list[Frame], first: int = 0) -> None:
     (stripe,) = Tapes([tape]).stripes.values()
 
     def files(stages: Mapping[str, Path], attempt: str) -> Mapping[str, list[File]]:
-        known: dict[str, dict[int, int]] = {name: {} for name in filing.FILED}
-        order = filing.Order({name: str(stage) for name, stage in stages.items()}, attempt, known, str(tape))
+        known: dict[str, dict[int, int]] = {name: {} for name in tape_to_tables.FILED}
+        order = tape_to_tables.Order({name: str(stage) for name, stage in stages.items()}, attempt, known, str(tape))
         pieces = stripe.pieces(stripe.start.sequence, stripe.end.sequence)
-        done = [filing.file_piece(piece, Definitions(), order) for piece in pieces]
-        return {name: [file for each in done for file in each.files.get(name, [])] for name in filing.FILED}
+        done = [tape_to_tables.file_piece(piece, Definitions(), order) for piece in pieces]
+        return {name: [file for each in done for file in each.files.get(name, [])] for name in tape_to_tables.FILED}
 
-    with lake.staged_by(filing.FILED, files) as made:
+    with lake.staged_by(tape_to_tables.FILED, files) as made:
         for name, found in made.items():
             if found:
                 lake.land(name, found)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.layers import passes_to_detect
 from benchmarks.paper_layers import FIRST_SECONDARY, Deathwatch, by_schedule, in_simulator, two_layers
 from benchmarks.paper_nacks import BRANCH_LOSS, Case, below, cases, expected_share, in_bulk, predicted
 from benchmarks.paper_nacks import in_simulator as nacks_in_simulator
 from benchmarks.paper_tokens import LOADS, LOSSES, VARIANTS, all_work
-from levelcast.ring.layers import passes_to_detect
-from levelcast.ring.nack import even_sets, tree_sets
 from levelcast.ring.secondary import Secondary
-from levelcast.sim.steady import MS, steady_world
+from levelcast.sim.scenarios.steady import MS, steady_world
+from levelcast.timing.nack_sets import even_sets, tree_sets
 from levelcast.wire.messages import GroupToken
 
 

@@ -21,8 +21,8 @@ from benchmarks.peers import PEERS, Failed, Missing, PeerResult, corosync, relay
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.machine import Load, compiled, cpu_seconds, load_beside, parse_stat, percentiles, records_in
 from levelcast.wire import mold
-from levelcast.wire.data import seal
 from levelcast.wire.messages import Packet
+from levelcast.wire.packets import seal
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BRIEF_S = 0.3

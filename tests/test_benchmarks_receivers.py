@@ -27,11 +27,11 @@ from benchmarks.receivers import (
     within,
 )
 from benchmarks.receivers_customers import Customer, Found
-from levelcast.net.cluster import Cluster
-from levelcast.net.node import Options
-from levelcast.net.subscriber import Batch
+from levelcast.client.subscriber import Batch
 from levelcast.network import load_network
-from levelcast.network.lines import holders
+from levelcast.network.line_assignment import holders
+from levelcast.node.cluster import Cluster
+from levelcast.node.node import Options
 from levelcast.records import RECORD_TYPES, RTYPE_TRADE, trades
 
 MS = 1_000_000

@@ -20,12 +20,12 @@ from levelcast.network import (
     ReformationServer,
     five_cities,
     load_network,
-    locate,
     model,
     parse_network,
+    toml_lines,
 )
-from levelcast.network.locate import KeyPath, Lines
-from levelcast.network.ring_config import ring_config
+from levelcast.network.stripe_config import ring_config
+from levelcast.network.toml_lines import KeyPath, Lines
 
 MS = 1_000_000
 
@@ -598,7 +598,7 @@ def test_load_network_reads_a_file_and_names_it_in_its_errors(tmp_path: Path) ->
         load_network(tmp_path / "none.toml")
 
 
-@pytest.mark.parametrize("module", [model, locate])
+@pytest.mark.parametrize("module", [model, toml_lines])
 def test_the_examples_in_the_docstrings_run(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]
     assert result.attempted > 0

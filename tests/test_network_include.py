@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from levelcast.cli import main
 from levelcast.network import Link, Network, NetworkError, load_network, parse_network
-from levelcast.network.ring_config import ring_config
+from levelcast.network.stripe_config import ring_config
 
 OWN = """\
 include = ["measured.toml"]

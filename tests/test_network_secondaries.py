@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from levelcast.cli import main
 from levelcast.network import Network, Secondary, five_cities, parse_network
 from levelcast.network.parse import FIRST_SECONDARY
-from levelcast.network.ring_config import ring_config
-from levelcast.ring.secondary_server import secondary_bound_ns
-from levelcast.wire.group import MAX_GROUP
+from levelcast.network.stripe_config import ring_config
+from levelcast.ring.group_server import secondary_bound_ns
+from levelcast.wire.group_codec import MAX_GROUP
 from tests.test_network import SMALL, problems_of
 
 FAR = """\

@@ -10,14 +10,14 @@ import pytest
 
 from benchmarks.audit_stage import Day, simulate
 from levelcast.network import five_cities, parse_network
-from levelcast.pipeline.audit.compare import lower_third, middle
+from levelcast.pipeline.audit.base import Finding, Job, Options, Result
 from levelcast.pipeline.audit.fairness import run
-from levelcast.pipeline.audit.frame import Finding, Job, Options, Result
+from levelcast.pipeline.audit.hypotheses import lower_third, middle
 from levelcast.pipeline.audit.inputs import gather
-from levelcast.pipeline.audit.releases import ENTRIES_PER_TASK, log_units
-from levelcast.pipeline.audit.waiting import Waits, beyond_chance, chance_of
-from levelcast.tape.files import TapeError
-from levelcast.tape.releases import LATE
+from levelcast.pipeline.audit.release_stats import ENTRIES_PER_TASK, log_units
+from levelcast.pipeline.audit.source_wait import Waits, beyond_chance, chance_of
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.release_log import LATE
 
 SECONDS = 40
 EUROPE = ("london-1", "frankfurt-1")
@@ -165,7 +165,7 @@ def test_long_logs_are_cut_into_tasks_that_add_up(day: Day, tmp_path: Path, monk
     whole = audit(day, tmp_path)
     assert len(log_units(gather([tmp_path]).stripes[0], 0)) == 1
     assert ENTRIES_PER_TASK > 10_000
-    monkeypatch.setattr("levelcast.pipeline.audit.releases.ENTRIES_PER_TASK", 300)
+    monkeypatch.setattr("levelcast.pipeline.audit.release_stats.ENTRIES_PER_TASK", 300)
     assert len(log_units(gather([tmp_path]).stripes[0], 0)) > 10
     assert run(Job(None, gather([tmp_path], day.network))).figures == whole.figures
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from levelcast.pipeline.audit.frame import Finding, Job, Options, Result
+from levelcast.pipeline.audit.base import Finding, Job, Options, Result
 from levelcast.pipeline.audit.inputs import gather
 from levelcast.pipeline.audit.order import run
-from levelcast.ring.order import Frame
-from levelcast.tape.files import TapeError
+from levelcast.protocol.history import Frame
+from levelcast.storage.append_file import TapeError
 from tests.audit_parts import change_byte, rechained, record, record_all, rewrite, segment_with, swap_bytes
 from tests.tape_parts import make_frames
 

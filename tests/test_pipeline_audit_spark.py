@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from benchmarks.audit_stage import Day, simulate
-from levelcast.pipeline.audit import conduct
-from levelcast.pipeline.audit.frame import AUDITS, Audit, Finding, Job, Result, on_spark, register
+from levelcast.pipeline.audit import run as audit_run
+from levelcast.pipeline.audit.base import AUDITS, Audit, Finding, Job, Result, on_spark, register
 from levelcast.pipeline.audit.inputs import gather
-from levelcast.tape.files import TapeError
+from levelcast.storage.append_file import TapeError
 from tests.audit_parts import change_byte, rewrite, segment_with, shift_releases, swap_bytes
 from tests.spark_parts import spark as spark  # the fixture
 
@@ -30,11 +30,11 @@ def slow() -> Day:
     return simulate(6, SECONDS, slow_source="XTKS", slow_ns=30_000_000)
 
 
-def ask(spark: Any, which: str, day: Day, data: Path) -> conduct.Outcome:
-    return conduct.run(conduct.names_of(which), Job(spark, gather([data], day.network)))
+def ask(spark: Any, which: str, day: Day, data: Path) -> audit_run.Outcome:
+    return audit_run.run(audit_run.names_of(which), Job(spark, gather([data], day.network)))
 
 
-def only(outcome: conduct.Outcome) -> Finding:
+def only(outcome: audit_run.Outcome) -> Finding:
     assert outcome.exit_code == 1
     (found,) = [finding for result in outcome.results for finding in result.findings]
     return found
@@ -114,7 +114,7 @@ def test_one_region_1_ms_late(spark: Any, clean: Day, tmp_path: Path) -> None:
 def test_spark_and_this_process_find_the_same(spark: Any, slow: Day, tmp_path: Path) -> None:
     slow.write(tmp_path, records_per_segment=5_000)
     one_byte(tmp_path, frame_at(slow, 300))
-    here = conduct.run(["order", "fairness", "timeliness"], Job(None, gather([tmp_path], slow.network)))
+    here = audit_run.run(["order", "fairness", "timeliness"], Job(None, gather([tmp_path], slow.network)))
     there = ask(spark, "all", slow, tmp_path)
     assert [result.as_json() for result in there.results] == [result.as_json() for result in here.results]
 
@@ -126,13 +126,13 @@ def test_units_come_back_in_order(spark: Any) -> None:
 
 def test_verdicts_are_kept_in_the_lake(spark: Any, clean: Day, tmp_path: Path) -> None:
     pytest.importorskip("deltalake")
-    from levelcast.pipeline.lake import Lake
+    from levelcast.pipeline.lake.lake import Lake
 
     clean.write(tmp_path / "data")
     shift_releases(tmp_path / "data" / "frankfurt-1", -2_000_000)
     outcome = ask(spark, "fairness", clean, tmp_path / "data")
     lake = Lake.create(tmp_path / "lake")
-    run_id = conduct.keep(spark, lake, outcome.results, ["frankfurt-1", "tokyo-1"])
+    run_id = audit_run.keep(spark, lake, outcome.results, ["frankfurt-1", "tokyo-1"])
     (told,) = lake.arrow("audits").to_pylist()
     assert (told["run"], told["audit"], told["verdict"], told["findings"]) == (run_id, "fairness", "found", 1)
     assert json.loads(told["receivers"]) == ["frankfurt-1", "tokyo-1"]
@@ -157,10 +157,10 @@ def added() -> Any:
 def test_an_audit_that_was_added_is_run_by_name_and_with_all(added: Audit, clean: Day, tmp_path: Path) -> None:
     clean.write(tmp_path)
     job = Job(None, gather([tmp_path], clean.network))
-    assert conduct.run(conduct.names_of(added.name), job).exit_code == 1
-    assert conduct.names_of("all")[-1] == added.name
+    assert audit_run.run(audit_run.names_of(added.name), job).exit_code == 1
+    assert audit_run.names_of("all")[-1] == added.name
     with pytest.raises(TapeError, match='there is no audit "colour": name one of order, fairness, timeliness, empty'):
-        conduct.names_of("colour")
+        audit_run.names_of("colour")
 
 
 def test_of_several_audits_one_that_cannot_be_run_does_not_stop_the_others(clean: Day, tmp_path: Path) -> None:
@@ -168,12 +168,12 @@ def test_of_several_audits_one_that_cannot_be_run_does_not_stop_the_others(clean
     for path in (tmp_path / "tokyo-1" / "releases").iterdir():
         path.unlink()
     job = Job(None, gather([tmp_path], clean.network))
-    outcome = conduct.run(conduct.names_of("all"), job)
+    outcome = audit_run.run(audit_run.names_of("all"), job)
     assert outcome.exit_code == 2
     assert [result.audit for result in outcome.results] == ["order", "timeliness"]
     assert "no release log of tokyo-1" in outcome.not_run["fairness"]
     with pytest.raises(TapeError):
-        conduct.run(["fairness"], job)
+        audit_run.run(["fairness"], job)
 
 
 def test_the_example_of_the_docs_runs(clean: Day, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_example_of_the_docs_runs(clean: Day, tmp_path: Path) -> None:
     try:
         exec(compile(example, "docs/audits.md", "exec"), {})
         job = Job(None, gather([tmp_path], clean.network))
-        (result,) = conduct.run(conduct.names_of("silent-floors"), job).results
+        (result,) = audit_run.run(audit_run.names_of("silent-floors"), job).results
         assert result.sentence == "0 of 5 floors sent nothing."
     finally:
         AUDITS.pop("silent-floors", None)

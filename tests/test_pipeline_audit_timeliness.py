@@ -7,11 +7,11 @@ from random import Random
 
 import numpy as np
 
-from levelcast.pipeline.audit.frame import Finding, Job, Options, Result
+from levelcast.pipeline.audit.base import Finding, Job, Options, Result
 from levelcast.pipeline.audit.inputs import gather
 from levelcast.pipeline.audit.timeliness import HOUR_NS, measure, run
+from levelcast.protocol.history import Frame
 from levelcast.records import TRADE
-from levelcast.ring.order import Frame
 from levelcast.wire.messages import Packet
 from tests.audit_parts import record
 from tests.tape_parts import FIRST, T0, frame_of_packets, trade_payload

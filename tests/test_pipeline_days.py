@@ -16,16 +16,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from levelcast.market.lean import VENUES
+from levelcast.formats.lean import VENUES
 from tests.spark_parts import spark
 
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from levelcast.pipeline import bbo, take
-from levelcast.pipeline.bars import INTERVALS
-from levelcast.pipeline.job import refresh
-from levelcast.pipeline.lake import Lake
+from levelcast.pipeline.derive import bbo
+from levelcast.pipeline.derive.bars import INTERVALS
+from levelcast.pipeline.input import load as input_load
+from levelcast.pipeline.jobs.load import refresh
+from levelcast.pipeline.lake.lake import Lake
 
 __all__ = ["spark"]
 
@@ -86,7 +87,7 @@ def day(request: pytest.FixtureRequest) -> str:
 def lake(spark: Any, data_dir: Path, day: str, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """What `levelcast pipeline run --format lean` makes of a day."""
     lake = Lake.create(tmp_path_factory.mktemp("day") / "lake")
-    take.load(spark, lake, [folder(data_dir, day)], "lean", date.fromisoformat(day), None, lambda _: None)
+    input_load.load(spark, lake, [folder(data_dir, day)], "lean", date.fromisoformat(day), None, lambda _: None)
     refresh(spark, lake, consolidated=True)
     return lake
 

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
-from levelcast.pipeline import svg
-from levelcast.pipeline.lake import Lake
-from levelcast.pipeline.limits import LakeError
+from levelcast.pipeline.lake.defaults import LakeError
+from levelcast.pipeline.lake.lake import Lake
+from levelcast.pipeline.lake.tables import TABLES
 from levelcast.pipeline.report.page import write_report
-from levelcast.pipeline.tables import TABLES
+from levelcast.plots import svg
 
 DAY = date(2026, 11, 16)
 T0 = 1_794_787_200_000_000_000

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from levelcast.pipeline.lake import Lake
-from levelcast.pipeline.limits import LakeError
+from levelcast.pipeline.lake.defaults import LakeError
+from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.report import network
 from levelcast.pipeline.report.page import write_report
 from levelcast.pipeline.report.sections import audit_section, plan_section, sweep_section

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from levelcast.protocol.history import Place
+from levelcast.protocol.holdings import Holdings
 from levelcast.ring.acknowledge import runs_for
-from levelcast.ring.holdings import Holdings
-from levelcast.ring.order import Place
-from levelcast.wire.core import MAX_RUNS
+from levelcast.wire.codec import MAX_RUNS
 from levelcast.wire.messages import Run
 from tests.ring_parts import make_data, make_ring, make_token
 

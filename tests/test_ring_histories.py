@@ -3,7 +3,7 @@ promise when the clause that mends it is taken out.
 
 They are the histories of the design notes; `levelcast.sim.mutations` says which clause each is about. A
 docstring tells what would happen without the clause. `breaks` is the promise that is then broken: in the
-words of `levelcast.sim.check`, or those of an assertion in the ring itself ("is next": a source's packets
+words of `levelcast.sim.check.ring`, or those of an assertion in the ring itself ("is next": a source's packets
 would be ordered with a gap, so out of their order).
 """
 
@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 import pytest
 
-from levelcast.ring import receiver
-from levelcast.sim.check import InvariantBroken
+from levelcast.ring import member
+from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.mutations import MUTATIONS, Mutation
 from levelcast.wire.messages import Data, Invite, Join, Repair, Ring, Token
 from tests import test_ring_secondary, test_sim_receivers
@@ -389,7 +389,7 @@ def history_f15(stage: Stage) -> None:
     """Two rings order nothing for a while: their slots are released and leave no frame, so a restart begins before
     them. If RING(3) left generation 1 out of its lineage because everybody had released its slots, a restarted A
     would take its own tokens of them for void, and JOIN with less than it claimed in generation 3."""
-    with patch.object(receiver, "SETTLE_EVERY_SLOTS", 10_000):
+    with patch.object(member, "SETTLE_EVERY_SLOTS", 10_000):
         stage.begin()
         for _ in range(2):
             start_slot = stage.reform(S, {A, B, C}).lineage[-1].start_slot
@@ -409,7 +409,7 @@ def history_f16(stage: Stage) -> None:
     checkpoint in generation 2; C does not hear that of B, and makes none. RING(3), of A and B, leaves generation 1
     out of its lineage, and C comes back in RING(4). If it journaled that RING as it is, a restart would take its own
     tokens of generation 1 for void, and JOIN with less than it has claimed."""
-    with patch.object(receiver, "SETTLE_EVERY_SLOTS", 10_000):
+    with patch.object(member, "SETTLE_EVERY_SLOTS", 10_000):
         stage.begin()
         start_slot = stage.reform(S, {A, B, C}).lineage[-1].start_slot
         stage.until(partial(stage.all_released_upto, start_slot))
@@ -417,9 +417,9 @@ def history_f16(stage: Stage) -> None:
         silence = [stage.lose(Token, sender=B, to=C), stage.lose(Repair, to=C)]
         stage.until(lambda: stage.have(C) == slot)
         silence.append(stage.lose(Token, sender=A, to=C))
-    with patch.object(receiver, "SETTLE_EVERY_SLOTS", slot):
+    with patch.object(member, "SETTLE_EVERY_SLOTS", slot):
         stage.until(lambda: all(stage.receiver(node).history.base.slot == slot for node in (A, B)))
-    with patch.object(receiver, "SETTLE_EVERY_SLOTS", 10_000):
+    with patch.object(member, "SETTLE_EVERY_SLOTS", 10_000):
         cut = stage.reform(S, {A, B})
         stage.expect(cut.lineage[0].start_slot == start_slot)
         ring = stage.reform(S, {A, B, C})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from levelcast.ring.order import Record
+from levelcast.protocol.history import Record
 from levelcast.ring.quorum import has_majority, in_doubt, majority, may_form, witnessed_by_majority
 from levelcast.wire.messages import Join, MemberLife, Membership
 from tests.ring_parts import lives, make_join, membership

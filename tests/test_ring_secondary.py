@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import pytest
 
-from levelcast.ring.cover import Cover, patience_ns
-from levelcast.ring.effects import SERVERS, Persist, Send
-from levelcast.ring.journal import Journal
-from levelcast.ring.layers import passes_to_detect, passes_to_know, rings
-from levelcast.ring.receiver import first_tip
+from benchmarks.layers import passes_to_detect, passes_to_know, rings
+from levelcast.protocol.effects import SERVERS, Persist, Send
+from levelcast.protocol.journal_image import Journal
+from levelcast.ring.group_server import GroupKeeper
+from levelcast.ring.member import first_tip
 from levelcast.ring.schedule import Schedule
 from levelcast.ring.secondary import AWAY_ASKS, Secondary, Turns, silent_after_ns
-from levelcast.ring.secondary_server import GroupKeeper
-from levelcast.sim.check import InvariantBroken
+from levelcast.ring.secondary_claims import Cover, patience_ns
+from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.mutations import MUTATIONS, Mutation
 from levelcast.sim.run import replay_command, run_seed
 from levelcast.wire.messages import Data, Group, GroupInvite, GroupPlea, GroupToken, Repair, Request, Ring, Token

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from levelcast.ring.effects import GROUP, Effect, Persist, Send, SourceMark
-from levelcast.ring.journal import Journal
+from levelcast.protocol.effects import GROUP, Effect, Persist, Send, SourceMark
+from levelcast.protocol.journal_image import Journal
 from levelcast.ring.source import Source
-from levelcast.wire.data import seal
 from levelcast.wire.messages import Data, Mark, Packet, Run
+from levelcast.wire.packets import seal
 from tests.ring_parts import MS, PIPELINED, START, kept, make_config, make_ring, make_token, reports, sent
 
 ME = 201

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.ring.order import Record
+from levelcast.protocol.history import Record
 from levelcast.ring.schedule import Schedule
 from levelcast.ring.witness import Witness, Witnesses, guarantees
 from levelcast.wire.messages import Ring, Token

@@ -8,13 +8,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from levelcast.edge.delivery import Ask
-from levelcast.edge.gather import Outgoing
-from levelcast.edge.retransmit import Retransmitter
-from levelcast.edge.subscriber import Subscriber, SubscriberConfig
-from levelcast.network.delays import Delays
-from levelcast.sim.bulk import CoreRun
-from levelcast.sim.bulk_edge import (
+from levelcast.edge.server.packetizer import Outgoing
+from levelcast.edge.server.retransmit_store import Retransmitter
+from levelcast.edge.subscriber.delivery import Ask
+from levelcast.edge.subscriber.session_reader import Subscriber, SubscriberConfig
+from levelcast.network.regions.delays import Delays
+from levelcast.sim.bulk.core import CoreRun
+from levelcast.sim.bulk.edge import (
     BEST_EFFORT,
     GUARANTEED,
     LATEST_ONLY,

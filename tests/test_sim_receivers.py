@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from levelcast.edge.delivery import Grade
+from levelcast.edge.subscriber.delivery import Grade
+from levelcast.sim.check.edge import split_records, trade
+from levelcast.sim.engine.world import START_NS, SideWorld
 from levelcast.sim.mutations import MUTATIONS
-from levelcast.sim.receivers_scenario import ReceiversHistory
 from levelcast.sim.run import Summary, first_failing_seed, replay_command, run_seeds
-from levelcast.sim.truth import split_records, trade
-from levelcast.sim.world import START_NS, SideWorld
+from levelcast.sim.scenarios.receivers import ReceiversHistory
 from tests.ring_parts import MS, make_data
-from tests.test_sim_world import Puppet, make_world
+from tests.test_sim_engine_world import Puppet, make_world
 
 SEEDS = range(5_300_000, 5_300_030)
 SEARCHED = range(60)

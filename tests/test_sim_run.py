@@ -6,11 +6,11 @@ from dataclasses import fields
 
 import pytest
 
-from levelcast.cli.sim import parse_seeds
+from levelcast.cli.sim.histories import parse_seeds
 from levelcast.sim import run
 from levelcast.sim.mutations import MUTATIONS
-from levelcast.sim.ring_scenario import Outcome, RingHistory
 from levelcast.sim.run import Summary, first_failing_seed, replay, replay_command, run_seed, run_seeds
+from levelcast.sim.scenarios.ring import Outcome, RingHistory
 
 FIRST_SEED = 3_700_000
 """Seeds that nobody tunes against; `levelcast sim` runs many more."""

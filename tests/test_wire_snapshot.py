@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from levelcast.wire.header import Malformed, Reason
 from levelcast.wire.mold import session_name
-from levelcast.wire.parts import Malformed, Reason
 from levelcast.wire.snapshot import (
     HEADER_SIZE,
     MAX_SNAPSHOT,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.report import quantile
 from levelcast.wire import mold
-from levelcast.wire.data import DATA_OVERHEAD
+from levelcast.wire.packets import DATA_OVERHEAD
 
 RECORD_BYTES = 64
 """A trade, as `levelcast.records` has it."""

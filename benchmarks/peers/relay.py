@@ -26,8 +26,8 @@ from benchmarks.peers.machine import (
     records_in,
     started,
 )
+from levelcast.wire.header import MAX_DATAGRAM
 from levelcast.wire.mold import DEFAULT_PACKET_BYTES
-from levelcast.wire.parts import MAX_DATAGRAM
 
 SOURCE = Path(__file__).with_name("relay.c")
 SITES = 3

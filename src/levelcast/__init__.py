@@ -8,8 +8,8 @@ of a customer needs is here, `levelcast.Subscriber` (docs/edge.md), and what one
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from levelcast.net.publisher import Publisher
-    from levelcast.net.subscriber import Subscriber
+    from levelcast.client.publisher import Publisher
+    from levelcast.client.subscriber import Subscriber
 
 __all__ = ["Publisher", "Subscriber", "__version__"]
 __version__ = "0.1.0"
@@ -17,11 +17,11 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> object:
     if name == "Publisher":
-        from levelcast.net.publisher import Publisher
+        from levelcast.client.publisher import Publisher
 
         return Publisher
     if name != "Subscriber":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from levelcast.net.subscriber import Subscriber
+    from levelcast.client.subscriber import Subscriber
 
     return Subscriber

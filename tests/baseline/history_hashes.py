@@ -20,10 +20,10 @@ from pathlib import Path
 
 from levelcast.network import parse_network
 from levelcast.network.example import five_cities
-from levelcast.sim.compare import run_steady
-from levelcast.sim.deployment import Deployment, Rehearsal
-from levelcast.sim.histories import steady_figures
-from levelcast.sim.narrate import narrate
+from levelcast.sim.compare_protocols import run_steady
+from levelcast.sim.engine.trace_text import narrate
+from levelcast.sim.history_rows import steady_figures
+from levelcast.sim.rehearsal import Deployment, Rehearsal
 from levelcast.sim.run import SCENARIOS
 
 RECORDED = Path(__file__).with_name("history_hashes.json")

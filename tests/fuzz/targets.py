@@ -23,8 +23,8 @@ class Target(NamedTuple):
 
 
 def _core() -> tuple[Check, list[bytes]]:
-    from levelcast.wire import core, messages
-    from levelcast.wire.data import seal
+    from levelcast.wire import codec, messages
+    from levelcast.wire.packets import seal
 
     run = messages.Run(7, 1, 5, 9)
     data = seal(messages.Packet(7, 1, 12, 2, b"ab"), 1)
@@ -57,16 +57,16 @@ def _core() -> tuple[Check, list[bytes]]:
         check_one(_resealed(datagram))
 
     def check_one(datagram: bytes) -> None:
-        decoded, rejected = core.decode_batch([datagram], 1)
+        decoded, rejected = codec.decode_batch([datagram], 1)
         assert len(decoded) + rejected.total() == 1
         try:
-            stripe, message = core.decode(datagram)
-        except core.Malformed:
+            stripe, message = codec.decode(datagram)
+        except codec.Malformed:
             assert not decoded
             return
-        assert core.encode(message, stripe) == datagram, "two encodings of one message"
+        assert codec.encode(message, stripe) == datagram, "two encodings of one message"
 
-    return check, core.encode_batch(examples, 1)
+    return check, codec.encode_batch(examples, 1)
 
 
 _HEAD_BYTES, _SEAL_BYTES = 24, 4
@@ -77,7 +77,7 @@ def _resealed(datagram: bytes) -> bytes:
     """The same head and body under a true length and a seal that holds, and so for the items of a Repair.
 
     A fuzzer does not guess a CRC-32: without this it would never see a body. The seals are written out here,
-    from the module head of `levelcast.wire.parts`, so that they do not share a mistake with what they test.
+    from the module head of `levelcast.wire.header`, so that they do not share a mistake with what they test.
     """
     if len(datagram) < _HEAD_BYTES + _SEAL_BYTES:
         return datagram
@@ -145,11 +145,11 @@ def _membership() -> tuple[Check, list[bytes]]:
 
 
 def _mold() -> tuple[Check, list[bytes]]:
-    from levelcast import kernel, records
-    from levelcast.edge.retransmit import Retransmitter
-    from levelcast.edge.subscriber import Grade, Subscriber, SubscriberConfig
-    from levelcast.kernel import mold_twin
-    from levelcast.net.heard import Line
+    from levelcast import native, records
+    from levelcast.client.line_stats import Line
+    from levelcast.edge.server.retransmit_store import Retransmitter
+    from levelcast.edge.subscriber.session_reader import Grade, Subscriber, SubscriberConfig
+    from levelcast.native import pure_mold
     from levelcast.wire import mold
 
     session = mold.session_name("XNYS-1")
@@ -167,8 +167,8 @@ def _mold() -> tuple[Check, list[bytes]]:
                 continue
             assert mold.encode(message) == datagram, "two encodings of one packet"
         arrived = [datagram, seeds[0], datagram]
-        blocks = kernel.join_molds(arrived, mold.Block)
-        assert blocks == mold_twin.join_molds(arrived, mold.Block)
+        blocks = native.join_molds(arrived, mold.Block)
+        assert blocks == pure_mold.join_molds(arrived, mold.Block)
         for grade in Grade:
             one, other = (Subscriber({session: 1}, SubscriberConfig(grade)) for _ in range(2))
             one.receive(arrived, 0)
@@ -182,7 +182,7 @@ def _mold() -> tuple[Check, list[bytes]]:
             line.take(item, 0, 9)
         Retransmitter().answer(datagram)
         content = datagram[mold.HEADER_SIZE :]
-        assert kernel.mold_train(content, session, 1, 1400, True) == mold_twin.mold_train(
+        assert native.mold_train(content, session, 1, 1400, True) == pure_mold.mold_train(
             content, session, 1, 1400, True
         )
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from levelcast.net.ask import ask_all
 from levelcast.network import load_network
+from levelcast.node.status_client import ask_all
 from tests.network_parts import TWO_FLOORS, free_ports, three_rooms
 
 LIMIT_S = 60.0

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from levelcast.net.sockets import RECEIVE_BUFFER
-from levelcast.net.verdict import judge
 from levelcast.network import load_network
+from levelcast.node.verdict import judge
+from levelcast.runtime.sockets import RECEIVE_BUFFER
 from tests.system.processes import in_ring, levelcast, nodes_of, write_network
 
 

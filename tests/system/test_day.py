@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.day import Outcome, perform, verify
-from levelcast.market.lean import VENUES
+from levelcast.formats.lean import VENUES
 
 
 def write(folder: Path, symbol: str, rows: int, wrong: int | None = None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from levelcast.net.verdict import judge
+from levelcast.node.verdict import judge
 from tests.system.processes import in_ring, levelcast, nodes_of, write_network
 
 RECEIVERS = ("a-1", "b-1", "c-1")

@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 import levelcast
-from levelcast.net.cluster import Cluster, Kill, Run
-from levelcast.net.node import Options
-from levelcast.net.verdict import judge
 from levelcast.network import Group, Network, load_network
+from levelcast.node.cluster import Cluster, Kill, Run
+from levelcast.node.node import Options
+from levelcast.node.verdict import judge
 from levelcast.records import RecordArray, trades
-from levelcast.tape.segments import TapeReader
+from levelcast.storage.tape.segments import TapeReader
 from levelcast.wire import mold
 from tests.conftest import lacking
 from tests.net_edge_parts import network_text

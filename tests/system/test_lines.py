@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import levelcast
-from levelcast.edge.delivery import Grade
-from levelcast.net.verdict import judge
+from levelcast.edge.subscriber.delivery import Grade
 from levelcast.network import Network, load_network
+from levelcast.node.verdict import judge
 from levelcast.records import RecordArray, trades
-from levelcast.tape.segments import TapeReader
+from levelcast.storage.tape.segments import TapeReader
 from tests.net_edge_parts import network_text
 from tests.network_parts import free_ports
 from tests.system.processes import Nodes, in_ring, nodes_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from levelcast import records
-from levelcast.edge.gather import Gatherer, SessionPlan
+from levelcast.edge.server.packetizer import Gatherer, SessionPlan
 from tests.edge_parts import ALPHA, BETA, GAMMA, KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 import levelcast as api
-from levelcast.net.cluster import Cluster, Run
-from levelcast.net.node import Options
-from levelcast.net.plans import apply_plan, plan_in_force
-from levelcast.net.verdict import judge
 from levelcast.network import Directory, Network, load_network
-from levelcast.plan.files import StoredPlan, arrow, read_plan
+from levelcast.node.cluster import Cluster, Run
+from levelcast.node.node import Options
+from levelcast.node.operate.channel_plans import apply_plan, plan_in_force
+from levelcast.node.verdict import judge
+from levelcast.planner.files import StoredPlan, arrow, read_plan
 from levelcast.records import RecordArray, trades
-from levelcast.tape.segments import TapeReader
+from levelcast.storage.tape.segments import TapeReader
 from tests.network_parts import free_port, free_ports
 from tests.system.processes import in_ring, levelcast, nodes_of, write_network
 

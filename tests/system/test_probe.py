@@ -9,13 +9,13 @@ import csv
 import time
 from pathlib import Path
 
-from levelcast.net.ask import ask_all
-from levelcast.net.cluster import Cluster, Run
-from levelcast.net.node import Options
-from levelcast.net.probes import Gathered
-from levelcast.net.verdict import judge
 from levelcast.network import load_network
-from levelcast.network.ring_config import ring_config
+from levelcast.network.stripe_config import ring_config
+from levelcast.node.cluster import Cluster, Run
+from levelcast.node.node import Options
+from levelcast.node.probe_report import Gathered
+from levelcast.node.status_client import ask_all
+from levelcast.node.verdict import judge
 from tests.system.processes import LIMIT_S, levelcast, write_network
 from tests.system.test_up import RECEIVERS
 

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from levelcast.market.files import open_trades
-from levelcast.net.cluster import Cluster
-from levelcast.net.node import Options
-from levelcast.net.verdict import judge
+from levelcast.formats.trade_files import open_trades
 from levelcast.network import Directory, Network, load_network
+from levelcast.node.cluster import Cluster
+from levelcast.node.node import Options
+from levelcast.node.verdict import judge
 from levelcast.records import RecordArray
 from tests.publish_parts import RECEIVERS, batches_of, network_text, trades_on, write_csv
 
@@ -90,8 +90,8 @@ class Stage:
 
 
 def _all_batches(directory: Path) -> Iterator[RecordArray]:
-    from levelcast.tape.compare import tape_directory
-    from levelcast.tape.segments import TapeReader
+    from levelcast.storage.tape.compare import tape_directory
+    from levelcast.storage.tape.segments import TapeReader
 
     for frame in TapeReader(tape_directory(directory)).frames():
         for batch in frame.batches():

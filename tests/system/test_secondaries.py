@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from levelcast.net.ask import ask_all, in_one_ring, not_served
-from levelcast.net.cluster import Cluster, Run
-from levelcast.net.node import Options, all_places
-from levelcast.net.subscriber import Subscriber
-from levelcast.net.verdict import judge
+from levelcast.client.subscriber import Subscriber
 from levelcast.network import Network, load_network
-from levelcast.tape.compare import tape_directory
-from levelcast.tape.segments import TapeReader
+from levelcast.node.cluster import Cluster, Run
+from levelcast.node.node import Options, all_places
+from levelcast.node.status_client import ask_all, in_one_ring, not_served
+from levelcast.node.verdict import judge
+from levelcast.storage.tape.compare import tape_directory
+from levelcast.storage.tape.segments import TapeReader
 from tests.network_parts import free_group, free_ports, three_rooms
 
 LIMIT_S = 60.0

@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 
 from levelcast.market.synthetic import MOST_RECORDS
-from levelcast.net.cluster import Cluster, Kill, Run
-from levelcast.net.node import Options
-from levelcast.net.verdict import judge
 from levelcast.network import Network, load_network
-from levelcast.tape.compare import tape_directory
-from levelcast.tape.segments import TapeReader
+from levelcast.node.cluster import Cluster, Kill, Run
+from levelcast.node.node import Options
+from levelcast.node.verdict import judge
+from levelcast.storage.tape.compare import tape_directory
+from levelcast.storage.tape.segments import TapeReader
 from tests.network_parts import TWO_FLOORS, three_rooms
 
 RECEIVERS = ("a-1", "b-1", "c-1")

@@ -10,27 +10,14 @@ from typing import Annotated
 import typer
 
 from levelcast import __version__
-from levelcast.cli import (
-    audit,
-    certify,
-    demo,
-    disk,
-    matrix,
-    network,
-    node,
-    pipeline,
-    plan,
-    probe,
-    publish,
-    regions,
-    report,
-    sim,
-    status,
-    sweep,
-    tape,
-    watch,
-    world,
-)
+from levelcast.cli.demo import simulated
+from levelcast.cli.lake import matrix, pipeline, report
+from levelcast.cli.live import disk as live_disk
+from levelcast.cli.live import node, probe, publish, status, watch
+from levelcast.cli.network_file import init_timing, regions
+from levelcast.cli.plan import make as plan_make
+from levelcast.cli.sim import histories, sweep, world
+from levelcast.cli.tape import audit, certify, tape
 from levelcast.network import NetworkError
 
 _EXAMPLES = """
@@ -55,11 +42,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command()(network.init)
-app.command()(network.timing)
+app.command()(init_timing.init)
+app.command()(init_timing.timing)
 app.command()(regions.regions)
-app.command()(demo.demo)
-app.command()(sim.sim)
+app.command()(simulated.demo)
+app.command()(histories.sim)
 app.command("sweep")(sweep.sweep_command)
 app.command()(world.world)
 app.command()(node.node)
@@ -72,8 +59,8 @@ app.command()(audit.audit)
 app.command()(report.report)
 app.command()(matrix.matrix)
 app.add_typer(tape.app, name="tape")
-app.add_typer(disk.app, name="disk")
-app.add_typer(plan.app, name="plan")
+app.add_typer(live_disk.app, name="disk")
+app.add_typer(plan_make.app, name="plan")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(probe.app, name="probe")
 

@@ -15,7 +15,7 @@ from random import Random
 import numpy as np
 
 from levelcast.network import Directory, Floor
-from levelcast.network.directory import symbols_of
+from levelcast.network.symbols import symbols_of
 from levelcast.records import RecordArray, price_from_decimal, trades
 
 MOST_RECORDS = 20

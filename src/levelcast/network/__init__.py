@@ -5,7 +5,6 @@ is the file to start from, `directory` the numbers of symbols and floors. Import
 derivation. Imported by `market`, `net`, `sim`, `pipeline` and `cli`. Opens no socket.
 """
 
-from levelcast.network.directory import Directory
 from levelcast.network.example import five_cities
 from levelcast.network.fields import Problem
 from levelcast.network.model import (
@@ -26,6 +25,7 @@ from levelcast.network.model import (
     Stripe,
 )
 from levelcast.network.parse import NetworkError, load_network, parse_network
+from levelcast.network.symbols import Directory
 
 __all__ = [
     "Carriage",

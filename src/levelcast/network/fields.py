@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import NamedTuple, TypeGuard
 
-from levelcast.network.locate import KeyPath, Lines
-from levelcast.ring.derive import show_ns
+from levelcast.network.toml_lines import KeyPath, Lines
+from levelcast.timing.derive import show_ns
 
 LONGEST_NS = 3_600_000_000_000
 _TEXT_LIMIT = 200

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from levelcast.network.fields import Problem, show
-from levelcast.network.locate import KeyPath, Lines
+from levelcast.network.toml_lines import KeyPath, Lines
 
 KEY = "include"
 MAY_SET = {

@@ -13,12 +13,12 @@ from ipaddress import IPv4Address
 from itertools import combinations, combinations_with_replacement
 from typing import Literal
 
-from levelcast.network import lines
+from levelcast.network import line_assignment
 from levelcast.network.include import Included
-from levelcast.ring.derive import Derived, Explained, Given, Path, Shape, derive, show_ns
-from levelcast.ring.nack import NackSets, even_sets, tree_sets, tuned_sets
-from levelcast.ring.secondary_server import secondary_bound_ns
-from levelcast.ring.timing import BoundTerm, Mode, Timing, attempts_for, liveness_terms
+from levelcast.ring.group_server import secondary_bound_ns
+from levelcast.timing.derive import Derived, Explained, Given, Path, Shape, derive, show_ns
+from levelcast.timing.nack_sets import NackSets, even_sets, tree_sets, tuned_sets
+from levelcast.timing.rules import BoundTerm, Mode, Timing, attempts_for, liveness_terms
 
 Witness = Literal["majority", "all"] | int
 Durable = Literal["process", "power"]
@@ -162,7 +162,7 @@ class Group:
     region: str | None = None
     """Of an edge group: whose receivers send to it; None for those of every region."""
     line: str | None = None
-    """Of an edge group: one receiver at a time sends to it (`levelcast.network.lines`); None: each of the region's."""
+    """Of an edge group: one receiver at a time sends to it (`line_assignment`); None: each of the region's."""
     ttl: int | None = None
     """How many networks its packets may cross; None: as many as the edge says."""
     count: int = 1
@@ -262,7 +262,7 @@ class Network:
     tape: Keeping = Keeping()
     carriage: Carriage = Carriage()
     instruments: dict[str, int] = field(default_factory=dict)
-    """The ids that the file gives to symbols; `levelcast.network.directory` has those of all."""
+    """The ids that the file gives to symbols; `levelcast.network.symbols` has those of all."""
     secondaries: tuple[Secondary, ...] = ()
     helpers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Per site, the sites whose receivers repair soonest, best first (TT §4.2); a site without is by delay alone."""
@@ -472,7 +472,7 @@ class Network:
         return [
             *_membership_warnings(self),
             *_secondary_warnings(self, stripe),
-            *lines.warnings(self),
+            *line_assignment.warnings(self),
             *_timing_warnings(self, stripe),
         ]
 

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from levelcast.network import include
-from levelcast.network.directory import LARGEST_ID, symbols_of
 from levelcast.network.fields import Fields, Problem, Report, did_you_mean, is_int, show
-from levelcast.network.locate import KeyPath, Lines
 from levelcast.network.model import (
     MOST_CREDIT,
     PORTS_PER_STRIPE,
@@ -43,10 +41,12 @@ from levelcast.network.model import (
     Stripe,
     Witness,
 )
-from levelcast.ring.derive import contradictions, show_ns
-from levelcast.ring.nack import MOST_SETS
-from levelcast.ring.timing import LOSS_LIMIT, Mode
-from levelcast.wire.group import MAX_GROUP
+from levelcast.network.symbols import LARGEST_ID, symbols_of
+from levelcast.network.toml_lines import KeyPath, Lines
+from levelcast.timing.derive import contradictions, show_ns
+from levelcast.timing.nack_sets import MOST_SETS
+from levelcast.timing.rules import LOSS_LIMIT, Mode
+from levelcast.wire.group_codec import MAX_GROUP
 
 DEFAULT_STRIPE = "main"
 DEFAULT_CORE = Group("core", "239.192.74.1", 30001)
@@ -711,7 +711,7 @@ def _read_tape(root: Fields) -> Keeping:
 
 
 def _read_instruments(root: Fields, floors: tuple[Floor, ...]) -> dict[str, int]:
-    """Symbols with ids of their own; `levelcast.network.directory` gives the others theirs."""
+    """Symbols with ids of their own; `levelcast.network.symbols` gives the others theirs."""
     fields = root.table("instruments", "[instruments]")
     if fields is None:
         return {}

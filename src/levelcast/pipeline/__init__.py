@@ -16,7 +16,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source `levelcast` known to a session (`levelcast.pipeline.source`)."""
-    from levelcast.pipeline.source import register as to_spark
+    """Make the data source `levelcast` known to a session (`levelcast.pipeline.input.tape_source`)."""
+    from levelcast.pipeline.input.tape_source import register as to_spark
 
     to_spark(spark)

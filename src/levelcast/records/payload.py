@@ -1,6 +1,6 @@
 """Payloads as bytes: check and count their records, stamp them, split them into arrays.
 
-`levelcast.kernel` walks from record to record; the walk here is for telling what is wrong with a bad one. Arrays are of
+`levelcast.native` walks from record to record; the walk here is for telling what is wrong with a bad one. Arrays are of
 one type and size, as most payloads are.
 """
 
@@ -12,13 +12,13 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from levelcast import kernel
+from levelcast import native
 from levelcast.records.codes import UNDEF_TIMESTAMP, WORD_BYTES
 from levelcast.records.layout import BY_RTYPE, RecordArray, RecordType
 
 __all__ = ["BadRecords", "Batch", "Payload", "count_records", "split", "stamp", "stamp_into"]
 
-kernel.teach(
+native.teach(
     (
         kind.rtype,
         kind.base_size,
@@ -76,7 +76,7 @@ def _uniform(view: memoryview) -> tuple[int, int, RecordType] | None:
 
 def count_records(payload: Payload) -> int:
     """How many records `payload` has; BadRecords unless it is allowed records to its last byte."""
-    count = kernel.count(payload)
+    count = native.count(payload)
     return count if count >= 0 else _blame(payload)
 
 
@@ -90,7 +90,7 @@ def stamp(payload: Payload, first_sequence: int, ts_recv_ns: int) -> bytes:
 def stamp_into(buffer: bytearray | memoryview, first_sequence: int, ts_recv_ns: int) -> int:
     """`stamp` in place; returns the count. On BadRecords the buffer is untouched."""
     assert 0 <= ts_recv_ns <= UNDEF_TIMESTAMP
-    count = kernel.stamp(buffer, first_sequence, ts_recv_ns)
+    count = native.stamp(buffer, first_sequence, ts_recv_ns)
     return count if count >= 0 else _blame(buffer)
 
 

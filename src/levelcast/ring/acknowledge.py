@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from levelcast.ring.holdings import Holdings
-from levelcast.ring.order import Place
-from levelcast.wire.core import MAX_RUNS
+from levelcast.protocol.history import Place
+from levelcast.protocol.holdings import Holdings
+from levelcast.wire.codec import MAX_RUNS
 from levelcast.wire.messages import Run, Token
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from levelcast.ring.order import Record
+from levelcast.protocol.history import Record
 from levelcast.wire.messages import Join, MemberLife, Membership
 
 

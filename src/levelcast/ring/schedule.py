@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from levelcast.ring.timing import Timing
+from levelcast.timing.rules import Timing
 from levelcast.wire.messages import Era, MemberLife, Ring
 
 

@@ -24,7 +24,7 @@ asks for its own again, rarely, while that is in the ring.
 
 - **Turns** are by the clock: turn u is at u·σ UTC and belongs to members[u mod n], with σ = τ_r / n, so that everybody
   speaks once in τ_r. Who is not heard for k_r rounds is reported to the servers by the others of its group; the
-  primary ring is not told. So a failure is found by one small group (`levelcast.ring.layers` counts the passes).
+  primary ring is not told. So a failure is found by one small group (`benchmarks.layers` counts the passes).
 - **Rings.** It enters every RING that is newer than its own, whoever is in it, without a promise. A promise keeps a
   member from claiming in an old ring what a new one does not know of; a secondary claims nothing. What it counts are
   members' tokens, and a slot that a majority of them has claimed survives every reformation whoever does the counting.
@@ -48,15 +48,15 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from levelcast.ring.config import RingConfig
-from levelcast.ring.effects import SERVERS, Send
-from levelcast.ring.journal import Journal
-from levelcast.ring.order import Tip
-from levelcast.ring.receiver import MAX_EARLY_TOKENS, Receiver
-from levelcast.ring.repair import Want
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import SERVERS, Send
+from levelcast.protocol.history import Tip
+from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.loss import Want
+from levelcast.ring.member import MAX_EARLY_TOKENS, Receiver
+from levelcast.ring.member_state import State
 from levelcast.ring.schedule import Schedule
-from levelcast.ring.state import State
-from levelcast.ring.timing import Timing
+from levelcast.timing.rules import Timing
 from levelcast.wire.messages import (
     Data,
     Group,

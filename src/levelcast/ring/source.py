@@ -22,11 +22,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
-from levelcast.ring.config import RingConfig
-from levelcast.ring.effects import GROUP, Effect, Persist, Report, Send, SourceMark
-from levelcast.ring.journal import Journal
-from levelcast.wire.data import cut, join, seal, seal_all
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import GROUP, Effect, Persist, Report, Send, SourceMark
+from levelcast.protocol.journal_image import Journal
 from levelcast.wire.messages import Data, Message, Packet, Token
+from levelcast.wire.packets import cut, join, seal, seal_all
 
 
 class Unwitnessed(NamedTuple):

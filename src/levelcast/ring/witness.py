@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
-from levelcast.ring.order import Record
+from levelcast.protocol.history import Record
 from levelcast.ring.quorum import majority, witnessed_by_majority
 from levelcast.ring.schedule import Schedule
 from levelcast.wire.messages import MemberLife, Token

@@ -10,16 +10,18 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from levelcast.edge import feed, follow, merge, plans, retransmit
-from levelcast.edge.delivery import Effect, Grade
-from levelcast.edge.gather import Gatherer, GatherState, Outgoing
-from levelcast.edge.newest import Hole, Newest
-from levelcast.edge.subscriber import Subscriber
-from levelcast.ring import acknowledge, cover, order, quorum, receiver, reformation, secondary, source, witness
+from levelcast.edge.server import feed, plan_switch, retransmit_store
+from levelcast.edge.server.packetizer import Gatherer, GatherState, Outgoing
+from levelcast.edge.subscriber import merge, plan_follower
+from levelcast.edge.subscriber.delivery import Effect, Grade
+from levelcast.edge.subscriber.latest_only import Hole, Newest
+from levelcast.edge.subscriber.session_reader import Subscriber
+from levelcast.protocol import history
+from levelcast.ring import acknowledge, member, quorum, reformation_server, secondary, secondary_claims, source, witness
 from levelcast.ring.schedule import Lineage
 from levelcast.wire import mold
+from levelcast.wire.channel_plan import PlanRecord
 from levelcast.wire.messages import GroupToken, Join, MemberLife, Membership, Run, Token
-from levelcast.wire.plan import PlanRecord
 
 Patch = tuple[Any, str, Callable[..., Any]]
 
@@ -60,7 +62,7 @@ def _never(*_: object) -> bool:
     return False
 
 
-def _entered_generation(self: receiver.Receiver) -> int:
+def _entered_generation(self: member.Receiver) -> int:
     return self.entered
 
 
@@ -69,7 +71,7 @@ def _valid_if_not_newer(token: Token, lineage: Lineage) -> bool:
     return token.generation == last.generation if token.slot >= last.start_slot else token.generation <= last.generation
 
 
-def _valid_if_before_start(self: receiver.Receiver, slot: int, lineage: Lineage) -> bool:
+def _valid_if_before_start(self: member.Receiver, slot: int, lineage: Lineage) -> bool:
     return slot < lineage.eras[-1].start_slot
 
 
@@ -78,7 +80,7 @@ def _majority_by_name(membership: Membership, present: Collection[MemberLife]) -
     return sum(life.member in names for life in membership.members) >= quorum.majority(membership)
 
 
-def _eligible_by_name(self: reformation.ReformationServer, best: Join, joins: list[Join]) -> list[MemberLife]:
+def _eligible_by_name(self: reformation_server.ReformationServer, best: Join, joins: list[Join]) -> list[MemberLife]:
     names = {life.member for life in best.current.members}
     return sorted({join.member: MemberLife(join.member, join.life) for join in joins if join.member in names}.values())
 
@@ -87,15 +89,15 @@ def _has_by_name(self: witness.Witness, life: MemberLife, slot: int) -> bool:
     return self._counted.get(life.member, -1) >= slot
 
 
-def _member_by_name(self: receiver.Receiver, ring: Any) -> bool:
+def _member_by_name(self: member.Receiver, ring: Any) -> bool:
     return self.member in {life.member for life in ring.members}
 
 
-def _groups_have(self: receiver.Receiver) -> int:
+def _groups_have(self: member.Receiver) -> int:
     return min(self.have, min(self._secondaries.values(), default=self.have))
 
 
-def _released_slot(self: receiver.Receiver) -> int:
+def _released_slot(self: member.Receiver) -> int:
     return self.released
 
 
@@ -122,7 +124,7 @@ def _drop_by_have(self: Any, token: Token, now: int) -> None:
         self._forget(number)
 
 
-_receiver_on_token = receiver.Receiver._on_token
+_receiver_on_token = member.Receiver._on_token
 
 
 def _resolve_incarnation_here(self: Any, token: Token, now: int) -> None:
@@ -135,11 +137,11 @@ def _resolve_incarnation_here(self: Any, token: Token, now: int) -> None:
     _receiver_on_token(self, token._replace(runs=tuple(resolved(run) for run in token.runs)), now)
 
 
-def _own_have(self: receiver.Receiver, have: int) -> int:
+def _own_have(self: member.Receiver, have: int) -> int:
     return have
 
 
-_on_group_token = receiver.Receiver._on_group_token
+_on_group_token = member.Receiver._on_group_token
 
 
 def _count_secondary(self: Any, token: GroupToken, now: int) -> None:
@@ -163,14 +165,14 @@ def _suspect_peers(self: secondary.Secondary, node: int, now: int) -> None:
         _suspect(self, node, now)
 
 
-_claim = cover.Cover._claim
+_claim = secondary_claims.Cover._claim
 
 
-def _claim_in_any_ring(self: cover.Cover, token: GroupToken, schedule: Any, now: int) -> int | None:
+def _claim_in_any_ring(self: secondary_claims.Cover, token: GroupToken, schedule: Any, now: int) -> int | None:
     return _claim(self, token._replace(generation=schedule.generation), schedule, now)
 
 
-def _turns_above_groups(self: cover.Cover, token: GroupToken) -> None:
+def _turns_above_groups(self: secondary_claims.Cover, token: GroupToken) -> None:
     """The higher turn is the later one, in whatever group."""
     known = self._said.get(token.sender)
     if known is None or known.turn < token.turn:
@@ -259,30 +261,32 @@ def _count_anew(numbers: dict[bytes, int], *rest: int) -> GatherState:
     return GatherState({}, *rest)
 
 
-_some_blocks = retransmit._some_blocks
+_some_blocks = retransmit_store._some_blocks
 
 
 def _first_blocks(blocks: memoryview, first: int, last: int) -> memoryview:
     return _some_blocks(blocks, 0, last - first)
 
 
-_Era = follow._Era
+_Era = plan_follower._Era
 
 
-def _begin_anywhere(number: int, digest: bytes = b"", complete_ns: int = 0, begins: int | None = None) -> follow._Era:
+def _begin_anywhere(
+    number: int, digest: bytes = b"", complete_ns: int = 0, begins: int | None = None
+) -> plan_follower._Era:
     """The sessions of a plan are read from the first packet that comes."""
     return _Era(number, digest, complete_ns, None)
 
 
-_take = plans.Plans.take
+_take = plan_switch.Plans.take
 
 
-def _swap_at_once(self: plans.Plans, record: PlanRecord) -> plans.Happened | None:
+def _swap_at_once(self: plan_switch.Plans, record: PlanRecord) -> plan_switch.Happened | None:
     """A plan takes effect when it is complete."""
     happened = _take(self, record)
-    if isinstance(happened, plans.Ready):
+    if isinstance(happened, plan_switch.Ready):
         self.current, self.ready = happened.plan, None
-        return plans.Swapped(happened.plan)
+        return plan_switch.Swapped(happened.plan)
     return happened
 
 
@@ -291,7 +295,7 @@ MUTATIONS: dict[str, Mutation] = {
     for mutation in (
         Mutation(
             "join-before-caught-up", "F1", "12", "a JOIN names the generation that was entered",
-            ((receiver.Receiver, "_caught_up_generation", _entered_generation),),
+            ((member.Receiver, "_caught_up_generation", _entered_generation),),
         ),
         Mutation(
             "claims-before-caught-up", "F1b", "8", "a member's have counts at once",
@@ -300,41 +304,41 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             "no-lineage", "F2", "12", "a token is valid below the start slot whatever its generation",
             (
-                (receiver, "token_is_valid", _valid_if_not_newer),
-                (receiver.Receiver, "_slot_is_valid", _valid_if_before_start),
+                (member, "token_is_valid", _valid_if_not_newer),
+                (member.Receiver, "_slot_is_valid", _valid_if_before_start),
             ),
         ),
         Mutation(
             "promise-not-journaled", "F3", "12", "a JOIN is answered before the promise is on disk",
-            ((receiver.Receiver, "_journal_promise", _nothing),),
+            ((member.Receiver, "_journal_promise", _nothing),),
         ),
         Mutation(
             "ring-not-journaled", "F3b", "12", "a RING is acted on before it is on disk",
-            ((receiver.Receiver, "_journal_ring", _nothing),),
+            ((member.Receiver, "_journal_ring", _nothing),),
         ),
         Mutation(
             "own-token-not-journaled", "F4", "2", "a token is sent before it is on disk",
-            ((receiver.Receiver, "_journal_own_token", _nothing),),
+            ((member.Receiver, "_journal_own_token", _nothing),),
         ),
         Mutation(
             "generation-reused", "F5", "12", "a server's generation number is kept in memory only",
-            ((reformation.ReformationServer, "_journal_counter", _nothing),),
+            ((reformation_server.ReformationServer, "_journal_counter", _nothing),),
         ),
         Mutation(
             "new-life-counts", "F6", "12", "a member that lost its disk counts under its name",
             (
                 (quorum, "has_majority", _majority_by_name),
-                (reformation.ReformationServer, "_eligible", _eligible_by_name),
+                (reformation_server.ReformationServer, "_eligible", _eligible_by_name),
                 (witness.Witness, "_has", _has_by_name),
             ),
         ),
         Mutation(
             "ring-without-lives", "F6b", "12", "a RING names members without their lives",
-            ((receiver.Receiver, "_is_member_of", _member_by_name),),
+            ((member.Receiver, "_is_member_of", _member_by_name),),
         ),
         Mutation(
             "join-carries-group-have", "F7", "11", "a JOIN carries the lowest have of the group",
-            ((receiver.Receiver, "_own_have", _groups_have),),
+            ((member.Receiver, "_own_have", _groups_have),),
         ),
         Mutation(
             "later-tokens-known", "F8", "2", "every token held tells what is acknowledged",
@@ -346,15 +350,15 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "run-without-incarnation", "F10", "2", "a run names a source without its incarnation",
-            ((receiver.Receiver, "_on_token", _resolve_incarnation_here),),
+            ((member.Receiver, "_on_token", _resolve_incarnation_here),),
         ),
         Mutation(
             "old-incarnation-ordered", "F11", "3", "runs of lower incarnations are ordered too",
-            ((order, "skips_lower_incarnation", _never),),
+            ((history, "skips_lower_incarnation", _never),),
         ),
         Mutation(
             "new-majority-forms", "F12", "12", "a majority of the new set forms a ring while the change is in doubt",
-            ((quorum, "in_doubt", _never), (reformation, "in_doubt", _never)),
+            ((quorum, "in_doubt", _never), (reformation_server, "in_doubt", _never)),
         ),
         Mutation(
             "new-majority-witnesses", "F12b", "12", "a majority of the new set witnesses the change itself",
@@ -362,33 +366,33 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "ring-hides-standing", "F13", "12", "a RING does not say that its set is known to be witnessed",
-            ((reformation.ReformationServer, "_set_stands", _never),),
+            ((reformation_server.ReformationServer, "_set_stands", _never),),
         ),
         Mutation(
             "lineage-cut-at-release", "F15", "12",
             "a lineage goes back only to what its members have released, and nothing stands for the rest",
-            ((receiver.Receiver, "_settled_slot", _released_slot), (receiver.Receiver, "_settle_below", _nothing)),
+            ((member.Receiver, "_settled_slot", _released_slot), (member.Receiver, "_settle_below", _nothing)),
         ),
         Mutation(
             "ring-without-checkpoint", "F16", "12", "a RING is journaled whatever its lineage has left out",
-            ((receiver.Receiver, "_settle_below", _nothing),),
+            ((member.Receiver, "_settle_below", _nothing),),
         ),
         Mutation(
             "frames-across-generations", "F14", "9", "frames are served to members of older generations too",
-            ((receiver.Receiver, "_may_have_frames", _always),),
+            ((member.Receiver, "_may_have_frames", _always),),
         ),
         Mutation(
             "claims-own-have", "S1", "11", "a primary claims its own have, whatever its secondaries have",
-            ((receiver.Receiver, "_groups_have", _own_have),),
+            ((member.Receiver, "_groups_have", _own_have),),
         ),
         Mutation(
             "secondary-asks-the-site", "S2", "11", "a secondary asks whom a primary would ask",
-            ((secondary.Secondary, "_holder_of", receiver.Receiver._holder_of),),
+            ((secondary.Secondary, "_holder_of", member.Receiver._holder_of),),
         ),
         Mutation(
             "secondary-is-a-witness", "S3", "11", "a secondary's have counts towards the witness",
             (
-                (receiver.Receiver, "_on_group_token", _count_secondary),
+                (member.Receiver, "_on_group_token", _count_secondary),
                 (witness.Witness, "_is_witnessed", _witnessed_by_receivers),
             ),
         ),
@@ -398,11 +402,11 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "secondary-holds-for-ever", "S5", "11", "a silent secondary stays in the minimum",
-            ((cover, "holds", _always),),
+            ((secondary_claims, "holds", _always),),
         ),
         Mutation(
             "have-of-any-ring", "S6", "11", "a secondary's have counts whatever ring it follows",
-            ((cover.Cover, "_claim", _claim_in_any_ring),),
+            ((secondary_claims.Cover, "_claim", _claim_in_any_ring),),
         ),
         Mutation(
             "group-says-own-have", "S7", "11", "a secondary that has a group says what it has itself",
@@ -410,7 +414,7 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "turns-above-groups", "S8", "11", "turns are compared whatever group they are of",
-            ((cover.Cover, "hear", _turns_above_groups),),
+            ((secondary_claims.Cover, "hear", _turns_above_groups),),
         ),
         Mutation(
             "watermark-too-early", "W1", "15", "a watermark promises an interval more than is complete",
@@ -458,15 +462,15 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "answers-other-records", "E2", "15", "an answer that begins within a packet has the packet's first records",
-            ((retransmit, "_some_blocks", _first_blocks),),
+            ((retransmit_store, "_some_blocks", _first_blocks),),
         ),
         Mutation(
             "plan-without-swap", "P1", "15", "a plan takes effect when its last part has come",
-            ((plans.Plans, "take", _swap_at_once),),
+            ((plan_switch.Plans, "take", _swap_at_once),),
         ),
         Mutation(
             "plan-from-anywhere", "P2", "15", "a new plan's sessions are read from the first packet that comes",
-            ((follow, "_Era", _begin_anywhere),),
+            ((plan_follower, "_Era", _begin_anywhere),),
         ),
     )
 }  # fmt: skip

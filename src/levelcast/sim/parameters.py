@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from levelcast.ring.nack import MOST_SETS, NackSets, even_sets, tree_sets
-from levelcast.sim.bulk_world import Conditions
-from levelcast.sim.cities import Size
-from levelcast.sim.compare import PROTOCOLS
+from levelcast.sim.bulk.cities import Size
+from levelcast.sim.bulk.run import Conditions
+from levelcast.sim.compare_protocols import PROTOCOLS
 from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.run import SCENARIOS
+from levelcast.timing.nack_sets import MOST_SETS, NackSets, even_sets, tree_sets
 
 Value = int | float | str | bool | None
 Values = Mapping[str, Value]

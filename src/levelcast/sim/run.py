@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+from levelcast.sim.engine.trace_text import narrate
 from levelcast.sim.mutations import MUTATIONS
-from levelcast.sim.nack_scenario import nack_history
-from levelcast.sim.narrate import narrate
-from levelcast.sim.receivers_scenario import ReceiversHistory
-from levelcast.sim.ring_scenario import Outcome, RingHistory
+from levelcast.sim.scenarios.nack import nack_history
+from levelcast.sim.scenarios.receivers import ReceiversHistory
+from levelcast.sim.scenarios.ring import Outcome, RingHistory
 
 SCENARIOS: dict[str, Callable[[int], RingHistory]] = {
     "ring": RingHistory,

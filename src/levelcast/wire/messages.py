@@ -1,6 +1,6 @@
 """What the core group says to itself, as values.
 
-Every message is an immutable named tuple; `levelcast.wire.core` turns them into bytes and back. The protocol
+Every message is an immutable named tuple; `levelcast.wire.codec` turns them into bytes and back. The protocol
 classes in `levelcast.ring` take and return these values and never see a byte of a datagram.
 
 Numbers and units: times are nanoseconds UTC; slots, packet numbers and generations are unsigned 64-bit; node
@@ -68,7 +68,7 @@ class Data(NamedTuple):
     """Packets `first` to `last` of one incarnation of a source, as it sealed them: their datagrams, back to back.
 
     A datagram carries one packet. Those that follow one another are one value for as long as they stay together, so
-    that what is done per packet on the way (rules 2, 8) is done once for all of them. `levelcast.wire.data` makes
+    that what is done per packet on the way (rules 2, 8) is done once for all of them. `levelcast.wire.packets` makes
     values of packets, and packets of values.
     """
 

@@ -17,7 +17,7 @@ Here a message is one DBN record, whose first byte is its own length in 4-byte w
 without the lengths between them are a payload as the ring carries it and `levelcast.records` reads it; a block
 whose length is not its record's is malformed. Which records there may be is for `levelcast.records` to say.
 
-`levelcast.kernel` makes packets, and opens those whose records all have one size, as most do; a customer gets whole
+`levelcast.native` makes packets, and opens those whose records all have one size, as most do; a customer gets whole
 trains of them as one `Block`. The walk from block to block here is for mixed packets and for telling what is wrong with
 a bad one.
 
@@ -35,8 +35,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from levelcast import kernel
-from levelcast.wire.parts import MAX_DATAGRAM, Malformed, Reason, bad_field, new_tuple
+from levelcast import native
+from levelcast.wire.header import MAX_DATAGRAM, Malformed, Reason, bad_field, new_tuple
 
 __all__ = [
     "DEFAULT_PACKET_BYTES",
@@ -99,7 +99,7 @@ class Packet(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Neighbouring packets with nothing between them as one, as `kernel.drain_molds` joins them.
+    """Neighbouring packets with nothing between them as one, as `native.drain_molds` joins them.
 
     All records have one `size` and are of allowed types. `packets` is how many packets there were.
     """
@@ -182,7 +182,7 @@ def decode(datagram: Buffer) -> Downstream:
     """What a downstream packet says; raises `Malformed`, and nothing else, whatever the bytes are."""
     if type(datagram) is not bytes:
         datagram = bytes(datagram)
-    packet = kernel.open_mold(datagram, Packet)
+    packet = native.open_mold(datagram, Packet)
     if packet is not None:
         return packet
     session, sequence, count = _open(datagram)
@@ -321,7 +321,7 @@ def encode_payload(
     """The packets, of at most `packet_bytes` each, that carry the records of `payload` from `sequence` on."""
     assert MIN_PACKET_BYTES <= packet_bytes <= MAX_DATAGRAM
     _check_head(session, sequence)
-    made = kernel.mold_train(payload, session, sequence, packet_bytes, True)
+    made = native.mold_train(payload, session, sequence, packet_bytes, True)
     if made is None:
         record_places(payload)  # which says what is wrong
         raise Malformed(Reason.WRONG_LENGTH)

@@ -18,7 +18,7 @@ packets come; the connection brings nothing else.
                   u32   CRC-32 (zlib's) of everything before
 
 Who has taken in the snapshot goes on with each session at its next sequence. Which records are in it is for
-`levelcast.edge.latest` to say. One snapshot has one encoding.
+`levelcast.edge.server.last_records` to say. One snapshot has one encoding.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from levelcast.wire import mold
-from levelcast.wire.parts import Malformed, Reason, bad_field
+from levelcast.wire.header import Malformed, Reason, bad_field
 
 __all__ = ["HEADER_SIZE", "MAX_SNAPSHOT", "Position", "Snapshot", "decode_snapshot", "encode_snapshot", "snapshot_size"]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from levelcast.network import Network
-from levelcast.pipeline.tapes import find_tapes
-from levelcast.tape.files import TapeError
-from levelcast.tape.index import IndexHeader, read_frames, unpack_header
-from levelcast.tape.segment import ACTIVE, DATA, INDEX, segment_path
+from levelcast.pipeline.input.tapes import find_tapes
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.index import IndexHeader, read_frames, unpack_header
+from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, segment_path
 
 _HEAD_BYTES = 1 << 16
 

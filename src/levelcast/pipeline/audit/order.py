@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.pipeline.audit.explain import Difference, alone, explain
-from levelcast.pipeline.audit.frame import Audit, Finding, Job, Result
+from levelcast.pipeline.audit.base import Audit, Finding, Job, Result
 from levelcast.pipeline.audit.inputs import Recorded, SegmentFile
-from levelcast.pipeline.audit.scan import Digest, Scan, digest, read_index, scan
-from levelcast.tape.files import TapeError
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.explain import Difference, alone, explain
+from levelcast.storage.tape.segment_check import Digest, Scan, digest, read_index, scan
 
 _KNOCK_ON = frozenset({"chain broken", "other borders"})
 """What follows by itself from a fault before it."""

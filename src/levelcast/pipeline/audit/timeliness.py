@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from levelcast.pipeline.audit.base import Audit, Figures, Finding, Job, Options, Result
 from levelcast.pipeline.audit.fairness import any_of
-from levelcast.pipeline.audit.frame import Audit, Figures, Finding, Job, Options, Result
 from levelcast.pipeline.audit.inputs import Inputs, SegmentFile
-from levelcast.pipeline.audit.scan import read_index
 from levelcast.pipeline.audit.stats import BOUNDS, Counts, design_effect, histogram, quantile, wilson
-from levelcast.pipeline.tapes import runs_of_kinds
+from levelcast.pipeline.input.tapes import runs_of_kinds
 from levelcast.records.codes import RTYPE_INSTRUMENT, UNDEF_TIMESTAMP
+from levelcast.storage.tape.segment_check import read_index
 
 HOUR_NS = 3_600_000_000_000
 MINUTE_NS = 60_000_000_000

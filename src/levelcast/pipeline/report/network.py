@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
-from levelcast.pipeline import svg
-from levelcast.pipeline.lake import Lake
-from levelcast.pipeline.report.parts import card, table
+from levelcast.pipeline.lake.lake import Lake
+from levelcast.plots import svg
+from levelcast.plots.html import card, table
 
 MOST_SITES = 24
 """Rows and columns of a heat map; of more sites, those that are measured most often, then by name."""

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from levelcast import __version__
-from levelcast.pipeline import svg
-from levelcast.pipeline.lake import Lake, State
-from levelcast.pipeline.limits import LakeError
+from levelcast.pipeline.lake.defaults import LakeError
+from levelcast.pipeline.lake.lake import Lake, State
 from levelcast.pipeline.report import sections
-from levelcast.pipeline.report.parts import card, table
+from levelcast.plots import svg
+from levelcast.plots.html import card, table
 
 SYMBOLS = 6
 _DAY_NS = 86_400_000_000_000

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from levelcast.pipeline.lake import Lake
+from levelcast.pipeline.lake.lake import Lake
+from levelcast.pipeline.lake.tables import TABLES
 from levelcast.pipeline.report import network
-from levelcast.pipeline.report.parts import card, table
-from levelcast.pipeline.sweep import row_of
-from levelcast.pipeline.sweep_plots import Wanted, picture
-from levelcast.pipeline.tables import TABLES
+from levelcast.pipeline.sweep.plots import Wanted, picture
+from levelcast.pipeline.sweep.run import row_of
+from levelcast.plots.html import card, table
 
 MOST_FINDINGS = 20
 MOST_PLANS = 10

@@ -1,0 +1,1 @@
+"""The demo, simulated and as processes."""

@@ -1,0 +1,398 @@
+"""The demo over real processes: sets the stage, lets it be watched, and prints what came of it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import date
+from itertools import chain, combinations
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from levelcast.cli.demo.event_text import Sentence, Tale
+from levelcast.cli.demo.screen import line_of, picture, ring_number
+from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
+from levelcast.cli.lake.pipeline import Format, execute, print_rows
+from levelcast.cli.live.node import DOWN_S
+from levelcast.formats.symbols_of_files import census, first_records
+from levelcast.formats.trade_files import TradeFileError, open_trades
+from levelcast.network import Directory, Network, five_cities, parse_network
+from levelcast.node.cluster import Cluster, Kill
+from levelcast.node.demo.network import LOSS_RATIO, SCALE, Stage, require_empty, set_stage
+from levelcast.node.demo.outcome import Outcome, assess, explain_late
+from levelcast.node.demo.run import Show, Trader
+from levelcast.node.node import Options
+from levelcast.pipeline.lake.defaults import LakeError
+from levelcast.pipeline.session import SparkMissing, require_spark
+from levelcast.records import RecordArray
+from levelcast.timing.derive import show_ns
+
+_VICTIM = "tokyo-1"
+_PLAIN_LINE_EVERY_S = 2.0
+_STOPPED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the demo was asked for."""
+
+    run_ns: int
+    rate: float
+    loss_ratio: float | None = None
+    kill: Sequence[str] | None = None
+    seed: int = 1
+    trades: Sequence[Path] = ()
+    floor: str | None = None
+    day: date | None = None
+    keep: Path | None = None
+    as_json: bool = False
+    quiet: bool = False
+    pipeline: bool = False
+
+
+def perform(wishes: Wishes) -> int:
+    """Run the demo; the exit code."""
+    kills = _kills(parse_network(five_cities(), "five cities"), wishes)
+    console = Console(quiet=wishes.as_json)
+    with _refusing(), _directory(wishes.keep) as directory:
+        if wishes.pipeline:
+            require_spark()
+        stage, batches = _stage(directory, wishes)
+        show = _show(stage, wishes, kills, batches)
+        world = describe(stage.network)
+        tale = Tale(stage.network)
+        _watch(console, show, tale, world, quiet=wishes.quiet or wishes.as_json)
+        if show.interrupted and not sum(floor.published for floor in show.floors()):
+            typer.echo("levelcast: stopped before anything was traded", err=True)
+            return _STOPPED
+        outcome = assess(show, replayed=bool(batches))
+        if not wishes.as_json:
+            _print_outcome(console, show, outcome, replayed=bool(batches))
+        told = _tables(console, stage, directory, quiet=wishes.as_json) if wishes.pipeline else {}
+        if wishes.as_json:
+            typer.echo(json.dumps(as_object(stage, wishes, show, outcome) | told, indent=2))
+        else:
+            _print_farewell(console, stage, wishes)
+    return 0 if outcome.identical else 1
+
+
+def _tables(console: Console, stage: Stage, directory: Path, *, quiet: bool) -> dict[str, Any]:
+    """The tapes as tables, and a page about them."""
+    from levelcast.pipeline.lake.lake import Lake
+    from levelcast.pipeline.report.page import write_report
+
+    console.print("Tables of the tapes, by Spark:", highlight=False)
+    done = execute([stage.data], directory / "lake", Format.TAPE, quiet=quiet)
+    write_report(Lake(directory / "lake"), directory / "report.html")
+    print_rows(console, done["rows"])
+    return {"pipeline": done}
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        with one_sentence():
+            yield
+    except (TradeFileError, LakeError, SparkMissing) as error:
+        typer.echo(f"levelcast: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+@contextmanager
+def _directory(keep: Path | None) -> Iterator[Path]:
+    """Where network file and data are: the directory to keep, or one that is removed in the end."""
+    if keep is not None:
+        yield keep
+        return
+    with tempfile.TemporaryDirectory(prefix="levelcast-demo-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+# -- the stage --------------------------------------------------------------------------------------------
+
+
+def _kills(network: Network, wishes: Wishes) -> list[Kill]:
+    """Whom to kill and when; without a word the one in Tokyo, a third into the trading."""
+    run_s = wishes.run_ns / 1e9
+    if wishes.kill is None:
+        return [Kill(_VICTIM, run_s / 3, run_s / 3 + DOWN_S)]
+    if [text.casefold() for text in wishes.kill] == ["none"]:
+        return []
+    kills = [_kill(network, text, run_s, floors=not wishes.trades) for text in wishes.kill]
+    for one, other in combinations(kills, 2):
+        if one.name == other.name and abs(one.at_s - other.at_s) <= DOWN_S:
+            raise typer.BadParameter(f"{one.name} cannot die again before it is back", param_hint="--kill")
+    return kills
+
+
+def _kill(network: Network, text: str, run_s: float, *, floors: bool) -> Kill:
+    name, at, time_text = text.rpartition("@") if "@" in text else (text, "", "")
+    known = [name for name in network.node_names if floors or name not in {each.name for each in network.floors}]
+    if name not in known:
+        raise typer.BadParameter(
+            f'"{text}" is not NAME@TIME with one of {", ".join(known)}, nor "none"', param_hint="--kill"
+        )
+    at_s = duration_ns(time_text, "--kill") / 1e9 if at else run_s / 3
+    if at_s >= run_s:
+        raise typer.BadParameter(f'"{text}" is not before the floors close after {run_s:g} s', param_hint="--kill")
+    return Kill(name, at_s, at_s + DOWN_S)
+
+
+def _stage(directory: Path, wishes: Wishes) -> tuple[Stage, list[RecordArray]]:
+    """The network file, and the trades that are replayed: as many as there is time for."""
+    loss_ratio = LOSS_RATIO if wishes.loss_ratio is None else wishes.loss_ratio
+    if not wishes.trades:
+        return set_stage(directory, loss_ratio), []
+    require_empty(directory)  # before the files are read, which may take long
+    limit = max(1, int(wishes.rate * wishes.run_ns / 1e9))
+    cities = parse_network(five_cities(), "five cities")
+    found = census(wishes.trades, cities, limit, floor=wishes.floor, day=wishes.day)
+    if not found:
+        raise TradeFileError(f"{wishes.trades[0]}: there are no trades")
+    stage = set_stage(directory, loss_ratio, found)
+    trades = open_trades(
+        wishes.trades,
+        Directory(stage.network),
+        format="lean" if wishes.day is not None else None,
+        floor=wishes.floor,
+        day=wishes.day,
+    )
+    return stage, list(first_records(trades, limit))
+
+
+def _show(stage: Stage, wishes: Wishes, kills: Sequence[Kill], batches: Sequence[RecordArray]) -> Show:
+    options = Options(wishes.rate, wishes.run_ns, impair=True, seed=wishes.seed)
+    cluster = Cluster(stage.network, stage.file, stage.data, options, floors=not batches)
+    bound_s = sum(term.ns for term in stage.network.liveness()) / 1e9 + 15.0
+    trader = None
+    if batches:
+        trader = Trader(stage.network, stage.data, batches, wishes.rate, wishes.seed)
+    return Show(cluster, wishes.run_ns / 1e9, bound_s, kills, trader)
+
+
+def describe(network: Network) -> str:
+    """The world in one line."""
+    timing = network.timing()
+    assert network.links is not None
+    delays = [link.delay_ns / 1e6 for (a, b), link in network.links.pairs.items() if a != b]
+    loss = max(link.loss_ratio for link in network.links.pairs.values())
+    return (
+        f"delays ÷ {SCALE}: {min(delays):.1f} to {max(delays):.0f} ms, {100 * loss:g} % loss; "
+        f"a token every {show_ns(timing.slot_ns)}, release {timing.hold_ns / 1e9:.2f} s after it"
+    )
+
+
+# -- while it runs ----------------------------------------------------------------------------------------
+
+
+def _watch(console: Console, show: Show, tale: Tale, world: str, *, quiet: bool) -> None:
+    """Run it, with a live picture on a terminal and plain lines elsewhere."""
+
+    def interrupt() -> None:
+        show.interrupted = True
+
+    on_interrupt(interrupt)
+    if quiet:
+        for _ in _listening(show, tale):
+            pass
+        return
+    if not console.is_terminal:
+        _print_heading(console, show, world)
+        _tell(console, show, tale)
+        return
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        for _ in _listening(show, tale):
+            live.update(picture(show, tale, world, console.width, console.height), refresh=True)
+    _print_heading(console, show, world)
+    for sentence in tale.sentences:
+        console.print(line_of(sentence))
+
+
+def _listening(show: Show, tale: Tale) -> Iterator[list[Sentence]]:
+    """Every step of the run, with what is new to tell."""
+    for _ in chain(show.steps(), (None,)):
+        told = []
+        while show.cluster.events:
+            sentence = tale.hear(show.elapsed_s, *show.cluster.events.popleft())
+            if sentence is not None:
+                told.append(sentence)
+        yield told
+
+
+def _tell(console: Console, show: Show, tale: Tale) -> None:
+    told_s = 0.0
+    for news in _listening(show, tale):
+        for sentence in news:
+            console.print(line_of(sentence), soft_wrap=True)
+        if show.phase in ("trading", "releasing") and show.elapsed_s - told_s >= _PLAIN_LINE_EVERY_S:
+            told_s = show.elapsed_s
+            console.print(line_of(Sentence(told_s, _progress(show), "dim")), soft_wrap=True)
+
+
+def _progress(show: Show) -> str:
+    published = sum(floor.published for floor in show.floors())
+    receivers = show.cluster.of_role("receiver")
+    tapes = [member.status.get("tape_records", 0) for member in receivers if member.running]
+    spread_ns = show.releases.spread_ns()
+    even = f", spread {spread_ns / 1e6:.2f} ms" if spread_ns is not None else ""
+    lowest, highest = min(tapes, default=0), max(tapes, default=0)
+    on_tape = f"{highest:,}" if lowest == highest else f"{lowest:,} to {highest:,}"
+    return f"{published:,} published, {on_tape} on {len(tapes)} tapes{even}"
+
+
+def _print_heading(console: Console, show: Show, world: str) -> None:
+    nodes = show.cluster
+    processes = len(nodes.members)
+    console.print(
+        Text.assemble(
+            ("Five cities on this machine", "bold"),
+            f": {len(nodes.of_role('receiver'))} receivers, {len(nodes.of_role('reformation'))} reformation servers, "
+            f"{len(nodes.network.floors)} floors, {len(show.customers.all)} customers; {processes} processes over UDP "
+            f"multicast on loopback. The world is smaller: {world}.",
+        ),
+        highlight=False,
+        soft_wrap=not console.is_terminal,
+    )
+
+
+# -- what came of it --------------------------------------------------------------------------------------
+
+
+def _print_outcome(console: Console, show: Show, outcome: Outcome, *, replayed: bool) -> None:
+    if outcome.receivers:
+        console.print(_table(outcome), highlight=False)
+    since = "its token's timestamp" if replayed else "the trade"
+    spread = " / ".join(f"{ns / 1e6:.2f}" for ns in outcome.spread_ns)
+    kills = [kill.name for kill in show.kills]
+    for note in (
+        f"latency: from {since} to the release; behind: after the slot's first release;",
+        "asked: requests for what was missing; lost: datagrams, by the links on purpose",
+        f"Spread of a slot over the receivers: {spread} ms (p50 / p99 / max).",
+        *(f"Late: {sentence}" for sentence in explain_late(outcome, kills)),
+    ):
+        console.print(note, style="dim", highlight=False, soft_wrap=not console.is_terminal)
+    for customer in outcome.customers:
+        filled = f", all filled by {customer.requests:,} requests" if customer.gaps and not customer.lost else ""
+        console.print(
+            f"Customer in {customer.region}: {customer.records:,} records, gaps {customer.gaps:,}{filled}, "
+            f"lost {customer.lost:,}.",
+            highlight=False,
+        )
+    _print_verdict(console, outcome)
+
+
+def _table(outcome: Outcome) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column("\nreceiver", no_wrap=True, overflow="ellipsis")
+    for title in (
+        "on its\ntape",
+        "on\ntime",
+        "\nlate",
+        "\nshare",
+        "latency, s\np50/p99",
+        "behind, µs\np50/p99",
+        "\nasked",
+        "\nlost",
+        "\nring",
+    ):
+        table.add_column(title, justify="right", no_wrap=True)
+    for line in outcome.receivers:
+        latency, behind = line.latency_ns, line.behind_ns
+        table.add_row(
+            line.name,
+            f"{line.records:,}",
+            f"{line.on_time:,}",
+            f"{line.late:,}",
+            f"{100 * line.on_time / max(1, line.on_time + line.late):.1f}%",
+            f"{latency[0] / 1e9:.2f}/{latency[1] / 1e9:.2f}",
+            f"{behind[0] / 1e3:,.0f}/{behind[1] / 1e3:,.0f}" if line.on_time or not line.kills else "–",
+            f"{line.requests:,}",
+            f"{line.lost:,}",
+            str(ring_number(line.generation)),
+        )
+    return table
+
+
+def _print_verdict(console: Console, outcome: Outcome) -> None:
+    wrap = not console.is_terminal
+    if not outcome.identical:
+        console.print("The tapes are NOT as they should be:", style="bold red", highlight=False)
+        for problem in outcome.problems:
+            console.print(f"- {problem}", style="red", highlight=False, markup=False, soft_wrap=wrap)
+        return
+    first = outcome.receivers[0]
+    kept = f" but {outcome.kept_back:,} in the floors' journals" if outcome.kept_back else ""
+    console.print(
+        Text.assemble(
+            ("The tapes are identical", "bold green"),
+            f": {outcome.trades:,} trades and {first.records - outcome.trades:,} definitions in {outcome.frames:,} "
+            f"frames. Every published trade{kept} is on every tape exactly once.",
+        ),
+        highlight=False,
+        soft_wrap=wrap,
+    )
+    console.print(f"chain hash {first.chain}", style="green", highlight=False, soft_wrap=True)
+
+
+def _print_farewell(console: Console, stage: Stage, wishes: Wishes) -> None:
+    if wishes.keep is None:
+        text = (
+            f"Not kept. With --keep DIR: levelcast tape info DIR/data/{_VICTIM}; while it runs: levelcast watch "
+            "--network DIR/network.toml --region europe"
+        )
+    else:
+        page = f", {wishes.keep / 'report.html'}" if wishes.pipeline else ""
+        text = f"Kept in {wishes.keep}: levelcast tape info {stage.data / _VICTIM}, levelcast timing {stage.file}{page}"
+    console.print(text, style="dim", highlight=False, soft_wrap=not console.is_terminal)
+
+
+def as_object(stage: Stage, wishes: Wishes, show: Show, outcome: Outcome) -> dict[str, Any]:
+    """Everything, for a program."""
+    timing = stage.network.timing()
+    return {
+        "network": stage.network.name,
+        "delays_divided_by": SCALE,
+        "loss_ratio": LOSS_RATIO if wishes.loss_ratio is None else wishes.loss_ratio,
+        "slot_ns": timing.slot_ns,
+        "hold_ns": timing.hold_ns,
+        "seed": wishes.seed,
+        "seconds": round(show.elapsed_s, 3),
+        "load": outcome.load,
+        "cores": outcome.cores,
+        "realtime": outcome.realtime,
+        "trades": outcome.published,
+        "receivers": [asdict(line) for line in outcome.receivers],
+        "floors": [floor._asdict() for floor in outcome.floors],
+        "customers": [asdict(customer) for customer in outcome.customers],
+        "spread_ns": dict(zip(("p50", "p99", "max"), outcome.spread_ns, strict=True)),
+        "late": explain_late(outcome, [kill.name for kill in show.kills]),
+        "kept": str(wishes.keep) if wishes.keep is not None else None,
+        "verdict": {"identical": outcome.identical, "problems": outcome.problems},
+    }
+
+
+def check_trades(trades: Sequence[Path], day: str | None) -> date | None:
+    """The day of LEAN's files; a sentence for what cannot be."""
+    lean = [path for path in trades if path.is_dir() or "_trade.csv" in path.name]
+    if day is None:
+        if lean:
+            raise typer.BadParameter(
+                f"{lean[0]} is of LEAN, whose files do not say their day: give --date YYYY-MM-DD", param_hint="--trades"
+            )
+        return None
+    if not trades:
+        raise typer.BadParameter("a day is for --trades", param_hint="--date")
+    try:
+        return date.fromisoformat(day)
+    except ValueError:
+        raise typer.BadParameter(f'"{day}" is not a day such as 2013-10-07', param_hint="--date") from None

@@ -1,0 +1,359 @@
+"""`levelcast demo`: five cities on this machine (`cli.demo.processes`), or in fast motion in virtual time (here)."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from levelcast.cli.demo.processes import Wishes, check_trades, perform
+from levelcast.cli.errors import duration_ns
+from levelcast.network import Network, NetworkError, Problem, five_cities, load_network, parse_network
+from levelcast.sim.engine.world import START_NS, SimNode
+from levelcast.sim.floors import Verdict
+from levelcast.sim.rehearsal import Deployment, Rehearsal, quantile, with_loss
+from levelcast.sim.rehearsal_text import CHAPTERS, Story, count_word
+from levelcast.timing.derive import contradictions, show_ns
+from levelcast.timing.rules import LOSS_LIMIT
+
+RATE = 2_000.0
+LONGEST_MIN = 10
+
+
+def demo(
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Run on a simulated network, in virtual time.")
+    ] = False,
+    publish: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="How long the floors trade.", show_default="12s; simulated: 25s"),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(metavar="RATIO", help="The loss between any two sites.", show_default="as the file says"),
+    ] = None,
+    kill: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME@TIME",
+            help='kill -9 this node then; it comes back. Or "none". Simulated: the site to kill.',
+            show_default="tokyo-1, early",
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=1, help="Trades a second, of all floors together.", show_default=f"{RATE:g}"),
+    ] = None,
+    trades: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Replay these trades; may be given again.", show_default="made up"),
+    ] = None,
+    floor: Annotated[
+        str | None, typer.Option(metavar="CODE", help="The floor of --trades, where the files do not say.")
+    ] = None,
+    day: Annotated[
+        str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day of --trades that are LEAN's.")
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep network file, tapes and journals there.", show_default="nothing"),
+    ] = None,
+    pipeline: Annotated[
+        bool, typer.Option("--pipeline", help="End by making tables of the tapes with Spark; needs Java.")
+    ] = False,
+    network_file: Annotated[
+        Path | None,
+        typer.Option("--network", metavar="FILE", help="Simulated: the network file.", show_default="five cities"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of trades and loss. Simulated, the same one repeats the run.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and no narrative.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no narrative, only what came of it.")] = False,
+) -> None:
+    """Let five cities trade, lose packets, lose a site and get it back; then compare the tapes.
+
+    Every site is a process on this machine, and they speak UDP multicast over loopback, in real time; with
+    --simulated all is played in virtual time, and no network is needed.
+
+    Exit code 0 means that all tapes are identical and complete, 1 that they are not, 2 that it could not be run.
+
+    Examples:
+
+    levelcast demo
+
+    levelcast demo --kill london-1@3s --kill reform-london@3s --loss 3%
+
+    levelcast demo --trades trades.csv --rate 5000 --keep kept
+
+    levelcast demo --simulated --kill tokyo --loss 5%
+
+    levelcast demo --simulated --network network.toml --seed 7 --json
+    """
+    if simulated:
+        real: dict[str, object] = {"--rate": rate, "--trades": trades, "--floor": floor, "--date": day, "--keep": keep}
+        real["--pipeline"] = pipeline or None
+        for option, value in real.items():
+            if value is not None:
+                raise typer.BadParameter("it is not for --simulated", param_hint=option)
+        _simulate(network_file, publish or "25s", loss, kill or [], seed, as_json=as_json, quiet=quiet)
+        return
+    if network_file is not None:
+        raise typer.BadParameter(
+            "it is for --simulated; for a network of your own: levelcast up NETWORK --data DIR", param_hint="--network"
+        )
+    wishes = Wishes(
+        run_ns=duration_ns(publish or "12s", longest_min=LONGEST_MIN),
+        rate=RATE if rate is None else rate,
+        loss_ratio=None if loss is None else _loss_ratio(loss),
+        kill=kill,
+        seed=seed,
+        trades=trades or (),
+        floor=floor,
+        day=check_trades(trades or (), day),
+        keep=keep,
+        as_json=as_json,
+        quiet=quiet,
+        pipeline=pipeline,
+    )
+    raise typer.Exit(perform(wishes))
+
+
+def _simulate(
+    network_file: Path | None,
+    publish: str,
+    loss: str | None,
+    kill: Sequence[str],
+    seed: int,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    if len(kill) > 1:
+        raise typer.BadParameter("one site can be killed in a simulation", param_hint="--kill")
+    publish_ns = duration_ns(publish, longest_min=LONGEST_MIN)
+    network = _network(network_file, loss)
+    deployment = Deployment(network, seed)
+    rehearsal = Rehearsal(deployment, publish_ns, _victims(deployment, kill[0] if kill else None))
+    console = Console()
+    began = time.monotonic()
+    if as_json or quiet:
+        for _ in rehearsal.steps():
+            pass
+    else:
+        _perform(console, rehearsal, publish_ns)
+    verdict = rehearsal.verdict()
+    if as_json:
+        typer.echo(json.dumps(_as_json(rehearsal, verdict), indent=2, ensure_ascii=False))
+    else:
+        _print_results(console, rehearsal, verdict, time.monotonic() - began)
+    raise typer.Exit(0 if verdict.identical else 1)
+
+
+# -- the options ------------------------------------------------------------------------------------------
+
+
+def _loss_ratio(text: str) -> float:
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{0,9})?|\.\d{1,9})\s*(%?)", text.strip(), re.ASCII)
+    ratio = float(match[1]) / (100 if match[2] else 1) if match else 1.0
+    if ratio > LOSS_LIMIT:
+        raise typer.BadParameter(
+            f'"{text}" is not a loss from 0 to {LOSS_LIMIT:.0%}, such as 1% or 0.01', param_hint="--loss"
+        )
+    return ratio
+
+
+def _network(path: Path | None, loss: str | None) -> Network:
+    network = parse_network(five_cities(), "five cities") if path is None else load_network(path)
+    stripe = network.stripes[0]
+    if not any(floor.stripe == stripe.name for floor in network.floors):
+        problem = Problem(1, f'there is no [[floor]] in stripe "{stripe.name}": nothing would be sent')
+        raise NetworkError(str(path), [problem])
+    if loss is not None:
+        network = with_loss(network, _loss_ratio(loss))
+        for _, message in contradictions(network.derived(0), network.shape(0)):
+            raise typer.BadParameter(f"with {loss}, {message}", param_hint="--loss")
+    return network
+
+
+def _victims(deployment: Deployment, kill: str | None) -> Sequence[SimNode] | None:
+    if kill is None:
+        return None
+    if kill.casefold() == "none":
+        return ()
+    victims = deployment.receivers_at(kill)
+    if not victims:
+        known = ", ".join(sorted({receiver.site for receiver in deployment.network.receivers}))
+        raise typer.BadParameter(f'no receiver stands at "{kill}"; they stand at {known}', param_hint="--kill")
+    return victims
+
+
+# -- the narrative ----------------------------------------------------------------------------------------
+
+
+def _perform(console: Console, rehearsal: Rehearsal, publish_ns: int) -> None:
+    """Run it, with a line for everything that matters and a bar below them."""
+    _print_heading(console, rehearsal.deployment)
+    bar = Progress(
+        TextColumn("[dim]{task.fields[clock]:>8}[/dim] "),
+        BarColumn(bar_width=40),
+        TextColumn("[dim]{task.fields[tape]:,} trades on every tape[/dim]"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+    def tell(at_ns: int, sentence: str, style: str) -> None:
+        clock, text = Text(f"{_clock(at_ns):>8}", "dim"), Text(sentence, style)
+        if not console.is_terminal:
+            console.print(Text.assemble(clock, "  ", text), soft_wrap=True, highlight=False)
+            return
+        line = Table.grid(padding=(0, 2))
+        line.add_column(no_wrap=True)
+        line.add_column()
+        line.add_row(clock, text)
+        bar.console.print(line)
+
+    rehearsal.audience = Story(rehearsal, publish_ns // CHAPTERS, tell)
+    with bar:
+        task = bar.add_task("", total=1.0, clock="", tape=0)
+        for share in rehearsal.steps():
+            tape = min(figures.records for figures in rehearsal.ledger.of.values())
+            clock = _clock(rehearsal.deployment.world.now)
+            bar.update(task, completed=share, clock=clock, tape=tape)
+
+
+def _print_heading(console: Console, deployment: Deployment) -> None:
+    network, timing = deployment.network, deployment.config.timing
+    losses = {link.loss_ratio for (a, b), link in network.links.pairs.items() if a != b} if network.links else {0.0}
+    if network.links is not None and network.links.default is not None:
+        losses.add(network.links.default.loss_ratio)
+    console.print(
+        Text.assemble(
+            (network.name or "network", "bold"),
+            f": {len(deployment.receivers)} receivers, {len(deployment.servers)} reformation servers, "
+            f"{len(deployment.feeds)} floors. A token every {show_ns(timing.slot_ns)}, "
+            f"release {show_ns(timing.hold_ns)} after it, {100 * max(losses):g} % loss, "
+            f"seed {deployment.seed}.",
+        ),
+        highlight=False,
+        soft_wrap=not console.is_terminal,
+    )
+
+
+def _clock(at_ns: int) -> str:
+    return f"{(at_ns - START_NS) / 1e9:.3f} s"
+
+
+# -- what came of it --------------------------------------------------------------------------------------
+
+
+def _print_results(console: Console, rehearsal: Rehearsal, verdict: Verdict, wall_s: float) -> None:
+    ledger, world = rehearsal.ledger, rehearsal.deployment.world
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("\nreceiver", overflow="ellipsis", no_wrap=True)
+    for title in (
+        "trades\nreleased",
+        "\nlate",
+        "re-\nquests",
+        "re-\npaired",
+        "latency, s\np50 / p99",
+        "behind, ms\np50 / max",
+        "\nrings",
+    ):
+        table.add_column(title, justify="right", no_wrap=True)
+    for node in rehearsal.deployment.receivers:
+        figures, behind = ledger.of[node.id], ledger.behind_ns(node.id)
+        table.add_row(
+            node.name,
+            f"{figures.records:,}",
+            f"{figures.late:,}",
+            f"{figures.requests:,}",
+            f"{figures.repaired:,}",
+            f"{figures.latency_ns(0.5) / 1e9:.2f} / {figures.latency_ns(0.99) / 1e9:5.2f}",
+            f"{quantile(behind, 0.5) / 1e6:.2f} / {max(behind, default=0) / 1e6:.2f}",
+            str(figures.rings),
+        )
+    spreads = ledger.spreads_ns()
+    console.print(table, highlight=False)
+    for note in (
+        "late: after its instant, since a reformation came between or it was away",
+        "latency: from the trade on its floor to the release, by true time",
+        "behind: after the first receiver that released the slot, if on time",
+        "rings: how many it has entered",
+        "",
+        f"Spread of a slot over all receivers, if on time: {quantile(spreads, 0.5) / 1e6:.2f} ms (median), "
+        f"{max(spreads, default=0) / 1e6:.2f} ms (largest).",
+        f"{(world.now - START_NS) / 1e9:.1f} s of virtual time took {wall_s:.1f} s: {world.events:,} events, "
+        f"{world.network.lost:,} of {world.network.sent:,} packets lost.",
+    ):
+        console.print(note, style="dim", highlight=False, soft_wrap=not console.is_terminal)
+    console.print()
+    _print_verdict(console, rehearsal, verdict)
+
+
+def _print_verdict(console: Console, rehearsal: Rehearsal, verdict: Verdict) -> None:
+    count = count_word(len(verdict.prints))
+    first = verdict.prints[0]
+    if verdict.identical:
+        console.print(
+            Text.assemble(
+                (f"The {count} tapes are identical", "bold green"),
+                f": {first.records:,} trades in {first.frames:,} frames, {first.size:,} bytes; every trade "
+                "exactly once, each floor's in order.",
+            ),
+            highlight=False,
+            soft_wrap=not console.is_terminal,
+        )
+        console.print(f"SHA-256 {first.sha256}", style="green", highlight=False, soft_wrap=True)
+        return
+    console.print(f"The {count} tapes are NOT as they should be:", style="bold red", highlight=False)
+    for problem in verdict.problems:
+        console.print(f"- {problem}", style="red", highlight=False, markup=False)
+    for tape in verdict.prints:
+        line = f"{tape.sha256}  {tape.name}, {tape.frames:,} frames, {tape.records:,} trades"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"To see it again: --seed {rehearsal.deployment.seed} with the same options.", highlight=False)
+
+
+def _as_json(rehearsal: Rehearsal, verdict: Verdict) -> dict[str, object]:
+    """Everything but the wall time, so that the same seed prints the same text."""
+    deployment, ledger = rehearsal.deployment, rehearsal.ledger
+    world, spreads = deployment.world, ledger.spreads_ns()
+    rows = []
+    for node, tape in zip(deployment.receivers, verdict.prints, strict=True):
+        figures, behind = ledger.of[node.id], ledger.behind_ns(node.id)
+        rows.append(
+            {
+                "receiver": node.id,
+                "name": node.name,
+                "released": figures.records,
+                "late": figures.late,
+                "requests": figures.requests,
+                "repaired": figures.repaired,
+                "rings": figures.rings,
+                "latency_ns": {"p50": figures.latency_ns(0.5), "p99": figures.latency_ns(0.99)},
+                "behind_first_ns": {"p50": quantile(behind, 0.5), "max": max(behind, default=0)},
+                "tape": {"frames": tape.frames, "bytes": tape.size, "sha256": tape.sha256},
+            }
+        )
+    return {
+        "network": deployment.network.name,
+        "seed": deployment.seed,
+        "virtual_ns": world.now - START_NS,
+        "events": world.events,
+        "packets": {"sent": world.network.sent, "lost": world.network.lost},
+        "trades": sum(feed.trading.made for feed in deployment.feeds),
+        "hold_ns": deployment.config.timing.hold_ns,
+        "receivers": rows,
+        "spread_ns": {"p50": quantile(spreads, 0.5), "max": max(spreads, default=0)},
+        "verdict": {"identical": verdict.identical, "problems": verdict.problems},
+    }

@@ -1,0 +1,49 @@
+"""What several commands share: times on the command line, errors in one sentence, ending in order on ^C."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import typer
+
+from levelcast.runtime.sockets import NetError
+from levelcast.storage.append_file import TapeError
+
+_UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min)", re.ASCII)
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """What a person can mend is one sentence on stderr and exit code 2."""
+    try:
+        yield
+    except (NetError, TapeError) as error:
+        typer.echo(f"levelcast: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def duration_ns(text: str, option: str = "--for", longest_min: int | None = None) -> int:
+    """A time such as 20s, above 0 and at most `longest_min` minutes."""
+    match = _DURATION.fullmatch(text.strip())
+    ns = int(float(match[1]) * _UNIT_NS[match[2]]) if match else 0
+    if longest_min is not None and not 0 < ns <= longest_min * _UNIT_NS["min"]:
+        raise typer.BadParameter(f'"{text}" is not a time from 1ms to {longest_min}min, such as 20s', param_hint=option)
+    if ns <= 0:
+        raise typer.BadParameter(f'"{text}" is not a time such as 20s, 500ms or 2min', param_hint=option)
+    return ns
+
+
+def on_interrupt(end: Callable[[], None]) -> None:
+    """Call `end` on ^C or SIGTERM; whoever is in a hurry presses ^C twice."""
+
+    def interrupt(*_: int | FrameType | None) -> None:
+        end()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)

@@ -1,0 +1,137 @@
+"""`levelcast matrix`: what the probes of a lake say about the network, as a file that the network file includes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from levelcast.cli.lake.spark import AsJson, LakeDir, Master, one_sentence
+from levelcast.cli.network_file.init_timing import write_new
+from levelcast.network import load_network
+from levelcast.pipeline.lake.defaults import LakeError
+from levelcast.pipeline.session import require_spark, spark_session
+from levelcast.timing.derive import show_ns
+
+_SHOWN = 12
+"""Sites that the table shows; the file has all of them."""
+
+
+def matrix(
+    lake: LakeDir,
+    network_file: Annotated[
+        Path | None,
+        typer.Option("--network", metavar="FILE", help="Whose sites, and whose timing.", show_default="all sites"),
+    ] = None,
+    hour: Annotated[
+        str,
+        typer.Option(metavar="HOUR", help='An hour such as "2026-11-16T08" (UTC), worst, or all: each pair\'s worst.'),
+    ] = "worst",
+    quantile: Annotated[float, typer.Option(help="0.5, 0.9, 0.99, 0.999 or 1: beyond it a packet is late.")] = 0.99,
+    loss: Annotated[
+        float, typer.Option(min=0, max=0.5, help="One-way loss of pairs whose probes do not tell it.")
+    ] = 0.01,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE.toml", help="Write the file to include here.")
+    ] = None,
+    fix_timing: Annotated[
+        bool, typer.Option("--fix-timing", help="Write the timing as numbers too, not only as comments.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delay and loss between sites by the hour, the timing that follows, and the best helper of each site.
+
+    The tables network_matrix, network_timing and network_helpers of the lake are brought up to its probes, and the hour
+    that is asked for is written as a file: in the network file, include = ["measured.toml"].
+
+    Examples:
+
+    levelcast matrix --lake lake --network network.toml -o measured.toml
+
+    levelcast matrix --lake lake --hour 2026-11-16T08 --quantile 0.999
+    """
+    network = load_network(network_file) if network_file is not None else None
+    if out is not None and out.exists() and not force:
+        raise FileExistsError(0, "it exists already; --force replaces it", str(out))
+    with one_sentence():
+        from levelcast.pipeline.lake.lake import Lake
+        from levelcast.pipeline.matrix import job as matrix_job
+        from levelcast.pipeline.matrix.tables import QUANTILES
+
+        if quantile not in QUANTILES:
+            known = ", ".join(f"{each:g}" for each in QUANTILES)
+            raise LakeError(f"there is no quantile {quantile:g} in the matrix: it has {known}")
+        require_spark()
+        tables = Lake(lake)
+        with spark_session(master, "levelcast matrix") as spark, tables.alone():
+            measured = matrix_job.measure(spark, tables, network, hour, quantile, loss)
+        text = matrix_job.measured_file(measured, network, lake.name, fix_timing=fix_timing)
+    if out is not None:
+        write_new(out, text, force=force)
+    for remark in measured.remarks:
+        typer.echo(f"levelcast: {remark}", err=True)
+    if as_json:
+        typer.echo(json.dumps(_as_json(measured), indent=2, ensure_ascii=False))
+        return
+    _show(measured)
+    if out is not None:
+        typer.echo(f'Wrote {out}. The network file takes it with: include = ["{out.name}"]')
+
+
+def _as_json(measured: Any) -> dict[str, Any]:
+    return {
+        "hour": measured.name,
+        "hours": measured.hours,
+        "quantile": measured.hour.quantile,
+        "pairs": [{"between": pair, **way._asdict()} for pair, way in sorted(measured.hour.ways.items())],
+        "timing": [asdict(each) for each in measured.timed],
+        "helpers": {
+            site: [{"rank": rank, **asdict(each)} for rank, each in ranked] for site, ranked in measured.helpers.items()
+        },
+        "remarks": measured.remarks,
+    }
+
+
+def _show(measured: Any) -> None:
+    console = Console()
+    ways, sites = measured.hour.ways, measured.hour.sites
+    console.print(
+        f"{len(sites)} sites, {len(ways)} pairs; {measured.name} of {measured.hours} hours, "
+        f"quantile {measured.hour.quantile:g}",
+        highlight=False,
+    )
+    for each in measured.timed:
+        if each.timing is None:
+            said = f"none: the loss between {each.loss_between} is {each.loss_ratio:.0%}"
+        else:
+            t = each.timing
+            said = (
+                f"δ_N {show_ns(t.late_ns)} ({each.delay_between}), k_r {t.attempts} ({each.loss_between} lose up to "
+                f"{each.loss_ratio:.2%}), τ_r {show_ns(t.request_ns)}, R {show_ns(t.recovery_ns)}, "
+                f"Δ_A {show_ns(t.hold_ns)}"
+            )
+        console.print(f"stripe {each.stripe}: {said}", highlight=False, soft_wrap=True, markup=False)
+    table = Table(title="Helpers", title_justify="left")
+    for column in ("site", "best", "then", "nearest"):
+        table.add_column(column)
+    for site, ranked in list(measured.helpers.items())[:_SHOWN]:
+        best = [each for rank, each in ranked if rank <= 2]
+        near = next(each for _, each in ranked if each.nearest)
+        cells = [_helper(each) for each in best] + [""] * (2 - len(best))
+        table.add_row(escape(site), *cells, "the best" if near is best[0] else _helper(near))
+    console.print(table, highlight=False)
+    if len(measured.helpers) > _SHOWN:
+        console.print(f"and {len(measured.helpers) - _SHOWN} more sites", highlight=False)
+
+
+def _helper(helper: Any) -> str:
+    trip, expected = show_ns(helper.round_trip_ns), show_ns(round(min(helper.expected_ns, 3.6e12)))
+    return f"{escape(helper.site)} ({trip}, expected {expected})"

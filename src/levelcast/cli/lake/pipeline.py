@@ -1,0 +1,337 @@
+"""`levelcast pipeline`: recorded tapes and captures into tables that Spark, DuckDB and pandas read."""
+
+from __future__ import annotations
+
+import enum
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from levelcast.cli.errors import duration_ns, on_interrupt
+from levelcast.cli.lake.spark import AsJson, LakeDir, Master, one_sentence, working
+from levelcast.pipeline.lake.defaults import EVERY_S, KEEP_HOURS, MOST_RECORDS, TARGET_BYTES, LakeError
+from levelcast.pipeline.session import is_small, require_spark, spark_session
+
+if TYPE_CHECKING:
+    from levelcast.pipeline.jobs.load import Loaded
+    from levelcast.pipeline.lake.lake import Lake
+
+app = typer.Typer(
+    help="Tapes and captures into tables that Spark, DuckDB and pandas read; bars, best quotes and rates from them.",
+    no_args_is_help=True,
+)
+
+
+class Format(enum.StrEnum):
+    """What the input is."""
+
+    TAPE = "tape"
+    DBN = "dbn"
+    CSV = "csv"
+    PARQUET = "parquet"
+    LEAN = "lean"
+    LOBSTER = "lobster"
+    ITCH = "itch"
+    IEX = "iex"
+
+
+Inputs = Annotated[
+    list[Path], typer.Option("--input", metavar="PATH", help="A tape's or nodes' directory, or files; may be repeated.")
+]
+MEGABYTE = 2**20
+
+
+@app.command()
+def run(
+    paths: Inputs,
+    lake: LakeDir,
+    format: Annotated[Format, typer.Option(help="What the input is.")] = Format.TAPE,
+    day: Annotated[
+        str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day, where the files do not say it.")
+    ] = None,
+    venue: Annotated[
+        str | None,
+        typer.Option(metavar="MIC", help="The venue of CSV or Parquet trades without one.", show_default="none"),
+    ] = None,
+    stripe: Annotated[
+        int | None,
+        typer.Option(min=0, help="The stripe that files get, to keep inputs of one day apart.", show_default="0"),
+    ] = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the input into the lake and bring the derived tables up to date.
+
+    A tape goes on from where it was, at whichever receiver; other files land once, by their content. A run that was
+    killed is simply repeated: nothing is there twice, and nothing by halves.
+
+    Examples:
+
+    levelcast pipeline run --input data/tokyo-1 --lake lake
+
+    levelcast pipeline run --input us_equities --format lean --date 2013-10-07 --lake lake
+
+    spark-submit --master spark://host:7077 PATH/levelcast/__main__.py pipeline run --input data --lake /shared/lake
+    """
+    on = _date(day)
+    with one_sentence():
+        done = execute(paths, lake, format, on, stripe, master, venue=venue, quiet=as_json)
+    rows, seconds = done["rows"], done["seconds"]
+    if as_json:
+        typer.echo(json.dumps(done))
+        return
+    print_rows(Console(), rows)
+    typer.echo(f"In {seconds:.1f} s. levelcast report --lake {lake} -o report.html")
+
+
+def execute(
+    paths: Sequence[Path],
+    lake: Path,
+    format: Format,
+    on: date | None = None,
+    stripe: int | None = None,
+    master: str | None = None,
+    *,
+    venue: str | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Load and refresh; how many rows went into each table."""
+    from levelcast.pipeline.derive import corrections
+    from levelcast.pipeline.input import load as input_load
+    from levelcast.pipeline.jobs import load as jobs_load
+
+    began = time.perf_counter()
+    require_spark()
+    _look_at(paths, format, on, venue)
+    with working(quiet=quiet) as tell, _at_work(lake, master, "run", tell, small=is_small(paths)) as (spark, tables):
+        loaded = input_load.load(spark, tables, paths, format.value, on, stripe, tell, venue)
+        mask, consolidated = (
+            input_load.MASKS.get(format.value, corrections.NO_PRICE),
+            format.value in input_load.CONSOLIDATED,
+        )
+        made = jobs_load.refresh(spark, tables, tell, mask, consolidated)
+    rows = {name: commit.rows for name, commit in (loaded.commits | made).items()}
+    seconds = round(time.perf_counter() - began, 3)
+    return {"lake": str(lake), "rows": rows, "stripes": loaded.stripes, "seconds": seconds}
+
+
+def _look_at(paths: Sequence[Path], format: Format, on: date | None = None, venue: str | None = None) -> None:
+    """What is wrong with the input at first sight, before Spark is started for it."""
+    from levelcast.formats.captures import tasks_of
+    from levelcast.pipeline.input.tapes import Tapes
+
+    for path in paths:
+        if not path.exists():
+            raise LakeError(f"{path}: there is no such file or directory")
+    if format in (Format.LEAN, Format.ITCH) and on is None:
+        raise LakeError(f"files of format {format.value} do not say their day: add it, as in --date 2013-10-07")
+    if format is Format.TAPE:
+        Tapes(paths)
+    else:
+        tasks_of(paths, format.value, day=on, venue=venue)
+
+
+@contextmanager
+def _at_work(
+    directory: Path, master: str | None, what: str, tell: Callable[[str], None], *, small: bool
+) -> Iterator[tuple[Any, Lake]]:
+    """A session, and a lake that is ours alone. One that is there is looked at first; a new one is made last."""
+    from levelcast.pipeline.lake.lake import Lake
+
+    with ExitStack() as held:
+        tables = Lake.at(directory)
+        if tables is not None:
+            held.enter_context(tables.alone())
+            tables.check()
+        tell("starting Spark")
+        spark = held.enter_context(spark_session(master, f"levelcast pipeline {what}", small=small))
+        if tables is None:
+            tables = Lake.create(directory)
+            held.enter_context(tables.alone())
+        yield spark, tables
+
+
+def print_rows(console: Console, rows: dict[str, int]) -> None:
+    if "tape" not in rows:
+        console.print("Nothing new: the lake has all of it.", highlight=False)
+    for name, count in rows.items():
+        console.print(f"{name:>16}  {count:>12,} rows", highlight=False)
+    if rows.get("quarantine"):
+        console.print(
+            f"Cannot be read, or contradict themselves: {rows['quarantine']:,} rows. "
+            "The table quarantine has each with its reason.",
+            style="yellow",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+@app.command(name="stream")
+def stream_command(
+    paths: Inputs,
+    lake: LakeDir,
+    until_now: Annotated[bool, typer.Option("--until-now", help="End when what is there now is in the lake.")] = False,
+    every: Annotated[str, typer.Option(metavar="TIME", help="How often a batch begins.")] = f"{EVERY_S:g}s",
+    most: Annotated[int, typer.Option("--max-records", min=1, help="Records in a batch at most.")] = MOST_RECORDS,
+    master: Master = None,
+) -> None:
+    """Follow tapes that grow, until ^C. More than one receiver may be named: the stream goes on with whoever is left.
+
+    Examples:
+
+    levelcast pipeline stream --input data/tokyo-1 --input data/london-1 --lake lake
+    """
+    every_ns = duration_ns(every, "--every")
+    console = Console(stderr=True)
+    with one_sentence():
+        from levelcast.pipeline.jobs import load as jobs_load
+        from levelcast.pipeline.jobs import stream
+
+        require_spark()
+        for path in paths:
+            if not path.exists():
+                raise LakeError(f"{path}: there is no such directory")
+        with working(quiet=False) as tell, _at_work(lake, master, "stream", tell, small=False) as (spark, tables):
+            tell("waiting for the first batch")
+
+            def told(batch: int, done: Loaded, lag_s: float | None) -> None:
+                ends = ", ".join(f"stripe {number} to {upto:,}" for number, upto in done.stripes.items())
+                lag = "" if lag_s is None else f", {lag_s:.1f} s behind now"
+                line = f"batch {batch}: {done.rows('tape'):,} records, {ends or 'nothing new'}{lag}"
+                tell(line) if console.is_terminal else console.print(line, highlight=False)
+
+            query, follower = stream.start(
+                spark, tables, paths, until_now=until_now, every_s=every_ns / 1e9, most_records=most, tell=told
+            )
+            stopping = threading.Event()
+            on_interrupt(stopping.set)
+            while query.isActive and not stopping.is_set():
+                stopping.wait(0.2)
+            if stopping.is_set():
+                tell("ending after this batch")
+            query.stop()
+            follower.end()
+            if (failed := follower.failed or query.exception()) is not None:
+                raise failed
+            jobs_load.load_releases(spark, tables, paths, tell)
+            jobs_load.refresh(spark, tables, tell)
+
+
+@app.command()
+def status(lake: LakeDir, as_json: AsJson = False) -> None:
+    """Show every table: version, rows, files, bytes, days, and how far each stripe has come: the last
+    sequence, and how long ago that record was made. Needs no Java."""
+    with one_sentence():
+        from levelcast.pipeline.jobs.load import tape_ends
+        from levelcast.pipeline.jobs.stream import newest
+        from levelcast.pipeline.lake.lake import Lake
+
+        tables = Lake(lake)
+        states = list(tables.states())
+        ends, times, now_ns = tape_ends(tables), newest(tables), time.time_ns()
+    if as_json:
+        told = [
+            {"table": each.name, "version": each.version, "rows": each.rows, "files": each.files, "bytes": each.bytes,
+             "days": each.days, "marks": each.marks,
+             **({"lag_s": {stripe: (now_ns - at_ns) / 1e9 for stripe, at_ns in times.items()}}
+                if each.name == "tape" else {})}
+            for each in states
+        ]  # fmt: skip
+        typer.echo(json.dumps(told))
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("table", "version", "rows", "files", "MB", "days"):
+        table.add_column(title, justify="left" if title in ("table", "days") else "right")
+    for each in states:
+        days = each.days[0] if len(each.days) == 1 else f"{each.days[0]} to {each.days[-1]}" if each.days else ""
+        size = f"{each.bytes / MEGABYTE:,.2f}"
+        table.add_row(each.name, str(each.version), f"{each.rows:,}", f"{each.files:,}", size, days)
+    console = Console()
+    if not states:
+        console.print(f"{lake} has no tables yet.", highlight=False)
+        return
+    console.print(table, highlight=False)
+    for stripe, upto in sorted(ends.items()):
+        lag = f", {(now_ns - times[stripe]) / 1e9:,.1f} s ago" if stripe in times else ""
+        console.print(f"stripe {stripe}: up to sequence {upto:,}{lag}", highlight=False)
+
+
+@app.command()
+def compact(
+    lake: LakeDir,
+    name: Annotated[str | None, typer.Option("--table", help="Only this one.", show_default="all")] = None,
+    target: Annotated[int, typer.Option("--target-mb", min=1, help="How large files are to be.")] = TARGET_BYTES
+    // MEGABYTE,
+    keep: Annotated[
+        int, typer.Option("--keep-hours", min=0, help="How long replaced files stay for readers that still use them.")
+    ] = KEEP_HOURS,
+    master: Master = None,
+) -> None:
+    """Put small files together and remove those that no reader can still be using. Safe beside a stream."""
+    console = Console()
+    with one_sentence():
+        from levelcast.pipeline.lake.lake import Lake
+
+        tables = Lake(lake)
+        tables.check()
+        require_spark()
+        names = [name] if name is not None else [each.name for each in tables.states()]
+        with working(quiet=False) as tell:
+            tell("starting Spark")
+            with spark_session(master, "levelcast pipeline compact") as spark:
+                for each in names:
+                    tell(each)
+                    before, after = tables.compact(spark, each, target * MEGABYTE)
+                    removed = tables.clean(each, keep)
+                    console.print(
+                        f"{each:>16}  {before:,} files, now {after:,}; {removed:,} old ones removed", highlight=False
+                    )
+
+
+@app.command()
+def load(
+    table: Annotated[str, typer.Argument(help="subscriptions, requests or probes.")],
+    file: Annotated[
+        Path, typer.Argument(help="Interest (CSV, Parquet), `levelcast status --json`, or probes (CSV, Parquet).")
+    ],
+    lake: LakeDir,
+    master: Master = None,
+) -> None:
+    """Load what does not come from tapes: who wants what, what nodes asked for again, what the network measures.
+
+    Examples:
+
+    levelcast pipeline load subscriptions interest.csv --lake lake
+
+    levelcast status network.toml --json > status.json && levelcast pipeline load requests status.json --lake lake
+    """
+    with one_sentence():
+        from levelcast.pipeline.jobs import load as jobs_load
+
+        if table not in jobs_load.LOADERS:
+            raise LakeError(f"{table!r} is not loaded from a file: name one of {', '.join(jobs_load.LOADERS)}")
+        if not file.exists():
+            raise LakeError(f"{file}: there is no such file")
+        require_spark()
+        little = is_small([file])
+        with working(quiet=False) as tell, _at_work(lake, master, "load", tell, small=little) as (spark, tables):
+            tell(f"writing {table}")
+            commit = jobs_load.LOADERS[table](spark, tables, file)
+            jobs_load.refresh_interest(spark, tables, tell)
+    typer.echo(f"{commit.table}: {commit.rows:,} rows")
+
+
+def _date(text: str | None) -> date | None:
+    try:
+        return None if text is None else date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f'"{text}" is not a day such as 2013-10-07', param_hint="--date") from None

@@ -1,0 +1,38 @@
+"""`levelcast report`: one page about a day in a lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from levelcast.cli.lake.spark import LakeDir, one_sentence
+
+
+def report(
+    lake: LakeDir,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page.")] = Path("report.html"),
+    day: Annotated[
+        str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day.", show_default="the last")
+    ] = None,
+    symbol: Annotated[
+        list[str] | None, typer.Option(help="Plot this symbol; may be given again.", show_default="the busiest")
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page: prices, volume, rates, venue shares, release spread, late releases.
+
+    Needs no Java: the tables were made by `levelcast pipeline run`.
+
+    Examples:
+
+    levelcast report --lake lake -o report.html
+
+    levelcast report --lake lake --date 2013-10-07 --symbol SPY -o spy.html
+    """
+    with one_sentence():
+        from levelcast.pipeline.lake.lake import Lake
+        from levelcast.pipeline.report.page import write_report
+
+        told = write_report(Lake(lake), out, day, symbol or ())
+    typer.echo(f"{out}: {told['day']}, {len(told['symbols'])} symbols, {told['bytes']:,} bytes")

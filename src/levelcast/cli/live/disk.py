@@ -1,0 +1,204 @@
+"""`levelcast disk`: a node's journal before its first start, and after its disk was lost (rule 12)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from levelcast.cli.errors import duration_ns, one_sentence
+from levelcast.cli.live.node import Data
+from levelcast.network import Network, load_network
+from levelcast.node.node import Place, all_places, place_of, places
+from levelcast.node.operate.control_source import (
+    membership_to_change,
+    newest_membership,
+    next_incarnation,
+    publish,
+    replaced,
+)
+from levelcast.node.status_client import Answer, ask_all
+from levelcast.runtime.sockets import LOOPBACK, NetError
+from levelcast.storage.disk import MAX_LIFE, declare_lost, has_journal, initialise_disk, known_life
+from levelcast.storage.journal.file import life_of
+from levelcast.wire.messages import MemberLife
+
+app = typer.Typer(
+    help="A node's journal: made once for its first start, and anew, as another life, when its disk is lost.",
+    no_args_is_help=True,
+)
+
+File = Annotated[Path, typer.Option("--network", metavar="FILE", help="The network file.")]
+Name = Annotated[str, typer.Option("--name", help="The node's name in that file.")]
+Stripe = Annotated[
+    str | None,
+    typer.Option("--stripe", metavar="STRIPE", help="In which stripe.", show_default="the floor's, or the first"),
+]
+_ASK_S = 1.0
+
+
+@app.command()
+def init(
+    network_file: File,
+    data: Data,
+    name: Annotated[str | None, typer.Option("--name", help="The node's name in that file.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every node of the file, in every stripe.")] = False,
+    stripe: Stripe = None,
+) -> None:
+    """Make the empty journal of a node that has never run: its first life.
+
+    Only on the machine where the node will run, and only once. A node that has run before and has no journal any more
+    has lost its disk: see `levelcast disk lost`.
+
+    Examples:
+
+    levelcast disk init --network network.toml --name tokyo-1 --data data
+
+    levelcast disk init --network network.toml --all --data data
+    """
+    network = load_network(network_file)
+    if (name is None) is not every:
+        raise typer.BadParameter("give one of --name and --all", param_hint="--name")
+    with one_sentence():
+        chosen = all_places(network) if name is None else [place_of(network, name, stripe)]
+        data.mkdir(parents=True, exist_ok=True)
+        for place in chosen:
+            made = initialise_disk(data, place.part, _index(network, place), network.tape.durable)
+            typer.echo(f"{data / place.part}: {'an empty journal, life 1' if made else 'has a journal already'}")
+
+
+@app.command()
+def lost(
+    network_file: File,
+    name: Name,
+    data: Data,
+    life: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_LIFE, help="The new life.", show_default="one more than is known"),
+    ] = None,
+    stripe: Stripe = None,
+) -> None:
+    """Declare a node's disk lost: an empty journal of a new life, so that the ring does not take it for the old one.
+
+    What is left in the node's directory is put aside. A receiver of a new life counts in no majority until
+    `levelcast disk replace` has put the new life into the configured set (rule 12).
+
+    Examples:
+
+    levelcast disk lost --network network.toml --name tokyo-1 --data data
+
+    levelcast disk lost --network network.toml --name tokyo-1 --data data --life 3
+    """
+    network = load_network(network_file)
+    with one_sentence():
+        place = place_of(network, name, stripe)
+        if network.status is not None and ask_all(network, [place.part], _ASK_S)[0].ok:
+            raise NetError(f"{place.part} is running, so its disk is not lost to it: end it first")
+        chosen = life if life is not None else _next_life(network, place, data)
+        data.mkdir(parents=True, exist_ok=True)
+        aside = declare_lost(data, place.part, chosen, _index(network, place), network.tape.durable)
+    if aside is not None:
+        typer.echo(f"What was left is in {aside}: remove it when nobody needs it.")
+    typer.echo(f"{data / place.part}: an empty journal, life {chosen}")
+    same = f"--network {network_file} --name {place.part} --data {data}"
+    typer.echo(f"Now start it: levelcast node {same}")
+    if place.role == "receiver":
+        typer.echo(f"And let it count again: levelcast disk replace {same}")
+
+
+def _next_life(network: Network, place: Place, data: Path) -> int:
+    """One more than every life that the directory and the running receivers know of."""
+    known = [life for life in (known_life(data, place.part), _life_in_ring(network, place)) if life is not None]
+    if known:
+        return max(known) + 1
+    raise NetError(
+        f"nobody here knows which lives {place.part} has had: no receiver answers, and {data} says nothing of it; give "
+        "--life, a number higher than every life before (2 if its disk was never lost)"
+    )
+
+
+def _life_in_ring(network: Network, place: Place) -> int | None:
+    """The life of a receiver in the configured set, or the incarnation of a floor, as running receivers know it.
+
+    Nobody keeps the life of a server or of a secondary.
+    """
+    if network.status is None or place.role not in ("receiver", "floor"):
+        return None
+    found = []
+    for answer in _receivers(network, place.stripe):
+        lives = {each["id"]: each["life"] for each in answer.status["membership"]["members"]}
+        source = answer.status["sources"].get(str(place.id), {})
+        found += [lives.get(place.id) if place.role == "receiver" else source.get("incarnation")]
+    return max((life for life in found if life is not None), default=None)
+
+
+@app.command()
+def replace(
+    network_file: File,
+    name: Name,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Where the node has its directory, if it is here.")
+    ] = None,
+    life: Annotated[
+        int | None, typer.Option(min=1, max=MAX_LIFE, help="The new life.", show_default="as the node says")
+    ] = None,
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="How long it may take.")] = "30s",
+    interface: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address of the interface on which the core group is.")
+    ] = LOOPBACK,
+    stripe: Stripe = None,
+) -> None:
+    """Put a receiver's new life into the configured set, by a record in the sequence of the running ring.
+
+    The version comes from the running receivers, the life from the node itself, from its directory, or from --life. The
+    record is sent until it is witnessed, which needs a majority without this receiver.
+
+    Example:
+
+    levelcast disk replace --network network.toml --name tokyo-1 --data data
+    """
+    network = load_network(network_file)
+    timeout_s = duration_ns(timeout, "--timeout") / 1e9
+    with one_sentence():
+        place = place_of(network, name, stripe)
+        if place.role != "receiver":
+            raise NetError(
+                f"{name} is no primary receiver: only those are in the configured set, so it needs nothing more"
+            )
+        answers = _receivers(network, place.stripe)
+        chosen = _life_of(place, data, life, answers)
+        wanted = replaced(membership_to_change(answers), place.id, chosen)
+        if wanted is None:
+            typer.echo(f"{name} has life {chosen} in the configured set already.")
+            return
+        publish(network, place.stripe, wanted, next_incarnation(answers, time.time_ns()), timeout_s, interface)
+        if MemberLife(place.id, chosen) not in newest_membership(_receivers(network, place.stripe))[0].members:
+            raise NetError("another change of the configured set came first: look at it, and try again")
+    typer.echo(f"Version {wanted.version} of the configured set is witnessed: {name} has life {chosen} in it.")
+
+
+def _life_of(place: Place, data: Path | None, given: int | None, answers: list[Answer]) -> int:
+    """The new life: as the node itself says, as is given, or as its directory says."""
+    for answer in answers:
+        if answer.name == place.part:
+            runs = int(answer.status["life"])
+            if given not in (None, runs):
+                raise NetError(f"{place.part} runs in life {runs}, and --life says {given}")
+            return runs
+    if given is not None:
+        return given
+    if data is not None and has_journal(data / place.part):
+        return life_of(data / place.part / "journal")
+    raise NetError(f"{place.part} does not answer: start it, or give --data or --life, so that its new life is known")
+
+
+def _receivers(network: Network, stripe: str) -> list[Answer]:
+    """The primaries of a stripe that answer."""
+    parts = [place.part for place in places(network, stripe) if place.role == "receiver"]
+    return [answer for answer in ask_all(network, parts, _ASK_S) if answer.ok]
+
+
+def _index(network: Network, place: Place) -> int:
+    return network.stripe(place.stripe).index

@@ -1,0 +1,130 @@
+"""`levelcast probe`: delay and loss between the nodes of a running network, or of published figures, as probes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
+from levelcast.cli.network_file.init_timing import write_new
+from levelcast.network import load_network
+from levelcast.network.regions.published import Unit, published_probes
+from levelcast.node.probe_report import COLUMNS, Gathered
+from levelcast.node.status_client import ask_all
+from levelcast.runtime.sockets import NetError
+
+app = typer.Typer(help="Measure delay and loss between sites: from a running network, or from published figures.",
+                  no_args_is_help=True)  # fmt: skip
+
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE.csv", help="The probes.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")]
+ASK_EVERY_S = 1.0
+PATIENCE_NS = 4_000_000_000
+"""A loss is known when the peer answers again, after the three seconds that an answer may take."""
+
+
+@app.command()
+def gather(
+    network_file: Annotated[Path, typer.Argument(metavar="NETWORK", help="The network file.")] = Path("network.toml"),
+    run: Annotated[str, typer.Option("--for", metavar="TIME", help="How long.")] = "60s",
+    out: Out = Path("probes.csv"),
+    force: Force = False,
+) -> None:
+    """Gather what the running nodes measure between each other; ^C ends it early, and what is there is written.
+
+    The nodes probe each other if the network file says so: [probe] every = "1s". With the delay and loss of the file's
+    links added (levelcast up), these are what is measured.
+
+    Examples:
+
+    levelcast probe gather network.toml --for 60s -o probes.csv
+
+    levelcast pipeline load probes probes.csv --lake lake && levelcast matrix --lake lake -o measured.toml
+    """
+    network = load_network(network_file)
+    run_ns = duration_ns(run)
+    if out.exists() and not force:
+        raise FileExistsError(0, "it exists already; --force replaces it", str(out))
+    gathered, stopping = Gathered(), False
+
+    def stop() -> None:
+        nonlocal stopping
+        stopping = True
+
+    on_interrupt(stop)
+    with one_sentence():
+        if network.probe_ns is None:
+            raise NetError(f'{network_file} has no [probe]: add every = "1s" there and start the nodes again')
+        began_ns = time.time_ns()
+        until = time.monotonic_ns() + run_ns + PATIENCE_NS
+        asked = 0
+        while True:
+            answers = ask_all(network, page="/probes")
+            for answer in answers:
+                if answer.ok:
+                    gathered.take(answer.name, answer.status, first=asked == 0)
+            if asked == 0 and not any(answer.ok for answer in answers):
+                raise NetError(f"no node answers: {answers[0].name}: {answers[0].problem}")
+            asked += 1
+            if stopping or time.monotonic_ns() >= until:
+                break
+            time.sleep(ASK_EVERY_S)
+    asked_for = [row for row in gathered.rows if began_ns <= row[2] < began_ns + run_ns]
+    rows = sorted(asked_for, key=lambda row: (*row[:3], *row[6:]))
+    if gathered.overwritten:
+        typer.echo(f"levelcast: nodes had forgotten {gathered.overwritten:,} samples when they were asked", err=True)
+    write_new(out, _csv(COLUMNS, rows), force=force)
+    lost = sum(row[4] for row in rows)
+    pairs = len({row[:2] for row in rows})
+    typer.echo(f"{out}: {len(rows):,} probes of {pairs} directions between sites, {lost:,} of them lost")
+
+
+@app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(help="Published round trips: CSV of pairs, or a matrix; it may be packed.")],
+    out: Out = Path("probes.csv"),
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help='When it was measured, UTC, such as "2023-03-01T00", if it does not say.'),
+    ] = None,
+    unit: Annotated[Unit, typer.Option(help="Of the numbers of a matrix.")] = Unit.MS,
+    force: Force = False,
+) -> None:
+    """Make probes of published measurements, so that the matrix of real networks can be made.
+
+    A CSV with from_city, to_city, min_ms, avg_ms and max_ms (WonderNetwork) gives three probes a line, none of them
+    lost; a square matrix (AWS regions, with names; PlanetLab and Seattle, without) gives one for each pair.
+
+    Examples:
+
+    levelcast probe convert pings.csv.gz -o probes.csv
+
+    levelcast probe convert SeattleData_1.tsv.gz --unit s --at 2014-01-01T00 -o probes.csv
+    """
+    when = None if at is None else _time_ns(at)
+    rows = published_probes(file, when, unit)
+    write_new(out, _csv(COLUMNS[:5], rows), force=force)
+    typer.echo(f"{out}: {len(rows):,} probes between {len({row[0] for row in rows})} sites")
+
+
+def _time_ns(text: str) -> int:
+    try:
+        found = datetime.fromisoformat(text if "T" not in text or ":" in text else f"{text}:00")
+    except ValueError:
+        raise typer.BadParameter(f'"{text}" is not a time such as 2023-03-01T00', param_hint="--at") from None
+    return int(found.replace(tzinfo=UTC).timestamp()) * 1_000_000_000
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()

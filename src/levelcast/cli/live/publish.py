@@ -1,0 +1,272 @@
+"""`levelcast publish`: the trades of files onto the ring, by the floors whose trades they are."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
+from levelcast.client.replay import Replay
+from levelcast.formats.trade_files import FORMATS, Survey, TradeFileError, open_trades, survey
+from levelcast.network import Directory, load_network
+from levelcast.runtime.sockets import LOOPBACK
+
+SILENCE_S = 5.0
+"""A ring that is not heard for so long is worth a word."""
+_PLAIN_LINE_EVERY_S = 5.0
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        with one_sentence():
+            yield
+    except TradeFileError as error:
+        typer.echo(f"levelcast: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def publish(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of trades; of LEAN also a directory.")],
+    network_file: Annotated[Path, typer.Option("--network", metavar="FILE", help="The network file.")],
+    floor: Annotated[
+        str | None, typer.Option(metavar="CODE", help="The floor, where the files do not say; else only its trades.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where floors keep their journals: with it a publication can be resumed."),
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(metavar="|".join(FORMATS), help="Of the files.", show_default="by their names")
+    ] = None,
+    day: Annotated[str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day of files of LEAN.")] = None,
+    speed: Annotated[
+        str, typer.Option(metavar="1x|100x|max", help="By the trades' times, or as fast as credit allows.")
+    ] = "max",
+    check: Annotated[bool, typer.Option("--check", help="Only read the files, and say what is in them.")] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Give up when nothing was witnessed for so long.", show_default="never"),
+    ] = None,
+    impair: Annotated[bool, typer.Option("--impair", help="Add the delay and loss of the file's links.")] = False,
+    interface: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address of the interface on which the core group is.")
+    ] = LOOPBACK,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end and nothing else.")] = False,
+) -> None:
+    """Publish the trades of files, each by its floor, and wait until the ring has witnessed them all.
+
+    All files are read and checked before the first packet leaves. Started again with the same files and --data it
+    goes on behind the last trade that is in a journal.
+
+    Examples:
+
+    levelcast publish --network network.toml --data data --floor XNYS trades.csv
+
+    levelcast publish --network network.toml --data data --format lean --date 2013-10-07 --speed 100x ticks/
+    """
+    network = load_network(network_file)
+    batches = partial(
+        open_trades,
+        files,
+        Directory(network),
+        format=format,
+        floor=floor,
+        day=_day(day, format),
+        network=str(network_file),
+    )
+    factor = _speed(speed)
+    limit_s = None if timeout is None else duration_ns(timeout, "--timeout") / 1e9
+    console = Console(stderr=True, quiet=as_json)
+    with _refusing():
+        if check:
+            _tell_survey(survey(batches()), Directory(network), as_json)
+            return
+        with Replay(network, batches, data=data, speed=factor, impair=impair, interface=interface) as replay:
+            watch = _Watch(replay, console, limit_s)
+            watch.run()
+    outcome = _outcome(replay, watch)  # now that nothing more can get into a packet
+    if as_json:
+        typer.echo(json.dumps(outcome, indent=2))
+    else:
+        typer.echo(_sentence(outcome, data))
+    raise typer.Exit(0 if outcome["complete"] else 130 if replay.stopping and not watch.gave_up else 1)
+
+
+def _day(text: str | None, format: str | None) -> date | None:
+    if text is None:
+        return None
+    if format != "lean":
+        raise typer.BadParameter("only files of LEAN need a day: give --format lean too", param_hint="--date")
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f'"{text}" is not a day such as 2013-10-07', param_hint="--date") from None
+
+
+def _speed(text: str) -> float | None:
+    if text == "max":
+        return None
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)x", text, re.ASCII)
+    if match is None or not float(match[1]):
+        raise typer.BadParameter(f'"{text}" is not a speed such as 1x, 100x or max', param_hint="--speed")
+    return float(match[1])
+
+
+# -- while it runs ----------------------------------------------------------------------------------------
+
+
+class _Watch:
+    """Runs a publication and tells how it goes: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, replay: Replay, console: Console, limit_s: float | None) -> None:
+        self.replay = replay
+        self.console = console
+        self.gave_up = False
+        self.seconds = 0.0
+        self._limit_s = limit_s
+        self._told_s = 0.0
+        self._silent = False
+        self._namesakes_told = False
+        self._progress_at = (time.monotonic(), -1)
+
+    def run(self) -> None:
+        replay = self.replay
+        for warning in replay.warnings:
+            self._say(warning)
+        if replay.before:
+            self._say(f"going on after {replay.before.total():,} trades that were published before")
+        self._end_in_order()
+        began = time.monotonic()
+        with self._bar() as (bar, task):
+            for _ in replay.steps():
+                self.seconds = time.monotonic() - began
+                self._look()
+                bar.update(task, completed=replay.witnessed, words=self._words())
+        self.seconds = time.monotonic() - began
+
+    def _end_in_order(self) -> None:
+        def end() -> None:
+            self.replay.stopping = True
+
+        on_interrupt(end)
+
+    @contextmanager
+    def _bar(self) -> Iterator[tuple[Progress, TaskID]]:
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("witnessed"), TimeElapsedColumn())
+        shown = self.console.is_terminal and not self.console.quiet
+        with Progress(*columns, TextColumn("{task.fields[words]}"), console=self.console, disable=not shown) as bar:
+            yield bar, bar.add_task("", total=self.replay.survey.records, words="")
+
+    def _words(self) -> str:
+        replay = self.replay
+        rate = (replay.published - replay.before.total()) / max(self.seconds, 0.001)
+        waits = f", {replay.waiting:,} wait for credit" if replay.waiting else ""
+        return f"{replay.published:,} published, {rate:,.0f} a second{waits}"
+
+    def _look(self) -> None:
+        """Whether the ring answers, and whether there is any progress."""
+        replay, now = self.replay, time.monotonic()
+        heard_s = (time.time_ns() - replay.heard_ns) / 1e9 if replay.heard_ns else self.seconds
+        if heard_s > SILENCE_S and not self._silent:
+            core = replay.network.core
+            self._say(
+                f"no ring is heard at {core.address} port {core.port}: are its receivers running, and is --interface "
+                "theirs? Waiting for it"
+            )
+        self._silent = heard_s > SILENCE_S
+        if replay.namesakes and not self._namesakes_told:
+            self._namesakes_told = True
+            self._say(f"another process is {', '.join(replay.namesakes)} too: end it, or use levelcast up --no-floors")
+        if replay.witnessed != self._progress_at[1] or replay.settled:
+            self._progress_at = (now, replay.witnessed)
+        elif self._limit_s is not None and now - self._progress_at[0] > self._limit_s:
+            self.gave_up = replay.stopping = True
+        if not self.console.is_terminal and self.seconds - self._told_s > _PLAIN_LINE_EVERY_S:
+            self._told_s = self.seconds
+            self._say(f"{replay.witnessed:,} of {replay.survey.records:,} witnessed, {self._words()}")
+
+    def _say(self, sentence: str) -> None:
+        self.console.print(f"levelcast: {sentence}", highlight=False, soft_wrap=True, markup=False)
+
+
+# -- at the end -------------------------------------------------------------------------------------------
+
+
+def _outcome(replay: Replay, watch: _Watch) -> dict[str, Any]:
+    published = replay.published
+    return {
+        "complete": replay.settled and published == replay.survey.records,
+        "records": replay.survey.records,
+        "published_before": replay.before.total(),
+        "published": published,
+        "witnessed": replay.witnessed,
+        "unwitnessed_packets": replay.unwitnessed,
+        "backwards": replay.survey.backwards,
+        "seconds": round(watch.seconds, 3),
+        "gave_up": watch.gave_up,
+        "floors": {
+            floor.floor.name: {
+                "records": replay.survey.by_floor[number],
+                "published_before": replay.before[number],
+                "unwitnessed_packets": floor.unwitnessed,
+            }
+            for number, floor in replay.floors.items()
+        },
+    }
+
+
+def _sentence(outcome: dict[str, Any], data: Path | None) -> str:
+    new = outcome["published"] - outcome["published_before"]
+    if outcome["complete"]:
+        rate = new / max(outcome["seconds"], 0.001)
+        before = f", {outcome['published_before']:,} of them before" if outcome["published_before"] else ""
+        floors = len(outcome["floors"])
+        return (
+            f"All {outcome['records']:,} trades of {floors} floor{'s' if floors > 1 else ''} are witnessed{before}: "
+            f"{new:,} in {outcome['seconds']:.1f} s, {rate:,.0f} a second."
+        )
+    why = "Nothing was witnessed for too long" if outcome["gave_up"] else "Stopped"
+    how = f"to go on, start again: {_command()}" if data is not None else "without --data it cannot be resumed"
+    return (
+        f"{why}: {outcome['published']:,} of {outcome['records']:,} trades are published, and "
+        f"{outcome['unwitnessed_packets']:,} packets of them not yet witnessed; {how}"
+    )
+
+
+def _command() -> str:
+    return shlex.join(["levelcast", *sys.argv[1:]])
+
+
+def _tell_survey(found: Survey, directory: Directory, as_json: bool) -> None:
+    floors = {directory.floor_of(number).name: count for number, count in found.by_floor.most_common()}
+    symbols = {directory.symbol_of(number): count for number, count in found.by_symbol.most_common()}
+    if as_json:
+        words = {"records": found.records, "backwards": found.backwards, "floors": floors, "symbols": symbols}
+        typer.echo(json.dumps(words, indent=2))
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for title in ("floor", "trades", "symbol", "trades "):
+        table.add_column(title, justify="right" if "trades" in title else "left")
+    rows = max(len(floors), len(symbols))
+    left = [(name, f"{count:,}") for name, count in floors.items()] + [("", "")] * (rows - len(floors))
+    right = [(name, f"{count:,}") for name, count in symbols.items()] + [("", "")] * (rows - len(symbols))
+    for one, other in zip(left, right, strict=True):
+        table.add_row(*one, *other)
+    Console().print(table, highlight=False)
+    typer.echo(f"{found.records:,} trades, {found.backwards:,} of them earlier than the one before on their floor.")

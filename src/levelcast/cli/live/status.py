@@ -1,0 +1,235 @@
+"""`levelcast status`: what goes on inside the running nodes of a network file."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from levelcast.cli.errors import duration_ns, one_sentence
+from levelcast.network import Network, load_network
+from levelcast.node.status_client import Answer, ask_all, in_one_ring, not_served
+
+REFORMATIONS_SHOWN = 8
+_EVERY_S = 1.0
+_WIDE = 150
+"""Columns that the table needs; where nobody has a terminal of some width, it gets them."""
+_COLUMNS = ("state", "ring", "slot", "have", "gaps", "requests", "late", "clock", "rings")
+_STYLES = {
+    **dict.fromkeys(("ACTIVE", "FOLLOWS", "IDLE"), "green"),
+    **dict.fromkeys(("OUTSIDE", "PROMISED", "ALONE", "LOST", "ORPHAN"), "yellow"),
+    "SILENT": "bold red",
+}
+
+Json = dict[str, Any]
+
+
+def status(
+    network_file: Annotated[Path, typer.Argument(metavar="NETWORK", help="The network file.")] = Path("network.toml"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: every node's whole status.")] = False,
+    node: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this node; may be given again.", show_default="all")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, once a second, until ^C.")] = False,
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="How long a node may take to answer.")] = "1s",
+) -> None:
+    """Ask the running nodes of a network what they do.
+
+    Exit code 0 means that all answer, all receivers are in one ring of their stripe and all secondaries follow it, 1
+    that it is not so.
+
+    Examples:
+
+    levelcast status network.toml
+
+    levelcast status network.toml --node tokyo-1 --json
+    """
+    network = load_network(network_file)
+    timeout_s = duration_ns(timeout, "--timeout") / 1e9
+    with one_sentence():
+        answers = ask_all(network, node or (), timeout_s)
+        if watch:
+            answers = _watch(network, answers, node or (), timeout_s, as_json=as_json)
+    if as_json:
+        typer.echo(json.dumps(as_object(answers), indent=2))
+    else:
+        _console().print(page(network, answers))
+    raise typer.Exit(0 if is_well(answers) else 1)
+
+
+def is_well(answers: Sequence[Answer]) -> bool:
+    return all(answer.ok for answer in answers) and in_one_ring(answers) and not not_served(answers)
+
+
+def as_object(answers: Sequence[Answer]) -> Json:
+    """Everything, for a program."""
+    return {
+        "well": is_well(answers),
+        "one_ring": in_one_ring(answers),
+        "not_served": not_served(answers),
+        "silent": {answer.name: answer.problem for answer in answers if not answer.ok},
+        "nodes": {
+            answer.name: answer.status | ({} if answer.lag is None else {"lag": answer.lag})
+            for answer in answers
+            if answer.ok
+        },
+    }
+
+
+def _watch(
+    network: Network, answers: list[Answer], names: Sequence[str], timeout_s: float, *, as_json: bool
+) -> list[Answer]:
+    """Until ^C; the last answers."""
+    live = Live(page(network, answers), console=_console(), transient=True, auto_refresh=False) if not as_json else None
+    try:
+        if live is not None:
+            live.start()
+        while True:
+            if live is None:
+                typer.echo(json.dumps(as_object(answers)))
+            else:
+                live.update(page(network, answers), refresh=True)
+            time.sleep(_EVERY_S)
+            answers = ask_all(network, names, timeout_s)
+    except KeyboardInterrupt:
+        return answers
+    finally:
+        if live is not None:
+            live.stop()
+
+
+# -- for people -------------------------------------------------------------------------------------------
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal or console.width >= _WIDE else Console(width=_WIDE)
+
+
+def page(network: Network, answers: Sequence[Answer]) -> Group:
+    """The table, what is wrong, and the last reformations."""
+    return Group(_table(network, answers), *_remarks(answers), *_reformations(answers))
+
+
+def _table(network: Network, answers: Sequence[Answer]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=network.name or None, title_justify="left", padding=(0, 1, 0, 0))
+    table.add_column("node", no_wrap=True)
+    table.add_column("id", justify="right")
+    table.add_column("role", no_wrap=True)
+    for title in _COLUMNS:
+        table.add_column(title, justify="left" if title in ("state", "clock") else "right", no_wrap=True)
+    table.add_column("does")
+    for answer in answers:
+        said = answer.status
+        if answer.ok:
+            table.add_row(
+                answer.name,
+                str(said["id"]),
+                str(said["role"]),
+                *(_cell(said, title) for title in _COLUMNS),
+                _does(said, answer.lag),
+            )
+        else:
+            table.add_row(answer.name, "", "", Text("no answer", "bold red"), *[""] * 8, Text(answer.problem, "red"))
+    return table
+
+
+def _cell(said: Json, title: str) -> Text:
+    if title == "state":
+        state = str(said.get("state", said.get("phase", "")))
+        return Text(state, _STYLES.get(state, ""))
+    if title == "clock":
+        return _clock(said["clock"])
+    if title == "late":
+        return Text(f"{said['late']:,} ({said['late_share']:.1%})" if "late" in said else "")
+    keys = {"ring": "generation", "rings": "rings_entered", "slot": "slot"}
+    value = said.get(keys.get(title, title), said.get("rings_formed", "") if title == "rings" else "")
+    return Text(f"{value:,}" if isinstance(value, int) else str(value))
+
+
+def _clock(clock: Json) -> Text:
+    if not clock["trusted"]:
+        return Text("wrong", "bold red")
+    kernel = clock["kernel"]
+    if kernel is None or not kernel["synchronised"]:
+        return Text("unsynced", "yellow")
+    return Text(f"±{kernel['estimated_error_ns'] / 1e6:.3g} ms", "green")
+
+
+def _does(said: Json, lag: int | None) -> str:
+    if said["role"] in ("receiver", "secondary"):
+        since_s = (said["now_ns"] - said["complete_upto_ns"]) / 1e9
+        upto = f", complete up to {since_s:,.2f} s ago" if said["complete_upto_ns"] else ""
+        serves = _served(said, lag) if said["role"] == "secondary" else _covers(said)
+        return f"{said['tape_records']:,} records on tape{upto}{serves}"
+    if said["role"] == "reformation":
+        last = said["reformations"][-1]["detail"] if said["reformations"] else "nothing yet"
+        groups = "; ".join(f"{primary}: {', '.join(members)}" for primary, members in said.get("groups", {}).items())
+        return f"formed {last}{f'; groups {groups}' if groups else ''}"
+    return (
+        f"{said['published']:,} records published, {said['waiting']:,} wait; "
+        f"{said['packets_unwitnessed']} of {said['credit']} packets unwitnessed"
+    )
+
+
+def _served(said: Json, lag: int | None) -> str:
+    """Of a secondary: who serves it, how far it is behind, and who takes turns with it."""
+    primary, home = said["primary"], said["home"]
+    if primary is None:
+        return f"; no primary, its home is {home}"
+    behind = "" if lag is None else f", {lag:,} {'slot' if lag == 1 else 'slots'} behind"
+    others = [name for name in said["group"]["members"] if name != said["name"]]
+    mates = f", with {', '.join(others)}" if others else ""
+    return f"; served by {primary}{'' if primary == home else f' instead of {home}'}{behind}{mates}"
+
+
+def _covers(said: Json) -> str:
+    """Of a primary: the secondaries that its tokens stand for."""
+    members = said.get("group", {}).get("members", {})
+    counts = [name for name, each in members.items() if each["counts"]]
+    without = [name for name, each in members.items() if not each["counts"]]
+    return (f"; covers {', '.join(counts)}" if counts else "") + (f"; without {', '.join(without)}" if without else "")
+
+
+def _remarks(answers: Sequence[Answer]) -> list[Text]:
+    remarks = []
+    if not in_one_ring(answers):
+        remarks.append(Text("The receivers are not in one ring.", "bold yellow"))
+    remarks += [Text(f"The secondary {name} does not follow the ring.", "bold yellow") for name in not_served(answers)]
+    for answer in answers:
+        said = answer.status
+        if said.get("namesakes"):
+            remarks.append(Text(f"Another process takes itself for {answer.name}: end one of them.", "bold red"))
+        if said.get("malformed"):
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(said["malformed"].items()))
+            remarks.append(Text(f"{answer.name} was sent what it could not use: {reasons}.", "yellow"))
+    return remarks
+
+
+def _reformations(answers: Sequence[Answer]) -> list[Table]:
+    """The last ones, as the servers tell them; as the receivers do, where no server answers."""
+    servers = [answer for answer in answers if answer.status.get("role") == "reformation"]
+    told = [
+        (each["at_ns"], answer.name, each)
+        for answer in servers or answers
+        for each in answer.status.get("reformations", ())
+    ]
+    if not told:
+        return []
+    table = Table(box=box.SIMPLE_HEAD, title="Last reformations", title_justify="left")
+    for heading in ("at", "by", "cause", "ring"):
+        table.add_column(heading, no_wrap=heading in ("at", "by"))
+    for at_ns, name, each in sorted(told, key=lambda line: line[:2])[-REFORMATIONS_SHOWN:]:
+        at = datetime.fromtimestamp(at_ns / 1e9).astimezone()
+        table.add_row(f"{at:%Y-%m-%d %H:%M:%S}", name, Text(each["cause"]), Text(each["detail"]))
+    return [table]

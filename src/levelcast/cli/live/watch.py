@@ -1,0 +1,283 @@
+"""`levelcast watch`: the trades that a region's edge sends, as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from levelcast.cli.errors import duration_ns, one_sentence
+from levelcast.client.subscriber import Batch, Start, Subscriber
+from levelcast.edge.subscriber.delivery import Ended, Grade, Lost, Stuck, SubscriberConfig
+from levelcast.edge.subscriber.plan_follower import Replaced
+from levelcast.network import Network, load_network
+from levelcast.node.edge_service import stripe_session
+from levelcast.records import RTYPE_TRADE, UNDEF_PRICE, UNDEF_TIMESTAMP, RecordArray, price_to_decimal
+from levelcast.runtime.sockets import LOOPBACK
+
+COLUMNS = ("seq", "ts_event", "ts_recv", "floor", "symbol", "price", "size", "condition")
+_WIDTHS = (12, 18, 18, 5, 8, 14, 10, 9)
+_QUIET_S = 2.0
+"""With nothing heard for so long, the one who watches is told."""
+
+_PATIENCE = {"retry_ns": 50_000_000, "attempts": 20}
+"""What was asked for in vain for a second is passed over."""
+
+Row = tuple[Any, ...]
+
+
+def watch(
+    network_file: Annotated[Path, typer.Option("--network", metavar="FILE", help="The network file.")],
+    region: Annotated[
+        str | None, typer.Option(help="Whose edge groups to listen to.", show_default="the only one")
+    ] = None,
+    symbol: Annotated[
+        list[str] | None, typer.Option(help="Only this symbol; may be given several times.", show_default="all")
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="now|snapshot|SEQ",
+            help="Begin with what comes next; with the last price of each symbol; with this sequence of the session.",
+        ),
+    ] = "now",
+    grade: Annotated[
+        str,
+        typer.Option(
+            metavar="guaranteed|best-effort|latest-only",
+            help="Ask for what is missing; give it up; or ask only for what may hold a symbol's newest price.",
+        ),
+    ] = "guaranteed",
+    merged: Annotated[
+        bool, typer.Option("--merged", help="In one order over all sessions: by time, stripe and place on the tape.")
+    ] = False,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many trades.", show_default="never")] = None,
+    limit: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="End after this time.", show_default="never")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    interface: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address of the interface that has the groups.")
+    ] = LOOPBACK,
+) -> None:
+    """Print the trades that a region's customers receive: a table on a terminal, CSV elsewhere.
+
+    Only trades are printed: definitions, quotes and status records are read and passed over. `seq` is the place on the
+    tape. Until the first watermark has come, after 100 ms mostly, its low 32 bits stand for it.
+
+    Examples:
+
+    levelcast watch --network network.toml --region europe
+
+    levelcast watch --network network.toml --region asia-pacific --symbol 7203 --from snapshot --json
+    """
+    network = load_network(network_file)
+    limit_s = None if limit is None else duration_ns(limit) / 1e9
+    with one_sentence():
+        printer = _Printer(network, as_json=as_json)
+        chosen = _start(start, network)
+        watcher = _Watcher(network, region, symbol, chosen, _grade(grade), merged, printer, count, interface)
+        asyncio.run(watcher.run(limit_s))
+
+
+def _start(text: str, network: Network) -> Start:
+    if text in ("now", "snapshot"):
+        return "now" if text == "now" else "snapshot"
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise typer.BadParameter(f'"{text}" is none of now, snapshot and a sequence from 1 on', param_hint="--from")
+    return {stripe_session(stripe).decode().rstrip(): int(text) for stripe in network.stripes}
+
+
+def _grade(text: str) -> Grade:
+    known = {each.value.replace(" ", "-"): each for each in Grade}
+    found = known.get(text.replace(" ", "-"))
+    if found is None:
+        raise typer.BadParameter(f'"{text}" is none of {", ".join(known)}', param_hint="--grade")
+    return found
+
+
+def _say(text: str) -> None:
+    typer.echo(f"levelcast: {text}", err=True)
+
+
+class _Watcher:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        network: Network,
+        region: str | None,
+        symbols: list[str] | None,
+        start: Start,
+        grade: Grade,
+        merged: bool,
+        printer: _Printer,
+        count: int | None,
+        interface: str,
+    ) -> None:
+        self._printer = printer
+        self._left = count
+        self._from_snapshot = start == "snapshot"
+        self._where = f"the edge groups of {region}" if region is not None else "the edge groups"
+        self._tape = Subscriber(
+            network,
+            region,
+            start=start,
+            symbols=symbols,
+            merged=merged,
+            interface=interface,
+            on_event=self._on_event,
+            config=SubscriberConfig(grade, **_PATIENCE),
+        )
+
+    async def run(self, limit_s: float | None) -> None:
+        """Print until the count, the time, a signal or the end of all sessions."""
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        reminder = loop.call_later(_QUIET_S, self._remind)
+        began_s = time.monotonic()
+        try:
+            with suppress(asyncio.CancelledError, TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await self._follow()
+        finally:
+            reminder.cancel()
+        self._summarise(time.monotonic() - began_s)
+
+    async def _follow(self) -> None:
+        async with self._tape as tape:
+            for batch in tape.last if self._from_snapshot else ():
+                if not self._print(batch):
+                    return
+            async for batch in tape:
+                if not self._print(batch):
+                    return
+
+    def _print(self, batch: Batch) -> bool:
+        """Print the trades of a batch; False when there were enough."""
+        if batch.kind.rtype == RTYPE_TRADE:
+            if self._left is not None:
+                batch = batch._replace(records=batch.records[: self._left])
+                self._left -= len(batch.records)
+            self._printer.print(batch, self._tape.symbols)
+        return self._left != 0
+
+    # -- words --------------------------------------------------------------------------------------------
+
+    def _remind(self) -> None:
+        if not self._tape.heard:
+            _say(f"nothing has come from {self._where} yet; waiting")
+
+    def _on_event(self, event: Lost | Stuck | Ended | Replaced) -> None:
+        if isinstance(event, Replaced):
+            _say(f"plan {event.number} is in force")
+            return
+        session = event.session.decode().rstrip()
+        if isinstance(event, Ended):
+            _say(f"session {session} has ended before {event.sequence}")
+        elif isinstance(event, Lost):
+            _say(f"session {session} goes on without {event.messages} messages from {event.sequence} on")
+        else:
+            last = event.sequence + event.messages - 1
+            if event.left:
+                lacks = f"lacks {event.sequence} to {min(last, event.left - 1)}"
+                _say(f"session {session} {lacks}, and no edge has them any more: its tape begins with {event.left}")
+            else:
+                _say(f"session {session} lacks {event.sequence} to {last}, and no edge answers for them")
+            asyncio.get_running_loop().call_soon(self._tape.skip, session, event.left or None)
+
+    def _summarise(self, seconds: float) -> None:
+        counts, printed = self._tape.counts, self._printer.printed
+        typer.echo(
+            f"{printed:,} trades printed in {seconds:.1f} s; {counts.packets:,} packets, {counts.gaps:,} gaps, "
+            f"{counts.requests:,} requests, {counts.lost:,} messages lost, {counts.duplicates:,} came more than once"
+            + (f", {counts.superseded:,} out of date" if counts.superseded else ""),
+            err=True,
+        )
+        for line in self._tape.lines.values() if len(self._tape.lines) > 1 else ():
+            came = line.counts
+            typer.echo(
+                f"line {line.name}: {came.packets:,} packets, {came.share_first:.1%} of its messages came first, "
+                f"{came.missing:,} missing",
+                err=True,
+            )
+        for session, following in self._tape.positions.items():
+            typer.echo(f"session {session} is at {following}", err=True)
+
+
+class _Printer:
+    """Rows in one of three forms."""
+
+    def __init__(self, network: Network, *, as_json: bool) -> None:
+        self.printed = 0
+        self._json = as_json
+        self._plain = not as_json and sys.stdout.isatty()
+        self._floors = {floor.publisher: floor.name for floor in network.floors}
+        if not as_json:
+            self._write(self._line(COLUMNS) if self._plain else _csv([COLUMNS]))
+
+    def print(self, batch: Batch, symbols: dict[int, str]) -> None:
+        whole = batch.global_sequences
+        sequences = batch.records["sequence"].tolist() if whole is None else whole.tolist()
+        rows = list(self._rows(batch.records, sequences, symbols))
+        self.printed += len(rows)
+        if self._json:
+            text = "".join(json.dumps(dict(zip(COLUMNS, row, strict=True))) + "\n" for row in rows)
+        elif self._plain:
+            text = "".join(self._line(row) for row in rows)
+        else:
+            text = _csv(["" if value is None else value for value in row] for row in rows)
+        self._write(text)
+
+    def _rows(self, trades: RecordArray, sequences: list[int], symbols: dict[int, str]) -> Iterator[Row]:
+        names = ("ts_event", "ts_recv", "publisher_id", "instrument_id", "price", "size", "condition")
+        columns = [trades[name].tolist() for name in names]
+        for seq, ts_event, ts_recv, floor, number, price, size, condition in zip(sequences, *columns, strict=True):
+            yield (
+                seq,
+                None if ts_event == UNDEF_TIMESTAMP else ts_event,
+                ts_recv,
+                self._floors.get(floor, str(floor)),
+                symbols.get(number, str(number)),
+                None if price == UNDEF_PRICE else f"{price_to_decimal(price):f}",
+                size,
+                condition,
+            )
+
+    def _line(self, row: Row) -> str:
+        """A row for people: times as the time of day in UTC, prices without idle zeros."""
+        cells = []
+        for name, width, value in zip(COLUMNS, _WIDTHS, row, strict=True):
+            text = "" if value is None else str(value)
+            if name.startswith("ts_") and text.isdigit():
+                text = str(np.datetime64(int(text), "ns"))[11:]
+            elif name == "price" and "." in text:
+                text = text.rstrip("0").rstrip(".")
+            cells.append(text.ljust(width) if name in ("floor", "symbol") else text.rjust(width))
+        return " ".join(cells).rstrip() + "\n"
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _csv(rows: Any) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

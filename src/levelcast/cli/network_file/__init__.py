@@ -1,0 +1,1 @@
+"""Commands that write or explain a network file."""

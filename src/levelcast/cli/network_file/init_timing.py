@@ -1,0 +1,183 @@
+"""`levelcast init` and `levelcast timing`: write a network file to start from, and explain its numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from levelcast.network import Network, NetworkError, Problem, five_cities, load_network
+from levelcast.timing.derive import Explained, show_ns
+from levelcast.timing.rules import BoundTerm
+
+
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write the file.")] = Path("network.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+) -> None:
+    """Write a commented network file to start from: five cities around the world.
+
+    Examples:
+
+    levelcast init
+
+    levelcast init my-network.toml --force
+    """
+    write_new(path, five_cities(), force=force)
+    typer.echo(f"Wrote {path}. To see what follows from it: levelcast timing {path}")
+
+
+def timing(
+    path: Annotated[Path, typer.Argument(help="The network file.")] = Path("network.toml"),
+    stripe: Annotated[
+        str | None, typer.Option("--stripe", help="Only this stripe.", show_default="all of them")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, durations in nanoseconds.")] = False,
+) -> None:
+    """Explain every timing number of a network file by its rule, and the time in which it recovers.
+
+    Examples:
+
+    levelcast timing network.toml
+
+    levelcast timing network.toml --json
+    """
+    network = load_network(path)
+    names = [known.name for known in network.stripes]
+    if stripe is not None and stripe not in names:
+        known = ", ".join(f'"{name}"' for name in names)
+        raise NetworkError(str(path), [Problem(1, f'there is no stripe "{stripe}" here, only {known}')])
+    chosen = names if stripe is None else [stripe]
+    if as_json:
+        report = {
+            "network": network.name,
+            "included": [asdict(each) for each in network.included],
+            "helpers": network.helpers,
+            "stripes": [_as_json(network, name) for name in chosen],
+        }
+        typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    console = Console()
+    for name in chosen:
+        _print_stripe(console, network, name)
+
+
+def write_new(path: Path, text: str, *, force: bool) -> None:
+    """Write a file whole or not at all, never over another one unless told to."""
+    if path.exists() and not force:
+        raise FileExistsError(0, "it exists already; --force replaces it", str(path))
+    if path.is_dir():
+        raise IsADirectoryError(0, "it is a directory; name a file in it", str(path))
+    if not path.parent.is_dir():
+        raise NotADirectoryError(0, "there is no such directory to write it in", str(path))
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if force:
+            part.replace(path)
+        else:
+            _link(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _link(part: Path, path: Path) -> None:
+    """Give the finished file its name, which fails if somebody else has taken that meanwhile."""
+    try:
+        path.hardlink_to(part)
+    except FileExistsError:
+        raise FileExistsError(0, "it exists already; --force replaces it", str(path)) from None
+    except OSError:  # a file system without hard links
+        part.replace(path)
+
+
+def _as_json(network: Network, stripe: str) -> dict[str, object]:
+    derived = network.derived(stripe)
+    terms = network.liveness(stripe)
+    return {
+        "stripe": stripe,
+        "homes": {each.name: each.home for each in network.secondaries},
+        "timing": {
+            **asdict(derived.timing),
+            "recovery_ns": derived.timing.recovery_ns,
+            "closed_form_ns": derived.closed_form_ns,
+            "least_hold_ns": derived.least_hold_ns,
+            "witnesses": network.witnesses(stripe),
+        },
+        "explained": [number._asdict() for number in derived.explained],
+        "liveness": {"bound_ns": sum(term.ns for term in terms), "terms": [term._asdict() for term in terms]},
+        "warnings": network.warnings(stripe),
+    }
+
+
+def _print_stripe(console: Console, network: Network, stripe: str) -> None:
+    title = network.name or "network"
+    if len(network.stripes) > 1:
+        title += f", stripe {stripe}"
+    mode = network.timing(stripe).mode
+    console.print(
+        f"[bold]{escape(title)}[/bold]: {_count(len(network.receivers), 'receiver')}, "
+        f"{_secondaries(network)}"
+        f"{_count(len(network.reformation), 'reformation server')}, "
+        f"{_count(len(network.floors), 'floor')}, {mode}"
+    )
+    for receiver in network.receivers:
+        below = ", ".join(each.name for each in network.secondaries_of(receiver.name))
+        if below:
+            console.print(f"  {escape(receiver.name)} is the home of {escape(below)}", highlight=False)
+    for sentence in network.measured():
+        console.print(f"  {escape(sentence)}", highlight=False, soft_wrap=True)
+    console.print(_timing_table(network.explain(stripe)))
+    console.print(_liveness_table(network.liveness(stripe)))
+    for warning in network.warnings(stripe):
+        console.print(f"[yellow]Warning:[/yellow] {escape(warning)}")
+
+
+def _secondaries(network: Network) -> str:
+    count = len(network.secondaries)
+    return f"{count} {'secondary' if count == 1 else 'secondaries'}, " if count else ""
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _timing_table(numbers: list[Explained]) -> Table:
+    table = Table(title="Timing", title_justify="left", show_lines=True)
+    table.add_column("", no_wrap=True, style="cyan")
+    table.add_column("name", no_wrap=True)
+    table.add_column("value", no_wrap=True, justify="right", style="bold")
+    table.add_column("rule, and why it comes out so")
+    for number in numbers:
+        table.add_row(
+            number.symbol,
+            number.name,
+            number.text,
+            f"{escape(number.rule)}\n[dim]{escape(number.because)}[/dim]",
+        )
+    return table
+
+
+def _liveness_table(terms: list[BoundTerm]) -> Table:
+    total = show_ns(sum(term.ns for term in terms))
+    table = Table(
+        title="When faults stop, everything sent is released within",
+        title_justify="left",
+        show_footer=True,
+    )
+    table.add_column("at most", footer=total, no_wrap=True, justify="right", style="bold")
+    table.add_column("until", footer="in all")
+    table.add_column("rule")
+    for term in terms:
+        table.add_row(show_ns(term.ns), escape(term.term), escape(term.rule))
+    return table

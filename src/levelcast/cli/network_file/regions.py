@@ -1,0 +1,129 @@
+"""`levelcast regions`: plan regions of two lines from delay and loss, and write their network file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from levelcast.cli.errors import duration_ns
+from levelcast.cli.network_file.init_timing import write_new
+from levelcast.network import NetworkError, Problem
+from levelcast.network.regions.delays import Delays, load_delays, load_weights
+from levelcast.network.regions.file import MOST_RECEIVERS, region_file
+from levelcast.network.regions.plan import (
+    Floats,
+    Indexes,
+    RegionFacts,
+    Regions,
+    describe,
+    line_costs,
+    plan_regions,
+    share_out,
+    within_reach,
+)
+
+
+def regions(
+    delays: Annotated[Path, typer.Argument(metavar="DELAYS.csv", help="Pings or one-way delays between places.")],
+    receivers: Annotated[
+        int, typer.Option(min=2, max=MOST_RECEIVERS, help="How many receivers to place; two or more a region.")
+    ] = 10,
+    count: Annotated[
+        int | None, typer.Option("--regions", min=1, help="How many regions.", show_default="half as many")
+    ] = None,
+    customers: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="How many customers each place has.", show_default="as many everywhere"),
+    ] = None,
+    loss: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Loss between two places, where the file does not say.")
+    ] = 0.01,
+    bound: Annotated[float, typer.Option(min=1, help="A region's load is at most so many times the mean one.")] = 2.0,
+    reach: Annotated[
+        str | None, typer.Option(help='No two receivers farther apart than this, such as "250ms".', show_default="any")
+    ] = None,
+    slot: Annotated[str, typer.Option(help="The slot length of the file that is written.")] = "50ms",
+    out: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Write the network file here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Choose where receivers stand and which customers each serves, from measured delay and loss.
+
+    A region is two sites: line a and line b. Every customer listens to both. DELAYS.csv has from_city, to_city, min_ms
+    and avg_ms (round trips), or from, to, delay_ms and jitter_ms (one way), and perhaps loss; it may be packed (.gz).
+
+    Examples:
+
+    levelcast regions pings.csv.gz --receivers 20
+
+    levelcast regions pings.csv.gz --customers cities.csv --receivers 24 --regions 8 --reach 250ms --out network.toml
+    """
+    wanted = receivers // 2 if count is None else count
+    if receivers < 2 * wanted:
+        raise typer.BadParameter(f"{wanted} regions need {2 * wanted} receivers, two each; there are {receivers}")
+    measured = load_delays(delays, loss)
+    weights = np.ones(len(measured.names)) if customers is None else load_weights(customers, measured.names)
+    sites = np.arange(len(measured.names))
+    if reach is not None:
+        sites = within_reach(measured.quantile_ms, duration_ns(reach, "--reach", 1) / 1e6)
+    slot_ms = duration_ns(slot, "--slot", 1) / 1e6
+    plan, told = _plan(delays, measured, weights, sites, wanted, bound)
+    placed = share_out(plan.load(), receivers, 2)
+    if out is not None:
+        write_new(out, region_file(measured, plan, placed, slot_ms=slot_ms), force=force)
+    if as_json:
+        typer.echo(json.dumps([_as_json(measured, *row) for row in zip(told, placed, strict=True)], indent=2))
+        return
+    _show(measured, told, placed)
+    if out is not None:
+        typer.echo(f"Wrote {out}. To see what follows from it: levelcast timing {out}")
+
+
+def _plan(
+    path: Path, delays: Delays, weights: Floats, sites: Indexes, count: int, bound: float
+) -> tuple[Regions, list[RegionFacts]]:
+    """Plan with `sites` alone as candidates; the plan's own indexes are those of all places."""
+    quantile = delays.quantile_ms
+    costs = line_costs(quantile, delays.loss)
+    try:
+        plan = plan_regions(costs[sites], weights, count, loss=delays.loss[sites], bound=bound)
+    except ValueError as error:
+        raise NetworkError(str(path), [Problem(1, str(error))]) from None
+    plan = Regions(sites[plan.sites], plan.customer, plan.region, plan.weight, costs)
+    return plan, describe(plan, quantile, delays.loss)
+
+
+def _as_json(delays: Delays, facts: RegionFacts, receivers: int) -> dict[str, object]:
+    names = [delays.names[site] for site in facts.sites]
+    return {**asdict(facts), "sites": names, "receivers": int(receivers), "load": facts.customers / int(receivers)}
+
+
+def _show(delays: Delays, told: list[RegionFacts], receivers: Indexes) -> None:
+    table = Table(title="Regions", title_justify="left")
+    for column in ("line a", "line b"):
+        table.add_column(column, no_wrap=True)
+    for column in ("receivers", "places", "customers", "first ms", "second ms", "loss", "both lost", "load"):
+        table.add_column(column, justify="right")
+    for facts, count in zip(told, receivers.tolist(), strict=True):
+        table.add_row(
+            *(escape(delays.names[site]) for site in facts.sites),
+            str(count),
+            str(facts.places),
+            f"{facts.customers:,.0f}",
+            f"{facts.first_median_ms:.1f} / {facts.first_worst_ms:.1f}",
+            f"{facts.second_median_ms:.1f} / {facts.second_worst_ms:.1f}",
+            f"{facts.loss:.2%}",
+            f"{facts.both_lost:.3%}",
+            f"{facts.customers / count:,.0f}",
+        )
+    console = Console()
+    console.print(table)
+    console.print("first, second: delay of the nearer and the farther line, median / worst; load: customers a receiver")

@@ -1,0 +1,264 @@
+"""`levelcast plan from-lake`: yesterday's rates and subscriptions become the plan by which the edges send today."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from levelcast.cli.lake.spark import LakeDir, Master
+from levelcast.cli.lake.spark import one_sentence as lake_sentence
+from levelcast.cli.plan.options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, weights_of
+from levelcast.cli.plan.show import bar, tell
+from levelcast.network import Directory, Network, load_network
+from levelcast.node.edge_service import plan_limits
+from levelcast.node.operate.channel_plans import plan_in_force
+from levelcast.pipeline.session import require_spark, spark_session
+from levelcast.planner.annealing import Effort
+from levelcast.planner.files import StoredPlan, read_plan
+from levelcast.planner.make import check_numbers
+from levelcast.planner.model import PlanError
+from levelcast.runtime.sockets import LOOPBACK, NetError
+
+if TYPE_CHECKING:
+    from levelcast.pipeline.channels.job import Asked, Made
+
+RUNNING = "running"
+SESSIONS_A_GROUP = 20
+"""As TH's benchmark has them."""
+_SHOWN = 5
+
+
+class Engine(enum.StrEnum):
+    """Where a plan is computed."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+class When(enum.StrEnum):
+    """Whose rates count."""
+
+    MEAN = "mean"
+    BUSIEST = "busiest"
+
+
+def from_lake(
+    lake: LakeDir,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the plan goes.")],
+    network_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--network", metavar="FILE", exists=True, dir_okay=False, show_default="none",
+            help="The network that is to send by it: all its symbols are planned, for the groups that it has.",
+        ),
+    ] = None,
+    interest: Annotated[
+        Path | None,
+        typer.Option(
+            "--subscriptions", metavar="FILE", help="Load who wants what from there first, as `pipeline load` does.",
+            show_default="the lake's",
+        ),
+    ] = None,
+    days: Annotated[
+        list[str] | None,
+        typer.Option("--day", metavar="YYYY-MM-DD", help="A day of the rates; may be repeated.", show_default="newest"),
+    ] = None,
+    when: Annotated[
+        When, typer.Option("--rates", help="Rates over the days, or in their busiest five minutes.")
+    ] = When.MEAN,
+    current: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|running", help="The plan in force, to compare with: its directory, or ask the network.",
+            show_default="one session for all",
+        ),
+    ] = None,
+    groups: Annotated[
+        int | None, typer.Option(min=1, help="Multicast groups at most.", show_default="the network's, or 50")
+    ] = None,
+    sessions: Annotated[
+        int | None, typer.Option(min=1, help="Sessions at most.", show_default=f"{SESSIONS_A_GROUP} a group")
+    ] = None,
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Leave out subscriptions to symbols that the network has not.")
+    ] = False,
+    engine: Annotated[Engine, typer.Option(help="Where it is planned; auto: by the number of pairs.")] = Engine.AUTO,
+    effort: Annotated[Effort, typer.Option(help="How long to look for a better plan; Spark: only fast.")] = Effort.FAST,
+    alpha: Alpha = None,
+    beta: Beta = None,
+    aggregation: Aggregation = None,
+    weights_file: WeightsFile = None,
+    seed: Seed = 0,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Make a plan from the rates and subscriptions of a lake, and say what it saves whom.
+
+    DIR gets what `levelcast plan make` writes, and besides `customers.parquet` (what reaches each customer before and
+    after) and `rates.parquet` (for `plan apply --rates`). The table plans of the lake gets a row.
+
+    Examples:
+
+    levelcast plan from-lake --lake lake --network network.toml --out plan && levelcast plan apply network.toml plan
+
+    levelcast plan from-lake --lake lake --network network.toml --current running --rates busiest --out plan
+    """
+    with lake_sentence():
+        weights = weights_of(alpha, beta, aggregation, weights_file)
+        asked, before = _asked(network_file, days, when, current, groups, sessions, skip_unknown, engine, effort, seed)
+        made = run(lake, out, replace(asked, weights=weights), before, master, interest, quiet=as_json)
+    if as_json:
+        tell(made.report, f"{out}", True)
+        return
+    show(made, Console(soft_wrap=True))
+    typer.echo(sentence(made))
+    if made.skipped:
+        typer.echo(f"{made.skipped:,} subscriptions were left out: no floor of {network_file} trades their symbols.")
+    if network_file is not None:
+        typer.echo(f"levelcast plan apply {network_file} {out}")
+
+
+def run(
+    lake: Path,
+    out: Path,
+    asked: Asked,
+    before: StoredPlan | None = None,
+    master: str | None = None,
+    interest: Path | None = None,
+    *,
+    quiet: bool = False,
+) -> Made:
+    """Plan, write the directory and the lake's row."""
+    from levelcast.pipeline.channels import job as channels_job
+    from levelcast.pipeline.jobs import load as jobs_load
+    from levelcast.pipeline.lake.lake import Lake
+
+    tables = Lake(lake)
+    channels_job.chosen_days(tables, asked.days)  # before Spark is started for nothing
+    if interest is not None and not interest.exists():
+        raise PlanError(f"{interest}: there is no such file")
+    with spark_session(master, "levelcast plan") as spark, bar(quiet) as progress:
+        if interest is not None:
+            with tables.alone():  # all else is read, or a row of its own, and goes on beside a stream
+                jobs_load.load_subscriptions(spark, tables, interest)
+                jobs_load.refresh_interest(spark, tables)
+        made = channels_job.execute(spark, tables, asked, before, progress)
+        channels_job.write(made, out)
+        channels_job.record(spark, tables, made)
+    return made
+
+
+def _asked(
+    network_file: Path | None, days: list[str] | None, when: When, current: str | None, groups: int | None,
+    sessions: int | None, skip_unknown: bool, engine: Engine, effort: Effort, seed: int,
+) -> tuple[Asked, StoredPlan | None]:  # fmt: skip
+    require_spark()
+    from levelcast.pipeline.channels.job import Asked
+
+    for day in days or ():
+        try:
+            date.fromisoformat(day)
+        except ValueError:
+            raise PlanError(f'"{day}" is not a day such as 2013-10-07') from None
+    network = None if network_file is None else load_network(network_file)
+    most = _most_groups(network)
+    wanted = groups or most or 50
+    if most is not None and wanted > most:
+        raise PlanError(
+            f"{wanted:,} groups are more than the {most:,} of the smallest [[edge.group]] block of {network_file}"
+        )
+    allowed = sessions or SESSIONS_A_GROUP * wanted
+    check_numbers(allowed, wanted)
+    asked = Asked(
+        days=tuple(days or ()),
+        busiest=when is When.BUSIEST,
+        symbols=None if network is None else frozenset(Directory(network).symbols),
+        network=str(network_file),
+        skip_unknown=skip_unknown,
+        sessions=allowed,
+        groups=wanted,
+        effort=effort,
+        seed=seed,
+        spark=None if engine is Engine.AUTO else engine is Engine.SPARK,
+    )
+    return asked, _before(current, network, asked)
+
+
+def _most_groups(network: Network | None) -> int | None:
+    return None if network is None else plan_limits(network).groups
+
+
+def _before(current: str | None, network: Network | None, asked: Asked) -> StoredPlan | None:
+    if current is None:
+        return None
+    if current != RUNNING:
+        stored = read_plan(Path(current))
+    elif network is None:
+        raise PlanError("--current running needs --network: which one runs?")
+    else:
+        try:
+            found = plan_in_force(network, interface=LOOPBACK)
+        except NetError as error:
+            raise PlanError(str(error)) from None
+        if found is None:
+            return None
+        stored = found
+    if asked.symbols is not None:
+        foreign = sorted({str(flow) for flow in stored.flows.to_pylist()} - asked.symbols)
+        if foreign:
+            raise PlanError(
+                f"{current}: is a plan for another directory: no floor of {asked.network} trades {foreign[0]}"
+            )
+    return stored
+
+
+# -- for people -------------------------------------------------------------------------------------------
+
+
+def show(made: Made, console: Console) -> None:
+    """Costs before and after, and the customers who filter most."""
+    told, before, after = made.report, made.before, made.after
+    table = Table(title=f"Rates of {', '.join(made.days)}, messages a second of all {len(made.users):,} customers")
+    for column in ("", "before", "after"):
+        table.add_column(column, justify="left" if not column else "right")
+    rows = [
+        ("groups", before.groups, after.groups),
+        ("sessions", before.sessions, after.sessions),
+        ("received in groups", float(before.received.sum()), told["received"]),
+        ("taken in sessions", float(before.accepted.sum()), told["accepted"]),
+        ("asked for", told["asked"], told["asked"]),
+        ("filtered out", before.filtered, after.filtered),
+        ("goodput, %", 100 * told["goodput_before"], 100 * told["goodput"]),
+        ("cost C_w", told["c_w_before"], told["c_w"]),
+        ("excess C_x", told["c_x_before"], told["c_x"]),
+    ]
+    for name, *values in rows:
+        table.add_row(name, *(f"{each:,}" if isinstance(each, int) else f"{each:,.4g}" for each in values))
+    console.print(table)
+    worst = np.argsort(-(after.received - after.asked), kind="stable")[:_SHOWN]
+    table = Table(title="The customers who filter most")
+    for column in ("customer", "asked for", "received before", "received after"):
+        table.add_column(column, justify="left" if column == "customer" else "right")
+    for at in worst:
+        table.add_row(made.users[at], *(f"{each[at]:,.4g}" for each in (after.asked, before.received, after.received)))
+    console.print(table)
+
+
+def sentence(made: Made) -> str:
+    """What it saves, plainly."""
+    before, after, users = made.before, made.after, max(1, len(made.users))
+    told = made.report
+    was, now = float(before.received.sum()) / users, float(after.received.sum()) / users
+    return (
+        f"A customer is sent {now:,.3g} messages a second on average instead of {was:,.3g}; "
+        f"{told['goodput']:.0%} of them are asked for instead of {told['goodput_before']:.0%}."
+    )

@@ -1,0 +1,334 @@
+"""`levelcast plan`: which symbols share a session and which sessions a multicast group (TH)."""
+
+from __future__ import annotations
+
+import enum
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from levelcast.cli.plan import apply, from_lake
+from levelcast.cli.plan.options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, one_sentence, weights_of
+from levelcast.cli.plan.show import bar, facts, tell
+from levelcast.cli.plan.spark import make_on_spark
+from levelcast.planner.annealing import Effort
+from levelcast.planner.constrained import differences, replan
+from levelcast.planner.costs import costs, fault, received_by_user, require_legal
+from levelcast.planner.files import (
+    Problem,
+    StoredPlan,
+    arrow,
+    for_problem,
+    read_plan,
+    read_problem,
+    write_plan,
+    write_problem,
+)
+from levelcast.planner.generator import Model, generate
+from levelcast.planner.make import Algorithm, check_numbers, make_plan
+from levelcast.planner.model import UNSENT, Limits, Plan, PlanError
+from levelcast.planner.plots import plot_excess, plot_interest
+
+app = typer.Typer(
+    help="Plan which symbols share a session and which sessions a multicast group, so that customers filter little.",
+    no_args_is_help=True,
+)
+
+
+app.command()(apply.apply)
+app.command()(apply.current)
+app.command(name="from-lake")(from_lake.from_lake)
+
+
+class Engine(enum.StrEnum):
+    """Where a plan is computed."""
+
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A plan's directory.")]
+Interest = Annotated[Path, typer.Option(metavar="FILE", help="Parquet or CSV with the columns user, flow.")]
+Rates = Annotated[Path, typer.Option(metavar="FILE", help="Parquet or CSV with the columns flow, rate.")]
+
+
+_TH = Model()
+
+
+@app.command()
+def make(
+    interest: Interest,
+    rates: Rates,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the plan goes.")],
+    groups: Annotated[int, typer.Option(help="Multicast groups at most.")] = 50,
+    sessions: Annotated[int, typer.Option(help="Sessions at most.")] = 1000,
+    algorithm: Annotated[Algorithm, typer.Option(help="Ours, or one of the paper's (TH §4.3).")] = Algorithm.LEVELCAST,
+    effort: Annotated[Effort, typer.Option(help="How long levelcast looks for a better plan.")] = Effort.FAST,
+    alpha: Alpha = None,
+    beta: Beta = None,
+    aggregation: Aggregation = None,
+    weights_file: WeightsFile = None,
+    engine: Annotated[Engine, typer.Option(help="Where it is computed.")] = Engine.LOCAL,
+    master: Annotated[str, typer.Option(help="With --engine spark: the cluster, or this machine.")] = "local[2]",
+    seed: Seed = 0,
+    old: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="The plan in force: change it, do not begin anew.")
+    ] = None,
+    max_moved: Annotated[
+        int, typer.Option(min=0, help="With --from: how many flows may change their session; 0 only places new ones.")
+    ] = 0,
+    session_rate: Annotated[
+        float | None, typer.Option(min=0, help="The rate that a session may have.", show_default="any")
+    ] = None,
+    group_rate: Annotated[
+        float | None, typer.Option(min=0, help="The rate that a group may have.", show_default="any")
+    ] = None,
+    together: Annotated[
+        list[str] | None, typer.Option(metavar="A,B,…", help="Flows that share a session; may be given again.")
+    ] = None,
+    apart: Annotated[
+        list[str] | None, typer.Option(metavar="A,B,…", help="Flows no two of which share one; may be given again.")
+    ] = None,
+    plots: Annotated[bool, typer.Option("--plots", help="Also write interest.svg and excess.svg.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a plan: flow_session.parquet, session_group.parquet and report.json in DIR, all of them or none.
+
+    Flows that nobody wants are in no session. The result depends on the seed and the effort, not on the time.
+
+    Examples:
+
+    levelcast plan make --interest interest.csv --rates rates.csv --groups 50 --sessions 1000 --out plan
+
+    levelcast plan make --interest interest.csv --rates rates.csv --from plan --max-moved 100 --out plan-2
+    """
+    with one_sentence():
+        check_numbers(sessions, groups)
+        weights = weights_of(alpha, beta, aggregation, weights_file)
+        asked = {
+            "algorithm": str(algorithm), "effort": str(effort) if algorithm is Algorithm.LEVELCAST else None,
+            "seed": seed, "groups_allowed": groups, "sessions_allowed": sessions, "alpha": weights.alpha,
+            "beta": weights.beta,
+        }  # fmt: skip
+        if engine is Engine.SPARK:
+            if algorithm is not Algorithm.LEVELCAST or effort is not Effort.FAST:
+                raise PlanError("the engine spark has the algorithm levelcast with the effort fast, and no other")
+            if old or together or apart or plots or session_rate is not None or group_rate is not None:
+                raise PlanError(
+                    "the engine spark knows no --from, no limits, no pins and no plots: the engine local does"
+                )
+            tell(make_on_spark(interest, rates, out, asked, weights, master), f"{out}", as_json)
+            return
+        problem = read_problem(interest, rates)
+        limits = Limits(
+            float("inf") if session_rate is None else session_rate,
+            float("inf") if group_rate is None else group_rate,
+            tuple(tuple(_flow_numbers(problem, each)) for each in together or ()),
+            tuple(pair for each in apart or () for pair in _pairs(_flow_numbers(problem, each))),
+        )
+        begun = time.perf_counter()
+        with bar(as_json) as report:
+            if old is None:
+                plan = make_plan(
+                    problem.instance, sessions, groups,
+                    algorithm=algorithm, effort=effort, weights=weights, limits=limits, seed=seed, progress=report,
+                )  # fmt: skip
+                session_ids, group_ids = np.arange(plan.n_sessions), np.arange(plan.n_groups)
+            else:
+                before = read_plan(old)
+                change = replan(
+                    problem.instance, for_problem(before, problem), sessions, groups, max_moved, weights, limits, seed,
+                    report,
+                )  # fmt: skip
+                plan = require_legal(problem.instance, change.plan, limits)
+                session_ids = _continued(before.session_ids, change.old_session)
+                group_ids = _continued(before.group_ids, change.old_group)
+                asked |= {"from": str(old), "max_moved": max_moved, "moved": change.moved}
+        seconds = time.perf_counter() - begun
+        found = (
+            asked
+            | facts(problem.instance, plan, costs(problem.instance, plan, weights))
+            | {"seconds": round(seconds, 3)}
+        )
+        stored = StoredPlan(plan, problem.flows, session_ids.astype(np.int32), group_ids.astype(np.int32), found)
+        write_plan(out, stored, lambda made: _plot(problem, plan, made) if plots else None)
+    tell(found, f"{out}", as_json)
+
+
+@app.command()
+def show(directory: Directory, as_json: AsJson = False) -> None:
+    """Show a plan: what it cost when it was made, and its largest groups.
+
+    Example:
+
+    levelcast plan show plan
+    """
+    with one_sentence():
+        stored = read_plan(directory)
+    plan = stored.plan
+    sessions = np.bincount(plan.group, minlength=plan.n_groups)
+    flows = np.bincount(plan.flow_group(), minlength=plan.n_groups)
+    if as_json:
+        by_group = [
+            {"group": int(g), "sessions": int(s), "flows": int(f)}
+            for g, s, f in zip(stored.group_ids, sessions, flows, strict=True)
+        ]
+        typer.echo(json.dumps({"report": stored.report, "groups": by_group}, indent=2, ensure_ascii=False))
+        return
+    tell(stored.report, str(directory), False)
+    typer.echo("The groups with the most flows:")
+    table = Table()
+    for column in ("group", "sessions", "flows"):
+        table.add_column(column, justify="right")
+    for g in np.argsort(-flows, kind="stable")[:10]:
+        table.add_row(f"{stored.group_ids[g]}", f"{sessions[g]:,}", f"{flows[g]:,}")
+    Console().print(table)
+
+
+@app.command()
+def diff(
+    one: Annotated[Path, typer.Argument(metavar="A", help="A plan's directory.")],
+    other: Annotated[Path, typer.Argument(metavar="B", help="Another's.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say how many flows are elsewhere in plan B than in plan A. Exit code 1 if any is.
+
+    Sessions are compared by the flows in them, not by their numbers.
+
+    Example:
+
+    levelcast plan diff plan plan-2
+    """
+    with one_sentence():
+        a, b = read_plan(one), read_plan(other)
+        pa, pc = arrow(), arrow("pyarrow.compute")
+        names, others = a.flows.cast(pa.string()), b.flows.cast(pa.string())
+        at = pc.fill_null(pc.index_in(names, value_set=others), UNSENT).to_numpy(zero_copy_only=False)
+    here = np.flatnonzero(at >= 0)
+    sessions, groups = differences(a.plan, b.plan, np.stack([here, at[here]], axis=1))
+    found = {
+        "flows_only_in_a": len(names) - len(here),
+        "flows_only_in_b": len(others) - len(here),
+        "flows_in_both": len(here),
+        "in_another_session": sessions,
+        "in_another_group": groups,
+        "sessions": [a.plan.n_sessions, b.plan.n_sessions],
+        "groups": [a.plan.n_groups, b.plan.n_groups],
+        "relative_cost": [a.report.get("relative_cost"), b.report.get("relative_cost")],
+    }
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        typer.echo(
+            f"{len(here):,} flows are in both plans: {sessions:,} of them in another session, {groups:,} in another "
+            f"group. {len(names) - len(here):,} flows are only in {one}, {len(others) - len(here):,} only in {other}."
+        )
+    if sessions or len(names) != len(others) or len(here) != len(names):
+        raise typer.Exit(1)
+
+
+@app.command()
+def evaluate(
+    directory: Directory,
+    interest: Interest,
+    rates: Rates,
+    alpha: Alpha = None,
+    beta: Beta = None,
+    aggregation: Aggregation = None,
+    weights_file: WeightsFile = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write interest.svg and excess.svg there.", show_default="none")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a plan costs for these users and rates. Exit code 1 if it is not legal for them (TH §2).
+
+    Example:
+
+    levelcast plan evaluate plan --interest today.csv --rates rates.csv
+    """
+    with one_sentence():
+        weights = weights_of(alpha, beta, aggregation, weights_file)
+        problem = read_problem(interest, rates)
+        plan = for_problem(read_plan(directory), problem)
+        wrong = fault(problem.instance, plan)
+        found = facts(problem.instance, plan, costs(problem.instance, plan, weights)) | {
+            "legal": wrong is None,
+            "fault": wrong,
+        }
+        asked, _, received = received_by_user(problem.instance, plan)
+        if len(asked):
+            excess = (received - asked) / max(float(problem.instance.rates[problem.instance.wanted].sum()), 1e-300)
+            found["excess_of_users"] = dict(
+                zip(("least", "median", "most"), np.quantile(excess, [0, 0.5, 1]).tolist(), strict=True)
+            )
+        if plots is not None:
+            plots.mkdir(parents=True, exist_ok=True)
+            _plot(problem, plan, plots)
+    tell(found, str(directory), as_json)
+    if wrong is not None:
+        typer.echo(f"levelcast: {directory} is not legal here: {wrong}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command(name="generate")
+def generate_files(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where interest.parquet and rates.parquet go.")],
+    flows: Annotated[int, typer.Option(help="Symbols.")] = _TH.flows,
+    users: Annotated[int, typer.Option(help="Users.")] = _TH.users,
+    markets: Annotated[int, typer.Option(help="Markets; the i-th gets interest ∝ 1/i.")] = _TH.markets,
+    markets_per_user: Annotated[int, typer.Option(help="Markets that a user follows.")] = _TH.markets_per_user,
+    share_taken: Annotated[float, typer.Option(help="The share of a market that a user takes.")] = _TH.share_taken,
+    head: Annotated[float, typer.Option(help="The first symbols of a market, as a share of them …")] = _TH.head,
+    head_share: Annotated[float, typer.Option(help="… and the share of its trades that they have.")] = _TH.head_share,
+    seed: Seed = 0,
+    plots: Annotated[bool, typer.Option("--plots", help="Also draw the interest matrix (TH figure 4).")] = False,
+) -> None:
+    """Generate the benchmark of TH §5.1, with its numbers as defaults.
+
+    Example:
+
+    levelcast plan generate --out benchmark --seed 1
+    """
+    with one_sentence():
+        model = Model(flows, users, markets, markets_per_user, share_taken, head, head_share)
+        instance = generate(model, seed)
+        write_problem(out, instance)
+        if plots:
+            plot_interest(instance, out / "interest.svg")
+    typer.echo(f"{out}: {flows:,} flows, {users:,} users, {len(instance.users):,} pairs of user and flow")
+
+
+def _flow_numbers(problem: Problem, names: str) -> list[int]:
+    """Flows by name, from `A,B,C`."""
+    pa, pc = arrow(), arrow("pyarrow.compute")
+    listed = [name.strip() for name in names.split(",") if name.strip()]
+    at = pc.index_in(pa.array(listed, pa.string()), value_set=problem.flows.cast(pa.string())).to_pylist()
+    for name, number in zip(listed, at, strict=True):
+        if number is None:
+            raise PlanError(f"there is no flow {name!r} to pin")
+    return [int(number) for number in at]
+
+
+def _pairs(flows: list[int]) -> Iterator[tuple[int, int]]:
+    return ((a, b) for i, a in enumerate(flows) for b in flows[i + 1 :])
+
+
+def _continued(old_ids: Any, old_index: Any) -> Any:
+    """The old numbers where something goes on, and new ones above them."""
+    new = old_index == UNSENT
+    ids = np.where(new, 0, old_ids[old_index]) if len(old_ids) else np.zeros(len(old_index), np.int64)
+    ids[new] = (int(old_ids.max()) + 1 if len(old_ids) else 0) + np.arange(int(new.sum()))
+    return ids
+
+
+def _plot(problem: Problem, plan: Plan, directory: Path) -> None:
+    plot_interest(problem.instance, directory / "interest.svg")
+    plot_excess(problem.instance, plan, directory / "excess.svg")

@@ -1,0 +1,168 @@
+"""`levelcast sim --scenario steady`: an ordinary day under the timed token, or under the original RMP, in figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from levelcast.sim.compare_protocols import AGAIN, CONTROL, PROTOCOLS, Measured, Protocol, run_steady
+from levelcast.sim.parameters import STEADY, branches, nack_sets, number_of
+from levelcast.timing.derive import show_ns
+from levelcast.timing.nack_sets import NackSets
+
+NAME = STEADY
+
+
+def chosen_protocols(name: str) -> tuple[Protocol, ...]:
+    """The protocols that `--protocol` names."""
+    if name == "both":
+        return PROTOCOLS
+    found = tuple(each for each in PROTOCOLS if each == name)
+    if not found:
+        raise typer.BadParameter(f"there is no protocol {name!r}; known: {', '.join(PROTOCOLS)}, both")
+    return found
+
+
+def chosen_sets(text: str | None, members: int) -> NackSets | None:
+    """The sets that `--nack-sets` names: a number, or "tree"."""
+    try:
+        return None if text is None else nack_sets(text, members)
+    except ValueError as error:
+        raise typer.BadParameter(f"--{error}".replace("nack_sets", "nack-sets")) from None
+
+
+def check_numbers(members: int, loss: float, load: float, seconds: float, branch_loss: float) -> None:
+    """Numbers that a run can bear."""
+    values = {"members": members, "loss": loss, "branch_loss": branch_loss, "load": load, "seconds": seconds}
+    for name, value in values.items():
+        if (wrong := number_of(NAME, name).fault(value)) is not None:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} {value:g} {wrong}")
+
+
+def run(
+    protocols: Sequence[Protocol],
+    seeds: range,
+    members: int,
+    loss: float,
+    load: float,
+    seconds: float,
+    branch_loss: float,
+    nack: NackSets | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Run every protocol with every seed and show what it came to."""
+    measured = [measure(protocol, seeds, members, loss, load, seconds, branch_loss, nack) for protocol in protocols]
+    if as_json:
+        report = {
+            "scenario": NAME,
+            "seeds": [seeds[0], seeds[-1]],
+            "members": members,
+            "loss": loss,
+            "load": load,
+            "seconds": seconds,
+            "branch_loss": branch_loss,
+            "nack_sets": nack.count if nack is not None else 1,
+            "protocols": {one.protocol: _as_json(one) for one in measured},
+        }
+        typer.echo(json.dumps(report, indent=2))
+        return
+    rows = {one.protocol: _rows(one) for one in measured}
+    lost = f"{loss:.1%} loss" + (f" and {branch_loss:.1%} at each branch" if branch_loss else "")
+    sets = f", {nack.count} sets" if nack is not None else ""
+    title = f"{members} members, {lost}, {load:g} packets a second{sets}, seeds {seeds[0]}..{seeds[-1]}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("what")
+    for name in rows:
+        table.add_column(name, justify="right")
+    for what in rows[measured[0].protocol]:
+        table.add_row(what, *(found[what] for found in rows.values()))
+    console = Console()
+    console.print(table)
+    timing = measured[0].timing
+    console.print(f"δ_N {show_ns(timing.late_ns)}, R {show_ns(timing.recovery_ns)}; timed: one witness; rmp: MS §2.1")
+
+
+def measure(
+    protocol: Protocol,
+    seeds: range,
+    members: int,
+    loss: float,
+    load: float,
+    seconds: float,
+    branch_loss: float,
+    nack: NackSets | None,
+) -> Measured:
+    """The runs of all seeds, added up."""
+    runs = [
+        run_steady(
+            protocol,
+            members=members,
+            loss=loss,
+            load=load,
+            lasting_ns=int(seconds * 1e9),
+            seed=seed,
+            nack=nack if protocol == "timed" else None,
+            branch_of=branches(members),
+            branch_loss=branch_loss,
+        )
+        for seed in seeds
+    ]
+    for other in runs[1:]:
+        runs[0].add(other)
+    return runs[0]
+
+
+def _rows(one: Measured) -> dict[str, str]:
+    holds = (0, one.timing.late_ns, one.timing.recovery_ns)
+    late = " / ".join(f"{one.late_share(hold_ns):.2%}" for hold_ns in holds)
+    spread = " / ".join(_rounded(_most(one.spreads_ns(hold_ns))) for hold_ns in holds)
+    return {
+        "packets": f"{one.packets:,}",
+        **{f"sent: {name}": f"{one.sent[name]:,}" for name in (*CONTROL, *AGAIN)},
+        "control messages a packet": f"{one.control_per_packet:.2f}",
+        "acknowledged after: half / most": _spread(one.wait_ns),
+        "lost token missed after: half / most": _spread(one.detect_token_ns),
+        "lost packet missed after: half / most": _spread(one.detect_data_ns),
+        "not ready after 0 / δ_N / R": late,
+        "most spread if held for that": spread,
+        "faults": f"{one.faults:,}",
+    }
+
+
+def _as_json(one: Measured) -> dict[str, object]:
+    return {
+        "packets": one.packets,
+        "sent": {name: one.sent[name] for name in (*CONTROL, *AGAIN)},
+        "control_per_packet": round(one.control_per_packet, 4),
+        "wait_ns": _halves(one.wait_ns),
+        "detect_token_ns": _halves(one.detect_token_ns),
+        "detect_data_ns": _halves(one.detect_data_ns),
+        "recovery_ns": one.timing.recovery_ns,
+        "late_share": {str(hold): one.late_share(hold) for hold in (0, one.timing.late_ns, one.timing.recovery_ns)},
+        "faults": one.faults,
+    }
+
+
+def _most(values: Sequence[int]) -> int:
+    return max(values, default=0)
+
+
+def _halves(values: Sequence[int]) -> dict[str, int]:
+    ordered = sorted(values)
+    return {"p50": ordered[len(ordered) // 2] if ordered else 0, "max": _most(ordered), "count": len(ordered)}
+
+
+def _spread(values: Sequence[int]) -> str:
+    if not values:
+        return "none"
+    found = _halves(values)
+    return f"{_rounded(found['p50'])} / {_rounded(found['max'])}"
+
+
+def _rounded(ns: int) -> str:
+    return show_ns(round(ns, -5)) if ns >= 50_000 else "0"

@@ -1,0 +1,366 @@
+"""`levelcast tape`: look at recorded tapes, check them, compare them, and take them elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, WORD_BYTES, RecordType, dbn_metadata, price_to_decimal
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.compare import Verdict, compare, tape_directory, verify
+from levelcast.storage.tape.segments import TapeReader
+
+app = typer.Typer(help="Look at recorded tapes, check and compare them, export them.", no_args_is_help=True)
+
+Directory = Annotated[Path, typer.Argument(help="A tape's directory, or a node's with a tape in it.")]
+Directories = Annotated[list[Path], typer.Argument(help="Tapes' directories, or nodes' with a tape in them.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+FromSequence = Annotated[int, typer.Option("--from", min=1, help="The sequence to begin at.")]
+Count = Annotated[int | None, typer.Option("--count", min=1, help="How many records at most.", show_default="all")]
+Symbols = Annotated[
+    list[int] | None, typer.Option("--symbol", help="Only this instrument id; may be given several times.")
+]
+
+COLUMNS = (
+    "seq", "ts_event", "ts_recv", "type", "floor", "instrument_id", "price", "size", "action", "side", "condition",
+    "trade_id", "venue_sequence",
+)  # fmt: skip
+"""The columns of `cat` and of an exported table; what a record's type does not have stays empty."""
+_RENAMED = {"floor": "publisher_id"}
+_PRICES = frozenset({"price", "bid_px_00", "ask_px_00", "stop_price"})
+_BLOCK = 4096
+
+Row = tuple[int, RecordType, np.void]
+"""A record with its full sequence and its type."""
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """What is wrong with a tape is one sentence on stderr and exit code 2."""
+    try:
+        yield
+    except TapeError as error:
+        typer.echo(f"levelcast: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+@app.command()
+def info(directories: Directories, as_json: AsJson = False) -> None:
+    """Show what a tape holds: segments, sequences, slots, times, sizes and the head of its hash chain.
+
+    Examples:
+
+    levelcast tape info data/tokyo-1
+
+    levelcast tape info data/* --json
+    """
+    with _one_sentence():
+        reports = [_report(directory) for directory in directories]
+    if as_json:
+        typer.echo(json.dumps(reports, indent=2))
+        return
+    console = Console()
+    for report in reports:
+        table = Table(title=report["directory"], title_justify="left")
+        for column in ("segment", "sequences", "slots", "from, UTC", "to", "frames", "bytes"):
+            table.add_column(column, justify="left" if column in ("segment", "from, UTC", "to") else "right")
+        for each in report["segments"]:
+            begin, end = _time(each["first_ns"]), _time(each["last_ns"])
+            table.add_row(
+                "growing" if each["active"] else "finished", f"{each['first_sequence']:,}-{each['last_sequence']:,}",
+                f"{each['first_slot']:,}-{each['last_slot']:,}", begin, end[11:] if end[:10] == begin[:10] else end,
+                f"{each['frames']:,}", f"{each['bytes']:,}",
+            )  # fmt: skip
+        console.print(table)
+        console.print(
+            f"{report['records']:,} records, {report['bytes']:,} bytes, stripe {report['stripe']}, "
+            f"at slot {report['slot']:,}, chain {report['chain']}\n",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _report(directory: Path) -> dict[str, Any]:
+    reader = TapeReader(tape_directory(directory))
+    segments = []
+    for segment in reader.segments:
+        lines = segment.lines
+        segments.append(
+            {
+                "name": segment.data_path.name,
+                "active": segment.active,
+                "first_sequence": segment.first_sequence,
+                "last_sequence": segment.next_sequence - 1,
+                "first_slot": lines[0].slot if lines else segment.header.tip.slot,
+                "last_slot": lines[-1].slot if lines else segment.header.tip.slot,
+                "first_ns": lines[0].timestamp_ns if lines else None,
+                "last_ns": lines[-1].timestamp_ns if lines else None,
+                "frames": len(lines),
+                "bytes": segment.size_bytes(),
+            }
+        )
+    tip = reader.tip()
+    return {
+        "directory": str(directory),
+        "stripe": reader.stripe,
+        "records": tip.next_sequence - reader.segments[0].first_sequence,
+        "bytes": sum(each["bytes"] for each in segments),
+        "slot": tip.slot,
+        "chain": tip.chain.hex(),
+        "segments": segments,
+    }
+
+
+def _time(ns: int | None) -> str:
+    return "" if ns is None else str(np.datetime_as_string(np.datetime64(ns, "ns"), unit="s")).replace("T", " ")
+
+
+@app.command()
+def cat(
+    directory: Directory,
+    from_sequence: FromSequence = 1,
+    count: Count = None,
+    symbol: Symbols = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with all fields.")] = False,
+) -> None:
+    """Print the records of a tape as CSV, or as JSON lines.
+
+    Examples:
+
+    levelcast tape cat data/tokyo-1 --count 10
+
+    levelcast tape cat data/tokyo-1 --from 1000000 --symbol 7 --json
+    """
+    with _one_sentence():
+        reader = TapeReader(tape_directory(directory))
+        rows = islice(_rows(reader, from_sequence, symbol), count)
+        if as_json:
+            for sequence, kind, record in rows:
+                typer.echo(json.dumps(_object(sequence, kind, record)))
+        else:
+            _write_csv(sys.stdout, rows)
+
+
+def _rows(reader: TapeReader, from_sequence: int, symbols: list[int] | None) -> Iterator[Row]:
+    """The records of a tape, one by one."""
+    for frame in reader.frames(from_sequence=from_sequence):
+        for batch in frame.batches():
+            first = frame.line.first_sequence + batch.first
+            chosen = np.arange(max(0, from_sequence - first), len(batch.records))
+            if symbols:
+                chosen = chosen[np.isin(batch.records["instrument_id"][chosen], symbols)]
+            for i in chosen.tolist():
+                yield first + i, batch.kind, batch.records[i]
+
+
+def _write_csv(file: Any, rows: Iterator[Row]) -> int:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    written = 0
+    for sequence, kind, record in rows:
+        writer.writerow(["" if value is None else value for value in _columns(sequence, kind, record)])
+        written += 1
+    return written
+
+
+def _columns(sequence: int, kind: RecordType, record: np.void, *, exact: bool = False) -> list[Any]:
+    values: dict[str, Any] = {"seq": sequence, "type": kind.name}
+    names = kind.dtype.names or ()
+    return [
+        values[column] if column in values else _value(record, _RENAMED.get(column, column), names, exact=exact)
+        for column in COLUMNS
+    ]
+
+
+def _object(sequence: int, kind: RecordType, record: np.void) -> dict[str, Any]:
+    names = [name for name in kind.dtype.names or () if name not in ("length", "rtype", "_reserved")]
+    found = {"seq": sequence, "type": kind.name}
+    return found | {name: _value(record, name, names) for name in names if name != "sequence"}
+
+
+def _value(record: np.void, name: str, names: Any, *, exact: bool = False) -> Any:
+    """A field as a plain value, prices as decimals or as `exact` numbers of 1e-9; None where there is none."""
+    if name not in names:
+        return None
+    value = record[name].item()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if name in _PRICES:
+        return None if value == UNDEF_PRICE else value if exact else str(price_to_decimal(value))
+    return None if value == UNDEF_TIMESTAMP else value
+
+
+@app.command("verify")
+def verify_command(
+    directories: Directories,
+    as_json: AsJson = False,
+    dbn: Annotated[bool, typer.Option(help="Also read finished segments with databento-dbn, if installed.")] = True,
+) -> None:
+    """Check tapes: every hash, no gap, readable as DBN. Several are also compared with the first one.
+
+    Exit code 1 if one is not sound or differs; the first frame that differs is named, and how it differs.
+
+    Examples:
+
+    levelcast tape verify data/tokyo-1
+
+    levelcast tape verify data/*
+    """
+    with _one_sentence():
+        verdicts = [verify(directory, dbn=dbn) for directory in directories]
+        differences = compare(directories)
+    bad = any(verdict.fault for verdict in verdicts) or any(each.how for each in differences)
+    if as_json:
+        report = {
+            "sound": [_verdict_json(verdict) for verdict in verdicts],
+            "differences": [
+                {"one": str(each.one), "other": str(each.other), "common_frames": each.common_frames, "slot": each.slot,
+                 "sequence": each.sequence, "how": each.how or None, "remark": each.remark or None}
+                for each in differences
+            ],
+            "identical": not bad,
+        }  # fmt: skip
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        for verdict in verdicts:
+            typer.echo(_verdict_line(verdict))
+        for each in differences:
+            if each.how:
+                typer.echo(
+                    f"{each.other} differs from {each.one} at slot {each.slot}, sequence {each.sequence}, "
+                    f"after {each.common_frames:,} equal frames: {each.how}"
+                )
+            else:
+                remark = f" ({each.remark})" if each.remark else ""
+                typer.echo(f"{each.other} is identical with {each.one} in {each.common_frames:,} frames{remark}")
+    if bad:
+        raise typer.Exit(1)
+
+
+def _verdict_line(verdict: Verdict) -> str:
+    if verdict.fault is not None:
+        return f"{verdict.directory}: NOT SOUND: {verdict.fault}"
+    read = (
+        "databento-dbn is not installed" if verdict.dbn_segments is None
+        else f"{verdict.dbn_segments} finished segments read by databento-dbn"
+    )  # fmt: skip
+    return (
+        f"{verdict.directory}: sound, {verdict.frames:,} frames, sequences {verdict.first_sequence:,} to "
+        f"{verdict.next_sequence - 1:,}, {read}, chain {verdict.chain.hex()}"
+    )
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "directory": str(verdict.directory), "fault": verdict.fault, "segments": verdict.segments,
+        "frames": verdict.frames, "records": verdict.records, "first_sequence": verdict.first_sequence,
+        "last_sequence": verdict.next_sequence - 1, "slot": verdict.slot, "chain": verdict.chain.hex(),
+        "dbn_segments": verdict.dbn_segments,
+    }  # fmt: skip
+
+
+@app.command()
+def export(
+    directory: Directory,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A file that ends in .dbn, .csv or .parquet.")],
+    from_sequence: FromSequence = 1,
+    symbol: Symbols = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+) -> None:
+    """Write the records of a tape to one file: DBN for market-data tools, CSV or Parquet for tables.
+
+    Examples:
+
+    levelcast tape export data/tokyo-1 -o day.dbn
+
+    levelcast tape export data/tokyo-1 -o trades.csv --symbol 7
+    """
+    writers = {".dbn": _export_dbn, ".csv": _export_csv, ".parquet": _export_parquet}
+    if output.suffix not in writers:
+        raise typer.BadParameter(f"{output} ends in none of {', '.join(writers)}")
+    if output.exists() and not force:
+        raise typer.BadParameter(f"{output} exists; --force replaces it")
+    with _one_sentence():
+        reader = TapeReader(tape_directory(directory))
+        unfinished = output.with_name(output.name + ".new")
+        try:
+            count = writers[output.suffix](reader, unfinished, from_sequence, symbol)
+            unfinished.replace(output)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    typer.echo(f"Wrote {count:,} records to {output}")
+
+
+def _export_dbn(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:
+    count = 0
+    with output.open("wb") as file:
+        file.write(dbn_metadata())
+        if from_sequence == 1 and not symbols:
+            for frame in reader.frames():
+                file.write(frame.data())
+                count += frame.line.records
+        else:
+            for record in _raw_records(reader, from_sequence, symbols):
+                file.write(record)
+                count += 1
+    return count
+
+
+def _raw_records(reader: TapeReader, from_sequence: int, symbols: list[int] | None) -> Iterator[memoryview]:
+    """Records as they are in the file, whatever their tail is."""
+    for frame in reader.frames(from_sequence=from_sequence):
+        data, at = frame.data(), 0
+        for sequence in range(frame.line.first_sequence, frame.line.next_sequence):
+            size = data[at] * WORD_BYTES
+            instrument_id = int.from_bytes(data[at + 4 : at + 8], "little")
+            if sequence >= from_sequence and (not symbols or instrument_id in symbols):
+                yield data[at : at + size]
+            at += size
+
+
+def _export_csv(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:
+    with output.open("w", newline="", encoding="utf-8") as file:
+        return _write_csv(file, _rows(reader, from_sequence, symbols))
+
+
+def _export_parquet(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:
+    """Prices are whole numbers of 1e-9 there: a table is for computing."""
+    try:
+        arrow: Any = import_module("pyarrow")
+        parquet: Any = import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise TapeError(
+            "Parquet needs pyarrow, which is not installed: pip install pyarrow, or export to .csv"
+        ) from None
+    texts = ("type", "action", "side")
+    types = {"price": arrow.int64(), **dict.fromkeys(texts, arrow.string())}
+    kinds = [(name, types.get(name, arrow.uint64())) for name in COLUMNS]
+    schema, count = arrow.schema(kinds), 0
+    with parquet.ParquetWriter(str(output), schema) as writer:
+        rows = _rows(reader, from_sequence, symbols)
+        while block := list(islice(rows, _BLOCK)):
+            columns = zip(*(_columns(*row, exact=True) for row in block), strict=True)
+            arrays = [
+                arrow.array(_cells(values, name in texts), kind)
+                for values, (name, kind) in zip(columns, kinds, strict=True)
+            ]
+            writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+            count += len(block)
+    return count
+
+
+def _cells(values: Iterable[Any], as_text: bool) -> list[Any]:
+    """A column of a table; what is a letter in one type of record and a number in another is a text."""
+    return [None if value is None else str(value) for value in values] if as_text else list(values)

@@ -1,0 +1,89 @@
+"""What a customer hears with and asks from: the groups of its region, their sockets, and the snapshot over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Sequence
+
+from levelcast import records
+from levelcast.network import Group, Network
+from levelcast.runtime.sockets import RECEIVE_BUFFER, Address, NetError, takes_trains
+from levelcast.wire.snapshot import HEADER_SIZE, Snapshot, decode_snapshot, snapshot_size
+
+__all__ = ["asking_socket", "groups_of", "join", "line_names", "read_snapshot"]
+
+
+def groups_of(network: Network, region: str | None) -> tuple[Group, ...]:
+    """The groups to join; a NetError that names the regions where there are none."""
+    if not network.edge.groups:
+        raise NetError("the network has no edge group, so there is nothing to listen to: add an [[edge.group]]")
+    regions = sorted({group.region for group in network.edge.groups if group.region is not None})
+    everywhere = any(group.region is None for group in network.edge.groups)
+    known = sorted({*regions, *({site.region for site in network.sites if site.region} if everywhere else ())})
+    if region is None:
+        if len(regions) > 1:
+            raise NetError(f"name a region; there are {', '.join(known)}")
+        return network.edge.groups
+    if region not in known:
+        raise NetError(f'the network has no edge group for region "{region}"; there are {", ".join(known)}')
+    return network.groups_of_region(region)
+
+
+def line_names(groups: Sequence[Group]) -> list[str]:
+    """What groups are called as lines: by their line, if no other of them has the same."""
+    lines = [group.line for group in groups]
+    return [group.line if group.line and lines.count(group.line) == 1 else group.name for group in groups]
+
+
+def asking_socket(interface: str) -> socket.socket:
+    """The socket from which to ask, and to which the answers come."""
+    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        own.setblocking(False)
+        takes_trains(own)
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        own.bind((interface, 0))
+    except OSError as error:
+        own.close()
+        raise NetError(f"cannot have a socket on {interface}: {error.strerror}") from error
+    return own
+
+
+def join(group: Group, interface: str) -> socket.socket:
+    """A socket that hears a group, as other customers on this machine do beside it."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        listener.setblocking(False)
+        takes_trains(listener)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        listener.bind((group.address, group.port))
+        membership = socket.inet_aton(group.address) + socket.inet_aton(interface)
+        listener.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+    except OSError as error:
+        listener.close()
+        where = f"edge group {group.name}, {group.address} port {group.port}"
+        if error.errno == errno.EADDRINUSE:
+            why = "another program has the port to itself: end it, or give the group another port in the network file"
+        elif error.errno in (errno.ENODEV, errno.EADDRNOTAVAIL, errno.ENETUNREACH):
+            why = f"{interface} is no interface here that takes multicast: ip route add 224.0.0.0/4 dev INTERFACE"
+        else:
+            why = error.strerror or str(error)
+        raise NetError(f"cannot listen to {where}: {why}") from error
+    return listener
+
+
+async def read_snapshot(server: Address) -> Snapshot:
+    """An edge's snapshot; raises OSError, EOFError, Malformed or BadRecords."""
+    reader, writer = await asyncio.open_connection(*server)
+    try:
+        head = await reader.readexactly(HEADER_SIZE)
+        rest = await reader.readexactly(snapshot_size(head) - len(head))
+    finally:
+        writer.close()
+    snapshot = decode_snapshot(head + rest)
+    if snapshot.records:
+        records.count_records(snapshot.records)
+    return snapshot

@@ -1,0 +1,239 @@
+"""Trades of files onto the ring, by the floors whose trades they are, exactly once however often it is started.
+
+1. Everything is read once: what cannot be published is refused before anything has left.
+2. The floors that have trades there are opened. If one has published before from its directory, everything is read once
+   more and compared with what it published, by hash (`levelcast.storage.publication`): the floor goes on behind that.
+3. The trades are published, as fast as credit allows or at a multiple of the speed at which they happened, and waited
+   for until they are witnessed (rule 10).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from levelcast.client.publisher import FloorLoop, Publisher
+from levelcast.formats.trade_files import survey
+from levelcast.network import Directory, Network
+from levelcast.records import RecordArray
+from levelcast.runtime.sockets import LOOPBACK
+from levelcast.storage.publication import Point, hasher
+
+STEP_S = 0.1
+"""How long `steps` is busy before it lets somebody look."""
+TICK_S = 0.005
+"""Trades that are due within this time go together."""
+PART_RECORDS = 2_048
+
+
+class Replay:
+    """A publication at work. `batches` opens the trades, from the beginning, each time it is called."""
+
+    def __init__(
+        self,
+        network: Network,
+        batches: Callable[[], Iterator[RecordArray]],
+        *,
+        data: Path | None = None,
+        speed: float | None = None,
+        impair: bool = False,
+        interface: str = LOOPBACK,
+        seed: int = 1,
+    ) -> None:
+        self.network = network
+        self.directory = Directory(network)
+        self.survey = survey(batches())
+        self.stopping = False
+        """Set to end early; what is in packets by then is kept."""
+        self.floors: dict[int, Publisher] = {}
+        """By publisher."""
+        self.before: Counter[int] = Counter()
+        """Trades of each publisher that an earlier start has published."""
+        self._batches = batches
+        self._speed = speed
+        self._loops: dict[str, FloorLoop] = {}
+        self._origin: tuple[float, int] | None = None
+        self._latest_ns = 0
+        try:
+            self._open(data, impair, interface, seed)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, data: Path | None, impair: bool, interface: str, seed: int) -> None:
+        for publisher in sorted(self.survey.by_floor):
+            floor = self.directory.floor_of(publisher)
+            if floor.stripe not in self._loops:
+                self._loops[floor.stripe] = FloorLoop(self.network, floor.stripe, interface)
+            self.floors[publisher] = Publisher(
+                self.network, floor.name, data=data, impair=impair, seed=seed, loop=self._loops[floor.stripe]
+            )
+        known = {number: floor.progress.points for number, floor in self.floors.items() if floor.progress is not None}
+        if any(known.values()):
+            for number, (position, hashed) in resume_from(self._batches(), known).items():
+                self.before[number] = position
+                self.floors[number].feed.begin(position, hashed)
+        self._published_before = {number: floor.published for number, floor in self.floors.items()}
+
+    # -- what it has come to ------------------------------------------------------------------------------
+
+    @property
+    def published(self) -> int:
+        """Trades that are in packets, those of earlier starts included."""
+        return self.before.total() + sum(
+            floor.published - self._published_before[number] for number, floor in self.floors.items()
+        )
+
+    @property
+    def unwitnessed(self) -> int:
+        """Packets that are not yet safe."""
+        return sum(floor.unwitnessed for floor in self.floors.values())
+
+    @property
+    def witnessed(self) -> int:
+        """Trades that are safe."""
+        return self.published - sum(floor.published - floor.witnessed for floor in self.floors.values())
+
+    @property
+    def waiting(self) -> int:
+        """Trades that wait for credit."""
+        return sum(floor.waiting for floor in self.floors.values())
+
+    @property
+    def heard_ns(self) -> int:
+        """When the ring was heard last; 0: never."""
+        return max((loop.heard_ns for loop in self._loops.values()), default=0)
+
+    @property
+    def namesakes(self) -> list[str]:
+        """Floors that another process takes itself for."""
+        return [floor.floor.name for floor in self.floors.values() if floor.namesakes]
+
+    @property
+    def warnings(self) -> list[str]:
+        return [loop.warning for loop in self._loops.values() if loop.warning is not None]
+
+    @property
+    def settled(self) -> bool:
+        return all(floor.settled for floor in self.floors.values())
+
+    # -- publishing ---------------------------------------------------------------------------------------
+
+    def steps(self) -> Iterator[None]:
+        """Publish everything and wait until it is witnessed, stopping every `STEP_S` to let somebody look."""
+        seen: Counter[int] = Counter()
+        for batch in self._batches():
+            fresh = _unpublished(batch, seen, self.before)
+            if len(fresh):
+                yield from self._publish(fresh)
+            if self.stopping:
+                return
+        while not self.settled and not self.stopping:
+            for floor in self.floors.values():
+                if not floor.settled:
+                    floor.flush(STEP_S)
+                    break
+            yield
+
+    def _publish(self, batch: RecordArray) -> Iterator[None]:
+        first, told = 0, time.monotonic()
+        dues = np.maximum.accumulate(np.maximum(batch["ts_event"], np.uint64(self._latest_ns)))
+        self._latest_ns = int(dues[-1])
+        while first < len(batch) and not self.stopping:
+            last = self._due(dues, first)
+            if last == first:
+                time.sleep(TICK_S)
+            for number, part in split_floors(batch[first:last]):
+                yield from self._insist(self.floors[number], part)
+            first = last
+            if time.monotonic() - told > STEP_S:
+                told = time.monotonic()
+                yield
+
+    def _due(self, dues: np.ndarray[tuple[int], np.dtype[np.uint64]], first: int) -> int:
+        """Up to which trade the batch is due."""
+        most = min(len(dues), first + PART_RECORDS)
+        if self._speed is None:
+            return most
+        now = time.monotonic()
+        if self._origin is None:
+            self._origin = (now, int(dues[first]))
+        began, began_ns = self._origin
+        due_ns = began_ns + int((now - began) * 1e9 * self._speed)
+        return min(most, first + int(np.searchsorted(dues[first:], np.uint64(due_ns), "right")))
+
+    def _insist(self, floor: Publisher, records: RecordArray) -> Iterator[None]:
+        taken = floor.publish(records, timeout=STEP_S)
+        while taken < len(records) and not self.stopping:
+            yield
+            taken += floor.publish(records[taken:], timeout=STEP_S)
+
+    def close(self) -> None:
+        """End at once: what is in packets is in the journals, the rest is in the files."""
+        for floor in self.floors.values():
+            floor.close()
+        for loop in self._loops.values():
+            loop.close()
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def split_floors(batch: RecordArray) -> Iterator[tuple[int, RecordArray]]:
+    """Each publisher's records, in their order."""
+    for number in np.unique(batch["publisher_id"]).tolist():
+        yield number, batch[batch["publisher_id"] == number]
+
+
+def _unpublished(batch: RecordArray, seen: Counter[int], before: Mapping[int, int]) -> RecordArray:
+    """What an earlier start has not published; `seen` counts on."""
+    if not before:
+        return batch
+    fresh = np.ones(len(batch), np.bool_)
+    for number, position in before.items():
+        mine = np.flatnonzero(batch["publisher_id"] == number)
+        fresh[mine[: max(0, position - seen[number])]] = False
+        seen[number] += len(mine)
+    return batch[fresh]
+
+
+def resume_from(batches: Iterable[RecordArray], known: Mapping[int, Sequence[Point]]) -> dict[int, tuple[int, blake2b]]:
+    """Of each publisher, up to where its records are those that a known publication has had, and their hash."""
+    tracks = {number: _Track(points) for number, points in known.items() if points}
+    for batch in batches:
+        for number, records in split_floors(batch):
+            if number in tracks:
+                tracks[number].add(records)
+    return {number: track.best for number, track in tracks.items() if track.best[0]}
+
+
+class _Track:
+    """The hash of one floor's records, compared wherever a publication of it stood still."""
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self.best: tuple[int, blake2b] = (0, hasher())
+        self._known = {(point.position, point.digest) for point in points}
+        self._stops = sorted({point.position for point in points}, reverse=True)
+        self._hash = hasher()
+        self._position = 0
+
+    def add(self, records: RecordArray) -> None:
+        first = 0
+        while first < len(records) and self._stops:
+            last = min(len(records), first + self._stops[-1] - self._position)
+            self._hash.update(records[first:last].tobytes())
+            self._position += last - first
+            first = last
+            if self._position == self._stops[-1]:
+                self._stops.pop()
+                if (self._position, self._hash.digest()) in self._known:
+                    self.best = (self._position, self._hash.copy())

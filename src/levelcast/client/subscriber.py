@@ -1,0 +1,657 @@
+"""The customer over real multicast: `levelcast.Subscriber`.
+
+    async with levelcast.Subscriber("network.toml", region="europe", start="snapshot") as tape:
+        async for batch in tape:
+            ...
+
+- One socket for each group that carries something that is wanted, and one of its own, from which it asks and to which
+  the answers come. What is missing is asked of the addresses from which the session's packets came, the one heard last
+  first, then the others; of a session that was not heard yet, where others of its stripe came from.
+- Which sessions and groups those are says the plan (`levelcast.edge.subscriber.plan_follower`); records of many
+  sessions come as they do, or in one order (`levelcast.edge.subscriber.merge`).
+- The region's lines, or several receivers in one group, bring the same numbered bytes: what comes first counts, the
+  rest are duplicates. `lines` tells what came on each.
+- Trains of packets arrive whole where the kernel can (UDP_GRO), and the packets of one are opened together.
+- A snapshot is read over TCP from an address from which packets came; what comes meanwhile waits.
+- Everything runs in the caller's event loop, without threads. A caller that does not keep up stops the reading when
+  `MAX_QUEUED` batches wait: what the kernel then drops is asked for later.
+
+The protocol is `levelcast.edge.subscriber.session_reader`; here are the sockets, the clock and the arrays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from os import PathLike
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast import native, records
+from levelcast.client.edge_sockets import asking_socket, groups_of, join, line_names, read_snapshot
+from levelcast.client.line_stats import Line
+from levelcast.client.symbol_filter import Wanted
+from levelcast.edge.subscriber import session_reader as core
+from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Ended, Grade, Lost, Stuck, SubscriberCounts
+from levelcast.edge.subscriber.merge import Merger
+from levelcast.edge.subscriber.plan_follower import BASE, Closed, Followed, Follower, Happening, Join, Leave, Replaced
+from levelcast.network import Network, load_network
+from levelcast.node.edge_service import stripe_session
+from levelcast.records import RecordArray, RecordType
+from levelcast.runtime.sockets import LOOPBACK, Address, NetError
+from levelcast.wire.channel_plan import ChannelPlan, parse_session
+from levelcast.wire.header import Malformed
+from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, Block, Heartbeat, decode, session_name
+from levelcast.wire.snapshot import Snapshot
+from levelcast.wire.watermark import Watermark
+
+__all__ = ["Batch", "Grade", "Lost", "Replaced", "Start", "Stuck", "Subscriber"]
+
+Start = Literal["now", "snapshot"] | Mapping[str, int]
+Event = Lost | Stuck | Ended | Replaced
+
+MAX_DRAIN = 256
+"""Datagrams taken from a socket before the event loop may do something else."""
+MAX_QUEUED = 4_096
+MAX_EARLY = 16_384
+"""Packets kept while the snapshot is read."""
+MAX_ADDRESSES = 64
+FRESH_NS = 3_000_000_000
+"""An edge that was heard within this time is asked before the others: each sends at least every second."""
+SNAPSHOT_LIMIT_S = 30.0
+SNAPSHOT_AGAIN_S = 0.2
+_TRADE = next(kind for kind in records.RECORD_TYPES if kind.rtype == records.RTYPE_TRADE)
+_WRAP = 1 << 32
+_FOREVER = 2**64 - 1
+
+
+class Batch(NamedTuple):
+    """The next records of a session, all of one type; merged, the next ones of all sessions."""
+
+    session: str
+    """Empty where sessions are merged."""
+    sequence: int
+    """Of the first record, in its session."""
+    kind: RecordType
+    records: RecordArray
+    """An array with the type's fields; mostly a view of what came, so it cannot be written to."""
+    global_sequence: int | None
+    """Of the first record, on the tape; None where the type has no such field, or not all 64 bits are known yet."""
+    watermark: Watermark | None
+    """One that came before these records: the session is complete up to its time (rule 15); merged, all of them are."""
+    stripe: int = 0
+
+    @property
+    def global_sequences(self) -> npt.NDArray[np.uint64] | None:
+        """Of every record, where the first one's is known."""
+        if self.global_sequence is None:
+            return None
+        low = self.records["sequence"]
+        whole: npt.NDArray[np.uint64] = (low - low[0]).astype(np.uint64) + np.uint64(self.global_sequence)
+        return whole
+
+
+class _Stream:
+    """What is known of one session beside its packets."""
+
+    def __init__(self, session: bytes) -> None:
+        self.name = session.decode("ascii", "replace").rstrip()
+        place = parse_session(session)
+        self.stripe = place.stripe if place is not None else 0
+        self.plan = place.number if place is not None else 0
+        self.watermark: Watermark | None = None
+        self.near: int | None = None
+        """A global sequence, all 64 bits of it, from which the next ones are not far."""
+        self.servers: dict[Address, int] = {}
+        """Where packets came from, and when the last one did."""
+
+    def whole(self, low: int) -> int | None:
+        """A global sequence from its low 32 bits."""
+        if self.near is None:
+            return None
+        ahead = (low - self.near) % _WRAP
+        return self.near + (ahead if ahead < _WRAP // 2 else ahead - _WRAP)
+
+    def hear(self, source: Address, now: int) -> None:
+        self.servers[source] = now
+        if len(self.servers) > MAX_ADDRESSES:
+            del self.servers[min(self.servers, key=self.servers.__getitem__)]
+
+    def server(self, attempt: int, now: int) -> Address | None:
+        """Whom to ask: the one heard last, then the others in turn, as long as they are heard."""
+        recent = sorted(self.servers, key=self.servers.__getitem__, reverse=True)
+        fresh = [each for each in recent if now - self.servers[each] < FRESH_NS] or recent
+        return fresh[attempt % len(fresh)] if fresh else None
+
+
+class Subscriber:
+    """A region's feed as an asynchronous iterator of batches.
+
+    | argument    | says |
+    |-------------|------|
+    | `network`   | the network, or the path of its file |
+    | `region`    | whose groups are joined; may be left out where there is only one |
+    | `sessions`  | names of the sessions that are wanted; all, if left out |
+    | `grade`     | `Grade.GUARANTEED` (or "guaranteed") asks for what is missing; "best effort" gives it up; "latest only" waits for nothing, and asks only for what may hold a newest price |
+    | `start`     | "now": from the first packet that is heard; "snapshot": behind a snapshot, without a hole; or the sequence from which each session is wanted |
+    | `symbols`   | symbols or instrument ids that are wanted, and records of no instrument; all, if left out. Only sessions and groups that carry them are followed |
+    | `merged`    | whether the records of all sessions come in one order, by time, stripe and place on the tape |
+    | `watermarks`| whether a batch without records is given for each watermark, so that time passes in silence too |
+    | `arrivals`  | whether `lines` keep when the first byte of each slot came: for a campaign that measures the spread |
+    | `on_event`  | is called with `Lost`, `Stuck`, `Ended` and `Replaced` (another plan is in force) as they happen |
+    | `interface` | the address of the interface that has the groups |
+
+    It ends when every session that was heard has ended.
+    """  # fmt: skip # noqa: E501 - a table
+
+    def __init__(
+        self,
+        network: Network | str | PathLike[str],
+        region: str | None = None,
+        sessions: Iterable[str] | None = None,
+        grade: Grade | str = Grade.GUARANTEED,
+        start: Start = "now",
+        symbols: Iterable[str | int] | None = None,
+        *,
+        merged: bool = False,
+        watermarks: bool = False,
+        arrivals: bool = False,
+        on_event: Callable[[Event], None] | None = None,
+        interface: str = LOOPBACK,
+        config: core.SubscriberConfig | None = None,
+    ) -> None:
+        self.network = network if isinstance(network, Network) else load_network(network)
+        self.groups = groups_of(self.network, region)
+        self.snapshots: list[Snapshot] = []
+        """One of each stripe, where the caller or the symbols asked for them."""
+        self._config = config or core.SubscriberConfig(grade=_checked_grade(grade))
+        self._sessions = None if sessions is None else [_session(name) for name in sessions]
+        self._start = _checked_start(start)
+        self._wanted = Wanted(self.network, symbols)
+        self._watermarks = watermarks
+        self._on_event = on_event
+        self._interface = interface
+        self._core: Follower | None = None
+        self._merger = Merger() if merged else None
+        self._merged_ns = 0
+        self._near: dict[int, int] = {}
+        """A global sequence of each stripe, all 64 bits of it, from which the next ones are not far."""
+        self._early: deque[bytes | Block] = deque()
+        self._early_packets = 0
+        self._streams: dict[bytes, _Stream] = {}
+        self._queue: deque[Batch] = deque()
+        self._error: Exception | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._own: socket.socket | None = None
+        self._ears: dict[int, list[socket.socket]] = {}
+        """The sockets that hear a place in the blocks of groups, one for each block that has it."""
+        self._lines = [Line(name, arrivals=arrivals) for name in line_names(self.groups)]
+        """One for each block."""
+        self._line_of: dict[socket.socket, Line] = {}
+        self._reading = False
+        self._closed = False
+
+    @property
+    def counts(self) -> SubscriberCounts:
+        """What has come, and how: packets, gaps, requests, lost messages."""
+        return self._core.counts if self._core is not None else SubscriberCounts()
+
+    @property
+    def lines(self) -> dict[str, Line]:
+        """What came on each line, or in each group that is none."""
+        return {line.name: line for line in self._lines}
+
+    @property
+    def symbols(self) -> dict[int, str]:
+        """Instrument ids and their symbols, from the network file and from definitions as they come."""
+        return self._wanted.symbols
+
+    @property
+    def watermarks(self) -> dict[str, Watermark]:
+        """The last watermark of each session."""
+        return {each.name: each.watermark for each in self._streams.values() if each.watermark is not None}
+
+    @property
+    def heard(self) -> bool:
+        """Whether anything has come yet."""
+        return bool(self._streams)
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot, where there is one stripe."""
+        return self.snapshots[0] if self.snapshots else None
+
+    @property
+    def last(self) -> list[Batch]:
+        """The records of the snapshots, as far as they are wanted: by stripe and type, each in the tape's order."""
+        return [batch for snapshot in self.snapshots for batch in self._last(snapshot)]
+
+    def _last(self, snapshot: Snapshot) -> list[Batch]:
+        found = []
+        for kind, _, rows in records.split(snapshot.records) if snapshot.records else ():
+            chosen = self._wanted.choose(kind, rows)
+            rows = rows if chosen is None else rows[chosen]
+            place = None
+            if kind.sequence_offset is not None and len(rows):
+                behind = np.uint32(snapshot.next_global % _WRAP) - rows["sequence"]
+                rows = rows[(-behind.astype(np.int64)).argsort(kind="stable")]
+                place = snapshot.next_global - int(behind.max())
+            if len(rows):
+                found.append(Batch("", 0, kind, rows, place, None, snapshot.stripe))
+        return found
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """The next sequence of each session: with them as `start`, another subscriber goes on from here."""
+        found = self._core.positions if self._core is not None else {}
+        return {name.decode().rstrip(): following for name, following in found.items()}
+
+    @property
+    def plans(self) -> dict[str, int]:
+        """The number of the plan of each stripe from which records come; 0 for none."""
+        names = {stripe.index: stripe.name for stripe in self.network.stripes}
+        known = self._core.plans if self._core is not None else {}
+        return {names.get(stripe, str(stripe)): number for stripe, number in known.items()}
+
+    @property
+    def channel_plans(self) -> dict[str, ChannelPlan | None]:
+        """Those plans themselves, of the stripes where they are known; None: one session for all."""
+        names = {stripe.index: stripe.name for stripe in self.network.stripes}
+        known = self._core.channel_plans if self._core is not None else {}
+        return {names[stripe]: plan for stripe, plan in known.items() if stripe in names}
+
+    def skip(self, session: str, upto: int | None = None) -> None:
+        """Give up what a session is stuck at, or what of it lies before a sequence (`Stuck.left`)."""
+        if self._core is not None:
+            self._perform(self._core.skip(_session(session), time.monotonic_ns(), upto))
+
+    # -- the caller's side --------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Subscriber:
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._own = asking_socket(self._interface)
+            self._hear_place(BASE)
+            self._read()
+            if self._start == "snapshot" or self._wanted.unknown:
+                self.snapshots = await self._fetch_snapshots()
+                for snapshot in self.snapshots:
+                    self._wanted.note_definitions(snapshot.records)
+            self._wanted.settle()
+            self._begin()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def __aiter__(self) -> Subscriber:
+        return self
+
+    async def __anext__(self) -> Batch:
+        while not self._queue:
+            if self._error is not None:
+                raise self._error
+            if self._closed or self._is_over():
+                raise StopAsyncIteration
+            await self._wait()
+        if not self._reading and len(self._queue) < MAX_QUEUED // 2:
+            self._read()
+        return self._queue.popleft()
+
+    def _is_over(self) -> bool:
+        return self._core is not None and self._core.over
+
+    async def _wait(self) -> None:
+        self._news = self._loop.create_future()
+        try:
+            await self._news
+        finally:
+            self._news = None
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    # -- beginning and end --------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Start the protocol where it is to start, with what has come so far."""
+        start: dict[bytes, int] = {}
+        if isinstance(self._start, Mapping):
+            start = {_session(name): first for name, first in self._start.items()}
+        elif self._start == "snapshot":
+            start = {name: first for snapshot in self.snapshots for name, first in snapshot.sessions}
+        if self._sessions is not None:
+            start = {name: first for name, first in start.items() if name in self._sessions}
+        ids = self._wanted.ids
+        self._core = Follower(
+            None if ids is None else ids.tolist(),
+            {stripe_session(stripe): stripe.index for stripe in self.network.stripes},
+            self._sessions,
+            start,
+            self._config,
+            {stripe.index: self._wanted.prices(stripe) for stripe in self.network.stripes},
+        )
+        for snapshot in self.snapshots:
+            self._know_near(snapshot.stripe, snapshot.next_global)
+        early, self._early = list(self._early), deque()
+        self._receive(early, time.monotonic_ns())
+
+    def _close(self) -> None:
+        self._closed = True
+        self._pause()
+        if self._timer is not None:
+            self._timer.cancel()
+        for each in self._sockets():
+            each.close()
+        self._own, self._ears = None, {}
+        self._wake()
+
+    def _sockets(self) -> list[socket.socket]:
+        ears = [each for some in self._ears.values() for each in some]
+        return [self._own, *ears] if self._own is not None else ears
+
+    def _read(self) -> None:
+        for each in self._sockets():
+            self._loop.add_reader(each.fileno(), self._readable, each)
+        self._reading = True
+
+    def _pause(self) -> None:
+        if self._reading:
+            for each in self._sockets():
+                self._loop.remove_reader(each.fileno())
+        self._reading = False
+
+    # -- the snapshot -------------------------------------------------------------------------------------
+
+    async def _fetch_snapshots(self) -> list[Snapshot]:
+        """Of each stripe, from whoever is heard, the next one where one does not answer."""
+        found: dict[int, Snapshot] = {}
+        until_ns: int | None = None
+        tried: set[Address] = set()
+        while len(found) < len(self.network.stripes) and (until_ns is None or time.monotonic_ns() < until_ns):
+            while not self._streams:
+                await self._wait()
+            servers = self._servers()
+            server = next((each for each in servers if each not in tried), None)
+            if server is None:
+                tried.clear()
+                await asyncio.sleep(SNAPSHOT_AGAIN_S)
+                continue
+            tried.add(server)
+            with suppress(OSError, EOFError, Malformed, records.BadRecords, asyncio.TimeoutError):
+                snapshot = await asyncio.wait_for(read_snapshot(server), SNAPSHOT_LIMIT_S)
+                found.setdefault(snapshot.stripe, snapshot)
+                until_ns = until_ns or time.monotonic_ns() + FRESH_NS  # a stripe that is not heard does not run
+        return [found[stripe] for stripe in sorted(found)]
+
+    def _servers(self, stripe: int | None = None) -> list[Address]:
+        """Where packets came from, the one heard last first; of one stripe, or of all."""
+        heard: dict[Address, int] = {}
+        for stream in self._streams.values():
+            if stripe is None or stream.stripe == stripe:
+                for address, at in stream.servers.items():
+                    heard[address] = max(at, heard.get(address, 0))
+        return sorted(heard, key=heard.__getitem__, reverse=True)
+
+    # -- datagrams ----------------------------------------------------------------------------------------
+
+    def _readable(self, each: socket.socket) -> None:
+        try:
+            now = time.monotonic_ns()
+            arrived = native.drain_molds(each.fileno(), MAX_DRAIN, Block)
+            if each is self._own:
+                self._receive([item for item, _ in arrived if not self._is_refusal(item)], now)
+                return
+            line = self._line_of[each]
+            came_ns = time.time_ns() - (time.monotonic_ns() - now)
+            messages, before = 0, self._known
+            for item, source in arrived:
+                session = self._hear(item, source, now)
+                if self._core is None or self._core.wants(session):
+                    messages += line.take(item, came_ns, self._config.max_sessions)
+            self._receive([item for item, _ in arrived], now)
+            if self._core is not None:
+                line.counts.first += max(0, messages - (self._known - before))
+        except Exception as error:  # a callback has nobody to raise it to; the iterator does it
+            self._fail(error)
+
+    @property
+    def _known(self) -> int:
+        """Messages that had come before when they came, or that nobody wants any more."""
+        return self.counts.duplicates + self.counts.late
+
+    def _is_refusal(self, item: bytes | Block) -> bool:
+        """Whether an answer is a heartbeat: what was asked for is gone, and from its number on there is something."""
+        if type(item) is Block or len(item) != HEADER_SIZE or self._core is None:
+            return False
+        assert isinstance(item, bytes)
+        with suppress(Malformed):
+            message = decode(item)
+            if isinstance(message, Heartbeat):
+                self._core.gone(message.session, message.sequence)
+                return True
+        return False
+
+    def _hear(self, item: bytes | Block, source: Address, now: int) -> bytes:
+        """Note where a session's packets come from; more sessions than there can be are not believed. The session."""
+        if type(item) is Block:
+            session, whole = item.session, True
+        else:
+            assert isinstance(item, bytes)
+            session, whole = item[:SESSION_SIZE], len(item) >= HEADER_SIZE
+        stream = self._streams.get(session)
+        if stream is None and whole and len(self._streams) < self._config.max_sessions:
+            stream = self._stream(session)
+        if stream is not None:
+            stream.hear(source, now)
+        return session
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._pause()
+        self._wake()
+
+    def _stream(self, session: bytes) -> _Stream:
+        stream = self._streams.get(session)
+        if stream is None:
+            stream = self._streams[session] = _Stream(session)
+        return stream
+
+    def _receive(self, arrived: list[bytes | Block], now: int) -> None:
+        if self._core is None:
+            self._early.extend(arrived)
+            self._early_packets += sum(_packets(item) for item in arrived)
+            while self._early_packets > MAX_EARLY:
+                self._early_packets -= _packets(self._early.popleft())
+            self._wake()
+            return
+        self._perform(self._core.receive(arrived, now))
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        try:
+            assert self._core is not None
+            self._perform(self._core.wake(time.monotonic_ns()))
+        except Exception as error:
+            self._fail(error)
+
+    def _arm(self) -> None:
+        """Be woken when the protocol wants to be, or earlier."""
+        assert self._core is not None
+        next_ns = self._core.next_ns
+        if next_ns is None or self._closed:
+            return
+        at = self._loop.time() + max(0, next_ns - time.monotonic_ns()) / 1e9
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._on_timer)
+
+    # -- effects ------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: Iterable[Happening]) -> None:
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                self._deliver(effect)
+            elif isinstance(effect, Complete):
+                self._complete(effect)
+            elif isinstance(effect, Ask):
+                self._ask(effect)
+            elif isinstance(effect, Join | Leave):
+                self._regroup(effect)
+            elif isinstance(effect, Followed):
+                for name in effect.sessions:
+                    self._stream(name).stripe = effect.stripe
+                if self._merger is not None:
+                    self._merger.follow(effect.sessions, effect.stripe, effect.complete_ns)
+            elif isinstance(effect, Closed):
+                if self._merger is not None:
+                    self._merger.end(effect.session)
+            else:
+                if isinstance(effect, Replaced):
+                    self._forget_before(effect)
+                if self._on_event is not None:
+                    self._on_event(effect)
+        if self._merger is not None:
+            self._hand_on(self._merger)
+        if len(self._queue) >= MAX_QUEUED:
+            self._pause()
+        self._arm()
+        self._wake()
+
+    def _regroup(self, effect: Join | Leave) -> None:
+        """Hear a place in the blocks of groups, or hear it no more."""
+        if isinstance(effect, Leave):
+            for each in self._ears.pop(effect.group, []):
+                if self._reading:
+                    self._loop.remove_reader(each.fileno())
+                del self._line_of[each]
+                each.close()
+        else:
+            self._hear_place(effect.group)
+
+    def _hear_place(self, place: int) -> None:
+        ears = self._ears.setdefault(place, [])
+        for group, line in zip(self.groups, self._lines, strict=True):
+            if place < group.count:
+                ears.append(made := join(group.at(place), self._interface))
+                self._line_of[made] = line
+                if self._reading:
+                    self._loop.add_reader(made.fileno(), self._readable, made)
+
+    def _forget_before(self, replaced: Replaced) -> None:
+        """Sessions of plans that were replaced."""
+        for name, stream in list(self._streams.items()):
+            if stream.stripe == replaced.stripe and stream.plan < replaced.number:
+                del self._streams[name]
+
+    def _hand_on(self, merger: Merger) -> None:
+        complete_ns = merger.complete_ns
+        known = 0 < complete_ns < _FOREVER
+        watermark = Watermark(complete_ns, max(self._near.values(), default=0), 0) if known else None
+        for merged in merger.ready():
+            self._queue.append(Batch("", 0, merged.kind, merged.records, merged.sequence, watermark, merged.stripe))
+        if self._watermarks and watermark is not None and complete_ns > self._merged_ns:
+            self._merged_ns = complete_ns
+            self._queue.append(Batch("", 0, _TRADE, records.trades(0), None, watermark))
+
+    def _ask(self, ask: Ask) -> None:
+        stream, now = self._stream(ask.session), time.monotonic_ns()
+        server = stream.server(ask.attempt, now)
+        if server is None:
+            others = self._servers(stream.stripe)
+            server = others[ask.attempt % len(others)] if others else None
+        if server is not None and self._own is not None:
+            with suppress(OSError):  # a request that is lost is sent again
+                self._own.sendto(ask.datagram, server)
+
+    def _know_near(self, stripe: int, sequence: int) -> None:
+        self._near[stripe] = sequence
+        if self._merger is not None:
+            self._merger.near(stripe, sequence)
+
+    def _complete(self, effect: Complete) -> None:
+        stream = self._stream(effect.session)
+        stream.watermark = effect.watermark
+        stream.near = effect.watermark.next_sequence
+        self._know_near(stream.stripe, stream.near)
+        if self._merger is not None:
+            self._merger.complete(effect.session, effect.watermark)
+        elif self._watermarks:
+            assert self._core is not None
+            following = self._core.position(effect.session) or 1
+            batch = Batch(stream.name, following, _TRADE, records.trades(0), None, stream.watermark, stream.stripe)
+            self._queue.append(batch)
+
+    def _deliver(self, deliver: Deliver) -> None:
+        stream = self._stream(deliver.session)
+        if stream.near is None:
+            stream.near = self._near.get(stream.stripe)
+        for run in records.split(deliver.payload):
+            chosen = self._wanted.choose(run.kind, run.records)
+            found = run.records
+            first = 0
+            if chosen is not None:
+                if run.kind.rtype != records.RTYPE_SYSTEM:
+                    self.counts.unwanted += len(found) - int(chosen.sum())
+                if not chosen.any():
+                    continue
+                found, first = found[chosen], int(chosen.argmax())
+            if run.kind.rtype == records.RTYPE_INSTRUMENT:
+                self._wanted.define(found)
+            if self._merger is not None:
+                self._merger.take(deliver.session, run.kind, found)
+                continue
+            place = None
+            if run.kind.sequence_offset is not None:
+                place = stream.whole(int(found["sequence"][0]))
+                if place is not None:
+                    stream.near = stream.whole(int(found["sequence"][-1]))
+            sequence = deliver.sequence + run.first + first
+            batch = Batch(stream.name, sequence, run.kind, found, place, stream.watermark, stream.stripe)
+            self._queue.append(batch)
+
+
+def _packets(item: bytes | Block) -> int:
+    return item.packets if type(item) is Block else 1
+
+
+# -- what a subscriber is made from -----------------------------------------------------------------------
+
+
+def _session(name: str) -> bytes:
+    try:
+        return session_name(name)
+    except ValueError as error:
+        raise NetError(str(error)) from None
+
+
+def _checked_grade(grade: Grade | str) -> Grade:
+    try:
+        return Grade(grade)
+    except ValueError:
+        known = ", ".join(f'"{each.value}"' for each in Grade)
+        raise NetError(f'"{grade}" is no grade of service; there are {known}') from None
+
+
+def _checked_start(start: Any) -> Start:
+    if start in ("now", "snapshot"):
+        return "now" if start == "now" else "snapshot"
+    if not isinstance(start, Mapping) or not all(isinstance(each, int) and each >= 1 for each in start.values()):
+        raise NetError('start is "now", "snapshot", or a sequence of 1 or more for each session\'s name')
+    return start

@@ -1,0 +1,1 @@
+"""The sending side of an edge: packets, sessions, plans, retransmission."""

@@ -1,0 +1,386 @@
+"""One stripe's edge at one receiver, sans I/O: what is sent, what can be asked for again, and the snapshot.
+
+Everything here is a function of the tape, the first plan and the watermark interval
+(`levelcast.edge.server.packetizer`, rule 4), so a feed that starts from a saved state and the frames behind it, or from
+all frames, sends what every other one sends. A frame that was sent but did not reach the tape before the process died
+gets the same numbers when it is sent again.
+
+- The watermark's grid begins at the first frame of the tape, which is the same at every receiver.
+- A plan comes by records of the tape (`levelcast.edge.server.plan_switch`). When it is ready, its parts go out as its
+  plan session and every session gets a READY mark. Behind the frame that makes it take effect, every session gets a
+  LAST mark, which is its last record, and ends; the plan's sessions begin at 1. The watermarks go on over it.
+- The end of an old session is said at once, soon again, and then with the heartbeats for `LINGER_NS`; as long, what was
+  sent in it can be asked for.
+- A saved state is a header, the state of the plans and a snapshot:
+
+    offset  type  field
+    0       8s    "LVLCEDGE"
+    8       u16   version, 2
+    10      u16   reserved, 0
+    12      u32   CRC-32 of the first plan
+    16      u64   watermark interval
+    24      u64   slot of the last frame that is counted in
+    32      32s   chain hash of the tape there
+    64      u32   bytes of the state of the plans
+    68            the state of the plans (`Plans.state`)
+            u32   CRC-32 of the bytes before
+                  the snapshot (`levelcast.wire.snapshot`)
+
+  It says nothing about the receiver that wrote it: one receiver may start from another one's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from struct import Struct
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+from levelcast import native
+from levelcast.edge.server.last_records import Latest
+from levelcast.edge.server.packetizer import GatherConfig, Gatherer, GatherState, Outgoing, SessionPlan
+from levelcast.edge.server.plan_switch import PlanLimits, Plans, Ready, Swapped, plan_records, session_plan
+from levelcast.edge.server.retransmit_store import RetransmitConfig, Retransmitter
+from levelcast.protocol.history import GENESIS
+from levelcast.records import BadRecords, count_records
+from levelcast.wire import mold
+from levelcast.wire.channel_plan import (
+    ChannelPlan,
+    Kind,
+    PlanRecord,
+    encode_record,
+    parse_session,
+    part_records,
+    plan_session,
+    session_of,
+)
+from levelcast.wire.header import Malformed, Reason
+from levelcast.wire.snapshot import Position, Snapshot, decode_snapshot, encode_snapshot
+
+__all__ = ["Feed", "FeedState", "Placed", "decode_state"]
+
+MAGIC = b"LVLCEDGE"
+VERSION = 2
+_HEADER = Struct("<8sHHIQQ32sI")
+_CRC = Struct("<I")
+LINGER_NS = 60_000_000_000
+"""So long after a plan was replaced, by the time of the tape, its sessions are remembered."""
+END_TIMES = 3
+END_EVERY_NS = 100_000_000
+
+
+class Placed(Protocol):
+    """A frame's place: a `ring.order.Frame` or a line of a tape's index."""
+
+    @property
+    def slot(self) -> int: ...
+    @property
+    def timestamp_ns(self) -> int: ...
+    @property
+    def first_sequence(self) -> int: ...
+    @property
+    def chain(self) -> bytes: ...
+
+
+class FeedState(NamedTuple):
+    """Where a feed stood."""
+
+    plan_crc: int
+    watermark_ns: int
+    slot: int
+    chain: bytes
+    plans: bytes
+    snapshot: Snapshot
+
+
+class _Past:
+    """A plan that was replaced: the ends of its sessions."""
+
+    def __init__(self, plan: bytes | None, ends: dict[bytes, int], until_ns: int) -> None:
+        self.plan = plan
+        """The session that had its parts."""
+        self.ends = ends
+        self.until_ns = until_ns
+        self.said = 0
+        self.next_ns = 0
+
+    def say(self, now: int, heartbeat_ns: int) -> list[Outgoing]:
+        self.said += 1
+        self.next_ns = now + (END_EVERY_NS if self.said < END_TIMES else heartbeat_ns)
+        return [_bare(session, sequence, mold.END_OF_SESSION) for session, sequence in self.ends.items()]
+
+
+def decode_state(content: bytes) -> FeedState:
+    """A saved state; raises `Malformed`, and nothing else, whatever the bytes are."""
+    if len(content) < _HEADER.size:
+        raise Malformed(Reason.TOO_SHORT)
+    magic, version, reserved, plan_crc, watermark_ns, slot, chain, plans_size = _HEADER.unpack_from(content)
+    if magic != MAGIC:
+        raise Malformed(Reason.BAD_MAGIC)
+    if version != VERSION:
+        raise Malformed(Reason.UNKNOWN_VERSION)
+    crc_at = _HEADER.size + plans_size
+    if len(content) < crc_at + _CRC.size:
+        raise Malformed(Reason.TRUNCATED_BODY)
+    if _CRC.unpack_from(content, crc_at)[0] != crc32(content[:crc_at]) or reserved:
+        raise Malformed(Reason.BROKEN_SEAL)
+    plans = content[_HEADER.size : crc_at]
+    Plans().restore(plans)
+    snapshot = decode_snapshot(content[crc_at + _CRC.size :])
+    try:
+        count_records(snapshot.records)
+    except BadRecords as error:
+        raise Malformed(Reason.BAD_FIELD, str(error)) from None
+    return FeedState(plan_crc, watermark_ns, slot, chain, plans, snapshot)
+
+
+class Feed:
+    """The edge of one stripe, from the beginning of its tape or from `state`, which must be one that it `fits`.
+
+    `plan` is the plan before the first one that the tape has; `limits` are what those must fit.
+    """
+
+    def __init__(
+        self,
+        plan: SessionPlan,
+        stripe: int = 0,
+        config: GatherConfig | None = None,
+        retransmit: RetransmitConfig | None = None,
+        state: FeedState | None = None,
+        limits: PlanLimits | None = None,
+    ) -> None:
+        self.config = config or GatherConfig()
+        self.retransmitter = Retransmitter(retransmit)
+        self.plans = Plans(limits, stripe)
+        self.ended = False
+        self.slot = 0
+        """Of the last frame; `chain` is the tape's hash there."""
+        self.chain = GENESIS
+        self.frames = 0
+        """Frames since the feed was made, and `records` of them that were sent."""
+        self.records = 0
+        self._first_plan = self._plan = plan
+        self._plan_crc = crc32(repr((sorted(plan.session_of.items()), plan.default)).encode())
+        self._stripe = stripe
+        self._latest = Latest()
+        self._past: list[_Past] = []
+        self._beacon_ns = 0
+        self._groups: dict[bytes, tuple[int, ...]] = {}
+        self._begun = state is not None
+        resume = None
+        if state is not None:
+            assert self.fits(state)
+            self.slot, self.chain = state.slot, state.chain
+            self.plans.restore(state.plans)
+            self._latest.update(state.snapshot.records)
+            _, next_global, marked_ns, frame_ns, positions, _ = state.snapshot
+            resume = GatherState(dict(positions), marked_ns, frame_ns, next_global)
+        if self.plans.current is not None:
+            self._plan = session_plan(self.plans.current, stripe)
+        self._gatherer = Gatherer(self._plan, 0, stripe=stripe, config=self.config, resume=resume)
+        self._note_groups()
+        for known in (self.plans.current, self.plans.ready):
+            if known is not None:
+                self.retransmitter.keep(self._plan_packets(known))
+
+    def fits(self, state: FeedState) -> bool:
+        """Whether a state was saved under the first plan and the interval of this feed."""
+        plans = Plans(stripe=self._stripe)
+        plans.restore(state.plans)
+        plan = self._first_plan if plans.current is None else session_plan(plans.current, self._stripe)
+        return (
+            state.plan_crc == self._plan_crc
+            and state.watermark_ns == self.config.watermark_ns
+            and state.snapshot.stripe == self._stripe
+            and {each.session for each in state.snapshot.sessions} == set(plan.sessions)
+        )
+
+    @property
+    def next_sequences(self) -> dict[bytes, int]:
+        return self._gatherer.state.next_sequences
+
+    def again(self, store_bytes: int, state: FeedState | None) -> Feed:
+        """A feed of the same plan and settings from the beginning of the tape, or from a state: it sends the same."""
+        retransmit = replace(self.retransmitter.config, store_bytes=store_bytes)
+        return Feed(self._first_plan, self._stripe, self.config, retransmit, state, self.plans.limits)
+
+    @property
+    def sessions(self) -> int:
+        """How many there are."""
+        return len(self._plan.sessions)
+
+    @property
+    def next_global(self) -> int:
+        """The stripe's sequence behind the last frame; `marked_ns` is the last watermark."""
+        return self._gatherer.next_global
+
+    @property
+    def marked_ns(self) -> int:
+        return self._gatherer.marked_ns
+
+    @property
+    def unplanned(self) -> int:
+        return self._gatherer.unplanned
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next heartbeat, or end of an old session, is due."""
+        next_ns = self._gatherer.next_ns
+        if next_ns is None:
+            return None
+        if self.plans.current is not None:
+            next_ns = min(next_ns, self._beacon_ns)
+        return min([next_ns, *(past.next_ns for past in self._past)])
+
+    def is_past(self, session: bytes) -> bool:
+        """Whether a session may have been one of a plan that was replaced."""
+        place, number = parse_session(session), self.plans.number
+        if place is None:
+            return number > 0 and session in self._first_plan.sessions
+        return place.stripe == self._stripe and place.number < number
+
+    def groups_of(self, session: bytes) -> tuple[int, ...]:
+        """The places in a block of groups to which a session's packets go."""
+        return self._groups.get(session, (0,))
+
+    def release(self, frame: Placed, content: mold.Buffer, now: int, *, control: bool = True) -> list[Outgoing]:
+        """The packets of the next frame, to be sent at once; `book` them and the frame's records afterwards.
+
+        `control`: the frame may have records of the operator.
+        """
+        if not self._begun:
+            start_ns = frame.timestamp_ns - 1
+            self._gatherer = Gatherer(self._plan, start_ns, stripe=self._stripe, config=self.config, now=now)
+            self._begun = True
+        packets = self._gatherer.release(frame.timestamp_ns, frame.first_sequence, content, now)
+        self.slot, self.chain = frame.slot, frame.chain
+        self.frames += 1
+        for record in plan_records(content) if control else ():
+            packets += self._take(record, frame.timestamp_ns, now)
+        self.plans.define(content)
+        return packets
+
+    def book(self, packets: list[Outgoing], content: mold.Buffer = b"") -> None:
+        """Keep packets that were sent for those who ask, and records for the snapshot."""
+        self.retransmitter.keep(packets)
+        self._latest.update(content)
+        self.records += sum(packet.records for packet in packets)
+
+    def advance(self, complete_ns: int, now: int) -> list[Outgoing]:
+        """The watermarks up to `complete_ns`; none before the first frame, from which the grid begins."""
+        return self._gatherer.advance(complete_ns, now) if self._begun else []
+
+    def heartbeats(self, now: int) -> list[Outgoing]:
+        """Of silent sessions and of the plan sessions, and the ends of old sessions, as far as they are due."""
+        out = self._gatherer.heartbeats(now)
+        if self._beacon_ns <= now and not self.ended:
+            self._beacon_ns = now + self.config.heartbeat_ns
+            out += self._beacon()
+        for past in [each for each in self._past if each.next_ns <= now]:
+            if past.until_ns > now:
+                out += past.say(now, self.config.heartbeat_ns)
+            else:
+                self._forget(past)
+        return out
+
+    def announce(self) -> list[Outgoing]:
+        """A heartbeat of every session, at once."""
+        return self._gatherer.announce() + self._beacon()
+
+    def _beacon(self) -> list[Outgoing]:
+        """A heartbeat of the plan session of the plan in force. There is none of one that is only ready: by this
+        customers learn which plan to begin with."""
+        plan = self.plans.current
+        if plan is None or self.ended:
+            return []
+        return [_bare(plan_session(plan.number, self._stripe), len(part_records(plan, self._stripe)) + 1, 0)]
+
+    def end(self) -> list[Outgoing]:
+        """The end of every session; to be sent more than once."""
+        self.ended = True
+        return self._gatherer.end()
+
+    def snapshot(self) -> bytes:
+        """The snapshot as it stands, for customers."""
+        return self._snapshot(self._latest.payload())
+
+    def _snapshot(self, content: bytes) -> bytes:
+        numbers, marked_ns, frame_ns, next_global = self._gatherer.state
+        sessions = tuple(Position(session, numbers[session]) for session in self._plan.sessions)
+        return encode_snapshot(Snapshot(self._stripe, next_global, marked_ns, frame_ns, sessions, content))
+
+    def state(self) -> bytes:
+        """What a restarted feed needs to go on behind `slot`."""
+        return self._state(self.snapshot())
+
+    def mark(self) -> bytes:
+        """A state without the snapshot's records: a feed that is made of it sends again what this one sends."""
+        return self._state(self._snapshot(b""))
+
+    def _state(self, snapshot: bytes) -> bytes:
+        plans = self.plans.state()
+        fields = (self._plan_crc, self.config.watermark_ns, self.slot, self.chain, len(plans))
+        head = _HEADER.pack(MAGIC, VERSION, 0, *fields) + plans
+        return b"".join((head, _CRC.pack(crc32(head)), snapshot))
+
+    # -- plans --------------------------------------------------------------------------------------------
+
+    def _take(self, record: PlanRecord, frame_ns: int, now: int) -> list[Outgoing]:
+        """What a record of the operator changes, behind the frame that has it."""
+        happened = self.plans.take(record)
+        if isinstance(happened, Ready):
+            self._note_groups()
+            return [*self._plan_packets(happened.plan), *self._mark(Kind.READY, happened.plan, frame_ns, now)]
+        return self._swap(happened.plan, frame_ns, now) if isinstance(happened, Swapped) else []
+
+    def _swap(self, plan: ChannelPlan, frame_ns: int, now: int) -> list[Outgoing]:
+        out = self._mark(Kind.LAST, plan, frame_ns, now)
+        ends, *resume = self._gatherer.state
+        number = plan.number - 1
+        past = _Past(plan_session(number, self._stripe) if number else None, ends, frame_ns + LINGER_NS)
+        self._past.append(past)
+        out += past.say(now, self.config.heartbeat_ns)
+        self._plan = session_plan(plan, self._stripe)
+        unplanned = self._gatherer.unplanned
+        self._gatherer = Gatherer(
+            self._plan, 0, stripe=self._stripe, config=self.config, resume=GatherState({}, *resume), now=now
+        )
+        self._gatherer.unplanned = unplanned
+        self._note_groups()
+        return out
+
+    def _mark(self, kind: Kind, plan: ChannelPlan, frame_ns: int, now: int) -> list[Outgoing]:
+        parts, next_global = len(part_records(plan, self._stripe)), self._gatherer.state.next_global
+        record = PlanRecord(kind, plan.number, parts, plan.digest, 0, self._stripe, frame_ns, next_global)
+        return self._gatherer.say(encode_record(record), now)
+
+    def _plan_packets(self, plan: ChannelPlan) -> list[Outgoing]:
+        """The session that has the plan itself."""
+        name = plan_session(plan.number, self._stripe)
+        made = native.mold_train(b"".join(part_records(plan, self._stripe)), name, 1, self.config.packet_bytes, True)
+        assert made is not None
+        count, buffer, ends = made
+        return [Outgoing(name, 1, count, buffer, ends)]
+
+    def _note_groups(self) -> None:
+        """Which session goes where. Everybody may want to read a plan, so its parts go everywhere."""
+        everywhere = {0}
+        for plan in (self.plans.current, self.plans.ready):
+            if plan is not None:
+                everywhere.update(plan.groups[plan.used].tolist())
+                for index in plan.used:
+                    self._groups[session_of(plan.number, self._stripe, index)] = (int(plan.groups[index]),)
+        for plan in (self.plans.current, self.plans.ready):
+            if plan is not None:
+                self._groups[plan_session(plan.number, self._stripe)] = tuple(sorted(everywhere))
+
+    def _forget(self, past: _Past) -> None:
+        self._past.remove(past)
+        for session in (*past.ends, *((past.plan,) if past.plan is not None else ())):
+            self.retransmitter.forget(session)
+            self._groups.pop(session, None)
+
+
+def _bare(session: bytes, sequence: int, count: int) -> Outgoing:
+    datagram = mold.header(session, sequence, count)
+    return Outgoing(session, sequence, 0, datagram, _CRC.pack(len(datagram)))

@@ -1,0 +1,340 @@
+"""Which plan is in force at an edge: a function of the tape and the network file, the same at every receiver.
+
+The operator's source sends a plan's parts, and when every edge has said that it is ready, the record that makes it take
+effect (`levelcast.wire.channel_plan`). What an edge makes of them, in the order of the sequence:
+
+| record                                   | then |
+|------------------------------------------|------|
+| part 0                                   | collecting begins, whatever was collected before |
+| the next part of the same plan           | it is added; the last one completes the plan, which is checked |
+| a complete plan that passes              | it is ready; one that was ready before is forgotten |
+| a complete plan that does not            | it is refused, with the reason; nothing else changes |
+| SWAP of the plan that is ready           | it takes effect behind this frame |
+| any other part or SWAP                   | nothing; a SWAP of a plan that is not ready is refused |
+
+- A plan's number is one more than that of the plan in force. The plan before the first has number 0: one session.
+- A plan names every instrument that was defined on the tape before the frame that completes it, so they are noted here.
+  Asking the network file instead would refuse a plan, when the tape is replayed, for a symbol that was listed after it.
+  The command that sends plans does ask the file. An instrument that is defined later goes to the default session.
+- Groups, line rates and symbols are the network file's, which is the same at every receiver. Its blocks of groups and
+  its rates may grow; if they shrink below a plan that is on a tape, that plan is refused when the tape is replayed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+
+from levelcast.edge.server.packetizer import NO_INSTRUMENT, SessionPlan
+from levelcast.records import RTYPE_INSTRUMENT, WORD_BYTES
+from levelcast.wire import mold
+from levelcast.wire.channel_plan import (
+    PLAN_TEXT,
+    ChannelPlan,
+    Kind,
+    PlanRecord,
+    decode_plan,
+    decode_record,
+    digest_of,
+    plan_session,
+    session_of,
+    symbols_crc,
+)
+from levelcast.wire.header import Malformed, Reason
+from levelcast.wire.watermark import WATERMARK_BYTES
+
+__all__ = [
+    "Collector",
+    "Happened",
+    "PlanLimits",
+    "Plans",
+    "Ready",
+    "Refused",
+    "Swapped",
+    "defined_ids",
+    "plan_fault",
+    "plan_records",
+    "session_plan",
+    "standing_rate",
+]
+
+PACKET_OVERHEAD = mold.HEADER_SIZE + 28
+"""What a packet costs beside its blocks on a line: MoldUDP64, UDP and IPv4 headers."""
+_NAMED = 3
+"""So many instruments are named in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """What a plan must fit, from the network file."""
+
+    symbols: Mapping[int, str] = field(default_factory=dict)
+    """The directory, by which the plan's own idea of it is checked; empty: it is not."""
+    groups: int = 2**16
+    """Groups in the smallest block."""
+    line_rate: int | None = None
+    """Bytes a second that the slowest line of a group carries."""
+    watermark_ns: int = 100_000_000
+
+
+def standing_rate(watermark_ns: int) -> float:
+    """Bytes a second on the line that a session costs when nothing is traded: its watermarks, or heartbeats."""
+    if not watermark_ns:
+        return PACKET_OVERHEAD
+    return (WATERMARK_BYTES + mold.LENGTH_SIZE + PACKET_OVERHEAD) * 1e9 / watermark_ns
+
+
+def plan_fault(plan: ChannelPlan, limits: PlanLimits, stripe: int, needed: Collection[int] = ()) -> str | None:
+    """Why a plan cannot take effect, as the end of a sentence; None if it can. It must name `needed` instruments."""
+    try:
+        plan_session(plan.number, stripe)
+        session_of(plan.number, stripe, len(plan.groups) - 1)
+    except ValueError:
+        return f"number {plan.number} is too large for the names of its sessions"
+    missing = np.setdiff1d(np.fromiter(needed, np.int64, len(needed)), plan.instruments).tolist()
+    if missing:
+        return f"it misses {len(missing):,} of the directory's symbols: {_named(missing, limits.symbols)}"
+    if limits.symbols:
+        pairs = [(number, limits.symbols.get(number, "")) for number in plan.instruments.tolist()]
+        unknown = [number for number, symbol in pairs if not symbol]
+        if unknown:
+            return f"it is for another directory, which has instrument {_named(unknown, {})}"
+        if symbols_crc(pairs) != plan.symbols:
+            return "it is for another directory, in which instruments have other symbols"
+    if (highest := int(plan.groups.max())) >= limits.groups:
+        return f"it has group {highest}, and the smallest [[edge.group]] block of the network file has {limits.groups}"
+    return _line_fault(plan, limits)
+
+
+def _line_fault(plan: ChannelPlan, limits: PlanLimits) -> str | None:
+    if limits.line_rate is None:
+        return None
+    standing = standing_rate(limits.watermark_ns)
+    expected = np.bincount(plan.groups, plan.rates.astype(np.float64))
+    sessions = np.bincount(plan.groups)
+    total = expected + sessions * standing
+    if (plan.rates == 0).any():
+        return "the network file has a line rate, and the plan does not say what rate each session is expected to have"
+    worst = int((total - limits.line_rate).argmax())
+    if total[worst] <= limits.line_rate:
+        return None
+    number = f"{sessions[worst]} session{'s' if sessions[worst] > 1 else ''}"
+    return (
+        f"group {worst} is expected to have {_kbit(total[worst])}, {_kbit(sessions[worst] * standing)} of it "
+        f"watermarks of {number}, and its line carries {_kbit(limits.line_rate)}"
+    )
+
+
+def _kbit(rate: float) -> str:
+    return f"{rate * 8 / 1000:,.1f} kbit/s"
+
+
+def _named(numbers: list[int], symbols: Mapping[int, str]) -> str:
+    names = [symbols.get(number, str(number)) for number in numbers[:_NAMED]]
+    return ", ".join(names) + (", …" if len(numbers) > _NAMED else "")
+
+
+def plan_records(content: mold.Buffer) -> list[PlanRecord]:
+    """The operator's records about plans among the records of a frame."""
+    whole = content if isinstance(content, bytes | bytearray) else bytes(content)
+    if whole.find(PLAN_TEXT) < 0:
+        return []
+    offsets, sizes = mold.record_places(whole)
+    places = zip(offsets.tolist(), sizes.tolist(), strict=True)
+    found = (decode_record(bytes(whole[offset : offset + size])) for offset, size in places)
+    return [each for each in found if each is not None]
+
+
+def defined_ids(content: mold.Buffer) -> list[int]:
+    """The instruments that the records of a frame define. Most frames have records of one size, and none of these."""
+    if size := mold.uniform_size(content):
+        rtypes = bytes(content[1::size])
+        if RTYPE_INSTRUMENT not in rtypes:
+            return []
+    offsets, _ = mold.record_places(content)
+    words = np.frombuffer(content, "<u4")
+    heads = offsets // WORD_BYTES
+    definitions = heads[(words[heads] >> 8 & 0xFF) == RTYPE_INSTRUMENT]
+    return [number for number in words[definitions + 1].tolist() if number != NO_INSTRUMENT]
+
+
+def _encode_ids(ids: Collection[int]) -> bytes:
+    steps = np.diff(np.array(sorted(ids), np.int64), prepend=0)
+    return zlib.compress(steps.astype("<u4").tobytes())
+
+
+def _decode_ids(content: bytes) -> set[int]:
+    if not content:
+        return set()
+    opener = zlib.decompressobj()
+    try:
+        steps = opener.decompress(content, 4 << 20)
+    except zlib.error:
+        raise Malformed(Reason.BROKEN_SEAL) from None
+    if not opener.eof or len(steps) % 4:
+        raise Malformed(Reason.WRONG_LENGTH)
+    return set(np.frombuffer(steps, "<u4").astype(np.int64).cumsum().tolist())
+
+
+def session_plan(plan: ChannelPlan, stripe: int) -> SessionPlan:
+    """The plan with the names of its sessions in a stripe. A session that has no instrument is not there."""
+    used = np.array(plan.used)
+    names = [session_of(plan.number, stripe, index) for index in plan.used]
+    indices = np.searchsorted(used, plan.sessions)
+    return SessionPlan.of_arrays(names, plan.instruments, indices, int(np.searchsorted(used, plan.default)))
+
+
+class Collector:
+    """Puts the parts of a plan together, as they come in order."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.digest = b""
+        self.parts = 0
+        self.found: list[bytes] = []
+
+    def add(self, record: PlanRecord) -> bool:
+        """Whether the part was taken: the first of a plan always is."""
+        if record.part == 0:
+            self.number, self.digest, self.parts, self.found = record.number, record.digest, record.parts, []
+        key = (record.number, record.digest, record.parts, record.part)
+        if key != (self.number, self.digest, self.parts, len(self.found)):
+            return False
+        self.found.append(record.content)
+        return True
+
+    @property
+    def complete(self) -> bool:
+        return 0 < self.parts == len(self.found)
+
+    def plan(self) -> ChannelPlan:
+        """The complete plan; raises `Malformed` if it is none."""
+        content = b"".join(self.found)
+        if digest_of(content) != self.digest:
+            raise Malformed(Reason.BROKEN_SEAL)
+        return decode_plan(self.number, content)
+
+
+class Ready(NamedTuple):
+    plan: ChannelPlan
+
+
+class Swapped(NamedTuple):
+    plan: ChannelPlan
+
+
+class Refused(NamedTuple):
+    number: int
+    reason: str
+    digest: bytes = b""
+
+
+Happened = Ready | Swapped | Refused
+
+_STATE = Struct("<IIIHH8sI")
+_SIZE = Struct("<I")
+
+
+class Plans:
+    """The plans of one stripe's edge."""
+
+    def __init__(self, limits: PlanLimits | None = None, stripe: int = 0) -> None:
+        self.limits = limits or PlanLimits()
+        self.current: ChannelPlan | None = None
+        """None: the plan before the first."""
+        self.ready: ChannelPlan | None = None
+        self.refused: Refused | None = None
+        """The last refusal; the next plan that passes takes it back."""
+        self._stripe = stripe
+        self._collector = Collector()
+        self._defined: set[int] = set()
+        self._defined_code = b""
+
+    @property
+    def number(self) -> int:
+        return self.current.number if self.current is not None else 0
+
+    def define(self, content: mold.Buffer) -> None:
+        """Take in the definitions among the records of a frame."""
+        ids = defined_ids(content)
+        if len(ids) and not set(ids).issubset(self._defined):
+            self._defined.update(ids)
+            self._defined_code = _encode_ids(self._defined)
+
+    def take(self, record: PlanRecord) -> Happened | None:
+        """What follows from the next record of the operator."""
+        if record.stripe != self._stripe:
+            return None
+        if record.kind is Kind.SWAP:
+            return self._swap(record)
+        if record.kind is not Kind.PART or not self._collector.add(record) or not self._collector.complete:
+            return None
+        found, self._collector = self._collector, Collector()
+        if found.number != self.number + 1:
+            return self._refuse(found, f"plan {self.number} is in force, and {self.number + 1} is the next")
+        try:
+            plan = found.plan()
+        except Malformed as error:
+            return self._refuse(found, f"its content is damaged ({error})")
+        if fault := plan_fault(plan, self.limits, self._stripe, self._defined):
+            return self._refuse(found, fault)
+        self.ready, self.refused = plan, None
+        return Ready(plan)
+
+    def _swap(self, record: PlanRecord) -> Happened:
+        plan = self.ready
+        if plan is None or (plan.number, plan.digest) != (record.number, record.digest):
+            return self._refuse(record, "it was to take effect before it was ready")
+        self.current, self.ready, self.refused = plan, None, None
+        return Swapped(plan)
+
+    def _refuse(self, which: PlanRecord | Collector, reason: str) -> Refused:
+        self.refused = Refused(which.number, reason, which.digest)
+        return self.refused
+
+    # -- the state ----------------------------------------------------------------------------------------
+
+    def state(self) -> bytes:
+        """Everything that the next record meets, for a restart."""
+        collector = self._collector
+        current, ready = (each.content if each is not None else b"" for each in (self.current, self.ready))
+        reason = self.refused.digest + self.refused.reason.encode() if self.refused is not None else b""
+        parts = (current, ready, reason, b"".join(collector.found), self._defined_code)
+        head = _STATE.pack(
+            self.number, self.refused.number if self.refused is not None else 0, collector.number, collector.parts,
+            len(collector.found), collector.digest.ljust(8, b"\0"), len(collector.found[0]) if collector.found else 0,
+        )  # fmt: skip
+        return b"".join((head, *(_SIZE.pack(len(part)) + part for part in parts)))
+
+    def restore(self, content: bytes) -> None:
+        """Go on where `state` was made; raises `Malformed`, and nothing else, whatever the bytes are."""
+        if len(content) < _STATE.size:
+            raise Malformed(Reason.TOO_SHORT)
+        number, refused, collecting, parts, count, digest, part_bytes = _STATE.unpack_from(content)
+        pieces, at = [], _STATE.size
+        for _ in range(5):
+            if at + _SIZE.size > len(content):
+                raise Malformed(Reason.TRUNCATED_BODY)
+            (size,) = _SIZE.unpack_from(content, at)
+            pieces.append(content[at + _SIZE.size : at + _SIZE.size + size])
+            at += _SIZE.size + size
+        if at != len(content) or (count == 0) != (pieces[3] == b"") or (count and not part_bytes):
+            raise Malformed(Reason.WRONG_LENGTH)
+        current, ready, reason, found, self._defined_code = pieces
+        self._defined = _decode_ids(self._defined_code)
+        self.current = decode_plan(number, current) if current else None
+        self.ready = decode_plan(number + 1, ready) if ready else None
+        self.refused = None
+        if reason:
+            self.refused = Refused(refused, reason[8:].decode("utf-8", "replace"), reason[:8])
+        self._collector = Collector()
+        if count:
+            self._collector.number, self._collector.digest, self._collector.parts = collecting, digest, parts
+            self._collector.found = [found[start : start + part_bytes] for start in range(0, len(found), part_bytes)]
+            if len(self._collector.found) != count:
+                raise Malformed(Reason.WRONG_LENGTH)

@@ -1,0 +1,133 @@
+"""Who is answered, and how: requests of many customers for what they missed, sans I/O.
+
+- Each customer has a bucket of requests, which fills slowly. One that asks for everything again and again is refused
+  ("too fast") before anything is looked up for it, and costs the others nothing else.
+- Losses near the root of a multicast tree hit many customers at once (MS §5.1). The first that asks is answered alone,
+  without a delay. When a second one asks for some of the same messages within `window_ns`, the answer goes to the
+  group; those who ask for them after that get no answer of their own: theirs is on its way.
+- What goes to the group for the sake of a few has a bucket of bytes. When that is empty, each is answered alone.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from levelcast.edge.server.packetizer import Outgoing
+from levelcast.wire import mold
+
+__all__ = ["Desk", "DeskConfig", "DeskCounts", "Route"]
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeskConfig:
+    requests_a_second: int = 2_000
+    """Of one customer: 2,000 answers of 8 full packets are 22 MB."""
+    burst: int = 256
+    window_ns: int = 5_000_000
+    """Less than a customer waits before it asks again."""
+    group_bytes_a_second: int = 8_000_000
+    group_burst: int = 512 << 10
+    max_customers: int = 4_096
+    """Buckets that are kept; the one that was not used for longest is forgotten."""
+    max_recent: int = 256
+
+
+class Route(enum.Enum):
+    CUSTOMER = "to the customer"
+    GROUP = "to the group"
+    NOBODY = "sent to the group already"
+
+
+@dataclass(slots=True)
+class DeskCounts:
+    too_fast: int = 0
+    """Requests refused because their customer had used up its bucket."""
+    to_group: int = 0
+    """Packets that answered several customers at once."""
+    shared: int = 0
+    """Requests that such an answer served."""
+
+
+class _Recent(NamedTuple):
+    at_ns: int
+    session: bytes
+    first: int
+    end: int
+    customer: Hashable
+    to_group: bool
+
+
+class _Bucket:
+    """Fills with time up to `most`; a clock that is set back fills nothing."""
+
+    __slots__ = ("_at_ns", "_left", "_most", "_rate")
+
+    def __init__(self, most: int, rate: int, now: int) -> None:
+        self._most, self._rate = most * SECOND_NS, rate
+        self._left, self._at_ns = self._most, now
+
+    def take(self, amount: int, now: int) -> bool:
+        self._left = min(self._most, self._left + max(0, now - self._at_ns) * self._rate)
+        self._at_ns = now
+        if self._left < amount * SECOND_NS:
+            return False
+        self._left -= amount * SECOND_NS
+        return True
+
+
+class Desk:
+    """The requests of one edge."""
+
+    def __init__(self, config: DeskConfig | None = None, now: int = 0) -> None:
+        self.config = config or DeskConfig()
+        self.counts = DeskCounts()
+        self._customers: OrderedDict[Hashable, _Bucket] = OrderedDict()
+        self._group = _Bucket(self.config.group_burst, self.config.group_bytes_a_second, now)
+        self._recent: deque[_Recent] = deque(maxlen=self.config.max_recent)
+
+    def admit(self, customer: Hashable, now: int, may: bool = True) -> bool:
+        """Whether a customer may ask now, as far as the caller is concerned too; a refusal is counted."""
+        bucket = self._customers.get(customer)
+        if bucket is None:
+            bucket = self._customers[customer] = _Bucket(self.config.burst, self.config.requests_a_second, now)
+            if len(self._customers) > self.config.max_customers:
+                self._customers.popitem(last=False)
+        else:
+            self._customers.move_to_end(customer)
+        if may and bucket.take(1, now):
+            return True
+        self.counts.too_fast += 1
+        return False
+
+    def route(self, customer: Hashable, request: mold.Request, now: int) -> Route:
+        """Where the answer to a request goes; one that needs none is counted."""
+        recent = self._recent
+        while recent and not 0 <= now - recent[0].at_ns < self.config.window_ns:
+            recent.popleft()
+        session, first, messages = request
+        asked_by_another = False
+        for other in recent:
+            if other.session == session and other.first < first + messages and first < other.end:
+                if other.to_group and other.first <= first:
+                    self.counts.shared += 1
+                    return Route.NOBODY
+                asked_by_another |= not other.to_group and other.customer != customer
+        return Route.GROUP if asked_by_another else Route.CUSTOMER
+
+    def answered(self, customer: Hashable, answer: Outgoing, route: Route, now: int) -> Route:
+        """Note an answer before it is sent; one for the group goes to the customer alone when there is too much."""
+        if route is Route.GROUP and not self._group.take(len(answer.buffer), now):
+            route = Route.CUSTOMER
+        to_group = route is Route.GROUP
+        end = answer.sequence + answer.records
+        self._recent.append(_Recent(now, answer.session, answer.sequence, end, customer, to_group))
+        if to_group:
+            self.counts.to_group += answer.packets
+            self.counts.shared += 1
+        return route

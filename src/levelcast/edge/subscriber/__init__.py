@@ -1,0 +1,1 @@
+"""The receiving side of an edge: sessions, repair, plans, merging of stripes."""

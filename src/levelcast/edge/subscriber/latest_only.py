@@ -1,0 +1,235 @@
+"""The grade *latest only* of one session: its holes, and which records of a hole are out of date when they come.
+
+The promise, for prices (`levelcast.edge.server.last_records`: the last trade of action T, quote, status, definition and
+mapping of each instrument on each floor):
+
+- Never an older one behind a newer one of the same instrument, floor and type.
+- The newest that is delivered is the newest of the session, unless it was in a hole that was given up (`Lost`).
+
+How:
+
+1. A record behind a hole is delivered at once. To wait for the hole would make the newest price late, and the most
+   that waiting could save is an older one.
+2. What is in a hole is not known, so it is asked for, a bounded number of times. When it comes, or a packet that was
+   only overtaken, the records that a newer one stands for are dropped and counted as superseded. The others are
+   delivered, each under its own sequence, which is below that of others before it.
+3. A hole that cannot matter is not asked for: where the caller says which prices it wants of a session (`expect`), and
+   each of them came behind the hole, whatever was in the hole is out of date.
+4. What no newer record can stand for (a bust or a correction, an order, a system message) is always delivered.
+5. Everything up to a watermark is there when no hole before it is open.
+
+Only what is delivered while a hole is open can make something in the hole old: everything that came before lies below
+it. So a customer who loses nothing pays nothing, and nothing here is looked at per record in Python.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast import records
+from levelcast.edge.server.last_records import KEPT
+from levelcast.wire import mold
+from levelcast.wire.mold import Packet
+from levelcast.wire.watermark import Watermark
+
+__all__ = ["Hole", "Newest", "Placed"]
+
+MAX_HOLES = 256
+"""With more than these the oldest is given up."""
+MAX_KEYS = 1 << 20
+"""More instruments and floors than this are not believed: all holes are given up and the table begins anew."""
+_MAX_MARKS = 256
+
+Keys = npt.NDArray[np.uint64]
+_NO_KEY = np.uint64(2**64 - 1)
+_IS_KEPT = np.isin(np.arange(256), KEPT)
+
+
+def _action_at() -> int:
+    trade = next(kind for kind in records.RECORD_TYPES if kind.rtype == records.RTYPE_TRADE)
+    assert trade.dtype.fields is not None
+    at: int = trade.dtype.fields["action"][1]
+    return at
+
+
+_ACTION_AT = _action_at()
+
+
+@dataclass(slots=True)
+class Hole:
+    """Messages that did not come, from `first` to `end` - 1."""
+
+    first: int
+    end: int
+    ask_ns: int
+    attempts: int = 0
+
+
+class Placed(NamedTuple):
+    """What became of a packet: what is to be delivered of it, how many of its messages were new, how many too old."""
+
+    packets: list[Packet]
+    new: int
+    superseded: int
+
+
+class Newest:
+    """One session."""
+
+    def __init__(self) -> None:
+        self.holes: list[Hole] = []
+        """In order, all below the highest message that came."""
+        self.tail: Hole | None = None
+        """What is announced and did not come, behind everything that did."""
+        self._keys: Keys = np.empty(0, np.uint64)
+        """Sorted; `_sequences` has the newest of each that was delivered while a hole was open."""
+        self._sequences: Keys = np.empty(0, np.uint64)
+        self._expected: Keys | None = None
+        self._marks: deque[tuple[int, Watermark]] = deque(maxlen=_MAX_MARKS)
+
+    @property
+    def next_ns(self) -> int | None:
+        times = [hole.ask_ns for hole in self.holes]
+        if self.tail is not None:
+            times.append(self.tail.ask_ns)
+        return min(times, default=None)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the oldest hole has to go."""
+        return len(self.holes) > MAX_HOLES or bool(self.holes and len(self._keys) > MAX_KEYS)
+
+    def expect(self, prices: Iterable[tuple[int, int]]) -> None:
+        """The floors and instruments whose trades are all that the customer wants of this session."""
+        pairs = np.array(list(prices), np.uint64).reshape(-1, 2)
+        kind = np.uint64(records.RTYPE_TRADE << 48)
+        self._expected = np.unique(kind | pairs[:, 0] << np.uint64(32) | pairs[:, 1])
+
+    def is_covered(self, hole: Hole) -> bool:
+        """Whether every price that is wanted came behind the hole."""
+        if self._expected is None:
+            return False
+        return bool((self._newest(self._expected) >= np.uint64(hole.end)).all())
+
+    # -- packets ------------------------------------------------------------------------------------------
+
+    def wants(self, first: int, end: int) -> bool:
+        """Whether some of these messages are missing."""
+        place = bisect_right(self.holes, first, key=lambda hole: hole.end)
+        return place < len(self.holes) and self.holes[place].first < end
+
+    def place(self, packet: Packet, following: int, ask_ns: int) -> Placed:
+        """Take a packet in; `following` is one past the highest message so far. A new hole is asked for at `ask_ns`."""
+        found: list[Packet] = []
+        new = superseded = 0
+        for first, end in self._fill(packet.sequence, packet.sequence + packet.records, ask_ns):
+            piece = mold.cut(packet, first - packet.sequence, end - first)
+            fresh = self._fresh(piece)
+            new += piece.records
+            superseded += piece.records - sum(each.records for each in fresh)
+            found += fresh
+        end = packet.sequence + packet.records
+        if end > following:
+            if packet.sequence > following:
+                waited = self.tail if self.tail is not None else Hole(0, 0, ask_ns)
+                self.holes.append(Hole(following, packet.sequence, min(ask_ns, waited.ask_ns), waited.attempts))
+            piece = mold.cut(packet, max(0, following - packet.sequence))
+            new += piece.records
+            if self.holes:
+                self._enter(_keys_of(piece), piece.sequence)
+            found.append(piece)
+        return Placed(found, new, superseded)
+
+    def _fill(self, first: int, end: int, ask_ns: int) -> list[tuple[int, int]]:
+        """The parts of holes that these messages fill. What is left of a hole is asked for when no more comes."""
+        holes = self.holes
+        start = bisect_right(holes, first, key=lambda hole: hole.end)
+        stop, parts, left = start, [], []
+        while stop < len(holes) and holes[stop].first < end:
+            hole = holes[stop]
+            begin, finish = max(first, hole.first), min(end, hole.end)
+            parts.append((begin, finish))
+            again_ns = min(hole.ask_ns, ask_ns)
+            left += [Hole(*each, again_ns) for each in ((hole.first, begin), (finish, hole.end)) if each[0] < each[1]]
+            stop += 1
+        holes[start:stop] = left
+        return parts
+
+    def _fresh(self, piece: Packet) -> list[Packet]:
+        """The records of a hole that nothing newer stands for, in runs."""
+        keys = _keys_of(piece)
+        sequences = np.arange(piece.records, dtype=np.uint64) + np.uint64(piece.sequence)
+        kept = self._newest(keys) < sequences
+        if self.holes:
+            self._enter(np.where(kept, keys, _NO_KEY), piece.sequence)
+        if kept.all():
+            return [piece]
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], kept, [False])))).reshape(-1, 2)
+        return [mold.cut(piece, start, end - start) for start, end in edges.tolist()]
+
+    # -- the table ----------------------------------------------------------------------------------------
+
+    def _newest(self, keys: Keys) -> Keys:
+        """The sequence of the newest record of each key, 0 where there is none."""
+        if not len(self._keys):
+            return np.zeros(len(keys), np.uint64)
+        places = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
+        return np.where(self._keys[places] == keys, self._sequences[places], np.uint64(0))
+
+    def _enter(self, keys: Keys, first: int) -> None:
+        """These are delivered, from `first` on; each is newer than what is known of its key."""
+        wanted = keys != _NO_KEY
+        sequences = np.flatnonzero(wanted).astype(np.uint64) + np.uint64(first)
+        keys = keys[wanted]
+        merged = np.union1d(self._keys, keys) if not np.isin(keys, self._keys).all() else self._keys
+        if len(merged) > len(self._keys):
+            newest = np.zeros(len(merged), np.uint64)
+            newest[np.searchsorted(merged, self._keys)] = self._sequences
+            self._keys, self._sequences = merged, newest
+        # Of a key that comes several times, the last one counts.
+        self._sequences[np.searchsorted(self._keys, keys)] = sequences
+
+    def forget(self) -> None:
+        """No hole is open: nothing has to be known, and of too many keys nothing is kept."""
+        if len(self._keys) > MAX_KEYS:
+            self._keys, self._sequences = np.empty(0, np.uint64), np.empty(0, np.uint64)
+
+    # -- watermarks ---------------------------------------------------------------------------------------
+
+    def mark(self, sequence: int, watermark: Watermark) -> None:
+        """A watermark was delivered with the records from `sequence` on."""
+        self._marks.append((sequence, watermark))
+
+    def complete(self) -> Watermark | None:
+        """The last watermark that has no hole before it, and that is news."""
+        upto = self.holes[0].first if self.holes else None
+        reached = [each for each in self._marks if upto is None or each[0] < upto]
+        if not reached:
+            return None
+        self._marks = deque((each for each in self._marks if each not in reached), maxlen=_MAX_MARKS)
+        return max(reached, key=lambda each: each[1].complete_ns)[1]
+
+
+def _keys_of(packet: Packet) -> Keys:
+    """Type, floor and instrument of each record; `_NO_KEY` where no newer record stands for an older one."""
+    content = np.frombuffer(packet.payload, np.uint8)
+    words = np.frombuffer(packet.payload, "<u4")
+    if packet.size:
+        offsets = np.arange(0, len(content), packet.size)
+    else:
+        offsets, _ = mold.record_places(packet.payload)
+    heads = words[offsets // records.WORD_BYTES].astype(np.uint64)
+    rtypes = heads >> np.uint64(8) & np.uint64(0xFF)
+    instruments = words[offsets // records.WORD_BYTES + 1].astype(np.uint64)
+    keys = rtypes << np.uint64(48) | heads >> np.uint64(16) << np.uint64(32) | instruments
+    is_price = _IS_KEPT[rtypes.astype(np.intp)]
+    trades = np.flatnonzero(rtypes == records.RTYPE_TRADE)
+    is_price[trades] = content[offsets[trades] + _ACTION_AT] == ord(records.ACTION_TRADE)
+    return np.where(is_price, keys, _NO_KEY)

@@ -1,0 +1,237 @@
+"""Records of many sessions, and of many stripes, in one order (rule 15): by timestamp, stripe and global sequence.
+
+- A record may be handed on once every session that is followed is known to be complete up to its timestamp: by the
+  session's watermarks and marks, and by its own later records. So a silent session holds nobody up for longer than the
+  watermark interval, and one that has ended holds nobody up at all.
+- A record of no instrument (a venue's halt) is in every session. It is taken from the first, by name, of the sessions
+  of a stripe and plan that are followed, and passed over in the others.
+- Definitions, mappings, status and system messages have no global sequence. Such a record has the place of the record
+  before it in its session, or the beginning of its frame. So it keeps its order in its session; among records of the
+  same frame in other sessions its place is not known.
+- What is handed on is runs of records of one type and stripe. Python works per batch, numpy per record.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.records import RecordArray, RecordType
+from levelcast.wire.watermark import Watermark
+
+__all__ = ["Merged", "Merger"]
+
+_WRAP = 1 << 32
+_FOREVER = 2**64 - 1
+_UNKNOWN = -1
+_FRAME_BEGINS = -1
+"""Where a sequence is not known: before every record of its frame that has one."""
+
+Times = npt.NDArray[np.uint64]
+Sequences = npt.NDArray[np.int64]
+
+
+class Merged(NamedTuple):
+    """The next records in the order of all sessions, of one type and stripe."""
+
+    stripe: int
+    kind: RecordType
+    records: RecordArray
+    sequence: int | None
+    """The global sequence of the first; None where the type has none."""
+
+
+class _Chunk(NamedTuple):
+    kind: RecordType
+    records: RecordArray
+    times: Times
+    lows: Sequences
+    """The low 32 bits of each global sequence; -1 at the beginning of a frame."""
+
+    def part(self, which: slice | npt.NDArray[np.bool_]) -> _Chunk:
+        return _Chunk(self.kind, self.records[which], self.times[which], self.lows[which])
+
+
+class _Lane:
+    """One session."""
+
+    __slots__ = ("chunks", "complete_ns", "ended", "leads", "low", "stripe", "time_ns")
+
+    def __init__(self, stripe: int, complete_ns: int, leads: bool) -> None:
+        self.stripe = stripe
+        self.complete_ns = complete_ns
+        self.leads = leads
+        """Whether it gives the records of no instrument."""
+        self.ended = False
+        self.chunks: deque[_Chunk] = deque()
+        self.time_ns = 0
+        """Of the last record, and the low bits of its sequence."""
+        self.low = _UNKNOWN
+
+    def cut(self, upto_ns: int) -> Iterator[_Chunk]:
+        """What may be handed on."""
+        while self.chunks:
+            chunk = self.chunks[0]
+            number = int(np.searchsorted(chunk.times, np.uint64(upto_ns), "right"))
+            if number < len(chunk.times):
+                if number:
+                    yield chunk.part(slice(None, number))
+                    self.chunks[0] = chunk.part(slice(number, None))
+                return
+            yield self.chunks.popleft()
+
+
+class Merger:
+    """Takes what is delivered of each session, in order, and gives everything in the order of all.
+
+    >>> from levelcast.records import split, trades
+    >>> merger = Merger()
+    >>> merger.follow([b"1/0/0     ", b"1/0/1     "], stripe=0)
+    >>> batch = trades(2)
+    >>> batch["instrument_id"], batch["ts_recv"], batch["sequence"] = 7, 50, [3, 5]
+    >>> merger.take(b"1/0/1     ", split(batch.tobytes())[0].kind, batch)
+    >>> merger.ready()
+    []
+    >>> merger.complete(b"1/0/0     ", Watermark(100, 6, 0))
+    >>> merger.complete(b"1/0/1     ", Watermark(100, 6, 0))
+    >>> [(merged.sequence, len(merged.records)) for merged in merger.ready()]
+    [(3, 2)]
+    """
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        """Records that wait for other sessions."""
+        self._lanes: dict[bytes, _Lane] = {}
+        self._near: dict[int, int] = {}
+        """A global sequence of each stripe, all 64 bits of it, from which the next ones are not far."""
+
+    @property
+    def complete_ns(self) -> int:
+        """Every session that is followed is complete up to here."""
+        return min((lane.complete_ns for lane in self._lanes.values() if not lane.ended), default=_FOREVER)
+
+    def follow(self, sessions: Iterable[bytes], stripe: int, complete_ns: int = 0) -> None:
+        """All sessions of one plan and stripe that are followed, complete up to where those before them ended."""
+        names = sorted(sessions)
+        for name in names:
+            self._lanes.setdefault(name, _Lane(stripe, complete_ns, name == names[0]))
+
+    def near(self, stripe: int, sequence: int) -> None:
+        """A global sequence of a stripe near those that come, as a snapshot has it."""
+        self._near[stripe] = sequence
+
+    def complete(self, session: bytes, watermark: Watermark) -> None:
+        """A session is complete up to a time."""
+        lane = self._lanes.get(session)
+        if lane is not None:
+            self._near[lane.stripe] = watermark.next_sequence
+            lane.complete_ns = max(lane.complete_ns, watermark.complete_ns)
+
+    def end(self, session: bytes) -> None:
+        """Nothing comes any more in a session."""
+        lane = self._lanes.get(session)
+        if lane is not None:
+            lane.ended = True
+
+    def take(self, session: bytes, kind: RecordType, found: RecordArray) -> None:
+        """The session's next records, of one type. Those of a session that is not followed are nobody's."""
+        lane = self._lanes.get(session)
+        if lane is None or not len(found):
+            return
+        times = np.full(len(found), lane.time_ns, np.uint64)
+        if kind.ts_recv_offset is not None:
+            times = found["ts_recv"].astype(np.uint64)
+        if kind.sequence_offset is not None:
+            lows = found["sequence"].astype(np.int64)
+        else:
+            lows = np.where(times == lane.time_ns, lane.low, _UNKNOWN)
+        lane.time_ns, lane.low = int(times[-1]), int(lows[-1])
+        lane.complete_ns = max(lane.complete_ns, lane.time_ns - 1)
+        chunk = _Chunk(kind, found, times, lows)
+        if not lane.leads and not (bound := found["instrument_id"] != 0).all():
+            chunk = chunk.part(bound)
+        if len(chunk.times):
+            lane.chunks.append(chunk)
+            self.waiting += len(chunk.times)
+
+    def ready(self) -> list[Merged]:
+        """What can be handed on now, in order."""
+        upto_ns = self.complete_ns
+        if not self.waiting:
+            self._drop_ended()
+            return []
+        chunks: list[_Chunk] = []
+        stripes: list[int] = []
+        for lane in self._lanes.values():
+            for chunk in lane.cut(upto_ns):
+                chunks.append(chunk)
+                stripes.append(lane.stripe)
+        self._drop_ended()
+        if not chunks:
+            return []
+        self.waiting -= sum(len(chunk.times) for chunk in chunks)
+        return self._in_order(chunks, stripes)
+
+    def _drop_ended(self) -> None:
+        for name in [name for name, lane in self._lanes.items() if lane.ended and not lane.chunks]:
+            del self._lanes[name]
+
+    def _in_order(self, chunks: list[_Chunk], stripes: list[int]) -> list[Merged]:
+        lengths = [len(chunk.times) for chunk in chunks]
+        times = np.concatenate([chunk.times for chunk in chunks])
+        stripe = np.repeat(stripes, lengths)
+        sequences = np.concatenate(
+            [self._whole(chunk.lows, where) for chunk, where in zip(chunks, stripes, strict=True)]
+        )
+        order = np.lexsort((sequences, stripe, times))
+        kinds = list({chunk.kind.rtype: chunk.kind for chunk in chunks}.values())
+        number_of = {kind.rtype: number for number, kind in enumerate(kinds)}
+        key = stripe * len(kinds) + np.repeat([number_of[chunk.kind.rtype] for chunk in chunks], lengths)
+        key, stripe, sequences = key[order], stripe[order], sequences[order]
+        sorted_records = self._sorted(chunks, kinds, order)
+        starts = [0, *(np.flatnonzero(np.diff(key)) + 1).tolist(), len(key)]
+        places = dict.fromkeys(number_of, 0)
+        out = []
+        for start, end in pairwise(starts):
+            where, kind = int(stripe[start]), kinds[int(key[start]) % len(kinds)]
+            at = places[kind.rtype]
+            places[kind.rtype] = at + end - start
+            known = kind.sequence_offset is not None and where in self._near
+            found = sorted_records[kind.rtype][at : at + end - start]
+            out.append(Merged(where, kind, found, int(sequences[start]) if known else None))
+        return out
+
+    def _sorted(self, chunks: list[_Chunk], kinds: list[RecordType], order: Sequences) -> dict[int, RecordArray]:
+        """The records of each type in the order of all."""
+        if len(kinds) == 1:
+            return {kinds[0].rtype: _joined([chunk.records for chunk in chunks], kinds[0])[order]}
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        found = {}
+        begins = np.cumsum([0, *(len(chunk.times) for chunk in chunks)]).tolist()
+        for kind in kinds:
+            mine = [number for number, chunk in enumerate(chunks) if chunk.kind is kind]
+            ranks = np.concatenate([rank[begins[number] : begins[number + 1]] for number in mine])
+            found[kind.rtype] = _joined([chunks[number].records for number in mine], kind)[ranks.argsort()]
+        return found
+
+    def _whole(self, lows: Sequences, stripe: int) -> Sequences:
+        """Global sequences from their low 32 bits."""
+        near = self._near.get(stripe, _WRAP // 2)
+        whole = near + ((lows - near + _WRAP // 2) % _WRAP - _WRAP // 2)
+        return np.where(lows == _UNKNOWN, _FRAME_BEGINS, whole)
+
+
+def _joined(arrays: list[RecordArray], kind: RecordType) -> RecordArray:
+    """Arrays of one type as one; a longer tail than the type's own is cut off."""
+    if all(each.dtype == kind.dtype for each in arrays):
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    out = np.zeros(sum(map(len, arrays)), kind.dtype)
+    for name in kind.dtype.names or ():
+        out[name] = np.concatenate([each[name] for each in arrays])
+    return out

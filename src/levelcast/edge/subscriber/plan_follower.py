@@ -1,0 +1,592 @@
+"""The customer and the plans: which sessions to read, in which groups, and how to get from one plan to the next.
+
+A `Follower` stands above `levelcast.edge.subscriber.session_reader.Subscriber` and has the same surface. Of each stripe
+it follows the sessions that carry the instruments that are wanted, or all of them.
+
+1. The first packet of a stripe says which plan is in force: by the number in its session's name, or number 0 for the
+   one session of a stripe without a plan. An end of session says nothing: old ones are said for a while.
+2. The plan is read from its plan session, by asking for it. Then its sessions are followed, and their groups joined.
+3. The parts of the next plan come in all groups, and a READY mark in each session says how many there are. So the plan
+   is known, and its groups are joined, before it takes effect.
+4. A LAST mark is the end of its session. Behind the first one, the sessions of the next plan are followed from their
+   sequence 1. If that plan is not known yet, it is read now: what was sent meanwhile is asked for.
+5. What comes of a plan is handed on when all sessions of the plan before it have ended, so an instrument's records keep
+   their order when it changes its session. Nothing is lost and nothing comes twice: each record is in one session of
+   one plan, and each of those is read from its beginning to its end.
+6. A guaranteed customer asks for what follows in a session of which it has heard nothing for `SILENT_NS`: the end of a
+   session may be what was lost. One that was away while plans were replaced reads them all, one after the other.
+
+Sessions that the caller names himself are followed to their ends, and no others after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from levelcast.edge.server.plan_switch import Collector
+from levelcast.edge.subscriber.delivery import (
+    Ask,
+    Complete,
+    Deliver,
+    Effect,
+    Ended,
+    Grade,
+    Lost,
+    SubscriberConfig,
+    SubscriberCounts,
+)
+from levelcast.edge.subscriber.session_reader import Subscriber
+from levelcast.wire import mold
+from levelcast.wire.channel_plan import (
+    PLAN_TEXT,
+    ChannelPlan,
+    Kind,
+    PlanRecord,
+    decode_record,
+    is_plan_session,
+    parse_session,
+    plan_session,
+    session_of,
+)
+from levelcast.wire.header import Malformed
+from levelcast.wire.mold import Block
+from levelcast.wire.watermark import Watermark
+
+__all__ = ["Closed", "Followed", "Follower", "Happening", "Join", "Leave", "Replaced"]
+
+SILENT_NS = 3_000_000_000
+LOOK_NS = 1_000_000_000
+"""How often it is looked who is silent."""
+TENTATIVE_NS = 2_000_000_000
+"""Where nothing but an end of session is heard for so long, it is the end of the day."""
+BASE = 0
+"""The group that every plan session is in."""
+
+
+class Join(NamedTuple):
+    """A place in the block of groups whose packets are wanted."""
+
+    group: int
+
+
+class Leave(NamedTuple):
+    group: int
+
+
+class Followed(NamedTuple):
+    """These sessions of one plan and stripe are read from now on; nothing up to `complete_ns` is in them."""
+
+    sessions: tuple[bytes, ...]
+    stripe: int
+    complete_ns: int
+
+
+class Closed(NamedTuple):
+    """Nothing more comes of a session."""
+
+    session: bytes
+
+
+class Replaced(NamedTuple):
+    """Everything before plan `number` of a stripe was handed on, and it is in force now."""
+
+    stripe: int
+    number: int
+
+
+Happening = Effect | Join | Leave | Followed | Closed | Replaced
+
+
+class _Era:
+    """One plan of one stripe, as far as it concerns this customer."""
+
+    def __init__(self, number: int, digest: bytes = b"", complete_ns: int = 0, begins: int | None = None) -> None:
+        self.number = number
+        self.digest = digest
+        """Of the plan; empty where it is not known which one has this number."""
+        self.complete_ns = complete_ns
+        self.begins = begins
+        """From which sequence sessions are read: 1 behind another plan, else from the first packet."""
+        self.plan: ChannelPlan | None = None
+        self.entered = False
+        self.sessions: set[bytes] = set()
+        self.open: set[bytes] = set()
+        self.held: list[Happening] = []
+
+
+class _Track:
+    """One stripe: the plan that is being handed on, and those after it."""
+
+    def __init__(self, stripe: int) -> None:
+        self.stripe = stripe
+        self.eras: list[_Era] = []
+        self.ready: tuple[int, bytes] | None = None
+        """The plan that was announced, by number and digest."""
+        self.known: dict[tuple[int, bytes], ChannelPlan] = {}
+        self.ahead = 0
+        """The highest number in a session's name."""
+        self.tentative: tuple[bytes, int] | None = None
+
+
+class _Reader:
+    """Reads a plan session."""
+
+    def __init__(self, track: _Track, number: int) -> None:
+        self.track = track
+        self.number = number
+        self.collector = Collector()
+
+
+class Follower:
+    """Reads what is wanted of every stripe, under whatever plan.
+
+    | argument   | says |
+    |------------|------|
+    | `wanted`   | instrument ids; None for all |
+    | `stripes`  | the sessions of stripes without a plan, and which stripe each is |
+    | `sessions` | the caller's own choice of sessions, instead of `wanted` |
+    | `start`    | sequences from which sessions are read; others from the first packet |
+    | `prices`   | of each stripe, the floors and instruments whose trades are all that is wanted: `Subscriber.expect` |
+    """
+
+    def __init__(
+        self,
+        wanted: Collection[int] | None = None,
+        stripes: Mapping[bytes, int] | None = None,
+        sessions: Iterable[bytes] | None = None,
+        start: Mapping[bytes, int] | None = None,
+        config: SubscriberConfig | None = None,
+        prices: Mapping[int, Collection[tuple[int, int]]] | None = None,
+    ) -> None:
+        self._core = Subscriber({}, config)
+        self._prices = dict(prices or {})
+        self._plan_core = Subscriber({}, replace(self._core.config, grade=Grade.GUARANTEED))
+        """Reads plan sessions: a plan is of no use in parts, whatever the grade."""
+        self._wanted = None if wanted is None else set(wanted) - {0}
+        self._unplanned = dict(stripes or {})
+        self._chosen = None if sessions is None else set(sessions)
+        self._start = dict(start or {})
+        self._tracks: dict[int, _Track] = {}
+        self._readers: dict[bytes, _Reader] = {}
+        self._era_of: dict[bytes, tuple[_Track, _Era]] = {}
+        self._met: set[bytes] = set()
+        self._heard_ns: dict[bytes, int] = {}
+        self._probed: set[bytes] = set()
+        """Sessions that were silent, and were asked for what follows."""
+        self._joined = {BASE}
+        self._look_ns = 0
+        self._alone = -1
+        self._begun = False
+
+    # -- the surface of a subscriber ----------------------------------------------------------------------
+
+    @property
+    def counts(self) -> SubscriberCounts:
+        return self._core.counts
+
+    @property
+    def config(self) -> SubscriberConfig:
+        return self._core.config
+
+    @property
+    def next_ns(self) -> int | None:
+        times = [each for each in (self._core.next_ns, self._plan_core.next_ns) if each is not None]
+        if self._heard_ns or any(track.tentative for track in self._tracks.values()):
+            times.append(self._look_ns)
+        return min(times, default=None)
+
+    @property
+    def groups(self) -> frozenset[int]:
+        """The places in the block of groups that are joined; at the beginning the first."""
+        return frozenset(self._joined)
+
+    @property
+    def plans(self) -> dict[int, int]:
+        """The number of the plan of each stripe from which records are handed on."""
+        return {track.stripe: track.eras[0].number for track in self._tracks.values() if track.eras}
+
+    @property
+    def channel_plans(self) -> dict[int, ChannelPlan | None]:
+        """Those plans themselves, of the stripes where they are known; None: one session for all."""
+        tracks = [track for track in self._tracks.values() if track.eras and track.eras[0].entered]
+        return {track.stripe: track.eras[0].plan for track in tracks}
+
+    @property
+    def positions(self) -> dict[bytes, int]:
+        """The next sequence of each session that is not at its end: with them as `start`, another goes on.
+
+        Where a plan was replaced and the next one is not known yet, it is the plan session that stands for all of its.
+        """
+        current = [(track, track.eras[0]) for track in self._tracks.values() if track.eras]
+        found = {name: self._core.position(name) for _, era in current for name in era.open}
+        known = {name: following for name, following in found.items() if following is not None}
+        unread = [(track, era) for track, era in current if not era.entered and era.begins is not None]
+        return known | {plan_session(era.number, track.stripe): 1 for track, era in unread}
+
+    @property
+    def over(self) -> bool:
+        """Whether everything that was followed has come to its end, with nothing after it."""
+        eras = [era for track in self._tracks.values() for era in track.eras]
+        return bool(eras) and all(era.entered and not era.open for era in eras)
+
+    def position(self, session: bytes) -> int | None:
+        return self._core.position(session)
+
+    def wants(self, session: bytes) -> bool:
+        """Whether packets of a session are looked at, as those of one that was not heard before are."""
+        return session in self._heard_ns or session in self._readers or session not in self._met
+
+    def receive(self, arrived: list[bytes | Block], now: int) -> list[Happening]:
+        """Packets of any session; see `Subscriber.receive`."""
+        effects: list[Happening] = [] if self._begun else self._begin(now)
+        of_plans: list[bytes | Block] = []
+        noise: list[bytes | Block] = []
+        answered: set[bytes] = set()
+        for item in arrived:
+            name = item.session if type(item) is Block else item[: mold.SESSION_SIZE]
+            assert isinstance(name, bytes)
+            if name in self._heard_ns:
+                self._heard_ns[name] = now
+                if name in self._probed:
+                    answered.add(name)
+                continue
+            if name not in self._met and not self._meet(name, item, now, effects):
+                noise.append(item)
+            if name in self._readers:
+                of_plans.append(item)
+        if of_plans:
+            self._digest(self._plan_core.receive(of_plans, now), now, effects)
+        if noise:
+            self.counts.malformed[mold.Reason.BAD_FIELD] += len(noise)
+            arrived = [item for item in arrived if item not in noise]
+        self._digest(self._core.receive(arrived, now), now, effects)
+        for name in answered & self._probed:
+            self._probe_on(name, effects)
+        return effects
+
+    def _probe_on(self, name: bytes, effects: list[Happening]) -> None:
+        """A silent session has answered: what was replaced meanwhile is asked for to its end, for nobody sends it."""
+        track, era = self._era_of[name]
+        if era.number < track.ahead:
+            effects += self._core.probe(name)
+        else:
+            self._probed.discard(name)
+
+    def wake(self, now: int) -> list[Happening]:
+        effects: list[Happening] = [] if self._begun else self._begin(now)
+        self._digest(self._plan_core.wake(now), now, effects)
+        self._digest(self._core.wake(now), now, effects)
+        if self._look_ns <= now:
+            self._look(now, effects)
+        return effects
+
+    def skip(self, session: bytes, now: int, upto: int | None = None) -> list[Happening]:
+        effects: list[Happening] = []
+        if session in self._heard_ns:
+            self._digest(self._core.skip(session, now, upto), now, effects)
+        return effects
+
+    def gone(self, session: bytes, left: int) -> None:
+        self._core.gone(session, left)
+
+    # -- beginning ----------------------------------------------------------------------------------------
+
+    def _begin(self, now: int) -> list[Happening]:
+        """Go on where the caller says, or in the sessions that it names."""
+        self._begun = True
+        effects: list[Happening] = []
+        for name in sorted({*self._start, *(self._chosen or ())}, key=self._place):
+            stripe, number = self._place(name)
+            track = self._track(stripe)
+            if not track.eras:
+                begins = 1 if is_plan_session(name) else None
+                self._enter_era(track, _Era(number, begins=begins), now, effects)
+        return effects
+
+    def _place(self, name: bytes) -> tuple[int, int]:
+        """The stripe of a session, and the number of its plan; a session of no stripe is a stripe of its own."""
+        place = parse_session(name)
+        if place is not None:
+            return place.stripe, place.number
+        if name not in self._unplanned:
+            self._unplanned[name] = self._alone
+            self._alone -= 1
+        return self._unplanned[name], 0
+
+    def _track(self, stripe: int) -> _Track:
+        return self._tracks.setdefault(stripe, _Track(stripe))
+
+    def _meet(self, name: bytes, item: bytes | Block, now: int, effects: list[Happening]) -> bool:
+        """A session that is not followed, and was not heard before; False if its name is none."""
+        if len(self._met) >= self.config.max_sessions or (type(item) is bytes and len(item) < mold.HEADER_SIZE):
+            return True
+        if not _is_name(name):
+            return False
+        place = parse_session(name)
+        if self._chosen is not None and place is None and name not in self._chosen:
+            self._met.add(name)
+            return True
+        stripe, number = self._place(name)
+        track = self._track(stripe)
+        count = 1 if type(item) is Block else int.from_bytes(item[18:20], "big")
+        if count == mold.END_OF_SESSION:
+            if not track.eras and track.tentative is None:
+                track.tentative = (name, now)
+                self._look_ns = min(self._look_ns, now + TENTATIVE_NS) or now + TENTATIVE_NS
+            return True
+        if place is not None and place.session is None and count:
+            return True  # parts of a plan that may not be in force yet
+        self._met.add(name)
+        track.ahead = max(track.ahead, number)
+        if not track.eras:
+            track.tentative = None
+            self._enter_era(track, _Era(number), now, effects)
+        elif self._chosen is None and number > (last := track.eras[-1]).number and last.entered and not last.open:
+            # Best effort: the mark was lost, and every session has ended.
+            self._enter_era(track, _Era(number, begins=1), now, effects)
+            self._hand_over(track, effects)
+        return True
+
+    # -- plans --------------------------------------------------------------------------------------------
+
+    def _enter_era(self, track: _Track, era: _Era, now: int, effects: list[Happening]) -> None:
+        track.eras.append(era)
+        if era.number == 0:
+            names = [name for name, stripe in self._unplanned.items() if stripe == track.stripe]
+            self._follow(track, era, names, now, effects)
+            return
+        era.plan = track.known.get((era.number, era.digest))
+        if era.plan is not None:
+            self._follow(track, era, self._sessions(track, era.plan), now, effects)
+            return
+        name = plan_session(era.number, track.stripe)
+        effects.append(Followed((name,), track.stripe, era.complete_ns))  # whoever merges waits for its sessions
+        self._read(track, era.number, 1, now, effects)
+
+    def _sessions(self, track: _Track, plan: ChannelPlan) -> list[bytes]:
+        """Those that are wanted."""
+        if self._wanted is None:
+            indices = plan.used
+        else:
+            indices = plan.sessions_of(self._wanted) or [plan.default]
+        names = [session_of(plan.number, track.stripe, index) for index in indices]
+        if self._chosen is not None:
+            everything = [session_of(plan.number, track.stripe, index) for index in plan.used]
+            return [name for name in everything if name in self._chosen]
+        return [name for name in names if name in self._start] or names if len(track.eras) == 1 else names
+
+    def _follow(self, track: _Track, era: _Era, names: list[bytes], now: int, effects: list[Happening]) -> None:
+        era.entered = True
+        era.sessions, era.open = set(names), set(names)
+        effects.append(Followed(tuple(sorted(names)), track.stripe, era.complete_ns))
+        if era.number:
+            effects.append(Closed(plan_session(era.number, track.stripe)))
+        self._regroup(effects)
+        if self._chosen is None and track.stripe >= 0:
+            self._listen(track, era.number + 1)
+        self._look_ns = self._look_ns or now + LOOK_NS
+        for name in names:
+            self._era_of[name] = (track, era)
+            self._heard_ns[name] = now if era.number >= track.ahead else now - SILENT_NS
+            self._core.follow(name, self._start.get(name, era.begins))
+            if prices := self._prices_of(track, era, name):
+                self._core.expect(name, prices)
+
+    def _prices_of(self, track: _Track, era: _Era, name: bytes) -> list[tuple[int, int]]:
+        place, prices = parse_session(name), self._prices.get(track.stripe, ())
+        if era.plan is None or place is None:
+            return list(prices)
+        return [pair for pair in prices if era.plan.sessions_of([pair[1]]) == [place.session]]
+
+    def _listen(self, track: _Track, number: int) -> bytes:
+        """Take in the parts of a plan as they come."""
+        name = plan_session(number, track.stripe)
+        if name not in self._readers:
+            self._readers[name] = _Reader(track, number)
+            self._plan_core.follow(name, 1)
+        return name
+
+    def _read(self, track: _Track, number: int, parts: int, now: int, effects: list[Happening]) -> None:
+        """Read a plan that has at least so many parts."""
+        name = self._listen(track, number)
+        self._digest(self._plan_core.announce(name, parts + 1, now), now, effects)
+
+    def _want(
+        self, track: _Track, number: int, digest: bytes, parts: int, now: int, effects: list[Happening]
+    ) -> None:  # fmt: skip
+        """Read this plan, and no other that had its number."""
+        if (number, digest) in track.known:
+            self._regroup(effects)
+            return
+        reader = self._readers.get(name := plan_session(number, track.stripe))
+        if reader is not None and reader.collector.found and reader.collector.digest != digest:
+            self._stop_reading(name)
+        self._read(track, number, parts, now, effects)
+
+    def _part(self, reader: _Reader, payload: bytes, now: int, effects: list[Happening]) -> None:
+        for record in _plan_records(payload):
+            if record.kind is not Kind.PART or not reader.collector.add(record):
+                continue
+            if record.part == 0 and record.parts > 1:
+                self._read(reader.track, reader.number, record.parts, now, effects)
+            if reader.collector.complete:
+                self._have_read(reader, now, effects)
+                return
+
+    def _have_read(self, reader: _Reader, now: int, effects: list[Happening]) -> None:
+        track, name = reader.track, plan_session(reader.number, reader.track.stripe)
+        self._stop_reading(name)
+        try:
+            plan = reader.collector.plan()
+        except Malformed:
+            self._read(track, reader.number, 1, now, effects)
+            return
+        track.known[plan.number, plan.digest] = plan
+        for era in track.eras:
+            if not era.entered and era.number == plan.number:
+                if era.digest in (b"", plan.digest):
+                    era.plan = plan
+                    self._follow(track, era, self._sessions(track, plan), now, effects)
+                else:
+                    self._read(track, era.number, 1, now, effects)
+        self._regroup(effects)
+
+    def _stop_reading(self, name: bytes) -> None:
+        self._readers.pop(name, None)
+        self._plan_core.unfollow(name)
+
+    def _regroup(self, effects: list[Happening]) -> None:
+        """Join and leave groups as it takes."""
+        wanted: set[int] = set()
+        for track in self._tracks.values():
+            for era in track.eras:
+                wanted |= self._groups_of(era.plan, era.open) if era.plan is not None else {BASE}
+            ready = track.ready if self._chosen is None else None
+            if ready in track.known and (not track.eras or ready[0] > track.eras[-1].number):
+                plan = track.known[ready]
+                wanted |= self._groups_of(plan, set(self._sessions(track, plan)))
+        wanted = wanted or {BASE}
+        effects += [Join(group) for group in sorted(wanted - self._joined)]
+        effects += [Leave(group) for group in sorted(self._joined - wanted)]
+        self._joined = wanted
+
+    def _groups_of(self, plan: ChannelPlan, names: set[bytes]) -> set[int]:
+        places = (parse_session(name) for name in names)
+        return {int(plan.groups[each.session]) for each in places if each is not None and each.session is not None}
+
+    # -- what comes ---------------------------------------------------------------------------------------
+
+    def _digest(self, found: Iterable[Effect], now: int, effects: list[Happening]) -> None:
+        """What the protocol says, less what is about plans, and in the order of the plans."""
+        for effect in found:
+            reader = self._readers.get(effect.session)
+            if reader is not None:
+                if isinstance(effect, Deliver):
+                    self._part(reader, effect.payload, now, effects)
+                elif isinstance(effect, Ask):
+                    effects.append(effect)
+                continue
+            if effect.session not in self._era_of:
+                continue
+            track, era = self._era_of[effect.session]
+            if not isinstance(effect, Deliver | Complete | Lost | Ended):
+                effects.append(effect)
+                continue
+            out = effects if era is track.eras[0] else era.held
+            if isinstance(effect, Ended):
+                self._ended(track, era, effect, now, out, effects)
+                continue
+            out.append(effect)
+            if isinstance(effect, Deliver):
+                for mark in _plan_records(effect.payload):
+                    self._mark(track, era, effect, mark, now, out, effects)
+
+    def _mark(
+        self, track: _Track, era: _Era, deliver: Deliver, mark: PlanRecord, now: int,
+        out: list[Happening], effects: list[Happening],
+    ) -> None:  # fmt: skip
+        if mark.number != era.number + 1:
+            return
+        if mark.kind is Kind.READY:
+            if self._chosen is None and track.ready != (mark.number, mark.digest):
+                track.ready = (mark.number, mark.digest)
+                self._want(track, mark.number, mark.digest, mark.parts, now, effects)
+        elif mark.kind is Kind.LAST:
+            session, end = deliver.session, deliver.sequence + deliver.records
+            if self.config.grade is not Grade.LATEST_ONLY:  # which may still wait for something before it
+                out.append(Complete(session, Watermark(mark.complete_ns, mark.next_sequence, mark.stripe)))
+            if self._chosen is None and track.eras[-1] is era:
+                following = _Era(mark.number, mark.digest, mark.complete_ns, 1)
+                self._enter_era(track, following, now, effects)
+            self._digest(self._core.receive([mold.encode(mold.EndOfSession(session, end))], now), now, effects)
+
+    def _ended(
+        self, track: _Track, era: _Era, effect: Ended, now: int, out: list[Happening], effects: list[Happening]
+    ) -> None:
+        """A session has ended without a mark: at the end of the day, or a best-effort customer has lost the mark."""
+        following = max(track.ahead, track.ready[0] if track.ready is not None else 0)
+        if self._chosen is None and track.eras[-1] is era and following > era.number:
+            digest = track.ready[1] if track.ready is not None and track.ready[0] == following else b""
+            self._enter_era(track, _Era(following, digest, era.complete_ns, 1), now, effects)
+        self._close(track, era, effect.session, out, effects, effect)
+
+    def _close(
+        self, track: _Track, era: _Era, session: bytes, out: list[Happening], effects: list[Happening], ended: Ended
+    ) -> None:
+        """A session is at its end; when all of its plan are, what came of the next plan is handed on."""
+        if session not in era.open:
+            return
+        era.open.discard(session)
+        self._heard_ns.pop(session, None)
+        self._probed.discard(session)
+        if track.eras[-1] is era:
+            out.append(ended)
+        out.append(Closed(session))
+        self._hand_over(track, effects)
+
+    def _hand_over(self, track: _Track, effects: list[Happening]) -> None:
+        """Plans whose sessions have all ended make room for the next one."""
+        while len(track.eras) > 1 and track.eras[0].entered and not track.eras[0].open:
+            past, current = track.eras.pop(0), track.eras[0]
+            for name in past.sessions:
+                self._core.unfollow(name)
+                self._era_of.pop(name, None)
+            self._met = {name for name in self._met if not self._is_past(name, track.stripe, current.number)}
+            track.known = {key: plan for key, plan in track.known.items() if key[0] >= current.number}
+            effects.append(Replaced(track.stripe, current.number))
+            effects += current.held
+            current.held = []
+        self._regroup(effects)
+
+    def _is_past(self, name: bytes, stripe: int, number: int) -> bool:
+        where, which = self._place(name)
+        return where == stripe and which < number
+
+    def _look(self, now: int, effects: list[Happening]) -> None:
+        """Who is silent?"""
+        self._look_ns = now + LOOK_NS
+        for track in list(self._tracks.values()):
+            if track.tentative is not None and not track.eras and track.tentative[1] + TENTATIVE_NS <= now:
+                name, track.tentative = track.tentative[0], None
+                self._enter_era(track, _Era(self._place(name)[1]), now, effects)
+        if self.config.grade is not Grade.GUARANTEED:
+            return
+        for name, heard_ns in list(self._heard_ns.items()):
+            if heard_ns + SILENT_NS <= now:
+                self._probed.add(name)
+                effects += self._core.probe(name)
+
+
+def _is_name(name: bytes) -> bool:
+    return len(name) == mold.SESSION_SIZE and name.isascii() and name.decode("ascii").isprintable() and name[:1] != b" "
+
+
+def _plan_records(payload: bytes) -> list[PlanRecord]:
+    if payload.find(PLAN_TEXT) < 0:
+        return []
+    offsets, sizes = mold.record_places(payload)
+    places = zip(offsets.tolist(), sizes.tolist(), strict=True)
+    found = (decode_record(payload[offset : offset + size]) for offset, size in places)
+    return [each for each in found if each is not None]

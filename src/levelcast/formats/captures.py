@@ -1,0 +1,157 @@
+"""Captures and files of a day as events in one order, whatever their format.
+
+| format    | files                                                | what comes out                | order          |
+|-----------|------------------------------------------------------|-------------------------------|----------------|
+| `dbn`     | `.dbn`, `.dbn.zst`                                   | all records of a tape's types | the file's     |
+| `csv`     | `.csv`, `.csv.gz` with a header                      | trades                        | the file's     |
+| `parquet` | `.parquet`                                           | trades                        | the file's     |
+| `lean`    | `<symbol>_trade.csv[.gz]`, `<symbol>_quote.csv[.gz]` | trades, quotes                | merged by time |
+| `lobster` | `<symbol>_<date>_..._message_<n>.csv[.gz]`           | orders, trades, quotes        | the file's     |
+| `itch`    | NASDAQ's own layout, also `.gz`                      | orders, trades, statuses      | the file's     |
+| `iex`     | pcap or pcapng of IEX-TP, also `.gz`                 | price levels, trades, status  | the capture's  |
+
+- Work is cut into *tasks*, which may be read anywhere: one for a file, one for a file of LOBSTER with its orderbook,
+  and one for all files of LEAN, which have to be merged.
+- A row's `sequence` is its place in its file; files after the first one begin `FILE_STEP` later. A refused row has a
+  place too, so it leaves a gap and nothing behind it moves.
+- LEAN's files have no sequence: theirs is the place in the order by time; rows of the same millisecond keep the order
+  of the files as given (a directory's by name), and within a file nothing changes places. That needs the whole day in
+  memory, about 150 bytes a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+from levelcast.formats.columns import Ints, TradeFileError
+from levelcast.formats.csv_parquet import csv_events, parquet_events
+from levelcast.formats.dbn_events import dbn_events
+from levelcast.formats.event_batches import Chunk, Events, Refused
+from levelcast.formats.iex import iex_events
+from levelcast.formats.itch import itch_events
+from levelcast.formats.lean import lean_event_files, lean_events, merged_order
+from levelcast.formats.lobster import lobster_events, lobster_files
+
+__all__ = ["FILE_STEP", "FORMATS", "Batch", "Placed", "Task", "TradeFileError", "read_task", "tasks_of"]
+
+FILE_STEP = 1 << 40
+FORMATS = ("dbn", "csv", "parquet", "lean", "lobster", "itch", "iex")
+_ENDS = {
+    "dbn": (".dbn", ".dbn.zst"),
+    "csv": (".csv", ".csv.gz"),
+    "parquet": (".parquet",),
+    "itch": ("ITCH50", "ITCH50.gz", ".itch", ".itch.gz"),
+    "iex": (".pcap", ".pcap.gz", ".pcapng", ".pcapng.gz"),
+}
+"""What counts in a directory. A file that is named is read whatever it is called."""
+_NEED_A_DAY = ("lean", "itch")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Some files to be read one after the other; small, and fit to be sent to where they are read."""
+
+    format: str
+    paths: tuple[str, ...]
+    first: int = 0
+    """What comes before their first sequence."""
+    day: date | None = None
+    venue: str | None = None
+
+
+class Placed(NamedTuple):
+    """Events with their sequence."""
+
+    events: Events
+    sequence: Ints
+
+
+class Batch(NamedTuple):
+    """Some of a task, all of one file."""
+
+    path: str
+    placed: list[Placed]
+    refused: list[Refused]
+
+
+def tasks_of(
+    paths: Sequence[str | PathLike[str]], format: str, *, day: date | None = None, venue: str | None = None
+) -> list[Task]:
+    """What there is to read. Raises TradeFileError; of the files themselves only the names have been looked at."""
+    if format not in FORMATS:
+        raise TradeFileError(f'there is no format "{format}": the formats are {", ".join(FORMATS)}')
+    if format in _NEED_A_DAY and day is None:
+        raise TradeFileError(f"files of format {format} do not say their day: name it, such as 2013-10-07")
+    given = [Path(path) for path in paths]
+    if not given:
+        raise TradeFileError("there is nothing to read: name a file or a directory")
+    for path in given:
+        if not path.exists():
+            raise TradeFileError(f"{path}: there is no such file or directory: name another one")
+    groups: list[tuple[str, ...]]
+    if format == "lean":
+        groups = [tuple(str(path) for path in lean_event_files(given))]
+    elif format == "lobster":
+        groups = [tuple(str(each) for each in pair if each is not None) for pair in lobster_files(given)]
+    else:
+        groups = [(str(path),) for path in _files(given, format)]
+    return [Task(format, group, number * FILE_STEP, day, venue) for number, group in enumerate(groups)]
+
+
+def _files(paths: list[Path], format: str) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        found = sorted(each for each in path.iterdir() if each.name.endswith(_ENDS[format]))
+        if not found:
+            raise TradeFileError(f"{path}: there is no file of format {format} ({', '.join(_ENDS[format])}) in it")
+        files += found
+    return files
+
+
+def read_task(task: Task) -> Iterator[Batch]:
+    """The events of a task in batches, and the rows that were refused."""
+    if task.format == "lean":
+        yield from _merged(task)
+        return
+    for chunk in _chunks(task):
+        placed = [Placed(events, task.first + events.place) for events in chunk.events if len(events.records)]
+        yield Batch(task.paths[0], placed, chunk.refused)
+
+
+def _chunks(task: Task) -> Iterator[Chunk]:
+    path = Path(task.paths[0])
+    if task.format == "dbn":
+        return dbn_events(path, task.venue)
+    if task.format == "csv":
+        return csv_events(path, task.venue)
+    if task.format == "parquet":
+        return parquet_events(path, task.venue)
+    if task.format == "lobster":
+        return lobster_events(path, Path(task.paths[1]) if len(task.paths) > 1 else None)
+    if task.format == "iex":
+        return iex_events(path)
+    assert task.day is not None
+    return itch_events(path, task.day)
+
+
+def _merged(task: Task) -> Iterator[Batch]:
+    assert task.day is not None
+    held: list[tuple[str, Events]] = []
+    for name in task.paths:
+        for chunk in lean_events(Path(name), task.day):
+            held += [(name, events) for events in chunk.events]
+            if chunk.refused:
+                yield Batch(name, [], chunk.refused)
+    files = [[events for name, events in held if name == path] for path in task.paths]
+    places = merged_order(files)
+    for path, events, sequences in zip(task.paths, files, places, strict=True):
+        for each, sequence in zip(events, sequences, strict=True):
+            yield Batch(path, [Placed(each, task.first + sequence)], [])

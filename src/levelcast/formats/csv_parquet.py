@@ -1,0 +1,221 @@
+"""Trades from CSV and Parquet: `ts_event, symbol, price, size` and, if they are there, `floor, condition, trade_id`.
+
+Other columns are left alone. Everything in a CSV is read as text and converted here, so that a price never passes
+through a float and a bad field is named by its row and line.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+
+from levelcast.formats.columns import (
+    LARGEST_U32,
+    Coded,
+    Places,
+    Rows,
+    TradeFileError,
+    arrow,
+    decimal,
+    prices,
+    refusing,
+    times,
+    whole_numbers,
+)
+from levelcast.formats.event_batches import Chunk, Events, Noted, Refused, salvage, shown
+from levelcast.records import UNDEF_TIMESTAMP, RecordArray, trades
+
+REQUIRED = ("ts_event", "symbol", "price", "size")
+OPTIONAL = ("floor", "condition", "trade_id")
+BLOCK_BYTES = 4 << 20
+"""How much of a CSV is in memory at a time."""
+BATCH_ROWS = 1 << 16
+
+
+def read_csv(path: Path, places: Places) -> Iterator[tuple[RecordArray, bool]]:
+    """Batches of trades, and whether they have trade ids of their own."""
+    first = 1
+    with refusing(path):
+        for batch in csv_batches(path):
+            yield _trades(batch, Rows(path, first, line_of=partial(line_of, path, 1)), places)
+            first += batch.num_rows
+
+
+def read_parquet(path: Path, places: Places) -> Iterator[tuple[RecordArray, bool]]:
+    """Batches of trades, and whether they have trade ids of their own."""
+    parquet = arrow("pyarrow.parquet")
+    first = 1
+    with refusing(path), parquet.ParquetFile(path) as file:
+        names = _columns(path, file.schema_arrow.names)
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+            yield _trades(batch, Rows(path, first), places)
+            first += batch.num_rows
+
+
+def csv_batches(
+    path: Path, names: tuple[str, ...] | None = None, skip: Callable[[Any], None] | None = None
+) -> Iterator[Any]:
+    """The rows of a CSV as texts, in blocks; without `names` its first line has them. A row with too many or too few
+    columns is an error, or is told to `skip` and left out."""
+    pa, csv = arrow(), arrow("pyarrow.csv")
+    refused: list[Any] = []
+
+    def refuse(row: Any) -> str:
+        if skip is not None:
+            skip(row)
+            return "skip"
+        refused.append(row)
+        return "error"
+
+    wanted = list(names) if names is not None else None
+    with _csv_input(path) as stream:
+        try:
+            if wanted is None:
+                wanted = _columns(path, _header(path))
+            reader = csv.open_csv(
+                stream,
+                read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=names),
+                parse_options=csv.ParseOptions(invalid_row_handler=refuse),
+                convert_options=csv.ConvertOptions(
+                    column_types={name: pa.string() for name in wanted},
+                    include_columns=wanted,
+                    strings_can_be_null=False,
+                ),
+            )
+            yield from reader
+        except pa.ArrowInvalid as error:
+            if refused:
+                _refuse_row(path, refused[0], 0 if names is not None else 1)
+            if "Empty CSV file" not in str(error):
+                raise
+
+
+# -- what can be read of a file that may be wrong in places ------------------------------------------------
+
+
+def csv_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
+    """The trades of a CSV, and the rows that are none."""
+    with refusing(path):
+        for batch, rows, refused in whole_rows(path, None):
+            yield _events(batch, rows, Noted(venue), refused)
+
+
+def parquet_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
+    """The trades of a Parquet file, and the rows that are none."""
+    parquet = arrow("pyarrow.parquet")
+    first = 1
+    with refusing(path), parquet.ParquetFile(path) as file:
+        names = _columns(path, file.schema_arrow.names)
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+            yield _events(batch, Rows(path, first), Noted(venue), [])
+            first += batch.num_rows
+
+
+def _events(batch: Any, rows: Rows, places: Noted, refused: list[Refused]) -> Chunk:
+    def convert(part: Any, of: Rows) -> Events:
+        records, _ = _trades(part, of, places)
+        return Events(records, of.places(len(records)), places.symbols, places.floors)
+
+    chunk = salvage(batch, rows, convert)
+    return Chunk(chunk.events, refused + chunk.refused)
+
+
+def whole_rows(path: Path, names: tuple[str, ...] | None) -> Iterator[tuple[Any, Rows, list[Refused]]]:
+    """The rows of a CSV that have all their columns, with their places among all rows; and the others."""
+    header_lines = 1 if names is None else 0
+    before: list[int] = []  # good rows in front of each that is left out
+    refused: list[Refused] = []
+
+    def skip(row: Any) -> None:
+        place = row.number - header_lines
+        before.append(place - 1 - len(before))
+        why = f"has {row.actual_columns} columns instead of {row.expected_columns}: complete it or leave the row out"
+        refused.append(Refused(place, why, shown(row.text)))
+
+    good = 0
+    for batch in csv_batches(path, names, skip):
+        numbers = np.arange(good + 1, good + 1 + batch.num_rows)
+        places = numbers + np.searchsorted(np.array(before, np.int64), numbers)
+        good += batch.num_rows
+        yield batch, Rows(path, 0, kept=places), refused
+        refused = []
+    if refused:
+        yield arrow().RecordBatch.from_pylist([]), Rows(path, 0), refused
+
+
+def _refuse_row(path: Path, row: Any, header_lines: int) -> None:
+    number = row.number - header_lines
+    Rows(path, number, line_of=partial(line_of, path, header_lines)).fail(
+        0, f"has {row.actual_columns} columns instead of {row.expected_columns}: complete it or leave the row out"
+    )
+
+
+def _csv_input(path: Path) -> Any:
+    return arrow().input_stream(str(path), compression="gzip" if path.suffix == ".gz" else None)
+
+
+def _plain(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.GzipFile(path)) if path.suffix == ".gz" else path.open("rb")
+
+
+def _header(path: Path) -> list[str]:
+    with _plain(path) as file:
+        line = next((line for line in iter(file.readline, b"") if line.strip()), b"")
+    return [name.strip('"') for name in line.decode("utf-8-sig", "replace").strip("\r\n").split(",")]
+
+
+def line_of(path: Path, header_lines: int, row: int) -> int:
+    """The line of a row: empty lines are no rows. Only an error asks for it."""
+    with _plain(path) as file:
+        filled = (number for number, line in enumerate(file, 1) if line.strip(b"\r\n"))
+        return next(islice(filled, row + header_lines - 1, None), 0)
+
+
+def _columns(path: Path, found: list[str]) -> list[str]:
+    for name in REQUIRED:
+        if name not in found:
+            there = ", ".join(found[:12]) or "none"
+            hint = "; for a file of LEAN give --format lean and --date" if "_trade.csv" in path.name else ""
+            raise TradeFileError(
+                f"{path}: there is no column {name} (there are: {there[:120]}): name the columns {', '.join(REQUIRED)} "
+                f"and, if you like, {', '.join(OPTIONAL)}{hint}"
+            )
+    return [name for name in (*REQUIRED, *OPTIONAL) if name in found]
+
+
+def _trades(batch: Any, rows: Rows, places: Places) -> tuple[RecordArray, bool]:
+    """One batch of rows as trades; those of other floors are left out where the caller has named one."""
+    names = batch.schema.names
+    if "floor" in names:
+        floors = Coded.of(batch.column("floor"), "floor", rows)
+    elif places.only is not None:
+        floors = Coded.same(places.only.name, batch.num_rows)
+    else:
+        raise TradeFileError(f"{rows.path}: there is no column floor: add one, or name the floor with --floor")
+    symbols = Coded.of(batch.column("symbol"), "symbol", rows)
+    records = trades(batch.num_rows)
+    records["ts_event"] = times(batch.column("ts_event"), rows)
+    records["price"] = prices(batch.column("price"), rows)
+    records["size"] = whole_numbers(batch.column("size"), "size", rows, LARGEST_U32)
+    if "condition" in names:
+        condition = Coded.of(_filled(batch.column("condition")), "condition", rows)
+        problem = f"condition {{}} is not a whole number from 0 to {LARGEST_U32:,}"
+        records["condition"] = condition.parsed(lambda text: decimal(text or "0"), rows, problem)
+    if "trade_id" in names:
+        records["trade_id"] = whole_numbers(batch.column("trade_id"), "trade_id", rows, UNDEF_TIMESTAMP)
+    kept = places.pick(floors)
+    if kept is not None:
+        records, floors, symbols, rows = records[kept], floors.only(kept), symbols.only(kept), rows.keeping(kept)
+    records["publisher_id"], records["instrument_id"] = places.numbers(floors, symbols, rows)
+    return records, "trade_id" in names
+
+
+def _filled(column: Any) -> Any:
+    """A condition that is not there is 0."""
+    return column.fill_null("" if arrow().types.is_string(column.type) else 0)

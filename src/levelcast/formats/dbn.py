@@ -1,0 +1,295 @@
+"""Trades from DBN files of versions 1 to 3, our own tapes among them: `TradeMsg` with or without our tail.
+
+- A symbol comes from the latest definition or mapping record of the id before the trade, or else from the mappings in
+  the file's header. In a tape of Levelcast an id without any of them is the directory's own.
+- `publisher_id` is the floor, unless the caller names one: the publishers of other people's files are not ours.
+- Records of other types are stepped over. Runs of like records are handled at once.
+- `ts_recv` and `sequence` are for the ring to stamp: they go back to 0 (`levelcast.records`, rule 5).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.formats.columns import Coded, Places, Rows, TradeFileError, arrow, refusing
+from levelcast.records import (
+    DATASET,
+    DBN_VERSION,
+    INSTRUMENT,
+    RTYPE_INSTRUMENT,
+    RTYPE_MAPPING,
+    RTYPE_TRADE,
+    STYPE_INSTRUMENT_ID,
+    TRADE,
+    UNDEF_PRICE,
+    WORD_BYTES,
+    RecordArray,
+    trades,
+)
+
+CHUNK_BYTES = 4 << 20
+_PREFIX = struct.Struct("<3sBI")
+_FIXED_V1 = struct.Struct("<16sHQQQQBBB47x")
+_FIXED = struct.Struct("<16sHQQQBBBH53x")
+_U32 = struct.Struct("<I")
+_DATES = struct.Struct("<II")
+_ID_AT, _NAMES_AT = 4, 16
+_BARE_BYTES = 48
+"""A trade without our tail."""
+_DAY_NS = 86_400_000_000_000
+_LENGTH_V1 = 22
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Interval(NamedTuple):
+    """A symbol that an id has from one day to another."""
+
+    start_ns: int
+    end_ns: int
+    symbol: str
+
+
+@dataclass(slots=True)
+class Header:
+    """What a file's metadata say."""
+
+    version: int
+    dataset: str
+    symbol_bytes: int
+    ids: dict[int, list[Interval]] = field(default_factory=dict)
+
+
+def read_dbn(path: Path, places: Places) -> Iterator[tuple[RecordArray, bool]]:
+    """Batches of trades, and whether they have trade ids of their own."""
+    with refusing(path), open_file(path) as stream:
+        header = read_header(path, stream)
+        symbols = Symbols(header, places)
+        number = 1
+        for chunk in chunks(path, stream):
+            for first, run in runs(path, chunk, number):
+                kind = int(run[0, 1])
+                if kind == RTYPE_TRADE:
+                    yield _trades(run, Rows(path, first, "record"), symbols, places)
+                elif kind in (RTYPE_INSTRUMENT, RTYPE_MAPPING):
+                    symbols.note(run)
+                number = first + len(run)
+
+
+def open_file(path: Path) -> IO[bytes]:
+    if path.suffix != ".zst":
+        return path.open("rb")
+    stream: IO[bytes] = arrow().input_stream(str(path), compression="zstd")
+    return stream
+
+
+# -- the header -------------------------------------------------------------------------------------------
+
+
+def read_header(path: Path, stream: IO[bytes]) -> Header:
+    prefix = stream.read(_PREFIX.size)
+    if len(prefix) < _PREFIX.size or not prefix.startswith(b"DBN"):
+        raise TradeFileError(f"{path}: is no DBN file: name a file that begins with DBN's header")
+    _, version, size = _PREFIX.unpack(prefix)
+    if not 1 <= version <= DBN_VERSION:
+        raise TradeFileError(f"{path}: has DBN version {version}, and 1 to {DBN_VERSION} can be read: convert it")
+    body = stream.read(size)
+    try:
+        if len(body) < size:
+            raise struct.error
+        return _parse_header(version, body)
+    except (struct.error, ValueError, IndexError):
+        raise TradeFileError(f"{path}: its DBN header is damaged: fetch the file again") from None
+
+
+def _parse_header(version: int, body: bytes) -> Header:
+    if version == 1:
+        dataset, _, _, _, _, _, stype_in, _, _ = _FIXED_V1.unpack_from(body)
+        length, at = _LENGTH_V1, _FIXED_V1.size
+    else:
+        dataset, _, _, _, _, stype_in, _, _, length = _FIXED.unpack_from(body)
+        at = _FIXED.size
+    header = Header(version, _text(dataset), length)
+    (definition,) = _U32.unpack_from(body, at)
+    at += _U32.size + definition
+    for _ in range(3):  # the symbols that were asked for, those found in part, and those not found
+        (count,) = _U32.unpack_from(body, at)
+        at += _U32.size + count * length
+    (count,) = _U32.unpack_from(body, at)
+    at += _U32.size
+    for _ in range(count):
+        at = _parse_mapping(header, body, at, by_id=stype_in == STYPE_INSTRUMENT_ID)
+    return header
+
+
+def _parse_mapping(header: Header, body: bytes, at: int, *, by_id: bool) -> int:
+    """One name with what it stood for from day to day; returns where it ended."""
+    length = header.symbol_bytes
+    name = _text(body[at : at + length])
+    (count,) = _U32.unpack_from(body, at + length)
+    at += length + _U32.size
+    for _ in range(count):
+        start, end = _DATES.unpack_from(body, at)
+        other = _text(body[at + _DATES.size : at + _DATES.size + length])
+        at += _DATES.size + length
+        number, symbol = (name, other) if by_id else (other, name)
+        if number.isdigit() and symbol:
+            header.ids.setdefault(int(number), []).append(Interval(_day_ns(start), _day_ns(end), symbol))
+    return at
+
+
+def _day_ns(number: int) -> int:
+    """A date as 20131007."""
+    return (date(number // 10_000, number // 100 % 100, number % 100) - date(1970, 1, 1)).days * _DAY_NS
+
+
+def _text(field_bytes: bytes) -> str:
+    return bytes(field_bytes).split(b"\0", 1)[0].decode("utf-8")
+
+
+# -- records ----------------------------------------------------------------------------------------------
+
+
+def chunks(path: Path, stream: IO[bytes]) -> Iterator[Bytes]:
+    """The file after its header, in pieces that end with a record."""
+    rest = b""
+    while True:
+        read = stream.read(CHUNK_BYTES)
+        content = rest + read
+        octets = np.frombuffer(content, np.uint8)
+        end = _whole_until(octets)
+        if end:
+            yield octets[:end]
+        rest = content[end:]
+        if not read:
+            if rest:
+                raise TradeFileError(f"{path}: ends in the middle of a record: fetch the file again")
+            return
+
+
+def _whole_until(octets: Bytes) -> int:
+    """Where the last whole record ends."""
+    at = 0
+    for start, count, size in _spans(octets):
+        at = start + count * size
+    return at
+
+
+def _spans(octets: Bytes) -> Iterator[tuple[int, int, int]]:
+    """Start, count and size of each run of whole records of one type and size; it stops at a length of zero."""
+    at, end = 0, len(octets)
+    while at + 2 <= end:
+        size = int(octets[at]) * WORD_BYTES
+        most = (end - at) // size if size else 0
+        if not most:
+            return
+        heads = octets[at : at + most * size].reshape(most, size)[:, :2]
+        other = np.flatnonzero((heads != heads[0]).any(axis=1))
+        count = int(other[0]) if len(other) else most
+        yield at, count, size
+        at += count * size
+
+
+def runs(path: Path, chunk: Bytes, number: int) -> Iterator[tuple[int, Bytes]]:
+    """The number of its first record, and the run as rows of bytes."""
+    for at, count, size in _spans(chunk):
+        if size < _NAMES_AT:
+            raise TradeFileError(
+                f"{path}: record {number:,}: has {size} bytes, less than a header: fetch the file again"
+            )
+        yield number, chunk[at : at + count * size].reshape(count, size)
+        number += count
+
+
+class Symbols:
+    """The symbol of each id, as far as the file has told by now."""
+
+    def __init__(self, header: Header, places: Places) -> None:
+        self._header = header
+        self._known: dict[int, str] = {}
+        self._own = {number: symbol for symbol, number in places.directory.symbols.items()}
+        if header.dataset != DATASET:
+            self._own = {}
+
+    def note(self, run: Bytes) -> None:
+        """Definitions or mappings."""
+        for record in run:
+            raw = record.tobytes()
+            (number,) = _U32.unpack_from(raw, _ID_AT)
+            symbol = self._defined(raw) if raw[1] == RTYPE_INSTRUMENT else self._mapped(raw, number)
+            if symbol:
+                self._known[number] = symbol
+
+    def _defined(self, raw: bytes) -> str:
+        assert INSTRUMENT.fields is not None
+        at = int(INSTRUMENT.fields["raw_symbol"][1]) if self._header.version == DBN_VERSION else 200
+        return _text(raw[at : at + self._header.symbol_bytes])
+
+    def _mapped(self, raw: bytes, number: int) -> str:
+        """What the id is called: the outgoing name, unless that is the id again."""
+        length, extra = self._header.symbol_bytes, int(self._header.version > 1)  # the kinds of names, since version 2
+        start = _NAMES_AT + extra
+        incoming = _text(raw[start : start + length])
+        outgoing = _text(raw[start + length + extra : start + 2 * length + extra])
+        return incoming if outgoing in ("", str(number)) else outgoing
+
+    def of(self, number: int, day: int) -> str | None:
+        """The symbol of an id on a day since 1970."""
+        if number in self._known:
+            return self._known[number]
+        for interval in self._header.ids.get(number, ()):
+            if interval.start_ns <= day * _DAY_NS < interval.end_ns:
+                return interval.symbol
+        return self._own.get(number)
+
+
+def _trades(run: Bytes, rows: Rows, symbols: Symbols, places: Places) -> tuple[RecordArray, bool]:
+    count, size = run.shape
+    if size < _BARE_BYTES:
+        rows.fail(0, f"a trade of {size} bytes is shorter than {_BARE_BYTES}: fetch the file again")
+    records = trades(count)
+    taken = TRADE.itemsize if size >= TRADE.itemsize else _BARE_BYTES
+    records.view(np.uint8).reshape(count, TRADE.itemsize)[:, 1:taken] = run[:, 1:taken]
+    records["sequence"] = records["ts_recv"] = records["ts_in_delta"] = 0
+    unpriced = records["price"] == UNDEF_PRICE
+    if unpriced.any():
+        rows.fail(int(unpriced.argmax()), "the trade has no price: correct it or leave the record out")
+    floors = _floors(records["publisher_id"], rows, places)
+    coded = _symbols(records, rows, symbols)
+    records["publisher_id"], records["instrument_id"] = places.numbers(floors, coded, rows)
+    return records, taken == TRADE.itemsize
+
+
+def _floors(publishers: npt.NDArray[np.uint16], rows: Rows, places: Places) -> Coded:
+    if places.only is not None:
+        return Coded.same(places.only.name, len(publishers))
+    found, first, codes = np.unique(publishers, return_index=True, return_inverse=True)
+    names = []
+    for publisher, index in zip(found.tolist(), first.tolist(), strict=True):
+        try:
+            names.append(places.directory.floor_of(publisher).name)
+        except KeyError:
+            rows.fail(index, f"publisher {publisher} is no floor of {places.network}: name the floor with --floor")
+    return Coded(codes.astype(np.int64), names)
+
+
+def _symbols(records: RecordArray, rows: Rows, symbols: Symbols) -> Coded:
+    """Each record's symbol; an id may stand for another symbol on another day."""
+    keys = np.empty(len(records), np.dtype([("id", np.uint32), ("day", np.uint32)]))
+    keys["id"], keys["day"] = records["instrument_id"], records["ts_event"] // _DAY_NS
+    found, first, codes = np.unique(keys, return_index=True, return_inverse=True)
+    names = []
+    for (number, day), index in zip(found.tolist(), first.tolist(), strict=True):
+        name = symbols.of(number, day)
+        if name is None:
+            rows.fail(index, f"instrument {number} has no symbol in this file: add its definition before the trade")
+        names.append(name)
+    return Coded(codes.astype(np.int64), names)

@@ -1,0 +1,149 @@
+"""Everything in a DBN file that a tape has a type for: trades, best quotes, orders (MBO), definitions, statuses.
+
+`levelcast.formats.dbn` takes the trades for publishing; this is for looking back, so nothing is asked of a network
+file.
+
+- `instrument_id` and `publisher_id` are the file's. The symbol is the latest that the file has told of the id; the
+  venue is that of a definition of Levelcast's own, or else the dataset's first part (`GLBX` of `GLBX.MDP3`).
+- An MBO record with action T is a trade; all others, fills among them, are orders.
+- `venue_sequence` is the file's `sequence`, where a record has no tail of ours.
+- A record of another type (bars, statistics, deeper books) is refused. Definitions and mappings of versions 1 and 2
+  have other layouts than today's: they give the symbols, and a row with nothing but the symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.formats import dbn
+from levelcast.formats.columns import Coded, Ints, refusing
+from levelcast.formats.event_batches import Chunk, Events, Noted, Refused, shown
+from levelcast.records import (
+    ACTION_TRADE,
+    DATASET,
+    RECORD_TYPES,
+    RTYPE_INSTRUMENT,
+    RTYPE_MAPPING,
+    RTYPE_ORDER,
+    WORD_BYTES,
+    RecordArray,
+    RecordType,
+    trades,
+)
+
+_KINDS = {kind.rtype: kind for kind in RECORD_TYPES}
+_HEADER_BYTES = 16
+_DAY_NS = 86_400_000_000_000
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def dbn_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
+    """The records of a file, and those of types that a tape does not have."""
+    with refusing(path), dbn.open_file(path) as stream:
+        header = dbn.read_header(path, stream)
+        symbols = dbn.Symbols(header, Noted())
+        names = _Venues(header, venue)
+        number = 1
+        for octets in dbn.chunks(path, stream):
+            chunk = Chunk([], [])
+            for first, run in dbn.runs(path, octets, number):
+                _take(run, first, header, symbols, names, chunk)
+                number = first + len(run)
+            yield chunk
+
+
+class _Venues:
+    """What the publishers are called."""
+
+    def __init__(self, header: dbn.Header, venue: str | None) -> None:
+        self._given = venue
+        prefix = header.dataset.partition(".")[0]
+        self._prefix = None if header.dataset == DATASET else prefix or None
+        self._told: dict[int, str] = {}
+
+    def note(self, records: RecordArray) -> None:
+        for publisher, name in zip(records["publisher_id"].tolist(), records["exchange"].tolist(), strict=True):
+            if name:
+                self._told[publisher] = name.decode("utf-8", "replace")
+
+    def of(self, publishers: npt.NDArray[np.uint16]) -> Coded:
+        found, codes = np.unique(publishers, return_inverse=True)
+        names = [self._given or self._told.get(each) or self._prefix or "" for each in found.tolist()]
+        return _named(codes.astype(np.int64), names)
+
+
+def _named(codes: Ints, names: list[str]) -> Coded:
+    """An empty name is none."""
+    known = np.array([bool(name) for name in names], bool)
+    return Coded(np.where(known[codes], codes, -1), names)
+
+
+def _take(run: Bytes, first: int, header: dbn.Header, symbols: dbn.Symbols, venues: _Venues, chunk: Chunk) -> None:
+    count, size = run.shape
+    place = np.arange(first, first + count)
+    rtype = int(run[0, 1])
+    kind = _KINDS.get(rtype)
+    if rtype in (RTYPE_INSTRUMENT, RTYPE_MAPPING):
+        symbols.note(run)
+    if kind is None:
+        why = f"a record of type {rtype:#04x} is nothing that a tape has: leave it out"
+        raw = [row.tobytes() for row in run]
+        chunk.refused.extend(Refused(at, why, shown(content)) for at, content in zip(place.tolist(), raw, strict=True))
+        return
+    today = size >= kind.base_size and (rtype not in (RTYPE_INSTRUMENT, RTYPE_MAPPING) or header.version == 3)
+    records = _records(run, kind, size if today else _HEADER_BYTES)
+    if rtype == RTYPE_INSTRUMENT and today:
+        venues.note(records)
+    extra: dict[str, npt.NDArray[Any]] = {}
+    fields = kind.dtype.names or ()
+    if "sequence" in fields and size < kind.dtype.itemsize:
+        told = records["sequence"].copy()
+        if "venue_sequence" in fields:
+            records["venue_sequence"] = told
+        else:
+            extra["venue_sequence"] = told.astype(np.int64)
+    named = _symbols_of(records, symbols), venues.of(records["publisher_id"])
+    if rtype == RTYPE_ORDER and (traded := records["action"] == ACTION_TRADE).any():
+        chunk.events.append(
+            _traded(records[traded], place[traded], *(each.only(np.flatnonzero(traded)) for each in named))
+        )
+        kept = np.flatnonzero(~traded)
+        records, place, named = records[kept], place[kept], (named[0].only(kept), named[1].only(kept))
+        extra = {name: values[kept] for name, values in extra.items()}
+    if len(records):
+        chunk.events.append(Events(records, place, *named, extra=extra))
+
+
+def _traded(told: RecordArray, place: Ints, symbols: Coded, venues: Coded) -> Events:
+    records = trades(len(told))
+    for name in ("publisher_id", "instrument_id", "ts_event", "price", "size", "side", "flags", "ts_recv", "sequence"):
+        records[name] = told[name]
+    records["venue_sequence"] = told["sequence"]
+    order_id = np.ma.array(told["order_id"].view(np.int64), mask=told["order_id"] == 0)
+    return Events(records, place, symbols, venues, extra={"order_id": order_id})
+
+
+def _records(run: Bytes, kind: RecordType, size: int) -> RecordArray:
+    """The run with all fields of the type, as far as it has them."""
+    full = kind.dtype.itemsize
+    records = kind.blank.repeat(len(run))
+    taken = full if size >= full else min(size, kind.base_size)
+    records.view(np.uint8).reshape(len(run), full)[:, 1:taken] = run[:, 1:taken]
+    records["length"] = full // WORD_BYTES
+    return records
+
+
+def _symbols_of(records: RecordArray, symbols: dbn.Symbols) -> Coded:
+    keys = np.empty(len(records), np.dtype([("id", np.uint32), ("day", np.uint32)]))
+    times = records["ts_event"]
+    if "ts_recv" in (records.dtype.names or ()):  # ids are given by the day of receipt
+        times = np.where(records["ts_recv"] == 0, times, records["ts_recv"])
+    keys["id"], keys["day"] = records["instrument_id"], times // _DAY_NS
+    found, codes = np.unique(keys, return_inverse=True)
+    return _named(codes.astype(np.int64), [symbols.of(number, day) or "" for number, day in found.tolist()])

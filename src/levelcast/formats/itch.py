@@ -1,0 +1,345 @@
+"""NASDAQ TotalView-ITCH 5.0 as files have it: a big-endian u16 length, then one message, repeated.
+
+One message is one record; its place in the file is its venue sequence as well.
+
+| message            | record                                                                                          |
+|--------------------|-------------------------------------------------------------------------------------------------|
+| A, F               | order, action A                                                                                 |
+| X, D               | order, action C; the size is what goes away                                                     |
+| U                  | order, action M, under its new id; `original_client_order_id` is the one that it replaces       |
+| E, C               | trade at the order's price, or at the message's; the side is the aggressor's                    |
+| P, Q               | trade of hidden orders, of a cross; no side. A cross of no shares is a status, CROSS            |
+| B                  | trade, action C: the match number is broken                                                     |
+| R                  | instrument                                                                                      |
+| S, H, h, Y         | status                                                                                          |
+| all others         | system, with the message in hexadecimal as its text                                             |
+
+- `instrument_id` is the stock locate. A symbol is known from the first message that has both; symbols of other messages
+  come from there. A file that begins in the middle of a day knows the symbol, side and price of what it has seen only.
+- `condition` of a trade is 0, the ASCII code of a cross's type, or that of N for a C that is not to be printed.
+- Messages have nanoseconds since midnight in New York: the day has to be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.formats.columns import Coded, Ints, refusing
+from levelcast.formats.event_batches import Chunk, Events, Refused, open_capture, shown
+from levelcast.formats.new_york_time import Clock
+from levelcast.records import (
+    ACTION_ADD,
+    ACTION_BUST,
+    ACTION_CANCEL,
+    ACTION_MODIFY,
+    SIDE_ASK,
+    SIDE_BID,
+    SIDE_NONE,
+    UNDEF_PRICE,
+    RecordArray,
+    StatusAction,
+    instruments,
+    orders,
+    statuses,
+    system_messages,
+    trades,
+)
+
+VENUE = "XNAS"
+CHUNK_BYTES = 16 << 20
+_PRICE_UNIT = 100_000
+_HEAD = "type S1, locate >u2, tracking >u2, time_high >u2, time_low >u4"
+_FIELDS = {
+    b"S": (12, "code S1"),
+    b"R": (39, "stock S8"),
+    b"H": (25, "stock S8, code S1"),
+    b"Y": (20, "stock S8, code S1"),
+    b"h": (21, "stock S8, market S1, code S1"),
+    b"A": (36, "ref >u8, side S1, shares >u4, stock S8, price >u4"),
+    b"F": (40, "ref >u8, side S1, shares >u4, stock S8, price >u4"),
+    b"E": (31, "ref >u8, shares >u4, match >u8"),
+    b"C": (36, "ref >u8, shares >u4, match >u8, printable S1, price >u4"),
+    b"X": (23, "ref >u8, shares >u4"),
+    b"D": (19, "ref >u8"),
+    b"U": (35, "old >u8, ref >u8, shares >u4, price >u4"),
+    b"P": (44, "ref >u8, side S1, shares >u4, stock S8, price >u4, match >u8"),
+    b"Q": (40, "shares >u8, stock S8, price >u4, match >u8, cross S1"),
+    b"B": (19, "match >u8"),
+    b"I": (50, "paired >u8, imbalance >u8, direction S1, stock S8"),
+    b"N": (20, "stock S8"),
+    b"L": (26, "mpid S4, stock S8"),
+    b"K": (28, "stock S8"),
+    b"J": (35, "stock S8"),
+    b"O": (48, "stock S8"),
+    b"V": (35, ""),
+    b"W": (12, ""),
+}
+"""Each type's length, and its fields behind the common ones."""
+_STATES = {b"H": StatusAction.HALT, b"P": StatusAction.PAUSE, b"Q": StatusAction.QUOTING, b"T": StatusAction.TRADING}
+_DAY_EVENTS = {
+    b"O": StatusAction.PRE_OPEN,
+    b"S": StatusAction.PRE_OPEN,
+    b"Q": StatusAction.TRADING,
+    b"M": StatusAction.CLOSE,
+    b"E": StatusAction.POST_CLOSE,
+    b"C": StatusAction.NOT_AVAILABLE_FOR_TRADING,
+}
+_EMPTY_CROSS = b"Q of no shares"
+_OPPOSITE = {SIDE_BID: SIDE_ASK, SIDE_ASK: SIDE_BID, SIDE_NONE: SIDE_NONE}
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def _dtype(kind: bytes) -> np.dtype[np.void]:
+    size, fields = _FIELDS[kind]
+    pairs = [tuple(item.split()) for item in f"{_HEAD}, {fields}".strip(", ").split(", ")]
+    used = np.dtype([(name, form) for name, form in pairs]).itemsize
+    return np.dtype([*((name, form) for name, form in pairs), *([("_rest", f"V{size - used}")] if size > used else [])])
+
+
+_DTYPES = {kind: _dtype(kind) for kind in _FIELDS}
+
+
+def itch_events(path: Path, day: date) -> Iterator[Chunk]:
+    """The messages of a file, and what is none."""
+    book, clock = _Book(), Clock(day)
+    number = 1
+    with refusing(path), open_capture(path) as stream:
+        rest = b""
+        while True:
+            read = stream.read(CHUNK_BYTES)
+            content = rest + read
+            starts, end = _starts(content)
+            if starts:
+                yield _chunk(content, np.array(starts, np.int64), number, book, clock)
+            number += len(starts)
+            rest = content[end:]
+            if not read:
+                if rest:
+                    why = "the file ends in the middle of a message: fetch it again"
+                    yield Chunk([], [Refused(number, why, shown(rest))])
+                return
+
+
+def _starts(content: bytes) -> tuple[list[int], int]:
+    """Where each message begins (behind its length), and where the last whole one ends."""
+    starts: list[int] = []
+    add = starts.append
+    at, end = 0, len(content)
+    while at + 2 <= end:
+        following = at + 2 + (content[at] << 8) + content[at + 1]
+        if following > end:
+            break
+        add(at + 2)
+        at = following
+    return starts, at
+
+
+def _chunk(content: bytes, starts: Ints, number: int, book: _Book, clock: Clock) -> Chunk:
+    octets = np.frombuffer(content, np.uint8)
+    sizes = (octets[starts - 2].astype(np.int64) << 8) + octets[starts - 1]
+    kinds = np.where(sizes > 0, octets[np.minimum(starts, len(octets) - 1)], 0)
+    place = np.arange(number, number + len(starts))
+    good = np.zeros(len(starts), bool)
+    found: dict[bytes, tuple[Ints, RecordArray]] = {}
+    for kind, dtype in _DTYPES.items():
+        at = np.flatnonzero((kinds == kind[0]) & (sizes == dtype.itemsize))
+        good[at] = True
+        if len(at):
+            rows = octets[starts[at][:, None] + np.arange(dtype.itemsize)]
+            found[kind] = place[at], np.ascontiguousarray(rows).view(dtype).reshape(len(at))
+    refused = []
+    for at_bad in np.flatnonzero(~good).tolist():
+        raw = content[int(starts[at_bad]) : int(starts[at_bad] + sizes[at_bad])]
+        why = f"{raw[:1]!r} with {len(raw)} bytes is no message of ITCH 5.0: correct the file or leave the message out"
+        refused.append(Refused(int(place[at_bad]), why, shown(raw)))
+    if b"Q" in found:
+        at, crosses = found.pop(b"Q")
+        traded = crosses["shares"] > 0
+        for kind, mine in ((b"Q", traded), (_EMPTY_CROSS, ~traded)):
+            if mine.any():
+                found[kind] = at[mine], crosses[mine]
+    book.learn(found)
+    return Chunk([_events(kind, *found[kind], book, clock) for kind in found], refused)
+
+
+# -- orders that other messages name ----------------------------------------------------------------------
+
+
+class _Book:
+    """Price and side of the orders seen, and the symbols of the locates. Orders leave when a message ends them."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[int, str] = {}
+        self.refs: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self.prices: Ints = np.zeros(0, np.int64)
+        self.sides: npt.NDArray[np.bytes_] = np.zeros(0, "S1")
+        self.shares: Ints = np.zeros(0, np.int64)
+        self._gone: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+
+    def learn(self, found: dict[bytes, tuple[Ints, RecordArray]]) -> None:
+        """Take in the orders of a chunk; those that ended in the chunk before are forgotten."""
+        kept = ~np.isin(self.refs, self._gone) & (self.shares > 0)
+        refs, prices, sides, shares = [self.refs[kept]], [self.prices[kept]], [self.sides[kept]], [self.shares[kept]]
+        for _, messages in found.values():
+            if "stock" in (messages.dtype.names or ()):
+                self._name(messages)
+        for kind in (b"A", b"F", b"U"):
+            if kind in found:
+                new = found[kind][1]
+                refs.append(new["ref"].astype(np.uint64))
+                prices.append(new["price"].astype(np.int64) * _PRICE_UNIT)
+                shares.append(new["shares"].astype(np.int64))
+                sides.append(np.full(len(new), b"") if kind == b"U" else _side(new["side"]))
+        order = np.argsort(np.concatenate(refs), kind="stable")
+        self.refs, self.prices = np.concatenate(refs)[order], np.concatenate(prices)[order]
+        self.sides, self.shares = np.concatenate(sides).astype("S1")[order], np.concatenate(shares)[order]
+        if b"U" in found:
+            self._inherit(found[b"U"][1])
+        for kind in (b"E", b"C", b"X"):
+            if kind in found:
+                at, known = self.find(found[kind][1]["ref"])
+                np.subtract.at(self.shares, at[known], found[kind][1]["shares"].astype(np.int64)[known])
+        ended = [
+            found[kind][1][name].astype(np.uint64) for kind, name in ((b"D", "ref"), (b"U", "old")) if kind in found
+        ]
+        self._gone = np.concatenate([np.zeros(0, np.uint64), *ended])
+
+    def _name(self, messages: RecordArray) -> None:
+        locates, first = np.unique(messages["locate"], return_index=True)
+        for locate, at in zip(locates.tolist(), first.tolist(), strict=True):
+            self.symbols.setdefault(locate, _stock(messages["stock"][at]))
+
+    def _inherit(self, replaced: RecordArray) -> None:
+        """An order that replaces another is on its side; that one may have replaced a third."""
+        new, _ = self.find(replaced["ref"])
+        old, known = self.find(replaced["old"])
+        while True:
+            before = self.sides[new]
+            after = np.where(known, self.sides[old], SIDE_NONE)
+            self.sides[new] = np.where(before == b"", after, before)
+            if bool((self.sides[new] == before).all()):
+                break
+        self.sides[self.sides == b""] = SIDE_NONE
+
+    def find(self, refs: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Where each order is, and whether it is known at all."""
+        if not len(self.refs):
+            return np.zeros(len(refs), np.int64), np.zeros(len(refs), bool)
+        wanted = refs.astype(np.uint64)
+        at = np.minimum(np.searchsorted(self.refs, wanted), len(self.refs) - 1)
+        return at, self.refs[at] == wanted
+
+    def side_of(self, refs: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
+        at, known = self.find(refs)
+        return np.where(known, self.sides[at], SIDE_NONE) if len(self.sides) else np.full(len(refs), SIDE_NONE)
+
+    def price_of(self, refs: npt.NDArray[Any]) -> Ints:
+        at, known = self.find(refs)
+        return np.where(known, self.prices[at], UNDEF_PRICE) if len(self.prices) else np.full(len(refs), UNDEF_PRICE)
+
+
+def _side(letters: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
+    return np.where(letters == b"B", SIDE_BID, np.where(letters == b"S", SIDE_ASK, SIDE_NONE))
+
+
+def _stock(field: bytes) -> str:
+    return bytes(field).decode("ascii", "replace").strip()
+
+
+# -- messages as records ----------------------------------------------------------------------------------
+
+
+def _events(kind: bytes, place: Ints, messages: RecordArray, book: _Book, clock: Clock) -> Events:
+    extra: dict[str, npt.NDArray[Any]] = {}
+    if kind in b"AFXDU":
+        records = _orders(kind, messages, book)
+        extra["venue_sequence"] = place
+    elif kind in b"ECPQB":
+        records = _trades(kind, messages, book)
+        records["venue_sequence"] = place & 0xFFFFFFFF
+        if kind in b"EC":
+            extra["order_id"] = messages["ref"].astype(np.uint64).view(np.int64)
+    elif kind == b"R":
+        records = instruments(len(messages))
+        records["raw_symbol"] = np.char.strip(messages["stock"].astype("S8"))
+        records["exchange"] = VENUE.encode()
+    elif kind == _EMPTY_CROSS:
+        records = statuses(len(messages))
+        records["action"] = StatusAction.CROSS
+    elif kind in b"SHhY":
+        records = _statuses(kind, messages)
+    else:
+        records = system_messages(len(messages))
+        records["msg"] = [b"ITCH " + kind + b" " + message.tobytes()[11:].hex().encode() for message in messages]
+    records["instrument_id"] = messages["locate"]
+    since_midnight = (messages["time_high"].astype(np.int64) << 32) + messages["time_low"]
+    records["ts_event"] = clock.utc_ns(since_midnight)
+    locates, codes = np.unique(messages["locate"], return_inverse=True)
+    names = [book.symbols.get(locate, "") for locate in locates.tolist()]
+    known = np.array([bool(name) for name in names])
+    symbols = Coded(np.where(known[codes], codes, -1), names)
+    return Events(records, place, symbols, Coded.same(VENUE, len(records)), extra=extra)
+
+
+def _orders(kind: bytes, messages: RecordArray, book: _Book) -> RecordArray:
+    records = orders(len(messages))
+    records["order_id"] = messages["ref"]
+    records["action"] = {b"X": ACTION_CANCEL, b"D": ACTION_CANCEL, b"U": ACTION_MODIFY}.get(kind, ACTION_ADD)
+    records["side"] = _side(messages["side"]) if kind in b"AF" else book.side_of(messages["ref"])
+    if kind in b"AFU":
+        records["price"] = messages["price"].astype(np.int64) * _PRICE_UNIT
+    else:
+        records["price"] = book.price_of(messages["ref"])
+    if kind == b"D":
+        at, known = book.find(messages["ref"])
+        records["size"] = np.where(known, np.maximum(book.shares[at], 0), 0) if len(book.shares) else 0
+    else:
+        records["size"] = messages["shares"]
+    if kind == b"U":
+        records["original_client_order_id"] = messages["old"]
+    return records
+
+
+def _trades(kind: bytes, messages: RecordArray, book: _Book) -> RecordArray:
+    records = trades(len(messages))
+    records["trade_id"] = messages["match"]
+    if kind == b"B":
+        records["action"] = ACTION_BUST
+        return records
+    records["size"] = np.minimum(messages["shares"], 2**32 - 1)
+    if kind in b"EC":
+        resting = book.side_of(messages["ref"])
+        records["side"] = np.select([resting == side for side in _OPPOSITE], list(_OPPOSITE.values()), SIDE_NONE)
+    if kind == b"E":
+        records["price"] = book.price_of(messages["ref"])
+    else:
+        records["price"] = messages["price"].astype(np.int64) * _PRICE_UNIT
+    if kind == b"Q":
+        records["condition"] = messages["cross"].astype("S1").view(np.uint8)
+    elif kind == b"C":
+        records["condition"] = np.where(messages["printable"] == b"N", ord("N"), 0)
+    return records
+
+
+def _statuses(kind: bytes, messages: RecordArray) -> RecordArray:
+    records = statuses(len(messages))
+    codes = messages["code"]
+    if kind == b"Y":
+        records["action"] = StatusAction.SSR_CHANGE
+        records["is_short_sell_restricted"] = np.where(codes == b"0", b"N", b"Y")
+        return records
+    if kind == b"h":
+        actions = {b"H": StatusAction.HALT, b"T": StatusAction.TRADING}
+    else:
+        actions = _STATES if kind == b"H" else _DAY_EVENTS
+    records["action"] = np.select([codes == code for code in actions], [int(each) for each in actions.values()], 0)
+    if kind in b"Hh":
+        records["is_trading"] = np.where(codes == b"T", b"Y", b"N")
+    return records

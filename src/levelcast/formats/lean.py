@@ -1,0 +1,276 @@
+"""Trades and quotes of LEAN's tick files: one symbol a file, without a header.
+
+    <symbol>_trade.csv[.gz]   time_ms, price, shares, venue, condition, suspicious
+    <symbol>_quote.csv[.gz]   time_ms, bid, bid_shares, ask, ask_shares, venue, condition, suspicious
+
+Only trades are published (`read_lean`); `lean_events` gives both.
+
+- `time_ms` counts from midnight in New York, so the day has to be told; `price` is in 1/10,000 dollar; `condition` is
+  hexadecimal; a trade that the vendor marked as suspicious gets DBN's flag for what the publisher has to say.
+- A quote tells one side and has 0 on the other: its `side` says which, and `price` and `size` repeat it.
+- A venue is a letter. `VENUES` has the market code of each: those are the names of the floors.
+- Several files are merged by time. There is no sequence number: rows of the same millisecond keep the order of the
+  files as they were given, and within a file nothing ever changes places, even where its times run backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.formats.columns import (
+    LARGEST_U32,
+    Coded,
+    Places,
+    Rows,
+    TradeFileError,
+    decimal,
+    hexadecimal,
+    refusing,
+    whole_numbers,
+)
+from levelcast.formats.csv_parquet import csv_batches, line_of, whole_rows
+from levelcast.formats.event_batches import Chunk, Events, Noted, salvage
+from levelcast.formats.new_york_time import Clock
+from levelcast.records import (
+    FLAG_PUBLISHER_SPECIFIC,
+    SIDE_ASK,
+    SIDE_BID,
+    SIDE_NONE,
+    UNDEF_PRICE,
+    RecordArray,
+    quotes,
+    trades,
+)
+
+VENUES = {
+    "B": "XBOS",
+    "C": "XCIS",
+    "D": "FINR",  # reports of what was traded off the exchanges
+    "J": "EDGA",
+    "K": "EDGX",
+    "M": "XCHI",
+    "N": "XNYS",
+    "P": "ARCX",
+    "Q": "XNAS",
+    "W": "CBSX",
+    "X": "XPSX",
+    "Y": "BATY",
+    "Z": "BATS",
+}
+COLUMNS = ("time_ms", "price", "shares", "venue", "condition", "suspicious")
+QUOTE_COLUMNS = ("time_ms", "bid", "bid_shares", "ask", "ask_shares", "venue", "condition", "suspicious")
+_NAME_ENDS = ("_trade.csv.gz", "_trade.csv")
+_QUOTE_ENDS = ("_quote.csv.gz", "_quote.csv")
+_DAY_MS = 86_400_000
+_MS = 1_000_000
+_PRICE_UNIT = 100_000
+"""1/10,000 dollar in units of 1e-9."""
+_LARGEST_PRICE = (2**63 - 2) // _PRICE_UNIT
+
+
+def lean_files(paths: Sequence[Path]) -> list[Path]:
+    """The trade files among `paths`; of a directory all of them, by name."""
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        found = sorted(each for each in path.iterdir() if each.name.endswith(_NAME_ENDS))
+        if not found:
+            raise TradeFileError(f"{path}: there is no file <symbol>_trade.csv.gz in this directory: name the files")
+        files += found
+    return files
+
+
+def read_lean(paths: Sequence[Path], day: date, places: Places) -> Iterator[tuple[RecordArray, bool]]:
+    """Batches of trades of all files, merged by time."""
+    clock = Clock(day)
+    for records in merge([_read(path, clock, places) for path in paths]):
+        yield records, False
+
+
+def _read(path: Path, clock: Clock, places: Places) -> Iterator[RecordArray]:
+    symbol = next((path.name.removesuffix(end) for end in _NAME_ENDS if path.name.endswith(end)), "").upper()
+    if not symbol:
+        raise TradeFileError(f"{path}: its name does not say the symbol: call it <symbol>_trade.csv.gz")
+    first = 1
+    with refusing(path):
+        for batch in csv_batches(path, COLUMNS):
+            rows = Rows(path, first, line_of=partial(line_of, path, 0))
+            first += batch.num_rows
+            yield _trades(batch, symbol, rows, clock, places)
+
+
+def _trades(batch: Any, symbol: str, rows: Rows, clock: Clock, places: Places) -> RecordArray:
+    time_ms = whole_numbers(batch.column("time_ms"), "time_ms", rows, _DAY_MS - 1).astype(np.int64)
+    price = whole_numbers(batch.column("price"), "price", rows, _LARGEST_PRICE).astype(np.int64)
+    condition = Coded.of(batch.column("condition"), "condition", rows)
+    records = trades(batch.num_rows)
+    records["ts_event"] = clock.utc_ns(time_ms * _MS)
+    records["price"] = price * _PRICE_UNIT
+    records["size"] = whole_numbers(batch.column("shares"), "shares", rows, LARGEST_U32)
+    records["condition"] = condition.parsed(hexadecimal, rows, "condition {} is not hexadecimal")
+    records["flags"] = _flags(batch, rows)
+    floors = _venues(batch, rows)
+    kept = places.pick(floors)
+    if kept is not None:
+        records, floors, rows = records[kept], floors.only(kept), rows.keeping(kept)
+    publishers, instruments = places.numbers(floors, Coded.same(symbol, len(records)), rows)
+    records["publisher_id"], records["instrument_id"] = publishers, instruments
+    return records
+
+
+# -- trades and quotes, as far as they can be read ---------------------------------------------------------
+
+
+def lean_event_files(paths: Sequence[Path]) -> list[Path]:
+    """The files of trades and quotes among `paths`; of a directory all of them, by name."""
+    files: list[Path] = []
+    for path in paths:
+        found = [path]
+        if path.is_dir():
+            found = sorted(each for each in path.iterdir() if each.name.endswith(_NAME_ENDS + _QUOTE_ENDS))
+            if not found:
+                raise TradeFileError(f"{path}: there is no file <symbol>_trade.csv.gz or <symbol>_quote.csv.gz in it")
+        files += found
+    return files
+
+
+def lean_events(path: Path, day: date) -> Iterator[Chunk]:
+    """The trades or quotes of one file, and the rows that are none."""
+    end = next((each for each in _NAME_ENDS + _QUOTE_ENDS if path.name.endswith(each)), None)
+    if end is None or path.name == end:
+        raise TradeFileError(
+            f"{path}: its name does not say what it has: call it <symbol>_trade.csv.gz or _quote.csv.gz"
+        )
+    symbol, clock, places = path.name.removesuffix(end).upper(), Clock(day), Noted()
+    make, names = (_trades, COLUMNS) if end in _NAME_ENDS else (_quotes, QUOTE_COLUMNS)
+
+    def convert(part: Any, rows: Rows) -> Events:
+        records = make(part, symbol, rows, clock, places)
+        return Events(records, rows.places(len(records)), places.symbols, places.floors)
+
+    with refusing(path):
+        for batch, rows, refused in whole_rows(path, names):
+            chunk = salvage(batch, rows, convert)
+            yield Chunk(chunk.events, refused + chunk.refused)
+
+
+def _quotes(batch: Any, symbol: str, rows: Rows, clock: Clock, places: Places) -> RecordArray:
+    time_ms = whole_numbers(batch.column("time_ms"), "time_ms", rows, _DAY_MS - 1).astype(np.int64)
+    condition = Coded.of(batch.column("condition"), "condition", rows)
+    records = quotes(batch.num_rows)
+    records["ts_event"] = clock.utc_ns(time_ms * _MS)
+    records["condition"] = condition.parsed(hexadecimal, rows, "condition {} is not hexadecimal")
+    records["flags"] = _flags(batch, rows)
+    told = []
+    for name in ("bid", "ask"):
+        price = whole_numbers(batch.column(name), name, rows, _LARGEST_PRICE).astype(np.int64) * _PRICE_UNIT
+        size = whole_numbers(batch.column(f"{name}_shares"), f"{name}_shares", rows, LARGEST_U32)
+        records[f"{name}_px_00"] = np.where(price == 0, UNDEF_PRICE, price)
+        records[f"{name}_sz_00"] = size
+        told.append(price > 0)
+    records["side"] = np.where(told[0] == told[1], SIDE_NONE, np.where(told[0], SIDE_BID, SIDE_ASK))
+    for side, name in ((SIDE_BID, "bid"), (SIDE_ASK, "ask")):
+        mine = records["side"] == side
+        records["price"][mine], records["size"][mine] = records[f"{name}_px_00"][mine], records[f"{name}_sz_00"][mine]
+    floors = _venues(batch, rows)
+    records["publisher_id"], records["instrument_id"] = places.numbers(floors, Coded.same(symbol, len(records)), rows)
+    return records
+
+
+def _flags(batch: Any, rows: Rows) -> npt.NDArray[np.int64]:
+    suspicious = Coded.of(batch.column("suspicious"), "suspicious", rows)
+    marked = suspicious.parsed(decimal, rows, "suspicious {} is neither 0 nor 1", largest=1)
+    return np.where(marked == 1, FLAG_PUBLISHER_SPECIFIC, 0)
+
+
+def _venues(batch: Any, rows: Rows) -> Coded:
+    venues = Coded.of(batch.column("venue"), "venue", rows)
+    for code, letter in enumerate(venues.names):
+        if letter not in VENUES:
+            rows.fail(venues.first(code), f"there is no venue {letter!r}: the letters are {', '.join(VENUES)}")
+    return Coded(venues.codes, [VENUES[letter] for letter in venues.names])
+
+
+def merged_order(files: Sequence[Sequence[Events]]) -> list[list[npt.NDArray[np.int64]]]:
+    """The place of each row, from 1, when files are merged by time as `merge` does: nothing changes places within a
+    file, and rows of the same time keep the order of the files."""
+    keys = [np.zeros(0, np.uint64)]
+    for events in files:
+        times = [each.records["ts_event"] for each in events]
+        keys.append(np.maximum.accumulate(np.concatenate(times)) if times else keys[0])
+    order = np.argsort(np.concatenate(keys), kind="stable")
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(1, len(order) + 1)
+    out, at = [], 0
+    for events in files:
+        ends = at + np.cumsum([0, *(len(each.records) for each in events)])
+        out.append([places[low:high] for low, high in pairwise(ends.tolist())])
+        at = int(ends[-1])
+    return out
+
+
+def merge(streams: Sequence[Iterator[RecordArray]]) -> Iterator[RecordArray]:
+    """Streams of trades merged by time, each in its own order, with a batch or so of each in memory.
+
+    A stream's key is the latest time so far, so that it never overtakes itself. A batch goes out as far as no stream
+    can still bring something that belongs before.
+    """
+    held: list[_Held] = [_Held(stream) for stream in streams]
+    while True:
+        for each in held:
+            each.fill()
+        open_ends = [each.last for each in held if not each.ended]
+        limit = min(open_ends, default=None)
+        parts = [each.take(limit) for each in held]
+        keys = np.concatenate([key for key, _ in parts]) if parts else np.zeros(0, np.uint64)
+        if len(keys):
+            yield np.concatenate([records for _, records in parts])[np.argsort(keys, kind="stable")]
+        if limit is None:
+            return
+        for each in held:
+            if not each.ended and each.last == limit:
+                each.fetch()
+
+
+class _Held:
+    """What has been read of one stream and not yet gone out."""
+
+    def __init__(self, stream: Iterator[RecordArray]) -> None:
+        self.ended = False
+        self.last = 0
+        """The latest time that was read."""
+        self._stream = stream
+        self._keys: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._records: RecordArray = trades(0)
+
+    def fill(self) -> None:
+        """Have something, or be at the end."""
+        while not len(self._keys) and not self.ended:
+            self.fetch()
+
+    def fetch(self) -> None:
+        batch = next(self._stream, None)
+        if batch is None:
+            self.ended = True
+        elif len(batch):
+            keys = np.maximum.accumulate(np.maximum(batch["ts_event"], np.uint64(self.last)))
+            self.last = int(keys[-1])
+            self._keys = np.concatenate((self._keys, keys))
+            self._records = np.concatenate((self._records, batch))
+
+    def take(self, limit: int | None) -> tuple[npt.NDArray[np.uint64], RecordArray]:
+        """Everything before `limit`; all of it if there is none. More may still come at the limit itself."""
+        end = len(self._keys) if limit is None else int(np.searchsorted(self._keys, np.uint64(limit), "left"))
+        taken = self._keys[:end], self._records[:end]
+        self._keys, self._records = self._keys[end:], self._records[end:]
+        return taken

@@ -1,0 +1,214 @@
+"""LOBSTER's files of one symbol and day: order events, and the book after each of them. No header, New York time.
+
+    SYMBOL_2012-06-21_34200000_57600000_message_10.csv     seconds, type, order id, shares, price, direction
+    SYMBOL_2012-06-21_34200000_57600000_orderbook_10.csv   ask price, ask shares, bid price, bid shares, per level
+
+| type of message                  | record                                                                        |
+|----------------------------------|-------------------------------------------------------------------------------|
+| 1 new                            | order, action A                                                               |
+| 2 partial cancel, 3 deletion     | order, action C; the size is what goes away                                   |
+| 4, 5 execution, visible, hidden  | trade; the side is the aggressor's, `direction` is the resting order's         |
+| 6 cross                          | trade without a side                                                          |
+| 7 halt                           | status, by its price: -1 halt, 0 quotes only, 1 trading                       |
+
+A row of the orderbook becomes a quote of its best level with the time of its message. Where there is a book, row r of
+the messages has place 2r - 1 and its quote 2r. A price is in 1/10,000 dollar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.formats.columns import (
+    LARGEST_U32,
+    Coded,
+    Ints,
+    Rows,
+    TradeFileError,
+    arrow,
+    halves_of,
+    refusing,
+    whole_numbers,
+)
+from levelcast.formats.csv_parquet import whole_rows
+from levelcast.formats.event_batches import Chunk, Events, Refused, salvage
+from levelcast.formats.new_york_time import DAY_NS, Clock
+from levelcast.records import (
+    ACTION_ADD,
+    ACTION_CANCEL,
+    SIDE_ASK,
+    SIDE_BID,
+    SIDE_NONE,
+    UNDEF_PRICE,
+    RecordArray,
+    StatusAction,
+    orders,
+    quotes,
+    statuses,
+    trades,
+)
+
+VENUE = "XNAS"
+COLUMNS = ("seconds", "type", "order_id", "shares", "price", "direction")
+_NAME = re.compile(r"([^_]+)_(\d{4}-\d{2}-\d{2})_.*?(message|orderbook)_(\d+)\.csv(?:\.gz)?")
+_PRICE_UNIT = 100_000
+_NO_LEVEL = 9_999_999_999
+_LARGEST = 2**63 - 1
+
+
+def lobster_files(paths: list[Path]) -> list[tuple[Path, Path | None]]:
+    """Each file of messages with its orderbook, if that is there; of a directory all of them, by name."""
+    given: list[Path] = []
+    for path in paths:
+        given += sorted(each for each in path.iterdir() if _NAME.fullmatch(each.name)) if path.is_dir() else [path]
+    books = {path.name: path for path in given if "_orderbook_" in path.name}
+    pairs: list[tuple[Path, Path | None]] = []
+    for path in given:
+        if "_orderbook_" in path.name:
+            continue
+        if _NAME.fullmatch(path.name) is None:
+            raise TradeFileError(
+                f"{path}: is not named as LOBSTER names its files: SYMBOL_2012-06-21_..._message_10.csv"
+            )
+        name = path.name.replace("_message_", "_orderbook_")
+        beside = path.with_name(name)
+        pairs.append((path, books.pop(name, beside if beside.exists() else None)))
+    if books:
+        raise TradeFileError(f"{next(iter(books.values()))}: there is no file of messages beside this orderbook")
+    if not pairs:
+        raise TradeFileError(f"{paths[0] if paths else 'LOBSTER'}: there is no file of messages: name some")
+    return pairs
+
+
+def lobster_events(messages: Path, book: Path | None) -> Iterator[Chunk]:
+    """The events of a file, the quotes of its orderbook, and the rows that are neither."""
+    found = _NAME.fullmatch(messages.name)
+    assert found is not None
+    symbol, clock = found[1], Clock(date.fromisoformat(found[2]))
+    stride = 1 if book is None else 2
+    known: list[tuple[Ints, npt.NDArray[np.uint64]]] = []
+    with refusing(messages):
+        for batch, rows, refused in whole_rows(messages, COLUMNS):
+            parts: list[Events] = []
+
+            def convert(part: Any, of: Rows, parts: list[Events] = parts) -> Events:
+                times, made = _messages(part, of, symbol, clock, stride)
+                parts += made
+                known.append((of.places(part.num_rows), times))
+                return made[0]
+
+            chunk = salvage(batch, rows, convert)
+            yield Chunk(parts, refused + chunk.refused)
+    if book is not None:
+        yield from _book(book, symbol, *_times(known))
+
+
+def _times(known: list[tuple[Ints, npt.NDArray[np.uint64]]]) -> tuple[Ints, npt.NDArray[np.uint64]]:
+    if not known:
+        return np.zeros(0, np.int64), np.zeros(0, np.uint64)
+    return np.concatenate([places for places, _ in known]), np.concatenate([times for _, times in known])
+
+
+def _messages(
+    part: Any, rows: Rows, symbol: str, clock: Clock, stride: int
+) -> tuple[npt.NDArray[np.uint64], list[Events]]:
+    """The times of all rows, then the events of each kind."""
+    since = _seconds(part.column("seconds"), rows)
+    types = Coded.of(part.column("type"), "type", rows).parsed(int, rows, "type {} is not 1 to 7", largest=7)
+    ids = whole_numbers(part.column("order_id"), "order_id", rows, _LARGEST)
+    shares = whole_numbers(part.column("shares"), "shares", rows, LARGEST_U32)
+    price = _signed(part.column("price"), "price", rows)
+    direction = _signed(part.column("direction"), "direction", rows)
+    wrong = (types < 1) | (np.abs(direction) != 1) | ((types != 7) & (price <= 0))
+    if wrong.any():
+        rows.fail(
+            int(wrong.argmax()), "type, price or direction has a value that LOBSTER does not use: correct the row"
+        )
+    times = clock.utc_ns(since)
+    place = rows.places(len(times)) * stride - (stride - 1)
+    side = np.where(direction > 0, SIDE_BID, SIDE_ASK)
+    out: list[Events] = []
+
+    def add(mine: npt.NDArray[np.bool_], records: RecordArray, **extra: npt.NDArray[Any]) -> None:
+        records["ts_event"] = times[mine]
+        count = len(records)
+        out.append(Events(records, place[mine], Coded.same(symbol, count), Coded.same(VENUE, count), extra=extra))
+
+    mine = types <= 3
+    made = orders(int(mine.sum()))
+    made["order_id"], made["size"], made["side"] = ids[mine], shares[mine], side[mine]
+    made["price"] = price[mine] * _PRICE_UNIT
+    made["action"] = np.where(types[mine] == 1, ACTION_ADD, ACTION_CANCEL)
+    add(mine, made)
+    mine = (types >= 4) & (types <= 6)
+    made = trades(int(mine.sum()))
+    made["price"], made["size"] = price[mine] * _PRICE_UNIT, shares[mine]
+    against = np.where(direction[mine] > 0, SIDE_ASK, SIDE_BID)
+    made["side"] = np.where(types[mine] == 6, SIDE_NONE, against)
+    add(mine, made, order_id=np.ma.array(ids[mine].astype(np.int64), mask=ids[mine] == 0))
+    mine = types == 7
+    made = statuses(int(mine.sum()))
+    made["action"] = np.select(
+        [price[mine] == -1, price[mine] == 0],
+        [int(StatusAction.HALT), int(StatusAction.QUOTING)],
+        int(StatusAction.TRADING),
+    )
+    add(mine, made)
+    return times, out
+
+
+def _seconds(column: Any, rows: Rows) -> Ints:
+    """Nanoseconds since midnight. A file that went through floating point may show more digits, which are rounded."""
+    pa, pc = arrow(), arrow("pyarrow.compute")
+    good = pc.match_substring_regex(column, r"^[0-9]{1,5}(\.[0-9]{1,15})?$").to_numpy(zero_copy_only=False)
+    if not good.all():
+        bad = int(good.argmin())
+        rows.fail(bad, f"seconds {column[bad].as_py()!r} is not a time of day: correct it or leave the row out")
+    fine = pc.round(pc.cast(column, pa.decimal128(38, 15)), ndigits=9)
+    since = np.ascontiguousarray(halves_of(pc.cast(fine, pa.decimal128(38, 9)))[:, 0])
+    if (late := since >= DAY_NS).any():
+        rows.fail(int(late.argmax()), "seconds is behind the end of the day: correct it or leave the row out")
+    return since
+
+
+def _signed(column: Any, name: str, rows: Rows) -> Ints:
+    """Whole numbers that may be negative."""
+    pa, pc = arrow(), arrow("pyarrow.compute")
+    good = pc.match_substring_regex(column, "^-?[0-9]{1,18}$").to_numpy(zero_copy_only=False)
+    if not good.all():
+        bad = int(good.argmin())
+        rows.fail(bad, f"{name} {column[bad].as_py()!r} is not a whole number: correct it or leave the row out")
+    return np.asarray(pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False))
+
+
+def _book(path: Path, symbol: str, places: Ints, times: npt.NDArray[np.uint64]) -> Iterator[Chunk]:
+    found = _NAME.fullmatch(path.name)
+    assert found is not None
+    names = ("ask_px", "ask_sz", "bid_px", "bid_sz", *(f"_{i}" for i in range(4 * int(found[4]) - 4)))
+
+    def convert(part: Any, rows: Rows) -> Events:
+        place = rows.places(part.num_rows)
+        at = np.minimum(np.searchsorted(places, place), max(len(places) - 1, 0))
+        missing = np.flatnonzero(places[at] != place) if len(places) else np.arange(min(len(place), 1))
+        if len(missing):
+            rows.fail(int(missing[0]), "there is no message of this row that could be read: correct that row first")
+        records = quotes(len(place))
+        records["ts_event"] = times[at]
+        for name in ("bid", "ask"):
+            price = _signed(part.column(f"{name}_px"), f"{name} price", rows)
+            records[f"{name}_px_00"] = np.where(np.abs(price) == _NO_LEVEL, UNDEF_PRICE, price * _PRICE_UNIT)
+            records[f"{name}_sz_00"] = whole_numbers(part.column(f"{name}_sz"), f"{name} shares", rows, LARGEST_U32)
+        return Events(records, place * 2, Coded.same(symbol, len(place)), Coded.same(VENUE, len(place)))
+
+    with refusing(path):
+        for batch, rows, refused in whole_rows(path, names):
+            chunk = salvage(batch, rows, convert)
+            bad = [Refused(row, f"orderbook: {why}", raw) for row, why, raw in refused + chunk.refused]
+            yield Chunk(chunk.events, bad)

@@ -1,0 +1,49 @@
+"""Which floors and symbols a file of trades names: for whoever makes a network file to fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from pathlib import Path
+
+from levelcast.formats import trade_files
+from levelcast.formats.columns import Places, Rows
+from levelcast.network import Directory, Floor, Network
+from levelcast.records import RecordArray
+
+
+class Census(Places):
+    """Knows every floor and symbol that it is asked for, and remembers them in the order of first mention."""
+
+    def __init__(self, network: Network, floor: str | None = None) -> None:
+        self.found: dict[str, dict[str, None]] = {}
+        super().__init__(Directory(network), None)
+        if floor is not None:
+            self.only = self._floor(floor)
+
+    def _floor(self, name: str) -> Floor:
+        return Floor(name, 0, 0, "", "", ())
+
+    def instrument(self, floor: Floor, symbol: str, rows: Rows, index: int) -> int:
+        self.found.setdefault(floor.name, {})[symbol] = None
+        return 0
+
+
+def census(
+    paths: Sequence[Path], network: Network, limit: int, *, floor: str | None = None, day: date | None = None
+) -> dict[str, list[str]]:
+    """The floors, and the symbols of each, of the first `limit` trades. Raises TradeFileError."""
+    places = Census(network, floor)
+    batches = trade_files.read_batches(paths, "lean" if day is not None else None, day, places)
+    for _ in first_records((records for records, _ in batches), limit):
+        pass
+    return {name: list(symbols) for name, symbols in places.found.items()}
+
+
+def first_records(batches: Iterator[RecordArray], limit: int) -> Iterator[RecordArray]:
+    """Batches up to the one with the `limit`-th record, which is cut there."""
+    for batch in batches:
+        yield batch[:limit]
+        limit -= len(batch)
+        if limit <= 0:
+            return

@@ -1,0 +1,135 @@
+"""Trades from files, ready for the ring: in file order, floor by floor numbered, with the directory's ids.
+
+| format    | files                                     | floor of a row                                    |
+|-----------|-------------------------------------------|---------------------------------------------------|
+| `dbn`     | `.dbn`, `.dbn.zst`                        | its `publisher_id`, or the one that is named      |
+| `parquet` | `.parquet`                                | column `floor`, or the one that is named          |
+| `csv`     | `.csv`, `.csv.gz`                         | column `floor`, or the one that is named          |
+| `lean`    | `<symbol>_trade.csv.gz`, or a directory   | its venue letter                                  |
+
+- A batch is an array of trades (`levelcast.records.TRADE`): `publisher_id` says the floor, `instrument_id` the symbol.
+- Where rows say their floor and the caller names one, the others are left out; a DBN file's publishers are overruled.
+- `venue_sequence` counts each floor's trades from 1, and so does `trade_id` where the file has none.
+- Files follow each other in the order given; those of LEAN are merged by time.
+- A few megabytes are in memory at a time. An error is met where it stands, after the batches before it: whoever must
+  not begin what cannot be finished reads everything once before (`survey`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from levelcast.formats.columns import Places, TradeFileError
+from levelcast.formats.csv_parquet import read_csv, read_parquet
+from levelcast.formats.dbn import read_dbn
+from levelcast.formats.lean import lean_files, read_lean
+from levelcast.network import Directory
+from levelcast.records import RecordArray
+
+__all__ = ["FORMATS", "Survey", "TradeFileError", "open_trades", "survey"]
+
+Batches = Iterator[tuple[RecordArray, bool]]
+
+_READERS: dict[str, Callable[[Path, Places], Batches]] = {"dbn": read_dbn, "parquet": read_parquet, "csv": read_csv}
+_ENDS = {".dbn": "dbn", ".dbn.zst": "dbn", ".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv"}
+FORMATS = (*_READERS, "lean")
+
+
+def open_trades(
+    paths: Sequence[str | PathLike[str]],
+    directory: Directory,
+    *,
+    format: str | None = None,
+    floor: str | None = None,
+    day: date | None = None,
+    network: str = "the network file",
+) -> Iterator[RecordArray]:
+    """The trades of files, batch by batch. Raises TradeFileError; `network` is what it calls the network file.
+
+    >>> from levelcast.network import five_cities, parse_network
+    >>> trades = open_trades(["trades.csv"], Directory(parse_network(five_cities())), floor="XNYS")
+    """
+    places = Places(directory, floor, network)
+    chosen = [Path(path) for path in paths]
+    if format is not None and format not in FORMATS:
+        raise TradeFileError(f'there is no format "{format}": the formats are {", ".join(FORMATS)}')
+    return _numbered(read_batches(chosen, format, day, places))
+
+
+def read_batches(paths: Sequence[Path], format: str | None, day: date | None, places: Places) -> Batches:
+    if format == "lean":
+        if day is None:
+            raise TradeFileError("files of LEAN do not say their day: name it with --date, such as --date 2013-10-07")
+        yield from read_lean(lean_files(paths), day, places)
+        return
+    for path in paths:
+        if path.is_dir():
+            raise TradeFileError(f"{path}: is a directory: name its files, or give --format lean")
+        yield from _READERS[format or _format_of(path)](path, places)
+
+
+def _format_of(path: Path) -> str:
+    for end in sorted(_ENDS, key=len, reverse=True):
+        if path.name.endswith(end):
+            return _ENDS[end]
+    raise TradeFileError(f"{path}: its name does not say the format: give --format {', '.join(FORMATS)}")
+
+
+def _numbered(batches: Batches) -> Iterator[RecordArray]:
+    counts: Counter[int] = Counter()
+    for records, has_ids in batches:
+        if not len(records):
+            continue
+        for publisher in np.unique(records["publisher_id"]).tolist():
+            mine = np.flatnonzero(records["publisher_id"] == publisher)
+            numbers = np.arange(counts[publisher] + 1, counts[publisher] + 1 + len(mine), dtype=np.uint64)
+            counts[publisher] += len(mine)
+            records["venue_sequence"][mine] = numbers.astype(np.uint32)
+            if not has_ids:
+                records["trade_id"][mine] = numbers
+        yield records
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a publication would be."""
+
+    records: int = 0
+    by_floor: Counter[int] = field(default_factory=Counter)
+    """Trades of each publisher."""
+    by_symbol: Counter[int] = field(default_factory=Counter)
+    """Trades of each instrument."""
+    backwards: int = 0
+    """Trades with an earlier time than the floor's trade before; they keep their place."""
+    first_ns: int = 0
+    last_ns: int = 0
+    _latest: dict[int, int] = field(default_factory=dict)
+
+    def add(self, records: RecordArray) -> None:
+        times = records["ts_event"]
+        self.first_ns = int(times.min()) if not self.records else min(self.first_ns, int(times.min()))
+        self.last_ns = max(self.last_ns, int(times.max()))
+        self.records += len(records)
+        for publisher in np.unique(records["publisher_id"]).tolist():
+            mine = times[records["publisher_id"] == publisher]
+            before = np.concatenate(([np.uint64(self._latest.get(publisher, 0))], mine[:-1]))
+            self.backwards += int((mine < before).sum())
+            self._latest[publisher] = int(mine[-1])
+            self.by_floor[publisher] += len(mine)
+        for instrument, count in zip(*np.unique(records["instrument_id"], return_counts=True), strict=True):
+            self.by_symbol[int(instrument)] += int(count)
+
+
+def survey(batches: Iterable[RecordArray]) -> Survey:
+    """Read everything once: a file that cannot be published is refused here, before anything has left."""
+    found = Survey()
+    for records in batches:
+        found.add(records)
+    return found

@@ -1,0 +1,77 @@
+"""The few functions that work per record or per datagram: compiled where there was a compiler, else in Python.
+
+`levelcast.native.pure_core` says what each does, and `_core.c` does it faster; `pure_mold` and `_mold.c` are the same
+for the edge. Nothing else in the project knows which of the two it has; LEVELCAST_PURE=1 takes the Python ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from levelcast.native import pure_core, pure_mold
+
+__all__ = [
+    "COMPILED",
+    "LastRecords",
+    "assemble",
+    "count",
+    "count_fresh",
+    "crc32",
+    "cut",
+    "drain",
+    "drain_molds",
+    "drain_packets",
+    "ends",
+    "join_molds",
+    "mold_train",
+    "open_data",
+    "open_mold",
+    "seal_packets",
+    "send_many",
+    "stamp",
+    "stamped",
+    "teach",
+    "unstamp",
+]
+
+_chosen = pure_core
+_chosen_mold = pure_mold
+if not TYPE_CHECKING and os.environ.get("LEVELCAST_PURE", "") in ("", "0"):
+    with suppress(ImportError):
+        from levelcast.native import _core as _chosen
+    with suppress(ImportError):
+        from levelcast.native import _mold as _chosen_mold
+
+COMPILED = _chosen is not pure_core and _chosen_mold is not pure_mold
+"""Whether the compiled modules are at work."""
+
+LastRecords = _chosen_mold.LastRecords
+assemble = _chosen.assemble
+count = _chosen.count
+count_fresh = _chosen.count_fresh
+crc32 = _chosen.crc32
+stamped = _chosen.stamped
+seal_packets = _chosen.seal_packets
+ends = _chosen.ends
+drain_packets = _chosen.drain_packets
+drain = _chosen.drain
+drain_molds = _chosen_mold.drain_molds
+join_molds = _chosen_mold.join_molds
+cut = _chosen.cut
+mold_train = _chosen_mold.mold_train
+open_data = _chosen.open_data
+open_mold = _chosen_mold.open_mold
+send_many = _chosen_mold.send_many
+stamp = _chosen.stamp
+unstamp = _chosen.unstamp
+
+
+def teach(rows: Iterable[tuple[int, int, int, int]]) -> None:
+    """The record types that there are, for both of them: see `pure_core`."""
+    listed = list(rows)
+    pure_core.teach(listed)
+    _chosen.teach(listed)
+    _chosen_mold.teach(listed)

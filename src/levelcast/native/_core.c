@@ -1,0 +1,705 @@
+/* The per-record and per-datagram work that Python is too slow for. levelcast/native/pure_core.py says what each function
+ * does, and the tests compare the two; this file only does it faster. Nothing here keeps state but the table of record
+ * types, and nothing blocks. Little-endian machines only (the twin serves the others). */
+
+#define PY_SSIZE_T_CLEAN
+#define _GNU_SOURCE
+#include <Python.h>
+#include "_records.h"
+#include "_udp.h"
+
+/* ---- CRC-32 (zlib's) ------------------------------------------------------------------------------------------- */
+
+static uint32_t crc_table[8][256];
+
+static void make_crc_table(void)
+{
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t c = i;
+        for (int bit = 0; bit < 8; bit++)
+            c = c & 1 ? 0xEDB88320u ^ (c >> 1) : c >> 1;
+        crc_table[0][i] = c;
+    }
+    for (uint32_t i = 0; i < 256; i++)
+        for (int k = 1; k < 8; k++)
+            crc_table[k][i] = (crc_table[k - 1][i] >> 8) ^ crc_table[0][crc_table[k - 1][i] & 0xFF];
+}
+
+/* `c` is the inverted checksum here and below. */
+static uint32_t crc_by_table(uint32_t c, const uint8_t *p, size_t n)
+{
+    while (n >= 8) {
+        uint32_t low = u32_at(p) ^ c, high = u32_at(p + 4);
+        c = crc_table[7][low & 0xFF] ^ crc_table[6][(low >> 8) & 0xFF] ^ crc_table[5][(low >> 16) & 0xFF] ^
+            crc_table[4][low >> 24] ^ crc_table[3][high & 0xFF] ^ crc_table[2][(high >> 8) & 0xFF] ^
+            crc_table[1][(high >> 16) & 0xFF] ^ crc_table[0][high >> 24];
+        p += 8;
+        n -= 8;
+    }
+    while (n--)
+        c = (c >> 8) ^ crc_table[0][(c ^ *p++) & 0xFF];
+    return c;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define HAS_CLMUL_CODE 1
+static int has_clmul, has_wide_clmul;
+
+#define FOLD(x, k) _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11))
+
+/* Carry-less multiplication: a block is folded onto one further on, because x^k mod P is known for each distance k.
+ * The constants are x^(distance ± 32) mod P, bit-reflected, for the polynomial of CRC-32. At least 64 bytes. */
+__attribute__((target("pclmul,sse4.1"))) static uint32_t crc_by_clmul(uint32_t c, const uint8_t *p, size_t n)
+{
+    const __m128i by_64 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
+    const __m128i by_16 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
+    const __m128i to_64 = _mm_set_epi64x(0, 0x0163cd6124);
+    const __m128i barrett = _mm_set_epi64x(0x01f7011641, 0x01db710641);
+    const __m128i low_words = _mm_set_epi32(0, -1, 0, -1);
+    __m128i x[4];
+    for (int i = 0; i < 4; i++)
+        x[i] = _mm_loadu_si128((const __m128i *)(p + 16 * i));
+    x[0] = _mm_xor_si128(x[0], _mm_cvtsi32_si128((int)c));
+    for (p += 64, n -= 64; n >= 64; p += 64, n -= 64)
+        for (int i = 0; i < 4; i++)
+            x[i] = _mm_xor_si128(FOLD(x[i], by_64), _mm_loadu_si128((const __m128i *)(p + 16 * i)));
+    __m128i y = x[0];
+    for (int i = 1; i < 4; i++)
+        y = _mm_xor_si128(FOLD(y, by_16), x[i]);
+    for (; n >= 16; p += 16, n -= 16)
+        y = _mm_xor_si128(FOLD(y, by_16), _mm_loadu_si128((const __m128i *)p));
+    y = _mm_xor_si128(_mm_clmulepi64_si128(y, by_16, 0x10), _mm_srli_si128(y, 8));
+    __m128i z = _mm_srli_si128(y, 4);
+    y = _mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(y, low_words), to_64, 0x00), z);
+    z = _mm_clmulepi64_si128(_mm_and_si128(y, low_words), barrett, 0x10);
+    z = _mm_clmulepi64_si128(_mm_and_si128(z, low_words), barrett, 0x00);
+    return crc_by_table((uint32_t)_mm_extract_epi32(_mm_xor_si128(y, z), 1), p, n);
+}
+
+#define WIDE_FOLD(x, k, next) \
+    _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x, k, 0x00), _mm512_clmulepi64_epi128(x, k, 0x11), next, 0x96)
+
+/* The same, sixteen blocks at a time, for long runs of bytes; the last 64 bytes of it are folded as above. At least 512
+ * bytes. */
+__attribute__((target("avx512f,avx512vl,vpclmulqdq,pclmul,sse4.1"))) static uint32_t crc_by_wide_clmul(uint32_t c,
+                                                                                             const uint8_t *p, size_t n)
+{
+    const __m512i by_256 = _mm512_set_epi64(0x01322d1430, 0x011542778a, 0x01322d1430, 0x011542778a, 0x01322d1430,
+                                            0x011542778a, 0x01322d1430, 0x011542778a);
+    const __m512i by_64 = _mm512_set_epi64(0x01c6e41596, 0x0154442bd4, 0x01c6e41596, 0x0154442bd4, 0x01c6e41596,
+                                           0x0154442bd4, 0x01c6e41596, 0x0154442bd4);
+    __m512i x[4];
+    uint8_t last[64];
+    for (int i = 0; i < 4; i++)
+        x[i] = _mm512_loadu_si512(p + 64 * i);
+    x[0] = _mm512_xor_si512(x[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)));
+    for (p += 256, n -= 256; n >= 256; p += 256, n -= 256)
+        for (int i = 0; i < 4; i++)
+            x[i] = WIDE_FOLD(x[i], by_256, _mm512_loadu_si512(p + 64 * i));
+    __m512i y = x[0];
+    for (int i = 1; i < 4; i++)
+        y = WIDE_FOLD(y, by_64, x[i]);
+    for (; n >= 64; p += 64, n -= 64)
+        y = WIDE_FOLD(y, by_64, _mm512_loadu_si512(p));
+    _mm512_storeu_si512(last, y);
+    /* The checksum of what has been folded into 64 bytes, begun anew: as an inverted one it starts from nothing. */
+    return crc_by_table(crc_by_clmul(0, last, 64), p, n);
+}
+#endif
+
+static uint32_t crc_of(uint32_t value, const uint8_t *p, size_t n)
+{
+#ifdef HAS_CLMUL_CODE
+    if (has_wide_clmul && n >= 512)
+        return ~crc_by_wide_clmul(~value, p, n);
+    if (has_clmul && n >= 64)
+        return ~crc_by_clmul(~value, p, n);
+#endif
+    return ~crc_by_table(~value, p, n);
+}
+
+static PyObject *crc32_py(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer data;
+    unsigned long value = 0;
+    if (nargs < 1 || nargs > 2) {
+        PyErr_SetString(PyExc_TypeError, "crc32(data, value=0)");
+        return NULL;
+    }
+    if (nargs == 2) {
+        value = PyLong_AsUnsignedLongMask(args[1]);
+        if (value == (unsigned long)-1 && PyErr_Occurred())
+            return NULL;
+    }
+    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    uint32_t found = crc_of((uint32_t)value, data.buf, (size_t)data.len);
+    PyBuffer_Release(&data);
+    return PyLong_FromUnsignedLong(found);
+}
+
+/* ---- records --------------------------------------------------------------------------------------------------- */
+
+/* The size of the record at `p`, of which `left` bytes are there; 0 if it is no allowed record. */
+static inline size_t record_size(const uint8_t *p, size_t left)
+{
+    size_t size;
+    if (left < 4 || (size = (size_t)p[0] * 4) > left || size < types[p[1]].base || types[p[1]].base == 0)
+        return 0;
+    return size;
+}
+
+static inline int is_fresh(const uint8_t *p)
+{
+    const struct record_type *type = &types[p[1]];
+    return (type->sequence < 0 || u32_at(p + type->sequence) == 0) &&
+           (type->ts_recv < 0 || u64_at(p + type->ts_recv) == 0);
+}
+
+/* How many allowed records fill the bytes; -1 if others do, or with `fresh` if one has a stamp. */
+static Py_ssize_t count_in(const uint8_t *p, size_t n, int fresh)
+{
+    Py_ssize_t count = 0;
+    while (n) {
+        size_t size = record_size(p, n);
+        if (size == 0 || (fresh && !is_fresh(p)))
+            return -1;
+        p += size;
+        n -= size;
+        count++;
+    }
+    return count;
+}
+
+static inline void put_stamp(uint8_t *p, uint32_t sequence, uint64_t ts_recv)
+{
+    const struct record_type *type = &types[p[1]];
+    if (type->sequence >= 0)
+        memcpy(p + type->sequence, &sequence, 4);
+    if (type->ts_recv >= 0)
+        memcpy(p + type->ts_recv, &ts_recv, 8);
+}
+
+static PyObject *count_py(PyObject *self, PyObject *payload)
+{
+    Py_buffer data;
+    if (PyObject_GetBuffer(payload, &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Py_ssize_t count = count_in(data.buf, (size_t)data.len, 0);
+    PyBuffer_Release(&data);
+    return PyLong_FromSsize_t(count);
+}
+
+static PyObject *count_fresh_py(PyObject *self, PyObject *payload)
+{
+    Py_buffer data;
+    if (PyObject_GetBuffer(payload, &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Py_ssize_t count = count_in(data.buf, (size_t)data.len, 1);
+    PyBuffer_Release(&data);
+    return PyLong_FromSsize_t(count);
+}
+
+static PyObject *stamp_py(PyObject *self, PyObject *args)
+{
+    Py_buffer data;
+    unsigned long long sequence, ts_recv;
+    if (!PyArg_ParseTuple(args, "w*KK", &data, &sequence, &ts_recv))
+        return NULL;
+    uint8_t *p = data.buf;
+    Py_ssize_t count = count_in(p, (size_t)data.len, 0);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        put_stamp(p, (uint32_t)(sequence + (unsigned long long)i), ts_recv);
+        p += (size_t)p[0] * 4;
+    }
+    PyBuffer_Release(&data);
+    return PyLong_FromSsize_t(count);
+}
+
+static PyObject *unstamp_py(PyObject *self, PyObject *buffer)
+{
+    Py_buffer data;
+    if (PyObject_GetBuffer(buffer, &data, PyBUF_WRITABLE) < 0)
+        return NULL;
+    uint8_t *p = data.buf;
+    Py_ssize_t count = count_in(p, (size_t)data.len, 0);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        put_stamp(p, 0, 0);
+        p += (size_t)p[0] * 4;
+    }
+    PyBuffer_Release(&data);
+    return PyLong_FromSsize_t(count);
+}
+
+/* ---- core datagrams: Data -------------------------------------------------------------------------------------- */
+
+enum { HEADER = 24, DATA_HEAD = 20, SEAL = 4, OVERHEAD = HEADER + DATA_HEAD + SEAL, KIND_DATA = 1 };
+#define DATA_MAGIC (0x0001434Cu | (uint32_t)KIND_DATA << 24) /* magic, version and kind */
+#define CRC_SEAL 0x0401u                                       /* kind and size of the seal, and what is reserved */
+
+/* The fields of a `Data`, a tuple (source, incarnation, first, last, sealed). */
+enum { DATA_SEALED = 4, DATA_FIELDS = 5 };
+
+struct packet {
+    uint16_t source;
+    uint64_t incarnation, number;
+    uint32_t records;
+};
+
+/* Whether the bytes are one sound packet of the stripe whose records are all fresh ones. */
+static int open_packet(const uint8_t *p, size_t n, long stripe, struct packet *packet)
+{
+    if (n <= OVERHEAD || n > MAX_DATAGRAM || u32_at(p) != DATA_MAGIC || u16_at(p + 4) != stripe || u64_at(p + 8) != 0 ||
+        u32_at(p + 16) != n || u32_at(p + 20) != CRC_SEAL)
+        return 0;
+    packet->source = u16_at(p + 6);
+    packet->incarnation = u64_at(p + HEADER);
+    packet->number = u64_at(p + HEADER + 8);
+    packet->records = u32_at(p + HEADER + 16);
+    return packet->number != 0 && crc_of(0, p, n - SEAL) == u32_at(p + n - SEAL) &&
+           count_in(p + HEADER + DATA_HEAD, n - OVERHEAD, 1) == (Py_ssize_t)packet->records;
+}
+
+/* A `type` of so many packets from this one on; `sealed` is taken over. */
+static PyObject *data_of(PyTypeObject *type, const struct packet *first, uint64_t packets, PyObject *sealed)
+{
+    PyObject *data = sealed == NULL ? NULL : type->tp_alloc(type, DATA_FIELDS);
+    if (data == NULL) {
+        Py_XDECREF(sealed);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(data, 0, PyLong_FromUnsignedLong(first->source));
+    PyTuple_SET_ITEM(data, 1, PyLong_FromUnsignedLongLong(first->incarnation));
+    PyTuple_SET_ITEM(data, 2, PyLong_FromUnsignedLongLong(first->number));
+    PyTuple_SET_ITEM(data, 3, PyLong_FromUnsignedLongLong(first->number + packets - 1));
+    PyTuple_SET_ITEM(data, 4, sealed);
+    for (int i = 0; i < DATA_FIELDS; i++)
+        if (PyTuple_GET_ITEM(data, i) == NULL) {
+            Py_DECREF(data);
+            return NULL;
+        }
+    return data;
+}
+
+static PyObject *open_data_py(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3 || !PyBytes_Check(args[0]) || !PyType_Check(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "open_data(datagram, stripe, type)");
+        return NULL;
+    }
+    long stripe = PyLong_AsLong(args[1]);
+    if (stripe == -1 && PyErr_Occurred())
+        return NULL;
+    struct packet packet;
+    if (!open_packet((const uint8_t *)PyBytes_AS_STRING(args[0]), (size_t)PyBytes_GET_SIZE(args[0]), stripe, &packet))
+        Py_RETURN_NONE;
+    return data_of((PyTypeObject *)args[2], &packet, 1, Py_NewRef(args[0]));
+}
+
+/* The size of the datagram at `p`, of which `left` bytes are there; 0 if it is none. */
+static inline size_t sealed_size(const uint8_t *p, size_t left)
+{
+    size_t size;
+    return left < OVERHEAD || (size = u32_at(p + 16)) > left || size < OVERHEAD ? 0 : size;
+}
+
+static PyObject *bad_sealed(void)
+{
+    PyErr_SetString(PyExc_ValueError, "these are no sealed packets");
+    return NULL;
+}
+
+static PyObject *cut_py(PyObject *self, PyObject *args)
+{
+    PyObject *sealed;
+    Py_ssize_t skip, take;
+    if (!PyArg_ParseTuple(args, "Snn", &sealed, &skip, &take))
+        return NULL;
+    const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(sealed), *end = p + PyBytes_GET_SIZE(sealed), *from = p;
+    for (Py_ssize_t i = 0; i < skip + take; i++) {
+        size_t size = sealed_size(p, (size_t)(end - p));
+        if (size == 0)
+            return bad_sealed();
+        if (i == skip)
+            from = p;
+        p += size;
+    }
+    if (skip < 0 || take < 1)
+        return bad_sealed();
+    return PyBytes_FromStringAndSize((const char *)from, p - from);
+}
+
+static PyObject *ends_py(PyObject *self, PyObject *sealed)
+{
+    if (!PyBytes_Check(sealed)) {
+        PyErr_SetString(PyExc_TypeError, "bytes are wanted");
+        return NULL;
+    }
+    const uint8_t *begin = (const uint8_t *)PyBytes_AS_STRING(sealed), *p = begin;
+    const uint8_t *end = p + PyBytes_GET_SIZE(sealed);
+    size_t count = 0;
+    for (size_t size; p < end; p += size, count++)
+        if ((size = sealed_size(p, (size_t)(end - p))) == 0)
+            return bad_sealed();
+    PyObject *ends = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(4 * count));
+    if (ends == NULL)
+        return NULL;
+    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(ends);
+    for (p = begin; p < end; to += 4) {
+        p += u32_at(p + 16);
+        uint32_t at = (uint32_t)(p - begin);
+        memcpy(to, &at, 4);
+    }
+    return ends;
+}
+
+enum { ROW = 26 }; /* source u16, incarnation u64, number u64, records u32, bytes u32 */
+
+static PyObject *assemble_py(PyObject *self, PyObject *values)
+{
+    PyObject *table = NULL, *content = NULL, *listed = PySequence_Fast(values, "a sequence of Data is wanted");
+    if (listed == NULL)
+        return NULL;
+    size_t packets = 0, bytes = 0;
+    uint64_t records = 0;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(listed); i++) {
+        PyObject *data = PySequence_Fast_GET_ITEM(listed, i);
+        if (!PyTuple_Check(data) || PyTuple_GET_SIZE(data) != DATA_FIELDS ||
+            !PyBytes_Check(PyTuple_GET_ITEM(data, DATA_SEALED))) {
+            PyErr_SetString(PyExc_TypeError, "Data are wanted");
+            goto done;
+        }
+        PyObject *sealed = PyTuple_GET_ITEM(data, DATA_SEALED);
+        const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(sealed), *end = p + PyBytes_GET_SIZE(sealed);
+        for (size_t size; p < end; p += size, packets++, bytes += size - OVERHEAD)
+            if ((size = sealed_size(p, (size_t)(end - p))) == 0) {
+                bad_sealed();
+                goto done;
+            }
+    }
+    table = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(packets * ROW));
+    content = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+    if (table == NULL || content == NULL) {
+        Py_CLEAR(table);
+        Py_CLEAR(content);
+        goto done;
+    }
+    uint8_t *row = (uint8_t *)PyBytes_AS_STRING(table), *to = (uint8_t *)PyBytes_AS_STRING(content);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(listed); i++) {
+        PyObject *sealed = PyTuple_GET_ITEM(PySequence_Fast_GET_ITEM(listed, i), DATA_SEALED);
+        const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(sealed), *end = p + PyBytes_GET_SIZE(sealed);
+        for (size_t size; p < end; p += size, row += ROW) {
+            size = u32_at(p + 16);
+            uint32_t length = (uint32_t)(size - OVERHEAD);
+            memcpy(row, p + 6, 2);
+            memcpy(row + 2, p + HEADER, DATA_HEAD);
+            memcpy(row + 22, &length, 4);
+            records += u32_at(row + 18);
+            memcpy(to, p + HEADER + DATA_HEAD, length);
+            to += length;
+        }
+    }
+done:
+    Py_DECREF(listed);
+    return table == NULL ? NULL : Py_BuildValue("NNK", table, content, (unsigned long long)records);
+}
+
+static PyObject *stamped_py(PyObject *self, PyObject *args)
+{
+    Py_buffer table, content;
+    PyObject *found = NULL;
+    unsigned long long sequence, ts_recv;
+    if (!PyArg_ParseTuple(args, "y*y*KK", &table, &content, &sequence, &ts_recv))
+        return NULL;
+    if ((found = PyByteArray_FromStringAndSize(content.buf, content.len)) == NULL)
+        goto done;
+    uint8_t *p = (uint8_t *)PyByteArray_AS_STRING(found), *end = p + content.len;
+    const uint8_t *row = table.buf;
+    int good = table.len % ROW == 0;
+    for (Py_ssize_t i = 0; good && i < table.len / ROW; i++, row += ROW) {
+        uint32_t records = u32_at(row + 18), left = u32_at(row + 22);
+        good = left <= (size_t)(end - p);
+        for (; good && left; records--) {
+            size_t size = record_size(p, left);
+            if ((good = size != 0 && records != 0 && is_fresh(p))) {
+                put_stamp(p, (uint32_t)sequence++, ts_recv);
+                p += size;
+                left -= (uint32_t)size;
+            }
+        }
+        good = good && records == 0;
+    }
+    if (!good || p != end)
+        Py_SETREF(found, Py_NewRef(Py_None));
+done:
+    PyBuffer_Release(&table);
+    PyBuffer_Release(&content);
+    return found;
+}
+
+static PyObject *seal_packets_py(PyObject *self, PyObject *args)
+{
+    Py_buffer payload;
+    Py_ssize_t packet_bytes, most;
+    unsigned short stripe, source;
+    unsigned long long incarnation, number;
+    if (!PyArg_ParseTuple(args, "y*nnHHKK", &payload, &packet_bytes, &most, &stripe, &source, &incarnation, &number))
+        return NULL;
+    size_t room = packet_bytes > OVERHEAD ? (size_t)packet_bytes - OVERHEAD : 0;
+    if (packet_bytes > MAX_DATAGRAM)
+        room = MAX_DATAGRAM - OVERHEAD;
+    const uint8_t *first = payload.buf, *p = first, *end = p + payload.len;
+    size_t packets = 0, records = 0, total = 0;
+    PyObject *sealed = NULL;
+    /* Twice over the records: how large it becomes, and then the packets. */
+    for (int fill = 0; fill < 2; fill++) {
+        uint8_t *to = fill ? (uint8_t *)PyBytes_AS_STRING(sealed) : NULL;
+        packets = records = 0;
+        for (p = first; p < end && packets < (size_t)(most > 0 ? most : 0);) {
+            const uint8_t *from = p;
+            uint32_t here = 0;
+            for (size_t size; (size = record_size(p, (size_t)(end - p))) && (size_t)(p - from) + size <= room; p += size)
+                here++;
+            if (here == 0)
+                break;
+            size_t n = (size_t)(p - from) + OVERHEAD;
+            if (fill) {
+                uint32_t words[2] = {DATA_MAGIC, stripe | (uint32_t)source << 16}, tail[2] = {(uint32_t)n, CRC_SEAL};
+                uint64_t none = 0, its_number = number + packets;
+                memcpy(to, words, 8);
+                memcpy(to + 8, &none, 8);
+                memcpy(to + 16, tail, 8);
+                memcpy(to + HEADER, &incarnation, 8);
+                memcpy(to + HEADER + 8, &its_number, 8);
+                memcpy(to + HEADER + 16, &here, 4);
+                memcpy(to + HEADER + DATA_HEAD, from, (size_t)(p - from));
+                uint32_t seal = crc_of(0, to, n - SEAL);
+                memcpy(to + n - SEAL, &seal, SEAL);
+                to += n;
+            } else {
+                total += n;
+            }
+            packets++;
+            records += here;
+        }
+        if (!fill && (sealed = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total)) == NULL)
+            break;
+    }
+    Py_ssize_t taken = p - first;
+    PyBuffer_Release(&payload);
+    return sealed == NULL ? NULL : Py_BuildValue("Nnnn", sealed, (Py_ssize_t)packets, (Py_ssize_t)records, taken);
+}
+
+/* ---- sockets --------------------------------------------------------------------------------------------------- */
+
+static int append_pair(PyObject *list, PyObject *value, PyObject *source)
+{
+    PyObject *pair = value == NULL ? NULL : PyTuple_Pack(2, value, source);
+    int failed = pair == NULL || PyList_Append(list, pair) < 0;
+    Py_XDECREF(value);
+    Py_XDECREF(pair);
+    return failed ? -1 : 0;
+}
+
+/* A socket's own address, whose datagrams are left out. */
+static int own_address(const char *host, int port, struct sockaddr_in *own)
+{
+    *own = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    if (inet_aton(host, &own->sin_addr) != 0)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "an IPv4 address is wanted");
+    return -1;
+}
+
+static PyObject *drain_py(PyObject *self, PyObject *args)
+{
+    int fd, limit, own_port;
+    const char *own_host;
+    struct sockaddr_in own, known = {0};
+    if (!PyArg_ParseTuple(args, "iisi", &fd, &limit, &own_host, &own_port) || own_address(own_host, own_port, &own) < 0)
+        return NULL;
+    PyObject *list = PyList_New(0), *source = NULL;
+    struct arrivals in;
+    static int trains; /* they come one at a time, so that a drain stays bounded */
+    while (list != NULL && limit > 0) {
+        int wanted = trains ? 1 : limit < AT_ONCE ? limit : AT_ONCE, got = take_arrivals(fd, wanted, &in);
+        if (got < 0)
+            goto failed;
+        for (int i = 0; i < got; i++) {
+            if (is_from(&in.from[i], &own)) {
+                limit--;
+                continue;
+            }
+            if (source == NULL || !is_from(&in.from[i], &known)) {
+                Py_XSETREF(source, address_of(&in.from[i]));
+                if (source == NULL)
+                    goto failed;
+                known = in.from[i];
+            }
+            const uint8_t *p = in.vectors[i].iov_base;
+            size_t left = in.messages[i].msg_len, segment = segment_of(&in, i);
+            trains = left > segment;
+            do {
+                size_t n = left < segment ? left : segment;
+                if (append_pair(list, PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)n), source) < 0)
+                    goto failed;
+                p += n;
+                left -= n;
+                limit--;
+            } while (left);
+        }
+        if (got < wanted)
+            break;
+    }
+    Py_XDECREF(source);
+    return list;
+failed:
+    Py_XDECREF(source);
+    Py_DECREF(list);
+    return NULL;
+}
+
+/* Packets that follow one another and wait to become one value: where their bytes are in the inbox. */
+struct together {
+    struct packet first;
+    uint64_t packets;
+    size_t bytes, stretches;
+    struct { const uint8_t *at; size_t bytes; } stretch[AT_ONCE];
+    PyObject *source;
+};
+
+static int append_together(PyObject *list, struct together *held, PyTypeObject *type)
+{
+    if (held->packets == 0)
+        return 0;
+    PyObject *sealed = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)held->bytes);
+    if (sealed != NULL) {
+        char *to = PyBytes_AS_STRING(sealed);
+        for (size_t i = 0; i < held->stretches; to += held->stretch[i++].bytes)
+            memcpy(to, held->stretch[i].at, held->stretch[i].bytes);
+    }
+    uint64_t packets = held->packets;
+    held->packets = 0;
+    return append_pair(list, data_of(type, &held->first, packets, sealed), held->source);
+}
+
+/* Sort one datagram: behind the packets that it follows, or, if it is no sound packet, as it is. */
+static int take_datagram(PyObject *list, struct together *held, const uint8_t *p, size_t n, PyObject *source, long stripe,
+                         size_t most, PyTypeObject *type)
+{
+    struct packet packet;
+    if (!open_packet(p, n, stripe, &packet)) {
+        if (append_together(list, held, type) < 0)
+            return -1;
+        return append_pair(list, PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)n), source);
+    }
+    if (held->packets && (held->source != source || held->first.source != packet.source ||
+                          held->first.incarnation != packet.incarnation ||
+                          held->first.number + held->packets != packet.number || held->bytes + n > most))
+        if (append_together(list, held, type) < 0)
+            return -1;
+    if (held->packets == 0) {
+        held->first = packet;
+        held->bytes = held->stretches = 0;
+        held->source = source;
+    }
+    size_t last = held->stretches - 1;
+    if (held->stretches && held->stretch[last].at + held->stretch[last].bytes == p)
+        held->stretch[last].bytes += n;
+    else {
+        held->stretch[held->stretches].at = p;
+        held->stretch[held->stretches++].bytes = n;
+    }
+    held->packets++;
+    held->bytes += n;
+    return 0;
+}
+
+static PyObject *drain_packets_py(PyObject *self, PyObject *args)
+{
+    int fd, own_port;
+    Py_ssize_t limit, most;
+    const char *own_host;
+    unsigned short stripe;
+    PyTypeObject *type;
+    if (!PyArg_ParseTuple(args, "insiHnO!", &fd, &limit, &own_host, &own_port, &stripe, &most, &PyType_Type, &type))
+        return NULL;
+    struct sockaddr_in own, known = {0};
+    if (own_address(own_host, own_port, &own) < 0)
+        return NULL;
+    PyObject *list = PyList_New(0), *source = NULL;
+    struct arrivals in;
+    struct together held = {.packets = 0};
+    while (list != NULL && limit > 0) {
+        int got = take_arrivals(fd, AT_ONCE, &in);
+        if (got < 0)
+            goto failed;
+        for (int i = 0; i < got; i++) {
+            const uint8_t *p = in.vectors[i].iov_base;
+            size_t left = in.messages[i].msg_len, segment = segment_of(&in, i);
+            limit -= (Py_ssize_t)left + 1;
+            if (is_from(&in.from[i], &own))
+                continue;
+            if (source == NULL || !is_from(&in.from[i], &known)) {
+                if (append_together(list, &held, type) < 0)
+                    goto failed;
+                Py_XSETREF(source, address_of(&in.from[i]));
+                if (source == NULL)
+                    goto failed;
+                known = in.from[i];
+            }
+            do {
+                size_t n = left < segment ? left : segment;
+                if (take_datagram(list, &held, p, n, source, stripe, (size_t)(most > 0 ? most : 0), type) < 0)
+                    goto failed;
+                p += n;
+                left -= n;
+            } while (left);
+        }
+        if (append_together(list, &held, type) < 0) /* the inbox is used again */
+            goto failed;
+        if (got < AT_ONCE)
+            break;
+    }
+    Py_XDECREF(source);
+    return list;
+failed:
+    Py_XDECREF(source);
+    Py_DECREF(list);
+    return NULL;
+}
+
+static PyMethodDef methods[] = {
+    {"crc32", (PyCFunction)(void (*)(void))crc32_py, METH_FASTCALL, NULL},
+    {"teach", teach_py, METH_O, NULL},
+    {"count", count_py, METH_O, NULL},
+    {"count_fresh", count_fresh_py, METH_O, NULL},
+    {"stamp", stamp_py, METH_VARARGS, NULL},
+    {"unstamp", unstamp_py, METH_O, NULL},
+    {"assemble", assemble_py, METH_O, NULL},
+    {"stamped", stamped_py, METH_VARARGS, NULL},
+    {"cut", cut_py, METH_VARARGS, NULL},
+    {"ends", ends_py, METH_O, NULL},
+    {"seal_packets", seal_packets_py, METH_VARARGS, NULL},
+    {"drain_packets", drain_packets_py, METH_VARARGS, NULL},
+    {"open_data", (PyCFunction)(void (*)(void))open_data_py, METH_FASTCALL, NULL},
+    {"drain", drain_py, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "_core", "The compiled side of levelcast.native.", -1, methods, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    make_crc_table();
+#ifdef HAS_CLMUL_CODE
+    __builtin_cpu_init();
+    has_clmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    has_wide_clmul = has_clmul && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                     __builtin_cpu_supports("vpclmulqdq");
+#endif
+    return PyModule_Create(&module);
+}

@@ -1,0 +1,294 @@
+"""What the compiled module does, said in Python: the oracle of its tests, and its stand-in where there is no compiler.
+
+Every function answers with a plain "no" (-1 or None) where its input is not the ordinary case. Callers then take
+their own, slower way, which also finds out what is wrong.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+Buffer = bytes | bytearray | memoryview
+Source = tuple[str, int]
+
+_T = TypeVar("_T", bound=tuple[Any, ...])
+
+_WORD = 4
+_LARGEST_DATAGRAM = 65_507
+
+_types: dict[int, tuple[int, int, int]] = {}
+
+
+def crc32(data: Buffer, value: int = 0, /) -> int:
+    """zlib's CRC-32."""
+    return zlib.crc32(data, value)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Records
+
+
+def teach(rows: Iterable[tuple[int, int, int, int]], /) -> None:
+    """The record types that there are: rtype, least size, offsets of sequence and ts_recv (-1 for none)."""
+    for rtype, base, sequence, ts_recv in rows:
+        _types[rtype] = (base, sequence, ts_recv)
+
+
+def _walk(view: memoryview) -> Iterator[tuple[int, int, int]]:
+    """Offset and stamped fields' offsets of each record; a ValueError where there is no allowed one."""
+    at, end = 0, len(view)
+    while at < end:
+        if end - at < _WORD or view[at + 1] not in _types:
+            raise ValueError
+        base, sequence, ts_recv = _types[view[at + 1]]
+        size = view[at] * _WORD
+        if size < base or at + size > end:
+            raise ValueError
+        yield at, sequence, ts_recv
+        at += size
+
+
+def count(payload: Buffer, /) -> int:
+    """How many records fill `payload`; -1 unless all of them are allowed ones."""
+    try:
+        return sum(1 for _ in _walk(memoryview(payload)))
+    except ValueError:
+        return -1
+
+
+def count_fresh(payload: Buffer, /) -> int:
+    """`count`, and -1 also if a record has a sequence or a receive time already."""
+    view = memoryview(payload)
+    number = 0
+    try:
+        for at, sequence, ts_recv in _walk(view):
+            if sequence >= 0 and any(view[at + sequence : at + sequence + 4]):
+                return -1
+            if ts_recv >= 0 and any(view[at + ts_recv : at + ts_recv + 8]):
+                return -1
+            number += 1
+    except ValueError:
+        return -1
+    return number
+
+
+def stamp(buffer: bytearray | memoryview, first_sequence: int, ts_recv_ns: int, /) -> int:
+    """Number the records from `first_sequence` on (the low 32 bits) and date them; how many. On -1 nothing is done."""
+    view = memoryview(buffer)
+    try:
+        places = list(_walk(view))
+    except ValueError:
+        return -1
+    for number, (at, sequence, ts_recv) in enumerate(places, first_sequence):
+        if sequence >= 0:
+            struct.pack_into("<I", view, at + sequence, number & 0xFFFFFFFF)
+        if ts_recv >= 0:
+            struct.pack_into("<Q", view, at + ts_recv, ts_recv_ns)
+    return len(places)
+
+
+def unstamp(buffer: bytearray | memoryview, /) -> int:
+    """Set the stamped fields back to 0; how many records there are. On -1 nothing is done."""
+    view = memoryview(buffer)
+    try:
+        places = list(_walk(view))
+    except ValueError:
+        return -1
+    for at, sequence, ts_recv in places:
+        if sequence >= 0:
+            view[at + sequence : at + sequence + 4] = bytes(4)
+        if ts_recv >= 0:
+            view[at + ts_recv : at + ts_recv + 8] = bytes(8)
+    return len(places)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Datagrams
+
+_DATA = struct.Struct("<2sBBHHQIBBHQQI")
+"""The header of a core datagram (`levelcast.wire.header`) and of a Data in it (`levelcast.wire.codec`)."""
+_ROW = struct.Struct("<HQQII")
+_U32 = struct.Struct("<I")
+_OVERHEAD = _DATA.size + _U32.size
+
+
+def open_data(datagram: bytes, stripe: int, kind: type[_T], /) -> _T | None:
+    """A sound Data datagram of the stripe as a `kind` (source, incarnation, first, last, sealed), if all its records
+    are fresh ones; else None."""
+    if not _OVERHEAD < len(datagram) <= _LARGEST_DATAGRAM:
+        return None
+    *head, sender, generation, length, seal, seal_size, reserved, incarnation, number, records = _DATA.unpack_from(
+        datagram
+    )
+    if head != [b"LC", 1, 1, stripe] or generation or (length, seal, seal_size, reserved) != (len(datagram), 1, 4, 0):
+        return None
+    if not number or _U32.pack(zlib.crc32(datagram[: -_U32.size])) != datagram[-_U32.size :]:
+        return None
+    if count_fresh(datagram[_DATA.size : -_U32.size]) != records:
+        return None
+    return tuple.__new__(kind, (sender, incarnation, number, number, datagram))
+
+
+def _datagrams(sealed: bytes) -> Iterator[tuple[int, int]]:
+    """Where each of the datagrams that lie back to back begins and ends; a ValueError if others do."""
+    at, end = 0, len(sealed)
+    while at < end:
+        size = _U32.unpack_from(sealed, at + 16)[0] if end - at >= _OVERHEAD else 0
+        if not _OVERHEAD <= size <= end - at:
+            raise ValueError("these are no sealed packets")
+        yield at, at + size
+        at += size
+
+
+def cut(sealed: bytes, skip: int, take: int, /) -> bytes:
+    """The datagrams of `take` packets behind the first `skip`; a ValueError if there are not so many."""
+    places = list(islice(_datagrams(sealed), max(0, skip + take)))
+    if skip < 0 or take < 1 or len(places) < skip + take:
+        raise ValueError("these are no sealed packets")
+    return sealed[places[skip][0] : places[-1][1]]
+
+
+def ends(sealed: bytes, /) -> bytes:
+    """Where each datagram ends, 32 bits each."""
+    return b"".join(_U32.pack(end) for _, end in _datagrams(sealed))
+
+
+def assemble(values: Sequence[tuple[Any, ...]], /) -> tuple[bytes, bytes, int]:
+    """Of values (source, incarnation, first, last, sealed): a row for each packet, all payloads, how many records.
+
+    A row is source, incarnation, number, records and the bytes of the payload.
+    """
+    rows: list[bytes] = []
+    payloads: list[bytes] = []
+    for _, _, _, _, sealed in values:
+        for at, end in _datagrams(sealed):
+            payload = sealed[at + _DATA.size : end - _U32.size]
+            rows.append(sealed[at + 6 : at + 8] + sealed[at + 24 : at + _DATA.size] + _U32.pack(len(payload)))
+            payloads.append(payload)
+    return b"".join(rows), b"".join(payloads), sum(_U32.unpack_from(row, 18)[0] for row in rows)
+
+
+def stamped(table: Buffer, content: Buffer, first_sequence: int, ts_recv_ns: int, /) -> bytearray | None:
+    """The payloads of packets with their records numbered and dated; `table` has their rows.
+
+    None unless every packet holds as many fresh records as it says.
+    """
+    found, at = bytearray(content), 0
+    if len(table) % _ROW.size:
+        return None
+    for _, _, _, records, size in _ROW.iter_unpack(table):
+        if at + size > len(found) or count_fresh(found[at : at + size]) != records:
+            return None
+        at += size
+    if at != len(found):
+        return None
+    stamp(found, first_sequence, ts_recv_ns)
+    return found
+
+
+def seal_packets(
+    payload: Buffer, packet_bytes: int, most: int, stripe: int, source: int, incarnation: int, number: int, /
+) -> tuple[bytes, int, int, int]:
+    """Records as sealed datagrams of at most `packet_bytes`, at most so many, numbered from `number` on.
+
+    How many packets, records and bytes of `payload` that are; it ends before what is no allowed record.
+    """
+    view, taken, total = memoryview(payload), 0, 0
+    sealed: list[bytes] = []
+    room = min(packet_bytes, _LARGEST_DATAGRAM) - _OVERHEAD
+    while len(sealed) < most:
+        end, records = taken, 0
+        while len(view) - end >= _WORD and view[end + 1] in _types:
+            size = view[end] * _WORD
+            if size < _types[view[end + 1]][0] or end + size > min(len(view), taken + room):
+                break
+            end += size
+            records += 1
+        if not records:
+            break
+        length = end - taken + _OVERHEAD
+        fields = (b"LC", 1, 1, stripe, source, 0, length, 1, 4, 0, incarnation, number + len(sealed), records)
+        datagram = _DATA.pack(*fields) + view[taken:end]
+        sealed.append(datagram + _U32.pack(zlib.crc32(datagram)))
+        taken, total = end, total + records
+    return b"".join(sealed), len(sealed), total, taken
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Sockets
+
+_UDP_GRO = 104
+
+
+def drain(fileno: int, limit: int, own_host: str, own_port: int, /) -> list[tuple[bytes, Source]]:
+    """Waiting datagrams with where they came from, without one's own; trains of them are cut up.
+
+    It stops at `limit`, of which the last train may go beyond.
+    """
+    found: list[tuple[bytes, Source]] = []
+    with socket.socket(fileno=fileno) as receiver:
+        try:
+            while limit > 0:
+                content, ancillary, _, source = receiver.recvmsg(65_536, socket.CMSG_SPACE(4), socket.MSG_DONTWAIT)
+                limit -= 1
+                if source == (own_host, own_port):
+                    continue
+                segment = len(content) or 1
+                for level, name, value in ancillary:
+                    if (level, name) == (socket.IPPROTO_UDP, _UDP_GRO):
+                        segment = int.from_bytes(value[:4], "little")
+                cut = [(content[at : at + segment], source) for at in range(0, len(content) or 1, segment)]
+                limit -= len(cut) - 1
+                found += cut
+        except (BlockingIOError, ConnectionRefusedError):
+            pass
+        finally:
+            receiver.detach()
+    return found
+
+
+def drain_packets(
+    fileno: int, limit: int, own_host: str, own_port: int, stripe: int, most: int, kind: type[_T], /
+) -> list[tuple[_T | bytes, Source]]:
+    """`drain` for packets: those that follow one another are one `kind` of at most about `most` bytes.
+
+    What is no sound packet of the stripe (`open_data`) comes as it is. It stops after about `limit` bytes.
+    """
+    found: list[tuple[_T | bytes, Source]] = []
+    pending: list[_T] = []
+    size = 0
+    whence: Source | None = None
+
+    def hand_over() -> None:
+        if pending:
+            assert whence is not None
+            sealed = b"".join(each[4] for each in pending)
+            found.append((tuple.__new__(kind, (*pending[0][:3], pending[-1][3], sealed)), whence))
+            pending.clear()
+
+    while limit > 0 and (datagrams := drain(fileno, 1, own_host, own_port)):
+        for datagram, source in datagrams:
+            limit -= len(datagram) + 1
+            data = open_data(datagram, stripe, kind)
+            follows = (
+                data is not None
+                and source == whence
+                and pending
+                and (data[0], data[1], data[2]) == (pending[-1][0], pending[-1][1], pending[-1][3] + 1)
+                and size + len(datagram) <= most
+            )
+            if not follows:
+                hand_over()
+                whence, size = source, 0
+            if data is None:
+                found.append((datagram, source))
+            else:
+                pending.append(data)
+                size += len(datagram)
+    hand_over()
+    return found

@@ -1,0 +1,1 @@
+"""Regions: which sites share lines, computed from delays between cities."""

@@ -1,0 +1,82 @@
+"""The network file of a region plan: sites, links, receivers, and two edge groups for each region (MS §4.1, §4.3).
+
+Every group has an address and a port of its own, so that two that overlap never share one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from levelcast.network.regions.delays import Delays
+from levelcast.network.regions.plan import Indexes, Regions
+
+FIRST_GROUP_PORT = 31_001
+FIRST_SERVER = 60_001
+MOST_RECEIVERS = 200
+"""A ring works with less than a few hundred receivers (MS §4); more of them are secondaries."""
+
+
+def region_file(delays: Delays, plan: Regions, receivers: Indexes, *, slot_ms: float = 50.0) -> str:
+    """The text of a whole network file: region i has `receivers[i]` receivers, line a and line b in turn."""
+    sites = [(number, site) for number, pair in enumerate(plan.sites.tolist()) for site in pair]
+    names = site_names([delays.names[site] for _, site in sites])
+    name_of = {site: name for (_, site), name in zip(sites, names, strict=True)}
+    region_of = [name_of[pair[0]] for pair in plan.sites.tolist()]
+    lines = ["# Regions planned by `levelcast regions` from delay and loss. Each has two sites: line a and line b.", ""]
+    for number, site in sites:
+        city = delays.names[site].replace("\\", "").replace('"', "")
+        lines += _table("[[site]]", name=name_of[site], city=city, region=region_of[number])
+    lines += ["[links]", "pairs = [", *_links(delays, name_of), "]", ""]
+    lines += ["[timing]", f'slot = "{slot_ms:g}ms"', ""]
+    number_of = dict.fromkeys(name_of.values(), 0)
+    for region, count in enumerate(receivers.tolist()):
+        for turn in range(count):
+            site_name = name_of[int(plan.sites[region, turn % 2])]
+            number_of[site_name] += 1
+            node = sum(number_of.values())
+            lines += _table("[[receiver]]", name=f"{site_name}-{number_of[site_name]}", id=node, site=site_name)
+    for rank, site_name in enumerate(names[:2] if len(region_of) == 1 else region_of[:2]):
+        lines += _table("[[reformation]]", name=f"reform-{site_name}", id=FIRST_SERVER + rank, site=site_name)
+    for place, (name, line) in enumerate((name, line) for name in region_of for line in "ab"):
+        address = f"239.192.{75 + place // 250}.{place % 250 + 1}"
+        port = FIRST_GROUP_PORT + place
+        lines += _table("[[edge.group]]", name=f"{name}-{line}", address=address, port=port, region=name, line=line)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def site_names(cities: Sequence[str]) -> list[str]:
+    """A name for each city that a network file takes: lower case, dashes for the rest, a number if it is taken.
+
+    >>> site_names(["New York", "São Paulo", "new york"])
+    ['new-york', 'sao-paulo', 'new-york-2']
+    """
+    names: list[str] = []
+    for city in cities:
+        plain = unicodedata.normalize("NFKD", city).encode("ascii", "ignore").decode().lower()
+        name = base = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40] or "site"
+        number = 2
+        while name in names:
+            name, number = f"{base}-{number}", number + 1
+        names.append(name)
+    return names
+
+
+def _table(head: str, **values: str | int) -> list[str]:
+    shown = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in values.items()]
+    return [head, *shown, ""]
+
+
+def _links(delays: Delays, name_of: dict[int, str]) -> Iterator[str]:
+    """A link is the same in both directions: the longer delay, the wider jitter, the worse loss."""
+    sites = list(name_of)
+    for place, a in enumerate(sites):
+        for b in sites[place + 1 :]:
+            delay = max(delays.delay_ms[a, b], delays.delay_ms[b, a])
+            jitter = max(delays.jitter_ms[a, b], delays.jitter_ms[b, a])
+            loss = max(delays.loss[a, b], delays.loss[b, a])
+            yield (
+                f'    {{ between = ["{name_of[a]}", "{name_of[b]}"], delay = "{delay:.3f}ms", '
+                f'jitter = "{jitter:.3f}ms", loss = {loss:g} }},'
+            )

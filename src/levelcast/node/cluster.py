@@ -1,0 +1,298 @@
+"""Every node of a network file as a process of its own on this machine: start, watch, kill, end.
+
+A node tells what it does in JSON lines on its stdout, and what went wrong on its stderr, which goes to DATA/NAME.log
+(DATA/STRIPE/NAME.log where there are several stripes).
+It ends by itself when nobody reads its lines any more, so a cluster that is killed leaves no orphans.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from levelcast.network import Network
+from levelcast.node.node import Options, Place, all_places
+from levelcast.runtime.sockets import NetError
+from levelcast.storage.disk import initialise_disk
+
+STOP_LIMIT_S = 10.0
+STEP_S = 0.1
+_EVENTS_KEPT = 1000
+
+Launcher = Callable[[Place], tuple[list[str], list[str]]]
+"""What a node's command is put behind (`ip netns exec NAME`), and the options that it gets besides."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One node: its process, and what it said last."""
+
+    place: Place
+    process: subprocess.Popen[str] | None = None
+    reader: Thread | None = None
+    status: dict[str, Any] = field(default_factory=dict)
+    kills: int = 0
+    expected_end: bool = False
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+class Cluster:
+    """The nodes of a network, each in every stripe that it is in. `options` are those of every node; the rate is that
+    of all floors.
+
+    Without `floors` others are the floors, as `levelcast publish` is: two processes must not be one floor.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        file: Path,
+        data: Path,
+        options: Options,
+        launcher: Launcher | None = None,
+        *,
+        floors: bool = True,
+    ) -> None:
+        self.network = network
+        self.data = data
+        self.events: deque[tuple[str, str]] = deque(maxlen=_EVENTS_KEPT)
+        """Who reported what, not yet looked at."""
+        self.members = {place.part: Member(place) for place in all_places(network) if floors or place.role != "floor"}
+        self._file = file
+        self._options = options
+        self._launcher: Launcher = launcher or (lambda _: ([], []))
+        self._began = time.monotonic()
+
+    def of_role(self, role: str) -> list[Member]:
+        return [member for member in self.members.values() if member.place.role == role]
+
+    @property
+    def releasing(self) -> list[Member]:
+        """The receivers of both layers."""
+        return [member for member in self.members.values() if member.place.releases]
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began
+
+    # -- starting and ending ------------------------------------------------------------------------------
+
+    def start_all(self, *roles: str) -> None:
+        """Start every node (of some roles), and the clock; who has never run here gets a journal first (rule 12)."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        names = [name for name, member in self.members.items() if not roles or member.place.role in roles]
+        for name in names:
+            index = self.network.stripe(self.members[name].place.stripe).index
+            initialise_disk(self.data, name, index, self.network.tape.durable)
+        self.reset_clock()
+        for name in names:
+            self.start(name)
+
+    def reset_clock(self) -> None:
+        """Kills and the time that floors trade count from now on."""
+        self._began = time.monotonic()
+
+    def start(self, name: str) -> None:
+        """Start a node on whatever its directory holds."""
+        member = self.members[name]
+        assert not member.running
+        member.status = {}
+        before, besides = self._launcher(member.place)
+        with (self.data / f"{name}.log").open("a", encoding="utf-8") as log:
+            member.process = subprocess.Popen(
+                [*before, sys.executable, "-m", "levelcast", "node", *self._arguments(member.place), *besides],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # ^C is for the cluster, which ends its nodes in order
+            )
+        member.reader = Thread(target=self._listen, args=(member, member.process), daemon=True)
+        member.reader.start()
+
+    def _arguments(self, place: Place) -> list[str]:
+        options = self._options
+        arguments = ["--network", str(self._file), "--name", place.name, "--data", str(self.data), "--json"]
+        arguments += ["--seed", str(options.seed)]
+        if place.part != place.name:
+            arguments += ["--stripe", place.stripe]
+        if options.impair:
+            arguments.append("--impair")
+        if place.role == "floor" and options.rate > 0:
+            arguments += ["--rate", str(options.rate / len(self.of_role("floor")))]
+            if options.run_ns is not None:
+                left_ms = max(1, options.run_ns // 1_000_000 - int(self.elapsed_s * 1000))
+                arguments += ["--for", f"{left_ms}ms"]
+        return arguments
+
+    def _listen(self, member: Member, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                try:
+                    said = json.loads(line)
+                except ValueError:
+                    continue  # killed in the middle of a line
+                if "event" in said:
+                    self.events.append((member.place.part, f"{said['event']} {said['detail']}".strip()))
+                elif member.process is process:
+                    member.status = said
+
+    def kill(self, name: str) -> None:
+        """kill -9."""
+        member = self.members[name]
+        if member.process is not None and member.running:
+            member.kills += 1
+            member.process.kill()
+            self._join(member)
+
+    def stop(self, role: str | None = None, limit_s: float = STOP_LIMIT_S) -> list[str]:
+        """SIGTERM to all (of a role), and wait; the names of those that had to be killed."""
+        stopping = [member for member in self.members.values() if role in (None, member.place.role) and member.running]
+        for member in stopping:
+            assert member.process is not None
+            member.expected_end = True
+            member.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + limit_s
+        killed = []
+        for member in stopping:
+            assert member.process is not None
+            try:
+                member.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                member.process.kill()
+                killed.append(member.place.part)
+        for member in self.members.values():
+            if not member.running:
+                self._join(member)
+        return killed
+
+    @staticmethod
+    def _join(member: Member) -> None:
+        if member.process is not None:
+            member.process.wait()
+        if member.reader is not None:
+            member.reader.join()
+
+    # -- watching -----------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises NetError with the last words of a node that has ended by itself and should not have."""
+        for name, member in self.members.items():
+            process = member.process
+            if process is None or process.poll() is None or member.expected_end:
+                continue
+            if process.returncode not in (0, -signal.SIGKILL):
+                raise NetError(f"{name} has ended: {self._last_words(name)}")
+
+    def _last_words(self, name: str) -> str:
+        lines = (self.data / f"{name}.log").read_text(encoding="utf-8", errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        return last.removeprefix("levelcast: ")
+
+    def is_trading(self) -> bool:
+        """Whether a floor that publishes is still there: it ends when all that it published is witnessed."""
+        return self._options.rate > 0 and any(member.running for member in self.of_role("floor"))
+
+    def complete_upto(self, at_ns: int) -> bool:
+        """Whether every receiver has released everything with a timestamp up to `at_ns` (rule 15)."""
+        return all(member.running and member.status.get("complete_upto_ns", 0) >= at_ns for member in self.releasing)
+
+    def horizon_ns(self) -> int:
+        """A timestamp that nothing sent by now will pass, if nobody sends any more."""
+        timings = [self.network.timing(stripe.name) for stripe in self.network.stripes]
+        members = len(self.network.receivers)
+        return time.time_ns() + max(timing.late_ns + (members + 1) * timing.slot_ns for timing in timings)
+
+
+@dataclass(slots=True)
+class Kill:
+    """kill -9 of a node at a time of the run, and a new start on its directory."""
+
+    name: str
+    at_s: float
+    restart_s: float
+    done: bool = False
+    back: bool = False
+
+
+class Run:
+    """A cluster from its start to its end: kills on time, floors drained, receivers complete, all ended in order."""
+
+    def __init__(self, cluster: Cluster, run_s: float | None, bound_s: float, kills: Sequence[Kill] = ()) -> None:
+        self.cluster = cluster
+        self.kills = kills
+        self.problems: list[str] = []
+        self.phase = "starting"
+        self.interrupted = False
+        """Set to end the trading early; what was published is still drained."""
+        self._run_s = run_s
+        self._bound_s = bound_s
+
+    def steps(self) -> Iterator[None]:
+        """Run it, stopping every `STEP_S` to let somebody look."""
+        cluster = self.cluster
+        try:
+            cluster.start_all()
+            yield from self._while("running", self._is_trading, self._bound_s + (self._run_s or 0.0))
+            cluster.stop("floor")
+            horizon_ns = cluster.horizon_ns()
+            yield from self._while("draining", lambda: not cluster.complete_upto(horizon_ns), self._bound_s)
+        finally:
+            self.phase = "ending"
+            self.problems += [f"{name} did not end on SIGTERM and was killed" for name in cluster.stop()]
+
+    def _while(self, phase: str, condition: Callable[[], bool], limit_s: float) -> Iterator[None]:
+        self.phase = phase
+        began = time.monotonic()
+        endless = phase == "running" and self._run_s is None
+        while condition():
+            if not endless and time.monotonic() - began > limit_s:
+                self.problems.append(f"still {phase} after {limit_s:.0f} s: {self._who_is_behind()}")
+                return
+            self._kill_on_time()
+            self.cluster.check()
+            time.sleep(STEP_S)
+            yield
+
+    def _is_trading(self) -> bool:
+        if self.interrupted:
+            return False
+        if any(not kill.back for kill in self.kills):
+            return True
+        return self._run_s is None or self.cluster.elapsed_s < self._run_s or self.cluster.is_trading()
+
+    def _kill_on_time(self) -> None:
+        cluster, now_s = self.cluster, self.cluster.elapsed_s
+        for kill in self.kills:
+            if not kill.done and now_s >= kill.at_s:
+                cluster.kill(kill.name)
+                cluster.events.append((kill.name, "killed (SIGKILL)"))
+                kill.done = True
+            if kill.done and not kill.back and now_s >= kill.restart_s:
+                cluster.start(kill.name)
+                cluster.events.append((kill.name, "started again on its directory"))
+                kill.back = True
+
+    def _who_is_behind(self) -> str:
+        said = []
+        for name, member in self.cluster.members.items():
+            status = member.status
+            if member.place.role == "floor" and member.running:
+                waits = f"{status.get('packets_unwitnessed', '?')} packets unwitnessed"
+                said.append(f"{name} has {waits}")
+            elif member.place.releases:
+                said.append(f"{name} is {status.get('state', 'silent')} at slot {status.get('released_slot', '?')}")
+        return "; ".join(said)

@@ -1,0 +1,164 @@
+"""The stage of `levelcast demo`: the five cities as a network file that this machine plays within seconds.
+
+- The world is smaller: every delay and jitter is divided by `SCALE`, the loss is kept, and everything else follows by
+  the rules (`levelcast.timing.derive`). With the true delays a release is 6.3 s behind its token, and a site that dies
+  is missed only after 2 s: nobody wants to look at that for long.
+- Group and ports are drawn, so that several networks on one machine do not disturb each other.
+- Floors are those of the five cities, or those that a file of trades names (`levelcast.formats.symbols_of_files`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import SystemRandom
+
+from levelcast.network import Network, five_cities, parse_network
+from levelcast.protocol.effects import GROUP
+from levelcast.runtime.sockets import LOOPBACK, CoreSockets, NetError
+
+SCALE = 5
+LOSS_RATIO = 0.01
+SLOT_MS = 20
+PROCESS_MS = 10
+"""A dozen processes share this machine, so handling a request takes longer than where each has its own."""
+MAX_FLOORS = 40
+_PORTS = 64
+_PORT_RANGE = (20_000, 32_000)
+"""Below those that Linux hands out by itself."""
+_ATTEMPTS = 100
+_HEARD_WITHIN_S = 2.0
+
+Floors = Mapping[str, Sequence[str]]
+"""The symbols of each floor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A network file on disk, and the directory for its nodes."""
+
+    network: Network
+    file: Path
+    data: Path
+
+
+def set_stage(directory: Path, loss_ratio: float = LOSS_RATIO, floors: Floors | None = None) -> Stage:
+    """Write the demo's network file into an empty directory. Raises NetError, or NetworkError for the floors."""
+    require_empty(directory)
+    text = network_text(loss_ratio, floors)
+    network = parse_network(text, "the demo's network")
+    check_multicast(network)
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "network.toml"
+    file.write_text(text, encoding="utf-8")
+    return Stage(network, file, directory / "data")
+
+
+def require_empty(directory: Path) -> None:
+    """Raises NetError for a directory that has something in it."""
+    if directory.exists() and any(directory.iterdir()):
+        raise NetError(f"{directory}: is not empty, and the demo begins anew: name a directory that is not there yet")
+
+
+def network_text(loss_ratio: float = LOSS_RATIO, floors: Floors | None = None) -> str:
+    """The five cities, nearer to each other, on a group and ports of their own."""
+    chance = SystemRandom()
+    port = _free_ports(chance)
+    text = re.sub(r'(delay|jitter) = "([\d.]+)ms"', _divide, five_cities())
+    changes = {
+        'name = "five cities"': f'name = "five cities, their delays divided by {SCALE}"',
+        "loss = 0.01\n": f"loss = {loss_ratio:g}\n",
+        'slot = "50ms" ': f'slot = "{SLOT_MS}ms" ',
+        'process = "5ms"  ': f'process = "{PROCESS_MS}ms" ',
+        "239.192.74.1": f"239.192.{chance.randint(80, 250)}.1",
+        "239.192.75.": f"239.193.{chance.randint(1, 250)}.",
+        "port = 30001": f"port = {port}",
+        **{f"port = 3100{i}": f"port = {port + i}" for i in (1, 2, 3)},
+        "port = 32000": f"port = {port + 4}",
+        "127.0.0.1:32000": f"127.0.0.1:{port + 4}",
+    }
+    for old, new in changes.items():
+        assert old in text, f"the five cities have no {old}"
+        text = text.replace(old, new)
+    return text if floors is None else _with_floors(text, floors)
+
+
+def _divide(match: re.Match[str]) -> str:
+    return f'{match[1]} = "{float(match[2]) / SCALE:g}ms"'
+
+
+def _with_floors(text: str, floors: Floors) -> str:
+    """These floors instead of the file's: those that it has stay where they are, the others take turns."""
+    if len(floors) > MAX_FLOORS:
+        raise NetError(f"the trades are of {len(floors)} floors, and the demo has room for {MAX_FLOORS}")
+    begin = text.index("[[floor]]")
+    end = text.index("# ----", begin)
+    known = {floor.name: floor.site for floor in parse_network(text, "five cities").floors}
+    sites = list(known.values())
+    tables = [
+        f"[[floor]]\nname = {json.dumps(name)}\npublisher = {number}\n"
+        f"site = {json.dumps(known.get(name, sites[number % len(sites)]))}\n"
+        f"symbols = {json.dumps(list(symbols))}\n"
+        for number, (name, symbols) in enumerate(floors.items(), 1)
+    ]
+    return text[:begin] + "\n".join(tables) + "\n" + text[end:]
+
+
+# -- what this machine has to offer -----------------------------------------------------------------------
+
+
+def _free_ports(chance: SystemRandom) -> int:
+    """The first of `_PORTS` neighbouring ports that nobody has."""
+    for _ in range(_ATTEMPTS):
+        first = chance.randrange(*_PORT_RANGE)
+        if all(_is_free(port) for port in range(first, first + _PORTS)):
+            return first
+    raise NetError(f"there are no {_PORTS} free ports in a row on this machine: end some programs")
+
+
+def _is_free(port: int) -> bool:
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+        with socket.socket(socket.AF_INET, kind) as probe:
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                return False
+    return True
+
+
+def check_multicast(network: Network) -> None:
+    """Raises NetError, with what to do, where a datagram to the core group does not come back over loopback."""
+    group = network.core_group()
+    try:
+        speaker = CoreSockets(group.address, group.port)
+        try:
+            listener = CoreSockets(group.address, group.port)
+        except BaseException:
+            speaker.close()
+            raise
+    except (OSError, NetError) as error:
+        raise NetError(_no_multicast(str(error))) from None
+    try:
+        deadline = time.monotonic() + _HEARD_WITHIN_S
+        while time.monotonic() < deadline:
+            speaker.send(GROUP, [b"is there multicast?"])
+            if listener.wait(0.1)[0] and listener.drain():
+                return
+    except (OSError, NetError) as error:
+        raise NetError(_no_multicast(str(error))) from None
+    finally:
+        speaker.close()
+        listener.close()
+    raise NetError(_no_multicast("what is sent is not heard"))
+
+
+def _no_multicast(why: str) -> str:
+    return (
+        f"multicast does not work over the loopback interface here ({why}): `ip link set lo up multicast on` mends it, "
+        "and `levelcast demo --simulated` does without"
+    )

@@ -1,0 +1,251 @@
+"""What came of a demo: the verdict on the tapes, and how the releases were, from disk and from what the nodes said.
+
+- *late*: after timestamp + Δ_A (rule 7), as the receiver itself noted it in its release log.
+- *latency*: from the trade's own time at its floor to its release. Replayed trades are old, so theirs counts from the
+  timestamp of the token that gave them their place.
+- *behind*: after the first receiver that released the slot. Of a receiver that was killed only what it released on time
+  counts: what it missed meanwhile says nothing of evenness.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.node.demo.run import FloorLine, Show
+from levelcast.node.demo.subscribers import Customer
+from levelcast.node.verdict import Figures, Nanoseconds, judge, quantiles
+from levelcast.records import RTYPE_TRADE, TRADE, RecordArray
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.release_log import LATE, read_releases
+from levelcast.storage.tape.compare import tape_directory
+from levelcast.storage.tape.segments import TapeReader
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverLine:
+    """One receiver's line of the table."""
+
+    name: str
+    records: int
+    """On its tape."""
+    on_time: int
+    late: int
+    latency_ns: tuple[int, int]
+    """Median and p99."""
+    behind_ns: tuple[int, int]
+    """Median and p99."""
+    requests: int
+    lost: int
+    """Datagrams that the links lost on their way here, on purpose."""
+    edge_packets: int
+    generation: str
+    kills: int
+    chain: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Everything that is told at the end."""
+
+    receivers: list[ReceiverLine] = field(default_factory=list)
+    floors: list[FloorLine] = field(default_factory=list)
+    customers: list[Customer] = field(default_factory=list)
+    spread_ns: tuple[int, int, int] = (0, 0, 0)
+    """From the first to the last release of a slot: median, p99, largest."""
+    frames: int = 0
+    trades: int = 0
+    """On every tape; the other records there define symbols."""
+    kept_back: int = 0
+    """Trades that are in the journals of floors that were ended early."""
+    problems: list[str] = field(default_factory=list)
+    load: float = 0.0
+    """How many processes wanted a core of this machine, in the last minute."""
+    cores: int = 1
+    realtime: bool = True
+    """Whether receivers had real-time priority."""
+
+    @property
+    def identical(self) -> bool:
+        return not self.problems
+
+    @property
+    def published(self) -> int:
+        return sum(floor.published for floor in self.floors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trades:
+    """The trades on a tape, field by field."""
+
+    slots: npt.NDArray[np.uint64]
+    times_ns: Nanoseconds
+    publishers: npt.NDArray[np.uint16]
+    numbers: npt.NDArray[np.int64]
+    """Each floor counts its trades from 1."""
+
+
+def assess(show: Show, *, replayed: bool = False) -> Outcome:
+    """Look at what the nodes have left behind, once they have ended."""
+    cluster = show.cluster
+    names = [member.place.name for member in cluster.of_role("receiver")]
+    verdict = judge(cluster.data, names, show.problems)
+    outcome = Outcome(floors=show.floors(), customers=show.customers.all, problems=verdict.problems)
+    outcome.load, outcome.cores, outcome.realtime = os.getloadavg()[0], os.cpu_count() or 1, show.realtime
+    if len(verdict.receivers) < len(names):
+        return outcome
+    outcome.frames = verdict.receivers[0].frames
+    try:
+        trades = _read_trades(cluster.data / names[0], "ts_recv" if replayed else "ts_event")
+        logs = {name: read_releases(cluster.data / name / "releases") for name in names}
+    except TapeError as error:
+        outcome.problems.append(str(error))
+        return outcome
+    outcome.trades = len(trades.slots)
+    killed = {name for name in names if cluster.members[name].kills}
+    behind, spreads = _evenness(logs, killed)
+    outcome.spread_ns = quantiles(spreads)
+    for figures in verdict.receivers:
+        name = figures.name
+        outcome.receivers.append(_line(show, figures, logs[name], trades, behind[name]))
+    _check_floors(show, trades, outcome)
+    _check_customers(outcome, verdict.receivers[0].records)
+    return outcome
+
+
+def _line(show: Show, figures: Figures, log: RecordArray, trades: _Trades, behind: Nanoseconds) -> ReceiverLine:
+    member, lives, name = show.cluster.members[figures.name], show.lives, figures.name
+    late = log["flags"] & LATE != 0
+    return ReceiverLine(
+        name,
+        figures.records,
+        int(log["records"][~late].sum()),
+        int(log["records"][late].sum()),
+        quantiles(_latencies(log, trades))[:2],
+        quantiles(behind)[:2],
+        lives.total(name, "requests"),
+        lives.total(name, "lost_on_purpose"),
+        lives.edge_packets(name),
+        str(member.status.get("generation", "0")),
+        member.kills,
+        figures.chain,
+    )
+
+
+def _read_trades(directory: Path, time_field: str) -> _Trades:
+    slots, times, publishers, numbers = [], [], [], []
+    for frame in TapeReader(tape_directory(directory)).frames():
+        for batch in frame.batches():
+            if batch.kind.rtype == RTYPE_TRADE:
+                records = batch.records
+                slots.append(np.full(len(records), frame.line.slot, np.uint64))
+                times.append(records[time_field].astype(np.int64))
+                publishers.append(records["publisher_id"].copy())
+                numbers.append(records["venue_sequence"].astype(np.int64))
+    if not slots:
+        nothing = np.zeros(0, np.int64)
+        return _Trades(nothing.astype(np.uint64), nothing, nothing.astype(np.uint16), nothing)
+    return _Trades(*(np.concatenate(parts) for parts in (slots, times, publishers, numbers)))
+
+
+def _latencies(log: RecordArray, trades: _Trades) -> Nanoseconds:
+    """Of every trade whose release is in the log."""
+    order = np.argsort(log["slot"], kind="stable")
+    slots = log["slot"][order]
+    at = np.searchsorted(slots, trades.slots)
+    known = at < len(slots)
+    known[known] = slots[at[known]] == trades.slots[known]
+    released = log["released_ns"][order].astype(np.int64)
+    latencies: Nanoseconds = released[at[known]] - trades.times_ns[known]
+    return latencies
+
+
+def _evenness(logs: Mapping[str, RecordArray], killed: set[str]) -> tuple[dict[str, Nanoseconds], Nanoseconds]:
+    """How far each receiver was behind the first in each slot, and how far all were apart."""
+    released: dict[int, dict[str, int]] = {}
+    for name, log in logs.items():
+        counted = log[log["flags"] & LATE == 0] if name in killed else log
+        for slot, at_ns in zip(counted["slot"].tolist(), counted["released_ns"].tolist(), strict=True):
+            released.setdefault(slot, {})[name] = at_ns
+    behind: dict[str, list[int]] = {name: [] for name in logs}
+    spreads = []
+    for at in released.values():
+        first = min(at.values())
+        for name, at_ns in at.items():
+            behind[name].append(at_ns - first)
+        if len(at) >= len(logs) - len(killed) > 1:
+            spreads.append(max(at.values()) - first)
+    return {name: np.array(values, np.int64) for name, values in behind.items()}, np.array(spreads, np.int64)
+
+
+# -- what must hold ---------------------------------------------------------------------------------------
+
+
+def _check_floors(show: Show, trades: _Trades, outcome: Outcome) -> None:
+    """Every published trade is on the tape exactly once, in its floor's order."""
+    network = show.cluster.network
+    publishers = {floor.name: floor.publisher for floor in network.floors}
+    most = network.carriage.packet_bytes // TRADE.itemsize
+    for floor in outcome.floors:
+        numbers = trades.numbers[trades.publishers == publishers[floor.name]]
+        member = show.cluster.members.get(floor.name)
+        restarted = member is not None and member.kills > 0
+        problem = floor_problem(numbers, floor, floor.unwitnessed * most, restarted=restarted)
+        if problem:
+            outcome.problems.append(f"{floor.name} {problem}")
+        outcome.kept_back += max(0, floor.published - len(numbers))
+
+
+def floor_problem(numbers: npt.NDArray[np.int64], floor: FloorLine, unsafe: int, *, restarted: bool) -> str:
+    """What is wrong with a floor's trades on the tape, by their numbers; "" for nothing.
+
+    `unsafe` trades may be missing: they are in packets that were not witnessed when the floor was ended. A floor that
+    was restarted leaves numbers out, and knows only what it has published since.
+    """
+    steps = np.diff(numbers)
+    if np.any(steps == 0) or len(np.unique(numbers)) < len(numbers):
+        return "has a trade on the tape twice"
+    if np.any(steps < 0):
+        return "has trades on the tape out of order"
+    missing = floor.published - len(numbers)
+    if missing > unsafe:
+        return f"has published {floor.published:,} trades, and {missing:,} of them are on no tape"
+    if not restarted and (missing < 0 or not np.array_equal(numbers, np.arange(1, len(numbers) + 1))):
+        return "has other trades on the tape than it has published"
+    return ""
+
+
+def _check_customers(outcome: Outcome, records: int) -> None:
+    for customer in outcome.customers:
+        if customer.error:
+            outcome.problems.append(f"the customer in {customer.region} has stopped: {customer.error}")
+        elif customer.records != records:
+            outcome.problems.append(
+                f"the customer in {customer.region} has {customer.records:,} of {records:,} records"
+            )
+
+
+def explain_late(outcome: Outcome, kills: Sequence[str]) -> list[str]:
+    """Why releases were late, one sentence each; none if none was."""
+    away = [line.name for line in outcome.receivers if line.name in kills and line.late]
+    sentences = [f"{name} was away, and released what it missed when it was back." for name in away]
+    others = [line for line in outcome.receivers if line.name not in kills]
+    late, records = sum(line.late for line in others), sum(line.on_time + line.late for line in others)
+    if late:
+        share = f"{late / records:.1%}" if late * 1000 >= records else "less than 0.1%"
+        where = "elsewhere" if away else "of all"
+        sentences.append(f"{share} {where}, by more than 1 ms: {_why_late(outcome)}.")
+    return sentences
+
+
+def _why_late(outcome: Outcome) -> str:
+    why = "the machine is busy"
+    if outcome.cores < len(outcome.receivers):
+        cores = f"{outcome.cores} core{'s' if outcome.cores > 1 else ''}"
+        why = f"{len(outcome.receivers)} receivers release at one instant on {cores}"
+    return f"{why}{'' if outcome.realtime else ', without real-time priority'} (load {outcome.load:.1f})"

@@ -1,0 +1,373 @@
+"""A run of the demo: floors that open when the ring is there, customers, and figures while it goes on.
+
+| phase      | until                                                                           |
+|------------|---------------------------------------------------------------------------------|
+| starting   | every receiver is in one ring, and the floors are there                         |
+| trading    | the floors have closed, all they sent is witnessed, and whoever was killed is back |
+| releasing  | every receiver has released everything, and every customer has it               |
+| ending     | all processes have ended                                                        |
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from levelcast.client.publisher import FloorLoop, Publisher
+from levelcast.client.replay import split_floors
+from levelcast.network import Directory, Network
+from levelcast.node.cluster import Cluster, Kill, Member, Run
+from levelcast.node.demo.subscribers import Customers
+from levelcast.records import RecordArray
+from levelcast.storage.release_log import LATE, RELEASE, SUFFIX
+
+FORM_LIMIT_S = 60.0
+"""A machine that is busy takes long to start a dozen processes."""
+RECENT_SLOTS = 50
+"""Of which the evenness is shown while it runs."""
+RATE_OVER_S = 1.0
+_TICK_S = 0.02
+
+
+class FloorLine(NamedTuple):
+    """What one floor has done."""
+
+    name: str
+    site: str
+    published: int
+    waiting: int
+    """Trades that wait for credit."""
+    unwitnessed: int
+    """Packets that were sent and are not yet safe."""
+    running: bool
+
+
+class Show(Run):
+    """A cluster from its start to its end, with customers. Kills count from when the floors open, as `run_s` does."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        run_s: float,
+        bound_s: float,
+        kills: Sequence[Kill] = (),
+        trader: Trader | None = None,
+    ) -> None:
+        super().__init__(cluster, run_s, bound_s, kills)
+        self.customers = Customers(cluster.network)
+        self.releases = Releases(cluster.data, [member.place.name for member in cluster.of_role("receiver")])
+        self.lives = Lives(cluster)
+        self.realtime = False
+        """Whether all receivers have real-time priority."""
+        self._trader = trader
+        self._began_s = time.monotonic()
+        self._back: dict[str, int] = {}
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the beginning; the cluster's clock begins when the floors open."""
+        return time.monotonic() - self._began_s
+
+    def steps(self) -> Iterator[None]:
+        """Run it, stopping often enough to let somebody look."""
+        try:
+            for _ in self._acts():
+                self._look()
+                yield
+        finally:
+            self.phase = "ending"
+            if self._trader is not None:
+                self._trader.close()
+            self.customers.stop()
+            self.problems += [f"{name} did not end on SIGTERM and was killed" for name in self.cluster.stop()]
+            self._look()
+
+    def _acts(self) -> Iterator[None]:
+        cluster = self.cluster
+        self.customers.start()
+        cluster.start_all("receiver", "reformation")
+        yield from self._while("starting", lambda: not self._is_formed(), FORM_LIMIT_S)
+        if self.interrupted:
+            return
+        cluster.start_all("floor")
+        yield from self._while("starting", lambda: not self._are_open(), FORM_LIMIT_S)
+        if self._trader is not None:
+            self._trader.start()
+        cluster.reset_clock()
+        self.realtime = all(map(_has_realtime, cluster.of_role("receiver")))
+        cluster.events.append(("floors", f"open {len(self.floors())}"))
+        yield from self._while("trading", self._is_trading, self._bound_s + (self._run_s or 0.0))
+        self._close_floors()
+        horizon_ns = cluster.horizon_ns()
+        yield from self._while("releasing", lambda: not self._is_complete(horizon_ns), self._bound_s)
+
+    def _close_floors(self) -> None:
+        self.kills = [kill for kill in self.kills if kill.done]  # who is down comes back; nobody dies any more
+        if self._trader is not None:
+            self._trader.stop()
+        self.cluster.stop("floor")
+        self.lives.look()
+        self.cluster.events.append(("floors", f"close {sum(floor.published for floor in self.floors())}"))
+
+    def _is_formed(self) -> bool:
+        statuses = [member.status for member in self.cluster.of_role("receiver")]
+        rings = {status.get("generation") for status in statuses}
+        return self.interrupted or (len(rings) == 1 and all(status.get("state") == "ACTIVE" for status in statuses))
+
+    def _are_open(self) -> bool:
+        return self.interrupted or all(member.status for member in self.cluster.of_role("floor"))
+
+    def _is_trading(self) -> bool:
+        if self._trader is None or self.interrupted:
+            return super()._is_trading()
+        self._trader.check()
+        return self._trader.busy or any(not kill.back for kill in self.kills)
+
+    def _is_complete(self, horizon_ns: int) -> bool:
+        if not self.cluster.complete_upto(horizon_ns):
+            return False
+        tapes = [member.status.get("tape_records", 0) for member in self.cluster.of_role("receiver")]
+        return self.customers.have(max(tapes))
+
+    def _look(self) -> None:
+        self.lives.look()
+        self.releases.look()
+        for name, place in list(self._back.items()):
+            if self.releases.on_time(name, place):
+                del self._back[name]
+                self.cluster.events.append((name, "on-time again"))
+
+    def _kill_on_time(self) -> None:
+        waiting = [kill for kill in self.kills if not kill.back]
+        if self.phase in ("trading", "releasing"):
+            super()._kill_on_time()
+        for kill in waiting:
+            if kill.back and kill.name in self.releases:
+                self._back[kill.name] = self.releases.count(kill.name)
+
+    # -- what there is to see -----------------------------------------------------------------------------
+
+    def floors(self) -> list[FloorLine]:
+        """The floors, wherever they run."""
+        if self._trader is not None:
+            return self._trader.floors()
+        return [
+            FloorLine(
+                member.place.name,
+                member.place.site,
+                self.lives.total(member.place.name, "published"),
+                member.status.get("waiting", 0),
+                member.status.get("packets_unwitnessed", 0),
+                member.running,
+            )
+            for member in self.cluster.of_role("floor")
+        ]
+
+
+def _has_realtime(member: Member) -> bool:
+    if member.process is None:
+        return False
+    try:
+        return os.sched_getscheduler(member.process.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO
+    except OSError:  # it has ended
+        return False
+
+
+class Lives:
+    """Figures of nodes over all their lives: a process counts from its own start."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._said: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in cluster.members}
+        self._records: dict[str, deque[tuple[float, int]]] = {name: deque() for name in cluster.members}
+
+    def look(self) -> None:
+        """Remember what each process has said last."""
+        now_s = time.monotonic()
+        for name, member in self._cluster.members.items():
+            if member.process is None or not member.status:
+                continue
+            self._said[name][member.process.pid] = member.status
+            seen = self._records[name]
+            seen.append((now_s, member.status.get("tape_records", 0)))
+            while now_s - seen[0][0] > RATE_OVER_S:
+                seen.popleft()
+
+    def total(self, name: str, key: str) -> int:
+        return sum(status.get(key, 0) for status in self._said[name].values())
+
+    def edge_packets(self, name: str) -> int:
+        return sum(status.get("edge", {}).get("packets", 0) for status in self._said[name].values())
+
+    def records_a_second(self, name: str) -> float:
+        """How fast the tape has grown in the last second."""
+        seen = self._records[name]
+        if len(seen) < 2 or not self._cluster.members[name].running:
+            return 0.0
+        (first_s, first), (last_s, last) = seen[0], seen[-1]
+        return (last - first) / max(last_s - first_s, RATE_OVER_S / 2)
+
+
+class Releases:
+    """The release logs of receivers, read as they grow: how even the last releases were."""
+
+    def __init__(self, data: Path, names: Sequence[str]) -> None:
+        self._logs = {name: _Log(data / name / "releases") for name in names}
+        self._slots: dict[int, dict[str, int]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._logs
+
+    def look(self) -> None:
+        """Read what is new."""
+        for name, log in self._logs.items():
+            for slot, released_ns in log.read():
+                self._slots.setdefault(slot, {})[name] = released_ns
+        for slot in sorted(self._slots)[: -4 * RECENT_SLOTS]:
+            del self._slots[slot]
+
+    def count(self, name: str) -> int:
+        """Releases of a receiver so far."""
+        return self._logs[name].count
+
+    def late(self, name: str) -> int:
+        """Records that a receiver has released late so far."""
+        return self._logs[name].late
+
+    def on_time(self, name: str, place: int) -> bool:
+        """Whether a receiver has released something on time since its `place`-th release."""
+        return self._logs[name].last_on_time > place
+
+    def behind_ns(self, name: str) -> int | None:
+        """How long after the first receiver this one released, of the last slots: the median; None of none."""
+        behind = [each[name] - min(each.values()) for each in self._recent(name) if name in each]
+        return int(np.median(behind)) if behind else None
+
+    def spread_ns(self) -> int | None:
+        """From the first to the last receiver's release, of the last slots: the median."""
+        spreads = [max(each.values()) - min(each.values()) for each in self._recent() if len(each) > 1]
+        return int(np.median(spreads)) if spreads else None
+
+    def _recent(self, name: str | None = None) -> list[dict[str, int]]:
+        """The last slots that more than half have released on time."""
+        slots = [slot for slot in sorted(self._slots) if 2 * len(self._slots[slot]) > len(self._logs)]
+        return [self._slots[slot] for slot in slots if name is None or name in self._slots[slot]][-RECENT_SLOTS:]
+
+
+class _Log:
+    """One growing release log."""
+
+    def __init__(self, directory: Path) -> None:
+        self.count = 0
+        self.late = 0
+        self.last_on_time = 0
+        """The number of the last release that was on time."""
+        self._directory = directory
+        self._read_entries: dict[Path, int] = {}
+
+    def read(self) -> list[tuple[int, int]]:
+        """Slot and time of the releases that are new and were on time."""
+        found = []
+        for path in sorted(self._directory.glob("*" + SUFFIX)):
+            done = self._read_entries.get(path, 1)  # the header is as long as an entry
+            with path.open("rb") as file:
+                file.seek(done * RELEASE.itemsize)
+                content = file.read()
+            entries = np.frombuffer(content, RELEASE, len(content) // RELEASE.itemsize)
+            self._read_entries[path] = done + len(entries)
+            late = entries["flags"] & LATE != 0
+            self.late += int(entries["records"][late].sum())
+            prompt = np.flatnonzero(~late)
+            if len(prompt):
+                self.last_on_time = self.count + int(prompt[-1]) + 1
+            self.count += len(entries)
+            found += list(zip(entries["slot"][prompt].tolist(), entries["released_ns"][prompt].tolist(), strict=True))
+        return found
+
+
+class Trader:
+    """Floors that publish given trades, `rate` of them a second, in the order in which they come."""
+
+    def __init__(self, network: Network, data: Path, batches: Sequence[RecordArray], rate: float, seed: int) -> None:
+        self._network = network
+        self._data = data
+        self._batches = batches
+        self._rate = rate
+        self._seed = seed
+        self._floors: dict[int, Publisher] = {}
+        self._loop: FloorLoop | None = None
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, name="levelcast trader", daemon=True)
+
+    @property
+    def busy(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Open all floors, and publish from now on."""
+        self._loop = FloorLoop(self._network)
+        for floor in Directory(self._network).floors:
+            self._floors[floor.publisher] = Publisher(
+                self._network, floor.name, data=self._data, impair=True, seed=self._seed, loop=self._loop
+            )
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises what has ended the thread."""
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Publish no more."""
+        self._stopping = True
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def close(self) -> None:
+        self.stop()
+        for floor in self._floors.values():
+            floor.close()
+        if self._loop is not None:
+            self._loop.close()
+
+    def floors(self) -> list[FloorLine]:
+        return [
+            FloorLine(
+                each.floor.name, each.floor.site, each.published, each.waiting, each.unwitnessed, not self._stopping
+            )
+            for each in self._floors.values()
+        ]
+
+    def _run(self) -> None:
+        try:
+            self._publish()
+            while not self._stopping and not all(floor.settled for floor in self._floors.values()):
+                time.sleep(_TICK_S)
+        except BaseException as error:
+            self._error = error
+
+    def _publish(self) -> None:
+        began_s, done = time.monotonic(), 0
+        for batch in self._batches:
+            first = 0
+            while first < len(batch) and not self._stopping:
+                due = int((time.monotonic() - began_s) * self._rate) - done
+                part = batch[first : first + due] if due > 0 else batch[:0]
+                for number, records in split_floors(part):
+                    self._insist(self._floors[number], records)
+                first += len(part)
+                done += len(part)
+                time.sleep(_TICK_S)
+
+    def _insist(self, floor: Publisher, records: RecordArray) -> None:
+        taken = 0
+        while taken < len(records) and not self._stopping:
+            taken += floor.publish(records[taken:], timeout=_TICK_S)

@@ -1,0 +1,246 @@
+"""The operator's side of plans: from a plan's directory into the sequence of a running network (rule 15).
+
+1. The plan is checked against the network file: every symbol, the groups of the blocks, the line rates. What does not
+   fit is refused before anything is sent.
+2. Its parts are sent as `CONTROL_SOURCE`, stripe by stripe, each stripe those instruments that its floors trade. Every
+   edge that answers says that it is ready, or why it refuses.
+3. When all are ready, the record that makes it take effect is sent, and every edge says that it is in force.
+
+Edges that do not answer are not waited for: their tapes have the same records, of which they make what the others do.
+A plan that was sent and not put in force stays ready, and nobody sends by it; the next one replaces it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from levelcast.client.subscriber import Subscriber
+from levelcast.edge.server.plan_switch import PACKET_OVERHEAD, plan_fault
+from levelcast.network import Directory, Network, Stripe
+from levelcast.node.edge_service import plan_limits
+from levelcast.node.operate.control_source import next_incarnation, send_records
+from levelcast.node.status_client import Answer, ask_all
+from levelcast.planner.files import StoredPlan, arrow
+from levelcast.planner.model import Plan
+from levelcast.records import TRADE
+from levelcast.runtime.sockets import LOOPBACK, NetError
+from levelcast.wire.channel_plan import ChannelPlan, make_plan, part_records, swap_record, symbols_crc
+from levelcast.wire.mold import LENGTH_SIZE
+
+__all__ = ["Applied", "PlanRefused", "apply_plan", "make_channel_plan", "plan_in_force", "running_plans"]
+
+POLL_S = 0.1
+_ASK_S = 1.0
+_NAMED = 3
+
+Rates = Mapping[str, float]
+
+
+class PlanRefused(NetError):
+    """A plan that does not fit; what was in force stays."""
+
+
+class Applied(NamedTuple):
+    """A plan that is in force."""
+
+    number: int
+    edges: int
+    """How many edges said so."""
+    ready_s: float
+    """From sending its first part until all edges were ready; `swap_s` from then until it was in force."""
+    swap_s: float
+
+
+# -- from a directory -------------------------------------------------------------------------------------
+
+
+def make_channel_plan(
+    network: Network, stripe: Stripe, stored: StoredPlan, number: int, rates: Rates | None = None
+) -> ChannelPlan:
+    """The part of a stored plan that a stripe sends by. Raises PlanRefused, with the reason, if it does not fit."""
+    directory = Directory(network)
+    by_name = {**directory.symbols, **{str(number): number for number in directory.symbols.values()}}
+    symbols = {number: symbol for symbol, number in directory.symbols.items()}
+    flows = [str(each) for each in stored.flows.to_pylist()]
+    unknown = [flow for flow in flows if flow not in by_name]
+    if unknown:
+        raise PlanRefused(f"the plan is for another directory: no floor of the network trades {_some(unknown)}")
+    traded = {
+        number for floor in network.floors if floor.stripe == stripe.name for number in directory.ids_of(floor).values()
+    }
+    session_of = {by_name[flow]: int(at) for flow, at in zip(flows, stored.plan.session, strict=True) if at >= 0}
+    missing = [symbols[each] for each in sorted(traded - session_of.keys())]
+    if missing:
+        raise PlanRefused(f"the plan misses {len(missing):,} of the network's symbols: {_some(missing)}")
+    mine = {instrument: session for instrument, session in session_of.items() if instrument in traded}
+    used = sorted(set(mine.values()))
+    index = {session: place for place, session in enumerate(used)}
+    groups = [int(stored.group_ids[stored.plan.group[session]]) for session in used]
+    if min(groups, default=0) < 0:
+        raise PlanRefused("the plan has a group with a number below 0")
+    expected = None if rates is None else _session_rates(network, stripe, mine, index, symbols, rates)
+    pairs = [(instrument, index[session]) for instrument, session in mine.items()]
+    default = 0 if expected is None else int(np.argmin(expected))
+    crc = symbols_crc((each, symbols[each]) for each in sorted(mine))
+    try:
+        plan = make_plan(number, pairs, groups, rates=expected or (), default=default, symbols=crc)
+    except ValueError as error:
+        raise PlanRefused(f"the plan cannot be sent: {error}") from None
+    if fault := plan_fault(plan, plan_limits(network), stripe.index, traded):
+        raise PlanRefused(f"plan {number} is refused: {fault}")
+    return plan
+
+
+def _session_rates(
+    network: Network, stripe: Stripe, mine: Mapping[int, int], index: Mapping[int, int], symbols: Mapping[int, str],
+    rates: Rates,
+) -> list[int]:  # fmt: skip
+    """Bytes a second on the line that each session is expected to have: records, and the headers of their packets."""
+    messages = [0.0] * len(index)
+    for instrument, session in mine.items():
+        rate = rates.get(symbols[instrument], rates.get(str(instrument)))
+        if rate is None:
+            raise PlanRefused(f"the rates have none for {symbols[instrument]}, and the plan sends it")
+        messages[index[session]] += rate
+    slots = 1e9 / network.timing(stripe.name).slot_ns
+    block = TRADE.itemsize + LENGTH_SIZE
+    packets = [min(each, slots + each * block / network.edge.packet_bytes) for each in messages]
+    return [
+        max(1, min(2**32 - 1, round(each * block + count * PACKET_OVERHEAD)))
+        for each, count in zip(messages, packets, strict=True)
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+
+
+# -- what runs --------------------------------------------------------------------------------------------
+
+
+def running_plans(answers: Iterable[Answer]) -> dict[str, dict[str, Any]]:
+    """The plan of each edge that answered, by its node."""
+    return {answer.name: answer.status["edge"]["plan"] for answer in answers if "edge" in answer.status}
+
+
+def plan_in_force(network: Network, timeout_s: float = 10.0, interface: str = LOOPBACK) -> StoredPlan | None:
+    """The plan by which a running network sends, heard as a customer hears it; None: one session for all.
+
+    Stripes have sessions of their own: they are numbered one stripe after the other.
+    """
+    traded = {floor.stripe for floor in network.floors}
+
+    async def listen() -> dict[str, ChannelPlan | None]:
+        region = network.edge.groups[0].region if network.edge.groups else None
+        async with Subscriber(network, region, interface=interface) as tape:
+            reading = asyncio.ensure_future(_read_on(tape))
+            try:
+                while not traded <= tape.channel_plans.keys():
+                    await asyncio.sleep(POLL_S / 2)
+                return tape.channel_plans
+            finally:
+                reading.cancel()
+
+    try:
+        found = asyncio.run(asyncio.wait_for(listen(), timeout_s))
+    except TimeoutError:
+        raise NetError(
+            f"nothing is heard of the plan in force within {timeout_s:g} s: start the receivers first"
+        ) from None
+    plans = {stripe: plan for stripe, plan in found.items() if plan is not None and stripe in traded}
+    if not plans:
+        return None
+    if len(plans) < len(traded):
+        raise NetError("some stripes have a plan and others have not: apply one to all of them first")
+    return _stored(Directory(network), plans)
+
+
+async def _read_on(tape: Subscriber) -> None:
+    async for _ in tape:
+        pass
+
+
+def _stored(directory: Directory, plans: Mapping[str, ChannelPlan]) -> StoredPlan:
+    flows: list[str] = []
+    sessions: list[int] = []
+    groups: list[int] = []
+    for plan in plans.values():
+        for instrument, session in zip(plan.instruments.tolist(), plan.sessions.tolist(), strict=True):
+            flows.append(directory.symbol_of(instrument))
+            sessions.append(len(groups) + session)
+        groups += plan.groups.tolist()
+    ids, group = np.unique(np.array(groups, np.int64), return_inverse=True)
+    numbers = {"number": {stripe: plan.number for stripe, plan in plans.items()}}
+    names = np.arange(len(groups), dtype=np.int32)
+    maps = Plan(np.array(sessions, np.int32), group.astype(np.int32))
+    return StoredPlan(maps, arrow().array(flows, arrow().string()), names, ids.astype(np.int32), numbers)
+
+
+def _edges(network: Network, stripe: Stripe) -> list[Answer]:
+    """The answers of a stripe's receivers that have an edge."""
+    answers = [answer for answer in ask_all(network, timeout_s=_ASK_S) if answer.ok and "edge" in answer.status]
+    return [answer for answer in answers if answer.status.get("stripe", stripe.name) == stripe.name]
+
+
+def apply_plan(
+    network: Network,
+    stored: StoredPlan,
+    rates: Rates | None = None,
+    timeout_s: float = 30.0,
+    interface: str = LOOPBACK,
+) -> Applied:
+    """Put a plan in force while everything runs, and wait until every edge that answers sends by it."""
+    plans: dict[str, ChannelPlan] = {}
+    trading = [stripe for stripe in network.stripes if any(floor.stripe == stripe.name for floor in network.floors)]
+    for stripe in trading:
+        answers = _edges(network, stripe)
+        if not answers:
+            raise NetError(f"no receiver of stripe {stripe.name} answers, so its plan is not known: start them first")
+        number = max(plan["number"] for plan in running_plans(answers).values()) + 1
+        plans[stripe.name] = make_channel_plan(network, stripe, stored, number, rates)
+
+    def send(stripe: Stripe, payloads: Sequence[bytes]) -> None:
+        incarnation = next_incarnation(_edges(network, stripe), time.time_ns())
+        what = f"what was sent to stripe {stripe.name}"
+        send_records(network, stripe.name, payloads, incarnation, timeout_s, interface, what=what)
+
+    begun = time.monotonic()
+    until = begun + timeout_s
+    for stripe in trading:
+        send(stripe, part_records(plans[stripe.name], stripe.index))
+    for stripe in trading:
+        _wait(network, stripe, plans[stripe.name], "ready", until)
+    ready = time.monotonic()
+    for stripe in trading:
+        send(stripe, [swap_record(plans[stripe.name], stripe.index)])
+    edges = sum(_wait(network, stripe, plans[stripe.name], "in force", until) for stripe in trading)
+    number = max((plan.number for plan in plans.values()), default=0)
+    return Applied(number, edges, ready - begun, time.monotonic() - ready)
+
+
+def _wait(network: Network, stripe: Stripe, plan: ChannelPlan, state: str, until: float) -> int:
+    """Until every edge that answers is that far with a plan; how many they are."""
+    wanted = plan.digest.hex()
+    while True:
+        told = running_plans(_edges(network, stripe))
+        for name, each in told.items():
+            refused = each.get("refused", {})
+            if refused.get("digest") == wanted:
+                raise PlanRefused(f"{name} refuses plan {plan.number}: {refused['reason']}")
+        done = [_is(each, wanted, state) for each in told.values()]
+        if done and all(done):
+            return len(done)
+        if time.monotonic() > until:
+            late = [name for name, each in told.items() if not _is(each, wanted, state)]
+            raise NetError(f"plan {plan.number} is not {state} in time at {', '.join(late) or 'any receiver'}")
+        time.sleep(POLL_S)
+
+
+def _is(told: Mapping[str, Any], digest: str, state: str) -> bool:
+    in_force = told.get("digest") == digest
+    return in_force or (state == "ready" and told.get("ready", {}).get("digest") == digest)

@@ -1,0 +1,68 @@
+"""What a node tells of its probes, and the rows of `probes.csv` that are gathered from all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from levelcast.overlay.probe import KEPT, Prober
+from levelcast.runtime.sockets import NetError
+
+COLUMNS = ("from_site", "to_site", "at_ns", "round_trip_ns", "loss_ratio", "one_way_ns", "from_node", "to_node")
+
+Status = dict[str, Any]
+Row = tuple[str, str, int, int | None, int, int | None, str, str]
+
+
+def probe_status(prober: Prober, names: Mapping[int, str]) -> Status:
+    """Per peer, for the status and for Prometheus."""
+    return {
+        names.get(node, str(node)): {
+            "answered": peer.answered,
+            "lost": peer.lost,
+            "away": peer.away,
+            "clocks_apart": peer.clocks_apart,
+            "last_ns": peer.last_ns,
+            "least_ns": peer.least_ns,
+        }
+        for node, peer in prober.peers.items()
+    }
+
+
+def probe_page(prober: Prober, names: Mapping[int, str], sites: Mapping[int, str]) -> Status:
+    """The samples that are kept, oldest first."""
+    samples = [
+        (index, at_ns, names.get(peer, str(peer)), sites.get(peer, ""), round_trip_ns, one_way_ns)
+        for index, at_ns, peer, round_trip_ns, one_way_ns in prober.samples
+    ]
+    return {"every_ns": prober.every_ns, "known": prober.known, "samples": samples}
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Samples of all nodes, each once, however often the nodes are asked."""
+
+    rows: list[Row] = field(default_factory=list)
+    overwritten: int = 0
+    """Samples that a node had forgotten when it was asked."""
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    def take(self, part: str, page: Status, *, first: bool = False) -> None:
+        """Take in what a node tells; of the first answer only where it stands. Raises NetError if it does not probe."""
+        if page.get("every_ns") is None:
+            raise NetError(
+                f'{part} probes nobody: give the network file [probe] every = "1s" and start the nodes again'
+            )
+        seen = self._seen.get(part)
+        known = int(page["known"])
+        if seen is None or known < seen:  # a new life counts from 1
+            seen = known if first else 0
+        samples: Sequence[Sequence[Any]] = page["samples"]
+        self.overwritten += max(0, known - seen - KEPT)
+        self.rows += [
+            (page["site"], site, at_ns, round_trip_ns, int(round_trip_ns is None), one_way_ns, page["name"], name)
+            for index, at_ns, name, site, round_trip_ns, one_way_ns in samples
+            if index > seen
+        ]
+        self._seen[part] = known

@@ -1,0 +1,113 @@
+"""Keeps a receiver's tape within the network file's limits while the node runs.
+
+One old segment goes at a time; while the tape is larger than it should be, the next one follows soon, otherwise there
+is a look every few seconds. A segment's name is
+taken away in the loop; the blocks behind it, which take the kernel up to tens of milliseconds, are freed by a thread
+that does nothing else, so that no release waits for them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+
+from levelcast.network import Keeping
+from levelcast.protocol.effects import Release, Report
+from levelcast.protocol.machine import Machine
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.receiver_store import Store
+
+EVERY_NS = 2_000_000_000
+SOON_NS = 20_000_000
+"""When to look again, if the ring is about to be due, or more has to go."""
+GAP_NS = 1_000_000
+"""What the ring must have left: a look at the tape takes less."""
+PATIENCE_NS = 1_000_000_000
+"""A ring that never has that is made to wait after all."""
+
+
+class Retention:
+    """A `levelcast.runtime.driver.Service` that removes old segments of the tape."""
+
+    def __init__(
+        self, store: Store, keeping: Keeping, machine: Machine, now: int, report: Callable[[Report], None]
+    ) -> None:
+        self._store = store
+        self._report = report
+        self._keeping = keeping
+        self._machine = machine
+        self._due_ns = now
+        self._wake_ns = now
+        self._leaving = Leaving()
+
+    @property
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    @property
+    def wake_ns(self) -> int | None:
+        return self._wake_ns
+
+    def step(self, ready: Collection[int], now: int) -> None:
+        """Let one segment go, if it is time and the ring has nothing to do just now."""
+        if self._due_ns > now + EVERY_NS:  # the clock was set back
+            self._due_ns = self._wake_ns = now + EVERY_NS
+        if now < self._wake_ns:
+            return
+        ring_ns = self._machine.wake_ns
+        if ring_ns is not None and ring_ns - now < GAP_NS and now - self._due_ns < PATIENCE_NS:
+            self._wake_ns = now + SOON_NS
+            return
+        self._due_ns = self._wake_ns = now + EVERY_NS
+        try:
+            self._store.retain(
+                now,
+                max_bytes=self._keeping.keep_bytes,
+                max_age_ns=self._keeping.keep_age_ns,
+                most=1,
+                remove=self._leaving.remove,
+            )
+        except (OSError, TapeError) as error:  # the ring can go on: there is only more on disk than there should be
+            self._report(Report("retention", 0, f"an old segment could not be removed: {error}"))
+            return
+        if self._keeping.keep_bytes is not None and self._store.tape.size_bytes > self._keeping.keep_bytes:
+            self._due_ns = self._wake_ns = now + SOON_NS
+
+    def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self._leaving.close()
+
+
+class Leaving:
+    """Removes files at once by name, and their blocks a little later."""
+
+    def __init__(self) -> None:
+        self._files: SimpleQueue[int] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def remove(self, path: Path) -> None:
+        """The name is gone when this returns. A process that has the file open still reads it."""
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.unlink(path)
+        finally:
+            if self._thread is None:
+                self._thread = Thread(target=self._free, name="retention", daemon=True)
+                self._thread.start()
+            self._files.put(fd)
+
+    def close(self) -> None:
+        """Wait until everything is freed."""
+        if self._thread is not None:
+            self._files.put(-1)
+            self._thread.join()
+            self._thread = None
+
+    def _free(self) -> None:
+        while (fd := self._files.get()) >= 0:
+            os.close(fd)  # the last one: here the blocks are freed

@@ -1,0 +1,230 @@
+"""What goes on inside a running node, told over HTTP from its own loop.
+
+| path       | is                                                                        |
+|------------|---------------------------------------------------------------------------|
+| `/status`  | everything as one JSON object; `levelcast status` asks for it             |
+| `/metrics` | the figures of it for Prometheus (`levelcast.node.metrics`)                |
+| `/probes`  | its last samples of delay and loss; `levelcast probe` asks for them       |
+| `/`        | who this is                                                               |
+
+Between two questions a node only counts releases into buckets and keeps its last reports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from levelcast import __version__
+from levelcast.node.http_server import Page, Responder
+from levelcast.node.metrics import CONTENT_TYPE, exposition
+from levelcast.protocol.effects import Release, Report
+from levelcast.protocol.machine import Machine
+from levelcast.ring.member import Receiver
+from levelcast.ring.reformation_server import ReformationServer
+from levelcast.ring.source import Source
+from levelcast.runtime.clock_sync import kernel_clock
+from levelcast.runtime.sockets import Address
+from levelcast.storage.node_store import JournalKeeper, Keeper
+from levelcast.storage.receiver_store import Store
+
+KEPT = 20
+"""Reports, and reformations, that are told."""
+BOUNDS_S = (
+    *(1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+"""Upper bounds of the buckets into which releases are counted by how late they came."""
+_BOUNDS_NS = tuple(round(bound * 1e9) for bound in BOUNDS_S)
+_STATM = Path("/proc/self/statm")
+
+Status = dict[str, Any]
+
+
+class Lateness:
+    """How long after its instant each release came, in fixed buckets."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(_BOUNDS_NS) + 1)
+        self._sum_ns = 0
+
+    def add(self, behind_ns: int) -> None:
+        self._counts[bisect_left(_BOUNDS_NS, behind_ns)] += 1
+        self._sum_ns += max(0, behind_ns)
+
+    def as_json(self) -> Status:
+        """Each bucket alone; the last one has everything above the last bound."""
+        return {"bounds_s": BOUNDS_S, "counts": list(self._counts), "sum_s": self._sum_ns / 1e9}
+
+
+class Event(NamedTuple):
+    """One report of the node, when it was made."""
+
+    at_ns: int
+    kind: str
+    slot: int
+    detail: str
+
+
+class Reformation(NamedTuple):
+    """A ring that was formed or entered here, and what this node knows of the reason."""
+
+    at_ns: int
+    cause: str
+    slot: int
+    detail: str
+
+
+class Diary:
+    """The last reports of a node, and the last reformations among them.
+
+    A receiver knows the cause if it reported the fault itself; a reformation server by the fault that it heard.
+    """
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque(maxlen=KEPT)
+        self.reformations: deque[Reformation] = deque(maxlen=KEPT)
+        self._cause = ""
+
+    def note(self, report: Report, at_ns: int) -> None:
+        kind, slot, detail = report
+        self.events.append(Event(at_ns, kind, slot, detail))
+        if kind in ("fault", "fault-heard"):
+            self._cause = detail
+        elif kind in ("entered", "forms"):
+            self.reformations.append(Reformation(at_ns, self._cause or "invited", slot, detail))
+            self._cause = ""
+
+    def as_json(self) -> Status:
+        return {
+            "reformations": [each._asdict() for each in self.reformations],
+            "events": [each._asdict() for each in self.events],
+        }
+
+
+class StatusService:
+    """The status page of one node: a `runtime.driver.Service`. `known` is what the node says of itself anyway."""
+
+    def __init__(
+        self,
+        address: Address,
+        machine: Machine,
+        keeper: Keeper,
+        known: Callable[[], Status],
+        probes: Callable[[], Status] | None = None,
+    ) -> None:
+        self.lateness = Lateness()
+        self.diary = Diary()
+        self._machine = machine
+        self._keeper = keeper
+        self._known = known
+        self._began_s = time.monotonic()
+        self._apart_ns = time.time_ns() - time.monotonic_ns()
+        pages: dict[str, Callable[[int], Page]] = {"/": self._index, "/status": self._json, "/metrics": self._metrics}
+        if probes is not None:
+            pages["/probes"] = lambda _: Page("application/json", json.dumps(probes()) + "\n")
+        self._responder = Responder(address, pages, lambda: machine.wake_ns)
+        self.address = self._responder.address
+
+    # -- as a service of the loop -------------------------------------------------------------------------
+
+    @property
+    def filenos(self) -> Sequence[int]:
+        return self._responder.filenos
+
+    @property
+    def wake_ns(self) -> int | None:
+        return self._responder.wake_ns
+
+    def step(self, ready: Collection[int], now: int) -> None:
+        self._responder.step(ready, now)
+
+    def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
+        self.lateness.add(now - release.scheduled_ns)
+
+    def close(self) -> None:
+        self._responder.close()
+
+    def note(self, report: Report) -> None:
+        """A report that is worth telling."""
+        if report.kind == "forms" and isinstance(self._machine, ReformationServer) and self._machine.ring is not None:
+            report = report._replace(slot=self._machine.ring.lineage[-1].start_slot)
+        self.diary.note(report, time.time_ns())
+
+    # -- the pages ----------------------------------------------------------------------------------------
+
+    def status(self, now: int) -> Status:
+        """Everything that is told."""
+        status = self._known()
+        status |= {
+            "version": __version__,
+            "pid": os.getpid(),
+            "now_ns": now,
+            "uptime_s": time.monotonic() - self._began_s,
+            "cpu_s": time.process_time(),
+            "rss_bytes": _resident_bytes(),
+            "clock": self._clock(bool(status["clock_trusted"])),
+        }
+        machine, keeper = self._machine, self._keeper
+        if isinstance(keeper, Store | JournalKeeper):
+            status["journal_bytes"] = keeper.journal.size_bytes
+        if isinstance(machine, Receiver) and isinstance(keeper, Store):
+            status |= self._receiver(machine, keeper, status, now)
+        elif isinstance(machine, ReformationServer):
+            status["life"] = machine.life
+        elif isinstance(machine, Source):
+            status |= {"credit": machine.credit, "incarnation": machine.incarnation, "superseded": machine.superseded}
+        return status | self.diary.as_json()
+
+    def _receiver(self, machine: Receiver, store: Store, status: Status, now: int) -> Status:
+        schedule, record = machine.schedule, machine.history.tip.records[-1]
+        places = machine.history.tip.places
+        return {
+            "life": machine.life,
+            "generation_number": machine.entered >> 32,
+            "slot": schedule.slot_at(now) if schedule is not None else 0,
+            "witnessed": machine.witnessed,
+            "gaps": machine.open_repairs,
+            "late_share": status["late"] / status["frames"] if status["frames"] else 0.0,
+            "lateness": self.lateness.as_json(),
+            "membership": {
+                "version": record.membership.version,
+                "stands": record.slot <= machine.witnessed,
+                "members": [{"id": life.member, "life": life.life} for life in record.membership.members],
+            },
+            "sources": {
+                str(source): {"incarnation": place.incarnation, "ordered": place.next - 1}
+                for source, place in sorted(places.items())
+            },
+            "tape_bytes": store.tape.size_bytes,
+            "tape_segments": store.tape.segments,
+        }
+
+    def _clock(self, trusted: bool) -> Status:
+        drift_ns = time.time_ns() - time.monotonic_ns() - self._apart_ns
+        kernel = kernel_clock()
+        return {"trusted": trusted, "drift_ns": drift_ns, "kernel": kernel._asdict() if kernel is not None else None}
+
+    def _json(self, now: int) -> Page:
+        return Page("application/json", json.dumps(self.status(now)) + "\n")
+
+    def _metrics(self, now: int) -> Page:
+        return Page(CONTENT_TYPE, exposition(self.status(now)))
+
+    def _index(self, now: int) -> Page:
+        known = self._known()
+        text = f"{known['name']}, {known['role']} of a Levelcast network, version {__version__}\n"
+        return Page("text/plain", text + "/status   JSON\n/metrics  for Prometheus\n")
+
+
+def _resident_bytes() -> int:
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):  # not Linux
+        return 0

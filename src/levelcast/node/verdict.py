@@ -1,0 +1,96 @@
+"""What came of a run: the tapes compared, and from the release logs how even the releases were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.records import RecordArray
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.release_log import LATE, read_releases
+from levelcast.storage.tape.compare import compare, verify
+
+Nanoseconds = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one receiver's directory says. Releases that a killed process did not log are not in the log's figures."""
+
+    name: str
+    records: int
+    frames: int
+    chain: str
+    late: int
+    """Records that were released after timestamp + Δ_A."""
+    behind_ns: tuple[int, int, int]
+    """How long after its instant a release came, of all releases: median, p99, largest."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Whether the tapes are identical and sound; if not, every reason in a sentence."""
+
+    receivers: list[Figures] = field(default_factory=list)
+    spread_ns: tuple[int, int, int] = (0, 0, 0)
+    """From the first to the last receiver's release of a slot, of all slots: median, p99, largest."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def identical(self) -> bool:
+        return not self.problems
+
+
+def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Verdict:
+    """Look at the directories of the receivers; `problems` are known already."""
+    verdict = Verdict(problems=list(problems))
+    directories = [data / name for name in names]
+    logs = []
+    try:
+        for name, directory in zip(names, directories, strict=True):
+            found = verify(directory)
+            if found.fault is not None:
+                verdict.problems.append(f"the tape of {name} is not sound: {found.fault}")
+            log = read_releases(directory / "releases")
+            logs.append(log)
+            late = log["flags"] & LATE != 0
+            behind = quantiles(_behind(log))
+            verdict.receivers.append(
+                Figures(name, found.records, found.frames, found.chain.hex(), int(log["records"][late].sum()), behind)
+            )
+        for difference in compare(directories):
+            pair = f"the tapes of {difference.one.name} and {difference.other.name}"
+            if difference.how:
+                verdict.problems.append(f"{pair} differ from slot {difference.slot} on: {difference.how}")
+            elif difference.remark:
+                verdict.problems.append(f"{pair} are not equally long: {difference.remark}")
+    except TapeError as error:
+        verdict.problems.append(str(error))
+    verdict.spread_ns = quantiles(_spreads(logs))
+    return verdict
+
+
+def quantiles(values: Nanoseconds) -> tuple[int, int, int]:
+    """Median, p99 and largest; zeros of nothing."""
+    if not len(values):
+        return 0, 0, 0
+    median, p99, largest = np.quantile(values, (0.5, 0.99, 1.0))
+    return int(median), int(p99), int(largest)
+
+
+def _behind(log: RecordArray) -> Nanoseconds:
+    return log["released_ns"].astype(np.int64) - log["scheduled_ns"].astype(np.int64)
+
+
+def _spreads(logs: Sequence[RecordArray]) -> Nanoseconds:
+    """Of each slot that all have released, how far apart; slots that came late because of a fault count too."""
+    if not logs:
+        return np.zeros(0, np.int64)
+    released = [dict(zip(log["slot"].tolist(), log["released_ns"].tolist(), strict=True)) for log in logs]
+    slots = set(released[0]).intersection(*released[1:])
+    spreads = [max(each[slot] for each in released) - min(each[slot] for each in released) for slot in slots]
+    return np.array(spreads, np.int64)

@@ -1,0 +1,1 @@
+"""Measurement of delay and loss between nodes, sans I/O."""

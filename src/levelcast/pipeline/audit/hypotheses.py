@@ -1,0 +1,159 @@
+"""Who differs: receivers and regions by their releases, sources and their regions by how long they waited.
+
+A test is of one hypothesis about one subject. All tests of an audit are corrected together, and a fault is named once:
+a region if all of its members are at fault, else the members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from levelcast.pipeline.audit.release_stats import Releases
+from levelcast.pipeline.audit.source_wait import Waits, beyond_chance
+from levelcast.pipeline.audit.stats import Counts, Effect, Floats, effect, holm
+
+
+@dataclass(slots=True)
+class Test:
+    """One hypothesis: a subject against the others."""
+
+    kind: str
+    """receiver, region, source or source region"""
+    subject: str
+    members: tuple[str, ...]
+    effect: Effect
+    threshold: float
+    p: float = 1.0
+    """As it counts among all."""
+
+    def found(self, level: float) -> bool:
+        return self.p < level and abs(self.effect.mean) > self.threshold
+
+    @property
+    def side(self) -> int:
+        return 1 if self.effect.mean > 0 else -1
+
+
+def lower_third(means: Floats) -> Floats:
+    """Of each row the value that a third of the others lie below: who is on time, as long as a third of them are."""
+    ordered = np.sort(means, axis=1)  # those that are missing come last
+    known = (~np.isnan(means)).sum(axis=1)
+    place = np.maximum(known - 1, 0) // 3
+    chosen: Floats = ordered[np.arange(len(means)), place]
+    return chosen
+
+
+def middle(means: Floats) -> Floats:
+    """Of each row the median; of fewer than three 0, which is what chance gives."""
+    known = (~np.isnan(means)).sum(axis=1)
+    found = np.zeros(len(means))
+    enough = known >= 3
+    found[enough] = np.nanmedian(means[enough], axis=1)
+    return found
+
+
+def release_tests(found: Releases, regions: Mapping[str, str], threshold: float, level: float) -> list[Test]:
+    """(d): every receiver against the others, and every region against the other regions."""
+    ready = found.compared > 0
+    counts = found.compared[ready]
+    sane = [number for number in range(len(found.receivers)) if not found.early[number, 0]]
+    means = found.delays[ready][:, sane] / np.maximum(counts, 1)[:, None]
+    names = [found.receivers[number] for number in sane]
+    tests: list[Test] = []
+    if len(names) > 1 and len(counts):
+        tests += _against(
+            "receiver", means, counts, {name: [i] for i, name in enumerate(names)}, names, threshold, level
+        )
+    groups: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        if name in regions:
+            groups.setdefault(regions[name], []).append(i)
+    if len(groups) > 1 and len(counts):
+        tests += _against("region", means, counts, groups, names, threshold, level)
+    return tests
+
+
+def _against(
+    kind: str,
+    means: Floats,
+    counts: Counts,
+    groups: Mapping[str, Sequence[int]],
+    names: Sequence[str],
+    threshold: float,
+    level: float,
+) -> list[Test]:
+    together = np.stack([_mean(means[:, list(places)]) for places in groups.values()], axis=1)
+    difference = together - lower_third(together)[:, None]
+    tests = []
+    for column, (subject, places) in enumerate(groups.items()):
+        known = ~np.isnan(difference[:, column])
+        told = effect(difference[known, column] * counts[known], counts[known], threshold, level)
+        if told is not None:
+            tests.append(Test(kind, subject, tuple(names[i] for i in places), told, threshold))
+    return tests
+
+
+def _mean(columns: Floats) -> Floats:
+    known = ~np.isnan(columns)
+    total = np.where(known, columns, 0.0).sum(axis=1)
+    count = known.sum(axis=1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def wait_tests(
+    waits: Mapping[str, Waits],
+    regions: Mapping[str, str],
+    threshold: float,
+    level: float,
+) -> list[Test]:
+    """(e): what every source waits beyond chance, against the others; the same for the regions of sources."""
+    names = [name for name in waits if name in regions and waits[name].beyond is not None]
+    if not names:
+        return []
+    counts = np.stack([waits[name].counts for name in names], axis=1)
+    sums = np.stack(beyond_chance([waits[name] for name in names]), axis=1)
+    tests: list[Test] = []
+    groups: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        groups.setdefault(regions[name], []).append(i)
+    kinds = [("source", {name: [i] for i, name in enumerate(names)})]
+    if len(groups) > 1:
+        kinds.append(("source region", groups))
+    for kind, chosen in kinds:
+        total = np.stack([sums[:, places].sum(axis=1) for places in chosen.values()], axis=1)
+        number = np.stack([counts[:, places].sum(axis=1) for places in chosen.values()], axis=1)
+        means = np.where(number > 0, total / np.maximum(number, 1), np.nan)
+        difference = means - middle(means)[:, None]
+        for column, (subject, places) in enumerate(chosen.items()):
+            known = number[:, column] > 0
+            weights = number[known, column]
+            told = effect(difference[known, column] * weights, weights, threshold, level)
+            if told is not None:
+                tests.append(Test(kind, subject, tuple(names[i] for i in places), told, threshold))
+    return tests
+
+
+def named(tests: Sequence[Test], level: float) -> list[Test]:
+    """Correct all tests together, and name each fault once: a region if all of its members are at fault, else them."""
+    for test, p in zip(tests, holm([test.effect.p for test in tests]), strict=True):
+        test.p = p
+    found = [test for test in tests if test.found(level)]
+    singles = {(test.kind, test.subject, test.side) for test in found}
+    out: list[Test] = []
+    folded: set[tuple[str, str, int]] = set()
+    for test in found:
+        if test.kind not in ("region", "source region"):
+            continue
+        kind = "receiver" if test.kind == "region" else "source"
+        members = {(kind, name, test.side) for name in test.members}
+        if len(members) > 1 and (members <= singles or not members & singles):
+            out.append(test)
+            folded |= members
+    out += [
+        test for test in found
+        if test.kind in ("receiver", "source") and (test.kind, test.subject, test.side) not in folded
+    ]  # fmt: skip
+    return out

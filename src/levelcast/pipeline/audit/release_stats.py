@@ -1,0 +1,166 @@
+"""Release logs, measured for the audit *fairness*: what each task reads, and how it adds up. No Spark in here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from levelcast.pipeline.audit.inputs import Recorded
+from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, histogram
+from levelcast.records import RecordArray
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.release_log import LATE, RELEASE, SUFFIX
+
+WINDOWS = 64
+"""Into so many parts the time is cut; parts that are alike are put together again (`stats`)."""
+ENTRIES_PER_TASK = 400_000
+
+
+class LogUnit(NamedTuple):
+    """Some windows of one stripe, to be read from the logs of all receivers."""
+
+    logs: tuple[tuple[str, tuple[str, ...]], ...]
+    """Each receiver's files."""
+    first_slot: int
+    width: int
+    """Slots in a window."""
+    begin: int
+    end: int
+    """Windows, from and up to."""
+    early_ns: int
+
+
+@dataclass(slots=True)
+class Releases:
+    """What the logs say, by window and receiver; adds up over tasks."""
+
+    receivers: tuple[str, ...]
+    counts: Counts
+    late: Counts
+    compared: Counts
+    """Slots that all receivers of the window released on time."""
+    delays: Floats
+    """The sums of the delays in those slots."""
+    early: Counts
+    """By receiver: releases before their instant, the worst of them in ns, its slot, and the first one's slot."""
+    bins: Counts
+    spread: Counts
+
+    @classmethod
+    def none(cls, receivers: Sequence[str], windows: int = WINDOWS) -> Releases:
+        shape = (windows, len(receivers))
+        bins = len(BOUNDS) + 1
+        return cls(
+            tuple(receivers), np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(windows, np.int64),
+            np.zeros(shape), np.zeros((len(receivers), 4), np.int64), np.zeros((len(receivers), bins), np.int64),
+            np.zeros(bins, np.int64),
+        )  # fmt: skip
+
+    def add(self, other: Releases) -> None:
+        for name in ("counts", "late", "compared", "delays", "bins", "spread"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for mine, its in zip(self.early, other.early, strict=True):
+            if its[0]:
+                if its[1] > mine[1]:
+                    mine[1:3] = its[1:3]
+                mine[3] = min(mine[3], its[3]) if mine[0] else its[3]
+                mine[0] += its[0]
+
+
+def log_units(tapes: Sequence[Recorded], early_ns: int) -> list[LogUnit]:
+    """The logs of one stripe, cut into tasks by slot; a TapeError where a receiver has none."""
+    logs: list[tuple[str, tuple[str, ...]]] = []
+    entries, low, high = 0, 2**63 - 1, 0
+    for tape in tapes:
+        paths = [path for log in tape.logs for path in sorted(log.glob("*" + SUFFIX))]
+        spans = [span for path in paths if (span := _span(path)) is not None]
+        if not spans:
+            where = tape.directories[0].parent / "releases"
+            raise TapeError(f"{where}: there is no release log of {tape.receiver}, and fairness is judged by it")
+        entries += sum(span[2] for span in spans)
+        low, high = min(low, *(span[0] for span in spans)), max(high, *(span[1] for span in spans))
+        logs.append((tape.receiver, tuple(map(str, paths))))
+    width = -(-(high - low + 1) // WINDOWS)
+    tasks = min(WINDOWS, -(-entries // ENTRIES_PER_TASK))
+    edges = [WINDOWS * i // tasks for i in range(tasks + 1)]
+    return [LogUnit(tuple(logs), low, width, begin, end, early_ns) for begin, end in pairwise(edges)]
+
+
+def _span(path: Path) -> tuple[int, int, int] | None:
+    """The first and last slot of a file, and how many entries it has."""
+    count = path.stat().st_size // RELEASE.itemsize - 1
+    if count < 1:
+        return None
+    with path.open("rb") as file:
+        file.seek(RELEASE.itemsize)
+        first = np.frombuffer(file.read(RELEASE.itemsize), RELEASE)
+        file.seek(count * RELEASE.itemsize)
+        last = np.frombuffer(file.read(RELEASE.itemsize), RELEASE)
+    return int(first["slot"][0]), int(last["slot"][0]), count
+
+
+def read_logs(unit: LogUnit) -> Releases:
+    """One task: the entries of its slots, from all logs."""
+    low = unit.first_slot + unit.begin * unit.width
+    high = unit.first_slot + unit.end * unit.width
+    logs: dict[str, RecordArray] = {}
+    for receiver, paths in unit.logs:
+        parts = [np.zeros(0, RELEASE)]
+        for path in map(Path, paths):
+            span = _span(path)
+            if span is not None and span[0] < high and span[1] >= low:
+                entries = np.fromfile(path, RELEASE, span[2], offset=RELEASE.itemsize)
+                parts.append(entries[(entries["slot"] >= low) & (entries["slot"] < high)])
+        logs[receiver] = np.concatenate(parts)
+    return measure(logs, unit.first_slot, unit.width, unit.early_ns)
+
+
+def measure(logs: Mapping[str, RecordArray], first_slot: int, width: int, early_ns: int) -> Releases:
+    """What some entries of all logs add up to."""
+    found = Releases.none(list(logs))
+    on_time: list[tuple[Counts, Counts]] = []
+    for number, log in enumerate(logs.values()):
+        slots, first = np.unique(log["slot"].astype(np.int64), return_index=True)  # a restart may release one again
+        entries = log[first]
+        delay = entries["released_ns"].astype(np.int64) - entries["scheduled_ns"].astype(np.int64)
+        late = (entries["flags"] & LATE) != 0
+        window = (slots - first_slot) // width
+        found.counts[:, number] = np.bincount(window, minlength=WINDOWS)
+        found.late[:, number] = np.bincount(window[late], minlength=WINDOWS)
+        found.bins[number] = histogram(delay[~late])
+        early = np.flatnonzero(delay < -early_ns)
+        if len(early):
+            worst = early[delay[early].argmin()]
+            found.early[number] = len(early), -delay[worst], slots[worst], slots[early[0]]
+        on_time.append((slots[~late], delay[~late]))
+    for part in np.flatnonzero(found.counts.sum(axis=1)).tolist():
+        begin, end = first_slot + part * width, first_slot + (part + 1) * width
+        _compare(found, part, [_within(each, begin, end) for each in on_time])
+    return found
+
+
+def _within(entries: tuple[Counts, Counts], begin: int, end: int) -> tuple[Counts, Counts]:
+    low, high = np.searchsorted(entries[0], (begin, end))
+    return entries[0][low:high], entries[1][low:high]
+
+
+def _compare(found: Releases, window: int, entries: Sequence[tuple[Counts, Counts]]) -> None:
+    """The slots that all receivers there released on time: delays beside one another."""
+    here = [number for number, (slots, _) in enumerate(entries) if len(slots)]
+    if len(here) < 2:
+        return
+    common = entries[here[0]][0]
+    for number in here[1:]:
+        common = np.intersect1d(common, entries[number][0], assume_unique=True)
+    if not len(common):
+        return
+    delays = np.stack([entries[number][1][np.searchsorted(entries[number][0], common)] for number in here])
+    found.compared[window] = len(common)
+    found.delays[window, here] = delays.sum(axis=1)
+    found.delays[window, [number for number in range(len(entries)) if number not in here]] = np.nan
+    found.spread += histogram(delays.max(axis=0) - delays.min(axis=0))

@@ -1,0 +1,89 @@
+"""Run audits by name, and keep what they found in a lake."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from levelcast.pipeline.audit import fairness, order, timeliness
+from levelcast.pipeline.audit.base import AUDITS, FOUND, PASSED, Job, Result, register
+from levelcast.pipeline.lake.tables import AUDIT_FINDINGS, AUDIT_RUNS
+from levelcast.storage.append_file import TapeError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from levelcast.pipeline.lake.lake import Lake
+
+ALL = "all"
+NOT_RUN = 2
+
+for _audit in (order.ORDER, fairness.FAIRNESS, timeliness.TIMELINESS):
+    register(_audit)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a command has to show."""
+
+    results: list[Result] = field(default_factory=list)
+    not_run: dict[str, str] = field(default_factory=dict)
+    """Audits that could not be run, and why."""
+
+    @property
+    def exit_code(self) -> int:
+        """A finding weighs more than an audit that could not be run."""
+        if any(not result.passed for result in self.results):
+            return FOUND
+        return NOT_RUN if self.not_run else PASSED
+
+
+def names_of(which: str) -> list[str]:
+    """The audits that a word stands for; a TapeError if there is none."""
+    if which == ALL:
+        return list(AUDITS)
+    if which not in AUDITS:
+        raise TapeError(f'there is no audit "{which}": name one of {", ".join(AUDITS)}, or {ALL}')
+    return [which]
+
+
+def run(names: Sequence[str], job: Job) -> Outcome:
+    """Each audit by itself; of several, one that cannot be run does not stop the others."""
+    outcome = Outcome()
+    for name in names:
+        try:
+            outcome.results.append(AUDITS[name].run(job))
+        except TapeError as error:
+            if len(names) == 1:
+                raise
+            outcome.not_run[name] = str(error)
+    return outcome
+
+
+def keep(spark: SparkSession, lake: Lake, results: Sequence[Result], receivers: Sequence[str]) -> str:
+    """Add rows to `audits` and `audit_findings`; the name of the run."""
+    now_ns = time.time_ns()
+    run_id, day = uuid.uuid4().hex, datetime.fromtimestamp(now_ns // 1_000_000_000, UTC).date()
+    faults = [
+        {"run": run_id, "audit": result.audit, "number": number, "day": day, **asdict(finding)}
+        for result in results
+        for number, finding in enumerate(result.findings, 1)
+    ]
+    if faults:
+        rows = [tuple(fault[name] for name in AUDIT_FINDINGS.names) for fault in faults]
+        lake.append("audit_findings", spark.createDataFrame(rows, AUDIT_FINDINGS.ddl).coalesce(1))
+    told = []
+    for result in results:
+        as_json = result.as_json()
+        texts = (json.dumps(as_json[name]) for name in ("looked_at", "remarks", "figures"))
+        whose = json.dumps(list(receivers))
+        verdict = (result.verdict, len(result.findings), result.sentence)
+        told.append((run_id, result.audit, now_ns, *verdict, *texts, whose, day))
+    if told:
+        lake.append("audits", spark.createDataFrame(told, AUDIT_RUNS.ddl).coalesce(1))
+    return run_id

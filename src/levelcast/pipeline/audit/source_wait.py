@@ -1,0 +1,172 @@
+"""How long sources wait for their place in the order, and how long chance would let them wait.
+
+What the tape knows of a packet: when its last record was made (`ts_event`, by the floor's clock) and when the ring
+acknowledged it (the frame's timestamp). What chance gives (rule 2): a packet leaves at a moment that has nothing to do
+with the ring, and the first site acknowledges it whose slot comes after its arrival there. `chance_of` works that out
+from the links of the network file, for every moment of the ring's round at which a packet may leave. What a source
+waits beyond that, it waits for no reason that the file knows.
+
+A tape does not say whose slot it was, and that changes with every generation. So what is beyond chance is added up for
+every place that the round may begin at, and in each window that place counts which fits the packets of all sources
+best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.network import Floor, Network
+from levelcast.pipeline.audit.inputs import SegmentFile
+from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, histogram
+from levelcast.records import WORD_BYTES
+from levelcast.records.codes import UNDEF_TIMESTAMP
+from levelcast.storage.tape.segment_check import Index, Ints, Rows, read_index
+from levelcast.wire.messages import CONTROL_SOURCE
+
+PHASES_PER_SLOT = 200
+_LONGEST_CYCLES = 4
+_EVENT_AT = 8
+"""Where `ts_event` is in every record."""
+
+
+class Windows(NamedTuple):
+    """Time in equal parts: `parts` of `width_ns` from `start_ns` on."""
+
+    start_ns: int
+    width_ns: int
+    parts: int
+
+    def of(self, timestamps: Ints) -> Ints:
+        return np.clip((timestamps - self.start_ns) // self.width_ns, 0, self.parts - 1)
+
+
+class Chance(NamedTuple):
+    """What chance lets a floor's packets wait, by the moment of the ring's round at which they leave."""
+
+    slot_ns: int
+    wait_ns: Floats
+    """`PHASES_PER_SLOT` for each slot of the round."""
+
+    @property
+    def mean_ns(self) -> float:
+        return float(self.wait_ns.mean())
+
+    @property
+    def round(self) -> int:
+        """How many slots it has."""
+        return len(self.wait_ns) // PHASES_PER_SLOT
+
+    def beyond(self, slots: Ints, waits: Ints, first: int) -> Floats:
+        """What packets of these slots waited longer than chance gives, if the round begins at slot `first`."""
+        left_at = slots - waits / self.slot_ns - first
+        phase = (np.mod(left_at, self.round) * PHASES_PER_SLOT).astype(np.int64)
+        more: Floats = waits - self.wait_ns[np.minimum(phase, len(self.wait_ns) - 1)]
+        return more
+
+
+@dataclass(slots=True)
+class Waits:
+    """Of one source: packets and the sum of their waits by window, and a histogram of all."""
+
+    counts: Counts
+    sums: Floats
+    bins: Counts = field(default_factory=lambda: np.zeros(len(BOUNDS) + 1, np.int64))
+    beyond: Floats | None = None
+    """Sums of what is beyond chance, for every place of the round (row) and window."""
+    squares: Floats | None = None
+
+    def add(self, other: Waits) -> None:
+        self.counts = self.counts + other.counts
+        self.sums = self.sums + other.sums
+        self.bins = self.bins + other.bins
+        if self.beyond is not None and other.beyond is not None:
+            self.beyond = self.beyond + other.beyond
+        if self.squares is not None and other.squares is not None:
+            self.squares = self.squares + other.squares
+
+
+def waits_of(segment: SegmentFile, *, windows: Windows, chances: Mapping[int, Chance]) -> dict[int, Waits]:
+    """The waits of every source in one segment, and beyond chance for those that the network file knows."""
+    index = read_index(segment.index_path)
+    if not len(index.lines):
+        return {}
+    content = np.frombuffer(segment.data_path.read_bytes(), np.uint8)
+    packets, frames = index.packets()
+    event, known = _last_events(index, packets, frames, content)
+    timestamp = index.lines["timestamp"].astype(np.int64)[frames]
+    slots = index.lines["slot"].astype(np.int64)[frames]
+    window = windows.of(timestamp)
+    wait = timestamp - event
+    found: dict[int, Waits] = {}
+    for source in np.unique(packets["source"][known]).tolist():
+        if source != CONTROL_SOURCE:
+            mine = known & (packets["source"] == source)
+            counts = np.bincount(window[mine], minlength=windows.parts).astype(np.int64)
+            sums = np.bincount(window[mine], wait[mine].astype(np.float64), windows.parts).astype(np.float64)
+            found[source] = Waits(counts, sums, histogram(wait[mine]))
+            if source in chances:
+                _beyond(found[source], chances[source], slots[mine], wait[mine], window[mine], windows.parts)
+    return found
+
+
+def _beyond(found: Waits, chance: Chance, slots: Ints, waits: Ints, window: Ints, parts: int) -> None:
+    found.beyond, found.squares = np.zeros((chance.round, parts)), np.zeros((chance.round, parts))
+    for first in range(chance.round):
+        more = chance.beyond(slots, waits, first)
+        found.beyond[first] = np.bincount(window, more, parts)
+        found.squares[first] = np.bincount(window, more**2, parts)
+
+
+def beyond_chance(waits: Sequence[Waits]) -> list[Floats]:
+    """The sums of each source by window, where the round begins at the place that fits all of them best."""
+    squares = sum(each.squares for each in waits if each.squares is not None)
+    best = np.argmin(squares, axis=0)
+    return [each.beyond[best, np.arange(len(best))] for each in waits if each.beyond is not None]
+
+
+def _last_events(
+    index: Index, packets: Rows, frames: Ints, content: npt.NDArray[np.uint8]
+) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """`ts_event` of the last record of each packet, and whether there is one."""
+    sizes = packets["bytes"].astype(np.int64)
+    counts = np.maximum(packets["records"].astype(np.int64), 1)
+    ends = np.cumsum(sizes) - sizes  # from the first packet on; frames lie back to back
+    begin = ends + int(index.lines["at"][0])
+    each = sizes // counts
+    last = begin + sizes - each
+    there = (sizes > 0) & (begin + sizes <= len(content))
+    last = np.where(there, last, 0)
+    plain = there & (sizes % counts == 0) & (content[last].astype(np.int64) * WORD_BYTES == each)
+    for i in np.flatnonzero(there & ~plain).tolist():  # of several kinds: from record to record
+        at, end = int(begin[i]), int(begin[i] + sizes[i])
+        while at < end and content[at]:
+            last[i] = at
+            at += int(content[at]) * WORD_BYTES
+    at = np.minimum(last + _EVENT_AT, max(0, len(content) - 8))
+    event = np.ascontiguousarray(content[at[:, None] + np.arange(8)]).view("<u8").reshape(-1)
+    return event.astype(np.int64), there & (event != UNDEF_TIMESTAMP) & (event > 0)
+
+
+def chance_of(network: Network, stripe: int, floor: Floor) -> Chance:
+    """By the links of the file; the round begins with the slot of its first receiver."""
+    slot_ns = network.timing(stripe).slot_ns
+    links = [network.link(floor.site, receiver.site) for receiver in network.receivers]
+    cycle = len(links)
+    phases = (np.arange(cycle * PHASES_PER_SLOT) + 0.5) / PHASES_PER_SLOT * slot_ns
+    left = np.ones(len(phases))
+    total = np.zeros(len(phases))
+    slot = 1
+    while slot <= cycle * (_LONGEST_CYCLES + 1) or (left.max() > 1e-6 and slot < 1000 * cycle):
+        link = links[slot % cycle]
+        after = slot * slot_ns - phases
+        held = (after - link.delay_ns) / link.jitter_ns if link.jitter_ns else (after >= link.delay_ns).astype(float)
+        taken = left * np.clip(held, 0.0, 1.0) * (1.0 - link.loss_ratio) * (after >= 0)
+        total += taken * after
+        left = left - taken
+        slot += 1
+    return Chance(slot_ns, total / (1.0 - left))

@@ -1,0 +1,1 @@
+"""Channel plans computed on Spark."""

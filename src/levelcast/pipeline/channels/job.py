@@ -1,0 +1,400 @@
+"""The channel plan job: rates and interest of the lake in, a plan with its costs before and after out (TH).
+
+1. λ of every symbol from `rates`, on the days that are asked for: their mean, or the busiest interval of them.
+2. Who wants what from `subscriptions`. A wanted symbol without a message on those days has the rate 0.
+3. The plan: in this process up to `LOCAL_PAIRS` pairs of customer and symbol, beyond that on Spark where the pairs lie
+   (`levelcast.pipeline.channels.spark_plan`).
+4. What reaches each customer by it, and by what was in force before.
+
+For a network the plan names every symbol of its directory (`levelcast.planner.user_load`). A day that is in the lake
+twice, in two stripes, would count double: it is refused. `record` writes a row of `plans`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from levelcast.pipeline.channels import spark_plan
+from levelcast.pipeline.lake.defaults import LakeError
+from levelcast.pipeline.lake.lake import Lake
+from levelcast.pipeline.lake.tables import PLANS
+from levelcast.planner.annealing import Effort, Progress
+from levelcast.planner.costs import fault_of_maps
+from levelcast.planner.files import StoredPlan, arrow, write_plan
+from levelcast.planner.make import make_plan
+from levelcast.planner.model import UNSENT, Floats, Plan, PlanError, Weights, from_pairs
+from levelcast.planner.user_load import Reach, complete_plan, one_for_all, reach_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["LOCAL_PAIRS", "Asked", "Made", "execute", "flow_rates", "overlapping", "record", "write"]
+
+LOCAL_PAIRS = 5_000_000
+"""Up to so many pairs one process plans in seconds and in half a gigabyte."""
+ONE_FOR_ALL = "one session for all"
+CUSTOMERS, RATES = "customers.parquet", "rates.parquet"
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What plan is wanted."""
+
+    days: tuple[str, ...] = ()
+    """Of the rates; none: the newest day."""
+    busiest: bool = False
+    """λ of the busiest interval of those days, not their mean."""
+    symbols: frozenset[str] | None = None
+    """The network's, all of which the plan is to name; none: only what somebody wants is planned."""
+    network: str = "the network"
+    """What to call it in a sentence."""
+    skip_unknown: bool = False
+    """Leave out subscriptions to symbols that the network has not."""
+    sessions: int = 1000
+    groups: int = 50
+    weights: Weights = Weights()  # noqa: RUF009  (frozen)
+    effort: Effort = Effort.FAST
+    seed: int = 0
+    spark: bool | None = None
+    """Where to plan; none: by the number of pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A plan, and what reaches whom by it and by what was before."""
+
+    stored: StoredPlan
+    rates: Floats
+    """Of the plan's flows."""
+    users: list[str]
+    before: Reach
+    after: Reach
+    before_name: str
+    days: tuple[str, ...]
+    skipped: int
+    """Pairs that were left out: the network has not their symbols."""
+
+    @property
+    def report(self) -> dict[str, Any]:
+        return self.stored.report
+
+
+# -- what is planned --------------------------------------------------------------------------------------
+
+
+def flow_rates(rows: DataFrame, *, busiest: bool = False) -> DataFrame:
+    """`flow`, `rate` from rows of `rates`: over the parts of the days in which there was anything, or at their peak."""
+    from pyspark.sql import functions as f
+
+    if busiest:
+        peak = (
+            rows.groupBy("day", "start_s").agg(f.sum("messages").alias("all")).orderBy(f.desc("all"), "day", "start_s")
+        )
+        rows = rows.join(f.broadcast(peak.limit(1).drop("all")), ["day", "start_s"])
+    spans = rows.groupBy("day").agg((f.max(f.col("start_s") + f.col("seconds")) - f.min("start_s")).alias("span"))
+    span = spans.agg(f.sum("span").alias("span"))
+    flows = rows.groupBy(f.col("symbol").alias("flow")).agg(f.sum("messages").alias("messages"))
+    return flows.crossJoin(f.broadcast(span)).select("flow", (f.col("messages") / f.col("span")).alias("rate"))
+
+
+def overlapping(tape: DataFrame) -> DataFrame:
+    """Symbols of a floor that two stripes have at one time of a day: of a ring a floor is in one stripe only, so that
+    is the same day taken twice. Rows of `tape`; `day, venue, symbol, one, other`, the stripes."""
+    from pyspark.sql import functions as f
+
+    spans = (
+        tape.filter("symbol is not null and kind in ('trade', 'quote', 'order')")
+        .groupBy("day", "venue", "symbol", "kind", "stripe")
+        .agg(f.min("ts_recv").alias("low"), f.max("ts_recv").alias("high"))
+    )
+    one, other = spans.alias("a"), spans.alias("b")
+    same = [f.col(f"a.{name}").eqNullSafe(f.col(f"b.{name}")) for name in ("day", "venue", "symbol", "kind")]
+    meets = (f.col("a.low") <= f.col("b.high")) & (f.col("b.low") <= f.col("a.high"))
+    pairs = one.join(other, [*same, f.col("a.stripe") < f.col("b.stripe"), meets])
+    return pairs.selectExpr("a.day", "a.venue", "a.symbol", "a.stripe as one", "b.stripe as other")
+
+
+def chosen_days(lake: Lake, asked: Sequence[str]) -> tuple[str, ...]:
+    """The days of the rates: those asked for, or the newest."""
+    files = lake.files("rates") if lake.has("rates") else []
+    known = sorted({str(file.partition["day"]) for file in files if file.rows})
+    if not known:
+        raise LakeError(
+            f"{lake.directory}: has no rates, so there is nothing to plan by: levelcast pipeline run --input TAPE "
+            f"--lake {lake.directory}"
+        )
+    wanted = tuple(sorted(set(asked))) or (known[-1],)
+    for day in wanted:
+        if day not in known:
+            told = known[0] if len(known) == 1 else f"{known[0]} to {known[-1]}"
+            raise LakeError(f"{lake.directory}: has no rates of {day}; it has those of {told}")
+    return wanted
+
+
+def check_overlap(spark: SparkSession, lake: Lake, days: Sequence[str]) -> None:
+    """Refuse days of which the lake has something twice. Only days with several stripes are looked into."""
+    stripes: dict[str, set[str]] = {}
+    for file in lake.files("tape", days=days) if lake.has("tape") else []:
+        stripes.setdefault(str(file.partition["day"]), set()).add(str(file.partition["stripe"]))
+    several = [day for day, found in stripes.items() if len(found) > 1]
+    if not several:
+        return
+    twice = overlapping(lake.read(spark, "tape", days=several)).orderBy("day", "symbol", "venue").limit(1).collect()
+    if twice:
+        day, venue, symbol, one, other = twice[0]
+        raise LakeError(
+            f"{lake.directory}: {day} is there twice, {symbol} of {venue or 'no floor'} in stripes {one} and {other} "
+            "at the same time, so its rates would be double: plan from other days (--day), or load one of the two into "
+            "another lake"
+        )
+
+
+def subscriptions(spark: SparkSession, lake: Lake) -> tuple[DataFrame, int]:
+    """Pairs of `user` and `flow`, and how many there are."""
+    files = lake.files("subscriptions") if lake.has("subscriptions") else []
+    if not (rows := sum(file.rows for file in files)):
+        raise LakeError(
+            f"{lake.directory}: has no subscriptions, so nobody is known to want anything: levelcast pipeline load "
+            f"subscriptions FILE --lake {lake.directory}"
+        )
+    return lake.read_files(spark, "subscriptions", files).select("user", "flow"), rows
+
+
+# -- the job ----------------------------------------------------------------------------------------------
+
+
+def execute(
+    spark: SparkSession,
+    lake: Lake,
+    asked: Asked,
+    current: StoredPlan | None = None,
+    progress: Progress = lambda *_: None,
+) -> Made:
+    """The plan for a lake. `current` is what is in force; none: one session with everything."""
+    begun, made_ns = time.perf_counter(), time.time_ns()
+    days = chosen_days(lake, asked.days)
+    pairs, rows = subscriptions(spark, lake)
+    check_overlap(spark, lake, days)
+    rates = flow_rates(lake.read(spark, "rates", days=days), busiest=asked.busiest)
+    skipped = 0
+    if asked.symbols is not None:
+        pairs, skipped = _known(spark, pairs, rates, asked, lake)
+    on_spark = rows > LOCAL_PAIRS if asked.spark is None else asked.spark
+    if not on_spark and rows > LOCAL_PAIRS:
+        raise PlanError(
+            f"{lake.directory}: has {rows:,} subscriptions, and one process plans at most {LOCAL_PAIRS:,} from a "
+            "lake: leave the engine out, or plan on Spark (--engine spark)"
+        )
+    plan = _plan_on_spark if on_spark else _plan_here
+    stored, values, users, before, after = plan(pairs, rates, asked, current, progress)
+    cost_before, cost = before.costs(asked.weights), after.costs(asked.weights)
+    report = {
+        "made_ns": made_ns,
+        "plan": digest(stored),
+        "days": list(days),
+        "rates": "busiest" if asked.busiest else "mean",
+        "engine": "spark" if on_spark else "local",
+        "seed": asked.seed,
+        "groups_allowed": asked.groups,
+        "sessions_allowed": asked.sessions,
+        "alpha": asked.weights.alpha,
+        "beta": asked.weights.beta,
+        "flows_sent": int((stored.plan.session >= 0).sum()),
+        "flows_nobody_wants": int((stored.plan.session >= 0).sum()) - stored.report["wanted"],
+        "users": len(users),
+        "pairs": stored.report["pairs"],
+        "sessions": stored.plan.n_sessions,
+        "groups": stored.plan.n_groups,
+        "relative_cost": cost.relative,
+        **asdict(cost),
+        "asked": float(after.asked.sum()),
+        "accepted": float(after.accepted.sum()),
+        "received": float(after.received.sum()),
+        "before": ONE_FOR_ALL if current is None else digest(current),
+        "sessions_before": before.sessions,
+        "groups_before": before.groups,
+        "accepted_before": float(before.accepted.sum()),
+        "received_before": float(before.received.sum()),
+        "goodput_before": cost_before.goodput,
+        "c_w_before": cost_before.c_w,
+        "c_x_before": cost_before.c_x,
+        "seconds": round(time.perf_counter() - begun, 3),
+    }
+    named = StoredPlan(stored.plan, stored.flows, stored.session_ids, stored.group_ids, report)
+    return Made(named, values, users, before, after, report["before"], days, skipped)
+
+
+def _known(spark: SparkSession, pairs: DataFrame, rates: DataFrame, asked: Asked, lake: Lake) -> tuple[DataFrame, int]:
+    """The pairs whose symbols the network has, and how many others there are."""
+    from pyspark.sql import functions as f
+
+    assert asked.symbols is not None
+    symbols = spark.createDataFrame(arrow().table({"flow": sorted(asked.symbols)}))
+    traded = rates.filter("rate > 0").select("flow")
+    if not traded.join(f.broadcast(symbols), "flow", "left_semi").limit(1).count():
+        others = [row.flow for row in traded.orderBy("flow").limit(_NAMED + 1).collect()]
+        raise PlanError(
+            f"{lake.directory}: is of another directory: no floor of {asked.network} trades its symbols, such as "
+            f"{_some(others)}"
+        )
+    unknown = pairs.join(f.broadcast(symbols), "flow", "left_anti")
+    count = unknown.count()
+    if not count:
+        return pairs, 0
+    names = [row.flow for row in unknown.select("flow").distinct().orderBy("flow").limit(_NAMED + 1).collect()]
+    if not asked.skip_unknown:
+        raise PlanError(
+            f"{lake.directory}: {count:,} subscriptions are for symbols that no floor of {asked.network} trades: "
+            f"{_some(names)}: correct them, or leave them out (--skip-unknown)"
+        )
+    return pairs.join(f.broadcast(symbols), "flow", "left_semi"), count
+
+
+_Planned = tuple[StoredPlan, Floats, list[str], Reach, Reach]
+
+
+def _plan_here(
+    pairs: DataFrame, rates: DataFrame, asked: Asked, current: StoredPlan | None, progress: Progress
+) -> _Planned:
+    """In this process, with all pairs."""
+    pc = arrow("pyarrow.compute")
+    told, wants = rates.toArrow(), pairs.toArrow()
+    sent = asked.symbols if asked.symbols is not None else told["flow"].to_pylist()
+    flows = arrow().array(sorted({*pc.unique(wants["flow"]).to_pylist(), *sent}), arrow().string())
+    at = pc.index_in(flows, value_set=told["flow"].combine_chunks())
+    values = np.zeros(len(flows))
+    here = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
+    values[here] = told["rate"].to_numpy()[at.drop_null().to_numpy()]
+    users = sorted(pc.unique(wants["user"]).to_pylist())
+    user_at = pc.index_in(wants["user"], value_set=arrow().array(users, arrow().string()))
+    flow_at = pc.index_in(wants["flow"], value_set=flows)
+    instance = from_pairs(values, user_at.to_numpy(), flow_at.to_numpy(), len(users))
+    make = make_plan if asked.symbols is None else complete_plan
+    plan = make(
+        instance, asked.sessions, asked.groups,
+        effort=asked.effort, weights=asked.weights, seed=asked.seed, progress=progress,
+    )  # fmt: skip
+    old = one_for_all(instance) if current is None else _of_flows(current, flows)
+    facts = {"wanted": int(instance.wanted.sum()), "pairs": len(instance.users)}
+    return _stored(plan, flows, facts), values, users, reach_of(instance, old), reach_of(instance, plan)
+
+
+def _plan_on_spark(
+    pairs: DataFrame, rates: DataFrame, asked: Asked, current: StoredPlan | None, _: Progress
+) -> _Planned:
+    """Where the pairs lie. What nobody wants has a group of its own, if there are two."""
+    from pyspark.sql import functions as f
+
+    if asked.effort is not Effort.FAST:
+        raise PlanError("Spark plans with the effort fast, and no other")
+    columns = spark_plan.count_columns(*spark_plan.gather_columns(pairs, rates, missing=0.0))
+    try:
+        wanted = columns.rows.select("flow")
+        others = rates.join(wanted, "flow", "left_anti")
+        rest: list[str] = []
+        rest_rates = np.empty(0)
+        if asked.symbols is None:
+            rest_rate = float(others.agg(f.sum("rate")).collect()[0][0] or 0.0)
+        else:
+            symbols = pairs.sparkSession.createDataFrame(arrow().table({"flow": sorted(asked.symbols)}))
+            others = others.join(f.broadcast(symbols), "flow", "left_semi")
+            told = {row.flow: row.rate for row in others.collect()}
+            rest = sorted(asked.symbols.difference(wanted.toArrow()["flow"].to_pylist()))
+            rest_rates = np.array([told.get(flow, 0.0) for flow in rest])
+            rest_rate = float(rest_rates.sum())
+        if rest and asked.sessions < 2:
+            raise PlanError("a plan on Spark needs two sessions at least: one of them has what nobody wants")
+        own = bool(rest) and asked.groups > 1
+        most = asked.sessions - bool(rest)
+        made = spark_plan.plan_columns(columns, most, asked.groups - own, asked.weights, asked.seed)
+        if (wrong := fault_of_maps(made.plan)) is not None:
+            raise PlanError(f"the plan is not legal: {wrong}")
+        if current is None:
+            heard = np.full(len(columns.users), columns.rate + rest_rate)
+            before = Reach(made.reach.asked, heard, heard, columns.rate, 1, 1)
+        else:
+            before = spark_plan.reach_on_spark(columns, current.flows.cast(arrow().string()), current.plan, others)
+    finally:
+        columns.rows.unpersist()
+    facts = {"wanted": columns.flows, "pairs": columns.pairs}
+    if not rest:
+        return _stored(made.plan, made.flows, facts), made.rates, made.users, before, made.reach
+    pa = arrow()
+    flows = pa.concat_arrays([made.flows, pa.array(rest, pa.string())])
+    session = np.append(made.plan.session, np.full(len(rest), made.plan.n_sessions, np.int32)).astype(np.int32)
+    group = np.append(made.plan.group, made.plan.n_groups if own else 0).astype(np.int32)
+    received = made.reach.received if own else made.reach.received + rest_rate
+    plan = Plan(session, group)
+    after = Reach(made.reach.asked, made.reach.accepted, received, columns.rate, plan.n_sessions, plan.n_groups)
+    return _stored(plan, flows, facts), np.append(made.rates, rest_rates), made.users, before, after
+
+
+def _of_flows(current: StoredPlan, flows: Any) -> Plan:
+    """The plan in force for these flows; one that it does not name goes to its first session, as edges send it."""
+    pc = arrow("pyarrow.compute")
+    at = pc.fill_null(pc.index_in(flows, value_set=current.flows.cast(arrow().string())), UNSENT)
+    place = at.to_numpy(zero_copy_only=False)
+    return Plan(np.where(place >= 0, current.plan.session[place], 0).astype(np.int32), current.plan.group)
+
+
+def _stored(plan: Plan, flows: Any, facts: dict[str, Any]) -> StoredPlan:
+    sessions, groups = (np.arange(number, dtype=np.int32) for number in (plan.n_sessions, plan.n_groups))
+    return StoredPlan(plan, flows, sessions, groups, facts)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+
+
+# -- what is kept -----------------------------------------------------------------------------------------
+
+
+def digest(stored: StoredPlan) -> str:
+    """The same for the same map of flows to sessions and groups, in whatever order they are listed."""
+    group_of = stored.group_ids[stored.plan.group]
+    places = zip(stored.flows.to_pylist(), stored.plan.session.tolist(), strict=True)
+    hashed = blake2b(digest_size=8)
+    for flow, session in sorted((str(flow), session) for flow, session in places if session >= 0):
+        hashed.update(f"{flow}\t{stored.session_ids[session]}\t{group_of[session]}\n".encode())
+    return hashed.hexdigest()
+
+
+def write(made: Made, directory: Path) -> None:
+    """The plan's directory, with what reaches each customer and the rates for `plan apply --rates` beside it."""
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    before, after = made.before, made.after
+
+    def extra(folder: Path) -> None:
+        customers = {
+            "user": pa.array(made.users, pa.string()),
+            "asked": after.asked,
+            "accepted": after.accepted,
+            "received": after.received,
+            "accepted_before": before.accepted,
+            "received_before": before.received,
+        }
+        parquet.write_table(pa.table(customers), str(folder / CUSTOMERS))
+        parquet.write_table(pa.table({"flow": made.stored.flows, "rate": made.rates}), str(folder / RATES))
+
+    write_plan(directory, made.stored, extra)
+
+
+def record(spark: SparkSession, lake: Lake, made: Made) -> None:
+    """A row of `plans`."""
+    told = made.report
+    days = [date.fromisoformat(day) for day in made.days]
+    row = {
+        "first_day": days[0], "last_day": days[-1], "flows": told["flows_sent"], "cost": told["c_w"],
+        "cost_before": told["c_w_before"],
+    }  # fmt: skip
+    values = tuple(row[name] if name in row else told[name] for name in PLANS.names)
+    lake.append("plans", spark.createDataFrame([values], PLANS.ddl).coalesce(1))

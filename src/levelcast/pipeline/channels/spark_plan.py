@@ -1,0 +1,293 @@
+"""A channel plan on Spark: the pairs of user and flow stay where they are, the driver sees a sample of them.
+
+1. The users of each flow are gathered into one row (`columns`), with the flow's rate.
+2. A sample of the flows, drawn by a hash of their names, is planned on the driver, its rates scaled up to the whole.
+3. Every part of the columns is inserted into the sample's groups, each flow where it costs least; the sample stays.
+4. Every group is split into sessions where its flows are: as many as the sample's plan has in that group, or so.
+
+What comes back is one row a flow. The costs are exact: each group reports what each of its users asked for, accepts
+and receives. What another plan costs for the same interest is found in the same way (`reach_on_spark`).
+Deviation from the local search: groups are not annealed over all flows, and a group's sessions are not exchanged with
+another's; `docs/planner.md` has the price of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.planner.annealing import Effort
+from levelcast.planner.cluster import Rules, Shape, cluster, cluster_both, seed_for
+from levelcast.planner.costs import Costs, received_by_user
+from levelcast.planner.files import arrow
+from levelcast.planner.make import make_plan
+from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, PlanError, Weights, tidy
+from levelcast.planner.user_load import Reach
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SAMPLE = 20_000
+"""Flows that the driver plans."""
+PARTS = 16
+"""Parts that flows lie in, each in order, so that the same interest gives the same plan wherever it is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkPlan:
+    """A plan with the names of its flows (all of them wanted), and what it costs."""
+
+    flows: Any
+    rates: Floats
+    plan: Plan
+    costs: Costs
+    reach: Reach
+    users: list[Any]
+    n_pairs: int
+
+    @property
+    def n_users(self) -> int:
+        return len(self.users)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The wanted flows where they lie, and what is known of all of them."""
+
+    rows: DataFrame
+    """`flow`, `rate` and `users`, the numbers of those who want it."""
+    users: list[Any]
+    """Their names, by number."""
+    flows: int
+    pairs: int
+    rate: float
+
+
+def read_table(spark: SparkSession, path: Path, columns: tuple[str, ...]) -> DataFrame:
+    """Parquet or CSV with these columns."""
+    if not path.exists():
+        raise PlanError(f"{path}: there is no such file")
+    where = str(path.resolve())
+    if path.suffix in (".parquet", ".pq") or path.is_dir():
+        table = spark.read.parquet(where)
+    else:
+        table = spark.read.option("header", True).option("inferSchema", True).csv(where)
+    for column in columns:
+        if column not in table.columns:
+            raise PlanError(f"{path}: there is no column {column!r}; it must have {' and '.join(columns)}")
+    return table.select(*columns)
+
+
+def gather_columns(interest: DataFrame, rates: DataFrame, missing: float | None = None) -> tuple[DataFrame, list[Any]]:
+    """One row a wanted flow: its name, its rate and the numbers of its users; and the users' names by number.
+
+    With `missing` the rates are taken as they are, one a flow and none below 0, and a flow without one has that.
+    """
+    from pyspark.sql import functions as f
+
+    if missing is None:
+        _check(rates.groupBy("flow").count().filter("count > 1"), "flow {flow!r} has {count} rates")
+        _check(rates.filter("rate is null or isnan(rate) or rate < 0"), "flow {flow!r} has the rate {rate}")
+    names = sorted(row.user for row in interest.select("user").distinct().toLocalIterator())
+    spark = interest.sparkSession
+    numbered = spark.createDataFrame([(name, number) for number, name in enumerate(names)], ["user", "number"])
+    pairs = interest.join(f.broadcast(numbered), "user").select("flow", f.col("number").cast("int").alias("number"))
+    users = pairs.groupBy("flow").agg(f.sort_array(f.collect_list("number")).alias("users"))
+    columns = users.join(rates.select("flow", f.col("rate").cast("double")), "flow", "left")
+    if missing is not None:
+        columns = columns.fillna({"rate": missing})
+    columns = columns.repartition(PARTS, "flow").sortWithinPartitions("flow").persist()
+    if missing is None:
+        _check(columns.filter("rate is null"), "flow {flow!r} has no rate")
+    _check(
+        columns.filter(f.size(f.array_distinct("users")) < f.size("users")),
+        "flow {flow!r} is paired more than once with a user",
+    )
+    return columns, names
+
+
+def _check(wrong: DataFrame, sentence: str) -> None:
+    found = wrong.limit(1).collect()
+    if found:
+        raise PlanError(sentence.format(**found[0].asDict()))
+
+
+def plan_on_spark(
+    interest: DataFrame, rates: DataFrame, sessions: int, groups: int, weights: Weights, seed: int
+) -> SparkPlan:
+    """A legal plan of an interest that the driver never sees whole."""
+    columns = count_columns(*gather_columns(interest, rates))
+    try:
+        return plan_columns(columns, sessions, groups, weights, seed)
+    finally:
+        columns.rows.unpersist()
+
+
+def count_columns(rows: DataFrame, users: list[Any]) -> Columns:
+    from pyspark.sql import functions as f
+
+    total = rows.agg(
+        f.count("*").alias("flows"),
+        f.sum(_exactly("rate")).cast("double").alias("rate"),
+        f.sum(f.size("users")).alias("pairs"),
+    ).collect()[0]
+    if not total.flows:
+        raise PlanError("nobody wants anything: there is nothing to plan")
+    return Columns(rows, users, int(total.flows), int(total.pairs), float(total.rate))
+
+
+def plan_columns(columns: Columns, sessions: int, groups: int, weights: Weights, seed: int) -> SparkPlan:
+    """Steps 2 to 4."""
+    from pyspark.sql import functions as f
+
+    rows, n_users = columns.rows, len(columns.users)
+    every = max(1, columns.flows // SAMPLE)
+    drawn = rows.filter(f.pmod(f.xxhash64("flow", f.lit(seed)), f.lit(every)) == 0).toArrow()
+    if drawn.num_rows < groups:
+        drawn = rows.limit(max(groups, 1)).toArrow()
+    sample = scaled(instance_of(drawn, n_users), columns.rate)
+    plan = make_plan(sample, sessions, groups, effort=Effort.FAST, weights=weights, seed=seed)
+    start = (sample.rates, sample.start, sample.users, plan.flow_group())
+    room = np.bincount(plan.group, minlength=plan.n_groups)
+
+    def to_groups(batches: Iterator[Any]) -> Iterator[Any]:
+        return insert(batches, Instance(*start[:3], n_users), start[3], plan.n_groups, seed)
+
+    def to_sessions(key: tuple[Any, ...], table: Any) -> Any:
+        return split_group(table, int(key[0].as_py()), n_users, int(room[key[0].as_py()]), seed)
+
+    flow_type = rows.schema["flow"].dataType.simpleString()
+    grouped = rows.mapInArrow(to_groups, f"flow {flow_type}, rate double, users array<int>, group int")
+    placed = grouped.groupBy("group").applyInArrow(
+        to_sessions, f"flow {flow_type}, rate double, group int, session int, {_HEARD_DDL}"
+    )
+    table = placed.toArrow()
+    group = table["group"].to_numpy().astype(np.int64)
+    final = tidy(group * sessions + table["session"].to_numpy(), np.arange(plan.n_groups * sessions) // sessions)
+    reach = _reach(table, columns, final.n_sessions, final.n_groups)
+    flows = table["flow"].combine_chunks()
+    rates = np.asarray(table["rate"].to_numpy(), np.float64)
+    return SparkPlan(flows, rates, final, reach.costs(weights), reach, columns.users, columns.pairs)
+
+
+def reach_on_spark(columns: Columns, flows: Any, plan: Plan, rest: DataFrame) -> Reach:
+    """What reaches the users by a plan of other making; flows that it does not name are in its first session.
+
+    `rest` has `flow` and `rate` of what is sent and nobody wants.
+    """
+    from pyspark.sql import functions as f
+
+    spark, n_users = columns.rows.sparkSession, len(columns.users)
+    places = arrow().table({"flow": flows, "session": plan.session, "group": plan.flow_group()})
+    known = spark.createDataFrame(places).filter("session >= 0")
+    first = int(plan.group[0]) if plan.n_sessions else 0
+    nobody = f.array().cast("array<int>").alias("users")
+    every = columns.rows.select("flow", "rate", "users").union(rest.select("flow", "rate", nobody))
+    rows = every.join(known, "flow", "left").fillna({"session": 0, "group": first})
+
+    def heard(_: tuple[Any, ...], table: Any) -> Any:
+        label = np.unique(table["session"].to_numpy(), return_inverse=True)[1].astype(np.int32)
+        return arrow().table(_heard(instance_of(table, n_users), label, rows=1))
+
+    found = rows.select("rate", "users", f.col("session").cast("int"), "group").groupBy("group")
+    return _reach(found.applyInArrow(heard, _HEARD_DDL).toArrow(), columns, plan.n_sessions, plan.n_groups)
+
+
+_HEARD = ("asked", "accepted", "received")
+_HEARD_DDL = ", ".join(f"{name} array<double>" for name in _HEARD)
+
+
+def _heard(flows: Instance, session: Ints, rows: int) -> dict[str, Any]:
+    """What the users of one group ask for, accept and receive: arrays by user in the first of so many rows."""
+    plan = Plan(session, np.zeros(int(session.max()) + 1, np.int32))
+    pa = arrow()
+    kind = pa.list_(pa.float64())
+    return {
+        name: pa.array([values, *[None] * (rows - 1)], kind)
+        for name, values in zip(_HEARD, received_by_user(flows, plan), strict=True)
+    }
+
+
+def _reach(table: Any, columns: Columns, sessions: int, groups: int) -> Reach:
+    """The sum over the groups."""
+    n_users = len(columns.users)
+
+    def by_user(name: str) -> Floats:
+        parts = table[name].drop_null().combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, n_users)
+        return np.array([fsum(part) for part in parts.T])  # the same whichever group comes first
+
+    asked, accepted, received = map(by_user, _HEARD)
+    return Reach(asked, accepted, received, columns.rate, sessions, groups)
+
+
+def _exactly(name: str) -> Column:
+    """A number whose sum does not depend on the order in which parts of it come."""
+    from pyspark.sql import functions as f
+
+    return f.col(name).cast("decimal(28,12)")
+
+
+def instance_of(table: Any, n_users: int) -> Instance:
+    """Rows of flow, rate and users as an instance."""
+    users = table["users"].combine_chunks()
+    start = np.concatenate(([0], np.cumsum(_lengths(users)))).astype(np.int64)
+    flat = np.asarray(users.flatten().to_numpy(zero_copy_only=False), np.int32)
+    return Instance(np.asarray(table["rate"].to_numpy(), np.float64), start, flat, n_users)
+
+
+def _lengths(lists: Any) -> npt.NDArray[np.int64]:
+    return np.asarray(arrow("pyarrow.compute").list_value_length(lists).to_numpy(zero_copy_only=False), np.int64)
+
+
+def scaled(sample: Instance, rate: float) -> Instance:
+    """The sample with the rate of the whole, so that a group of it weighs what the group will weigh."""
+    have = float(sample.rates.sum())
+    return Instance(sample.rates * (rate / have if have else 1.0), sample.start, sample.users, sample.n_users)
+
+
+def insert(batches: Iterator[Any], sample: Instance, at: Ints, groups: int, seed: int) -> Iterator[Any]:
+    """Each flow's group: where it costs least beside the sample, whose flows stay where they are."""
+    pa = arrow()
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        both = joined(sample, instance_of(table, sample.n_users))
+        new = both.n_flows - sample.n_flows
+        label = np.concatenate([at, np.full(new, UNSENT, np.int32)]).astype(np.int32)
+        rules = Rules()
+        rules.home, rules.weight = label.copy(), np.ones(len(label), np.int32)
+        # One level: a slot is a group here. Nothing may leave home, so only the new ones move.
+        cluster_both(both, label, Shape(groups, 1, groups), Weights(0, 1), seed_for(seed, 7), np.zeros(2), rules)
+        column = pa.array(label[sample.n_flows :], pa.int32())
+        yield from table.append_column("group", column).select(["flow", "rate", "users", "group"]).to_batches()
+
+
+def joined(one: Instance, other: Instance) -> Instance:
+    """The flows of both, one after the other."""
+    start = np.concatenate([one.start, one.start[-1] + other.start[1:]])
+    return Instance(
+        np.concatenate([one.rates, other.rates]), start, np.concatenate([one.users, other.users]), one.n_users
+    )
+
+
+def split_group(table: Any, group: int, n_users: int, room: int, seed: int) -> Any:
+    """The sessions of one group, by greedy insertion and descent; its first row carries what its users get."""
+    pa = arrow()
+    table = table.sort_by("flow")  # rows come in the order in which the network brings them
+    flows = instance_of(table, n_users)
+    label = np.full(flows.n_flows, UNSENT, np.int32)
+    cluster(flows, label, max(room, 1), seed_for(seed, 1000 + group), np.zeros(3))
+    return pa.table(
+        {
+            "flow": table["flow"],
+            "rate": table["rate"],
+            "group": pa.array(np.full(flows.n_flows, group), pa.int32()),
+            "session": pa.array(label, pa.int32()),
+            **_heard(flows, label, flows.n_flows),
+        }
+    )

@@ -1,0 +1,1 @@
+"""Derived tables: bars, best bid and offer, rates, corrections."""

@@ -1,0 +1,1 @@
+"""Inputs of the lake: tapes, files of trades, release logs, probes."""

@@ -1,0 +1,83 @@
+"""What a job is given to read: tapes, which go on from where they were, and files, which land once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from blake3 import blake3
+
+from levelcast.pipeline.input.files import Input, read_both
+from levelcast.pipeline.jobs.load import Loaded, Tell, load_files, load_pieces, load_releases
+from levelcast.pipeline.lake.defaults import PIECE_RECORDS, LakeError
+from levelcast.pipeline.lake.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TAPE = "tape"
+MASKS = {"iex": 0x60}
+"""Sale conditions that set no price, where they are not LEAN's bits: IEX has extended hours and odd lots."""
+CONSOLIDATED = frozenset({"lean"})
+"""Formats whose quotes are the best of the whole market, not each venue's own."""
+_DIGITS = 32
+
+
+def load(
+    spark: SparkSession,
+    lake: Lake,
+    paths: Sequence[Path],
+    format: str,
+    day: date | None,
+    stripe: int | None,
+    tell: Tell,
+    venue: str | None = None,
+) -> Loaded:
+    """Read the input and take it into the lake; nothing if it is there already."""
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as f
+
+    source = ", ".join(map(str, paths))
+    if format == TAPE:
+        loaded = load_pieces(spark, lake, read_pieces(spark, paths), source, tell)
+        released = load_releases(spark, lake, paths, tell)
+        if released is not None:
+            loaded.commits[released.table] = released
+        return loaded
+    name = identity(paths, [format, str(day), str(stripe), str(venue)])
+    # On disk for a while, so that the files are read once.
+    both = read_both(spark, paths, format, day, venue=venue).both.persist(StorageLevel.DISK_ONLY)
+    try:
+        found = Input.of(both)
+        rows = found.rows if stripe is None else found.rows.withColumn("stripe", f.lit(stripe))
+        return load_files(spark, lake, rows, source, name, tell, found.quarantine)
+    finally:
+        both.unpersist()
+
+
+def read_pieces(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
+    """What is on the tapes, as ranges of at most `PIECE_RECORDS` records."""
+    from levelcast.pipeline.input.tape_source import FORMAT, register
+
+    register(spark)
+    first, *others = [str(path.absolute()) for path in paths]
+    reader = spark.read.format(FORMAT).option("rows", "pieces").option("recordsPerPartition", PIECE_RECORDS)
+    if others:
+        reader = reader.option("receivers", ",".join(others))
+    return reader.load(first)
+
+
+def identity(paths: Iterable[Path], how: Sequence[str]) -> str:
+    """What files are, by their content and how they are read: the same under another name is the same."""
+    digest = blake3("\0".join(how).encode())
+    for path in paths:
+        files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        if not files:
+            raise LakeError(f"{path}: is an empty directory: name one with files in it")
+        for file in files:
+            each = blake3()
+            each.update_mmap(file) if file.stat().st_size else each.update(b"")
+            digest.update(each.digest())
+    return digest.hexdigest()[:_DIGITS]

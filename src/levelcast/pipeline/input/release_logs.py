@@ -1,0 +1,143 @@
+"""Release logs as rows of `releases`: what came late as it was, the rest as counts.
+
+A receiver releases a frame a slot, a hundred or more a second: the raw log of a day does not scale with receivers. So a
+minute of a receiver becomes a histogram of how long after its instant it released. What the fairness of the release is
+judged by, the spread of a slot over the receivers, is made a histogram as well, of slots that all of them had on time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.pipeline.lake.tables import RELEASES
+from levelcast.planner.files import arrow
+from levelcast.records import RecordArray
+from levelcast.storage.release_log import LATE, read_releases
+
+MINUTE_NS = 60_000_000_000
+DAY_NS = 86_400_000_000_000
+BOUNDS_NS = np.array([0, *(digit * 10**power for power in range(3, 11) for digit in (1, 2, 5))], np.int64)
+"""Where bins begin: below 0, then 1, 2 and 5 of each power of ten from 1 µs on."""
+ALL = "ALL"
+
+Ints = npt.NDArray[np.int64]
+
+
+def find_logs(inputs: Iterable[Path]) -> dict[str, Path]:
+    """Release logs by receiver: beside the tapes of nodes, of a directory of nodes, or of a tape itself."""
+    found: dict[str, Path] = {}
+    for path in inputs:
+        for node in (
+            path,
+            path.parent if path.name == "tape" else path,
+            *sorted(path.glob("*")),
+            *sorted(path.glob("*/*")),
+        ):
+            log = node / "releases"
+            if log.is_dir() and any(log.glob("*.releases")):
+                found.setdefault(node.resolve().name, log)
+    return found
+
+
+def read_logs(logs: Mapping[str, Path], after: Mapping[str, int]) -> dict[str, RecordArray]:
+    """What each receiver has released since the slot up to which it is known."""
+    found = {}
+    for receiver, path in logs.items():
+        log = read_releases(path)
+        found[receiver] = log[log["slot"] > after.get(receiver, 0)]
+    return {receiver: log for receiver, log in found.items() if len(log)}
+
+
+def release_rows(logs: Mapping[str, RecordArray]) -> Any:
+    """Rows of `releases` as a pyarrow table."""
+    parts = [part for receiver, log in logs.items() for part in (_late(receiver, log), _delays(receiver, log))]
+    parts.append(_spreads(list(logs.values())))
+    schema = RELEASES.arrow_schema()
+    # In one chunk: of several, Spark 4.3 makes rows of the first ones only.
+    return arrow().concat_tables([part.cast(schema) for part in parts]).combine_chunks()
+
+
+def _table(receiver: str, kind: str, columns: Mapping[str, Ints]) -> Any:
+    pa = arrow()
+    schema = RELEASES.arrow_schema()
+    count = len(columns["start_ns"])
+    made: dict[str, Any] = {
+        "receiver": pa.array([receiver] * count, pa.string()),
+        "kind": pa.array([kind] * count, pa.string()),
+        "day": pa.array((columns["start_ns"] // DAY_NS).astype(np.int32)).view(pa.date32()),
+        **{name: pa.array(values) for name, values in columns.items()},
+    }
+    arrays = [made[name] if name in made else pa.nulls(count, schema.field(name).type) for name in schema.names]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _late(receiver: str, log: RecordArray) -> Any:
+    late = log[(log["flags"] & LATE) != 0]
+    number = {
+        name: late[name].astype(np.int64) for name in ("slot", "generation", "scheduled_ns", "released_ns", "records")
+    }
+    delay = number["released_ns"] - number["scheduled_ns"]
+    return _table(
+        receiver,
+        "late",
+        {
+            "start_ns": number["scheduled_ns"] // MINUTE_NS * MINUTE_NS,
+            "low_ns": delay,
+            "high_ns": delay,
+            "releases": np.ones(len(late), np.int64),
+            **number,
+        },
+    )
+
+
+def _delays(receiver: str, log: RecordArray) -> Any:
+    good = log[(log["flags"] & LATE) == 0]
+    scheduled = good["scheduled_ns"].astype(np.int64)
+    return _histogram(
+        receiver, "delay", scheduled, good["released_ns"].astype(np.int64) - scheduled, good["records"].astype(np.int64)
+    )
+
+
+def _spreads(logs: Sequence[RecordArray]) -> Any:
+    """Of every slot that all receivers released on time: the last one's instant minus the first one's."""
+    good = [log[(log["flags"] & LATE) == 0] for log in logs]
+    slots, count = np.unique(np.concatenate([np.unique(log["slot"]) for log in good]), return_counts=True)
+    shared = slots[count == len(logs)] if len(logs) > 1 else slots[:0]
+    times = []
+    for log in good:
+        known, first = np.unique(log["slot"], return_index=True)
+        times.append(log[first[np.searchsorted(known, shared)]])
+    if not len(shared):
+        return _histogram(ALL, "spread", *(np.zeros(0, np.int64) for _ in range(3)))
+    released = np.stack([each["released_ns"].astype(np.int64) for each in times])
+    return _histogram(
+        ALL,
+        "spread",
+        times[0]["scheduled_ns"].astype(np.int64),
+        released.max(axis=0) - released.min(axis=0),
+        times[0]["records"].astype(np.int64),
+    )
+
+
+def _histogram(receiver: str, kind: str, scheduled: Ints, value: Ints, records: Ints) -> Any:
+    minute = scheduled // MINUTE_NS
+    bin = np.searchsorted(BOUNDS_NS, value, "right")
+    keys, place = np.unique(minute * (len(BOUNDS_NS) + 1) + bin, return_inverse=True)
+    edges = np.concatenate(([np.iinfo(np.int64).min], BOUNDS_NS, [np.iinfo(np.int64).max]))
+    bins = keys % (len(BOUNDS_NS) + 1)
+    return _table(
+        receiver,
+        kind,
+        {
+            "start_ns": keys // (len(BOUNDS_NS) + 1) * MINUTE_NS,
+            "low_ns": edges[bins],
+            "high_ns": edges[bins + 1],
+            "releases": np.bincount(place, minlength=len(keys)).astype(np.int64),
+            "records": np.bincount(place, weights=records, minlength=len(keys)).astype(np.int64),
+        },
+    )

@@ -1,0 +1,479 @@
+"""The Spark data source `levelcast`: tapes as rows of the schema, at once or as a stream.
+
+    from levelcast.pipeline import register
+
+    register(spark)
+    spark.read.format("levelcast").load("data/tokyo-1")
+    spark.readStream.format("levelcast").option("receivers", "data/london-1,data/paris-1").load("data/tokyo-1")
+
+The directory is a tape's, a node's, or one with many nodes in it; each stripe in it is read once, from the first tape
+that has what is wanted. The options are `OPTIONS`. Spark's interface cannot tell a Python source which columns a query
+uses, so name them with `columns`, or by a schema. It tells a batch reader the filters: those on stripe, sequence, slot,
+ts_recv and day leave out segments and frames, those on symbol, venue and kind leave out records before they cross to
+Java. Spark checks all of them again.
+
+A stream's offset is, for each stripe, the next sequence, with the slot and the instant up to which everything is there.
+All receivers' tapes are equal, so it means the same at each of them: the stream goes on with whichever of the
+directories still has a tape.
+
+With the option `rows` = `pieces` a row is a range of a tape instead of a record (`tapes.Piece`), with the names of
+what is in it as JSON: whoever reads tapes himself, where Spark puts him, has the planning, the offsets and the limits
+from here, and no record crosses to Java.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import datasource as api
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from levelcast.network import Directory, NetworkError, load_network
+from levelcast.pipeline.input.tapes import (
+    BATCH_ROWS,
+    Definitions,
+    Mark,
+    Piece,
+    Range,
+    Stripe,
+    Tapes,
+    Wanted,
+    end_of_batch,
+    rows,
+    split_pieces,
+)
+from levelcast.pipeline.lake.schema import DAY_NS, NAMES, SchemaError, arrow_schema, spark_schema
+from levelcast.storage.append_file import TapeError
+
+try:  # Spark 4.2 and newer: limits of a batch, and Trigger.AvailableNow
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxFiles,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError as missing:
+    raise ImportError("the data source levelcast needs Spark 4.2 or newer: pip install 'levelcast[spark]'") from missing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+FORMAT = "levelcast"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+OPTIONS = {
+    "path": "a tape's directory, a node's, or one with many nodes in it",
+    "receivers": "more such directories, separated by commas: they serve what the first one does not have",
+    "stripe": "only this stripe",
+    "from": "the first sequence (of every stripe); without it, the oldest that is there",
+    "to": "the last sequence; not for a stream",
+    "columns": "the columns wanted, separated by commas",
+    "network": "a network file, for the names of symbols and venues; without it, the tape's own definitions",
+    "rowsperbatch": f"rows in an Arrow batch, {BATCH_ROWS:,} or so",
+    "recordsperpartition": "records in a partition; without it, a segment",
+    "maxrecordsperbatch": "records in a batch of a stream, at whole frames",
+    "maxsegmentsperbatch": "segments in a batch of a stream",
+    "rows": "records, or pieces: a row for each range of a tape, with the names of what is in it",
+}
+
+Offset = dict[str, dict[str, int]]
+
+
+class OptionError(ValueError):
+    """What is wrong with an option, in one sentence for a person."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("levelcast")` known to a session, and let it tell its filters."""
+    spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(LevelcastSource)
+
+
+class LevelcastSource(DataSource):
+    """What `format("levelcast")` is."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        asked = Asked(self.options)
+        asked.tapes(strict=False)  # whatever is wrong is said here, before anything runs
+        return _pieces_schema() if asked.pieces else spark_schema(asked.columns)
+
+    def reader(self, schema: StructType) -> TapeBatchReader:
+        asked = Asked(self.options)
+        return TapeBatchReader(asked, _expected(asked, schema))
+
+    def streamReader(self, schema: StructType) -> TapeStreamReader:  # noqa: N802 - Spark's name
+        asked = Asked(self.options)
+        return TapeStreamReader(asked, _expected(asked, schema))
+
+
+class Asked:
+    """The options, checked."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(set(given) - set(OPTIONS))
+        if unknown:
+            raise OptionError(f"there is no option {unknown[0]!r}: the options are {', '.join(OPTIONS)}")
+        if not given.get("path") and not given.get("receivers"):
+            raise OptionError('name the directory of a tape: load("data/tokyo-1")')
+        self.directories = [*filter(None, [given.get("path")]), *_split(given.get("receivers"))]
+        self.columns = _split(given["columns"]) if "columns" in given else None
+        self.stripe = _number(given, "stripe", 0)
+        self.first = _number(given, "from", 1)
+        self.last = _number(given, "to", 1)
+        self.rows_per_batch = _number(given, "rowsperbatch", 1) or BATCH_ROWS
+        self.records_per_partition = _number(given, "recordsperpartition", 1)
+        self.most_records = _number(given, "maxrecordsperbatch", 1)
+        self.most_segments = _number(given, "maxsegmentsperbatch", 1)
+        self.network = given.get("network")
+        self.pieces = given.get("rows", "records") == "pieces"
+        if given.get("rows", "records") not in ("records", "pieces"):
+            raise OptionError(f"option rows: {given['rows']!r} is neither records nor pieces")
+        if self.most_records and self.most_segments:
+            raise OptionError("give maxRecordsPerBatch or maxSegmentsPerBatch, not both")
+
+    def tapes(self, *, strict: bool = True) -> Tapes:
+        return Tapes([_local(each) for each in self.directories], stripe=self.stripe, strict=strict)
+
+    def given_names(self) -> Definitions | None:
+        """The names that a network file gives."""
+        if self.network is None:
+            return None
+        try:
+            directory = Directory(load_network(_local(self.network)))
+        except NetworkError as error:
+            raise OptionError(f"network: {error}") from None
+        symbols = {number: symbol for symbol, number in directory.symbols.items()}
+        return Definitions(symbols, {floor.publisher: floor.name for floor in directory.floors})
+
+
+def _split(text: str | None) -> list[str]:
+    return [part for each in (text or "").split(",") if (part := each.strip())]
+
+
+def _local(path: str) -> Path:
+    return Path(path.removeprefix("file://").removeprefix("file:"))
+
+
+def _number(given: Mapping[str, str], name: str, least: int) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or int(text) < least:
+        raise OptionError(f"option {name}: {text!r} is not a whole number from {least} on")
+    return int(text)
+
+
+def _pieces_schema() -> StructType:
+    from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructType
+
+    schema = StructType().add("stripe", IntegerType(), False).add("tapes", ArrayType(StringType(), False), False)
+    for name in ("segment", "start", "stop"):
+        schema = schema.add(name, LongType(), False)
+    return schema.add("names", StringType(), False)
+
+
+_PIECES = pa.schema(
+    [
+        pa.field("stripe", pa.int32(), False),
+        pa.field("tapes", pa.list_(pa.field("element", pa.string(), False)), False),
+        *(pa.field(name, pa.int64(), False) for name in ("segment", "start", "stop")),
+        pa.field("names", pa.string(), False),
+    ]
+)
+
+
+def _expected(asked: Asked, schema: StructType) -> pa.Schema:
+    if not asked.pieces:
+        return _arrow(schema)
+    if schema.names != _PIECES.names:
+        raise SchemaError(f"rows = pieces has the columns {', '.join(_PIECES.names)}, and no others")
+    return _PIECES
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    """What Spark expects of the batches; the schema may be the caller's own, with fewer columns in another order."""
+    ours = {each.name: each.dataType for each in spark_schema()}
+    for each in schema:
+        if each.name not in ours:
+            raise SchemaError(f"there is no column {each.name!r}: the columns are {', '.join(NAMES)}")
+        if each.dataType != ours[each.name]:
+            kind = ours[each.name].simpleString()
+            raise SchemaError(f"column {each.name} is {kind}, not {each.dataType.simpleString()}")
+    types = arrow_schema()
+    return pa.schema([pa.field(each.name, types.field(each.name).type, each.nullable) for each in schema])
+
+
+class TapePartition(InputPartition):
+    """A piece of a tape, and the names of what is in it."""
+
+    def __init__(self, piece: Piece, names: Definitions) -> None:
+        super().__init__(piece)
+        self.names = names
+
+
+class _Reading:
+    """What both readers do where the records are."""
+
+    def __init__(self, asked: Asked, schema: pa.Schema) -> None:
+        self._asked = asked
+        self._schema = schema
+        self._named = asked.pieces or bool({"symbol", "venue"} & set(schema.names))
+        self._wanted = Wanted()
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, TapePartition):
+            return  # Spark's stand-in for no partitions at all
+        if self._asked.pieces:
+            told = partition.value._asdict() | {"names": partition.names.as_json()}
+            yield pa.RecordBatch.from_pylist([told], schema=self._schema)
+            return
+        names = self._schema.names
+        found = rows(
+            partition.value,
+            partition.names,
+            wanted=self._wanted,
+            columns=names,
+            batch_rows=self._asked.rows_per_batch,
+        )
+        for batch in found:
+            yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=self._schema)
+
+    def _partitions(self, pieces: Iterable[Piece], names: Definitions) -> list[TapePartition]:
+        if self._asked.records_per_partition:
+            pieces = split_pieces(pieces, self._asked.records_per_partition)
+        return [TapePartition(piece, names) for piece in pieces]
+
+
+# -- at once ----------------------------------------------------------------------------------------------
+
+
+class TapeBatchReader(_Reading, DataSourceReader):
+    """Everything that is on the tapes when the query is planned."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
+        for each in filters:
+            self._wanted = narrowed(self._wanted, each)
+        self._named = self._named or self._wanted.symbols is not None or self._wanted.venues is not None
+        return filters
+
+    def partitions(self) -> Sequence[TapePartition]:
+        stripes = self._asked.tapes().stripes
+        if all(stripe.end.sequence == stripe.start.sequence for stripe in stripes.values()):
+            raise TapeError(f"{', '.join(self._asked.directories)}: the tape is empty, nothing has been released yet")
+        names = self._asked.given_names()
+        known = names or Definitions()
+        pieces: list[Piece] = []
+        for number, stripe in stripes.items():
+            start = self._asked.first or stripe.start.sequence
+            stop = min(stripe.end.sequence, (self._asked.last or stripe.end.sequence) + 1)
+            wanted = self._wanted.sequence
+            if not self._wanted.stripe.meets(number, number) or start >= stop:
+                continue
+            if names is None and self._named:
+                found = stripe.definitions(stripe.start.sequence, stop)
+                known.learn(found.symbols, found.venues)
+            pieces += _useful(stripe, max(start, wanted.low), min(stop, wanted.high + 1), self._wanted)
+        return self._partitions(pieces, known)
+
+
+def _useful(stripe: Stripe, start: int, stop: int, wanted: Wanted) -> list[Piece]:
+    """The pieces that may have something wanted, by slot and time of their segments."""
+    heads = {head.first_sequence: head for tape in stripe.tapes for head in tape.heads}
+    edges = sorted(heads)
+    following = {edge: heads[after] for edge, after in pairwise(edges)}
+    end = stripe.end
+    kept = []
+    for piece in stripe.pieces(start, stop) if start < stop else []:
+        head, after = heads[piece.segment], following.get(piece.segment)
+        last_slot = after.after_slot if after else end.slot
+        last_ns = (after.first_ns or end.timestamp_ns) if after else end.timestamp_ns
+        if wanted.slot.meets(head.after_slot + 1, last_slot) and wanted.ts_recv.meets(head.first_ns, last_ns):
+            kept.append(piece)
+    return kept
+
+
+_RANGES = ("stripe", "sequence", "slot", "ts_recv")
+_NAMED = {"symbol": "symbols", "venue": "venues", "kind": "kinds"}
+
+
+def narrowed(wanted: Wanted, condition: Any) -> Wanted:
+    """What is left of `wanted` under a filter; filters that say nothing about places leave it as it is."""
+    path: tuple[str, ...] = getattr(condition, "attribute", ())
+    column, value = ".".join(path), getattr(condition, "value", None)
+    values: list[Any] = [*value] if value is not None and isinstance(condition, api.In) else [value]
+    same = isinstance(condition, api.EqualTo | api.EqualNullSafe | api.In)
+    if column in _NAMED and same and all(isinstance(each, str) for each in values):
+        attribute = _NAMED[column]
+        before = getattr(wanted, attribute)
+        names: dict[str, Any] = {attribute: frozenset(values) if before is None else before & frozenset(values)}
+        return replace(wanted, **names)
+    if column == "day" and all(isinstance(each, date) for each in values):
+        column = "ts_recv"
+        spans = [((each - date(1970, 1, 1)).days * DAY_NS, DAY_NS - 1) for each in values]
+    elif column in _RANGES and all(type(each) is int for each in values):
+        spans = [(each, 0) for each in values]
+    else:
+        return wanted
+    low, high = min(span[0] for span in spans), max(span[0] + span[1] for span in spans)
+    if same:
+        span = (low, high)
+    elif isinstance(condition, api.GreaterThan):
+        span = (high + 1, Range().high)
+    elif isinstance(condition, api.GreaterThanOrEqual):
+        span = (low, Range().high)
+    elif isinstance(condition, api.LessThan):
+        span = (0, low - 1)
+    elif isinstance(condition, api.LessThanOrEqual):
+        span = (0, high)
+    else:
+        return wanted
+    return replace(wanted, **{column: getattr(wanted, column).within(*span)})
+
+
+# -- as a stream ------------------------------------------------------------------------------------------
+
+
+class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What comes onto the tapes, batch by batch."""
+
+    def __init__(self, asked: Asked, schema: pa.Schema) -> None:
+        super().__init__(asked, schema)
+        if asked.last is not None:
+            raise OptionError("a stream has no last sequence: the option `to` is for reading at once")
+        self._tapes: Tapes | None = None
+        self._target: dict[int, Mark] | None = None
+        self._names = asked.given_names() if self._named else Definitions()
+        self._learned: Definitions = Definitions()
+        self._learned_upto: dict[int, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only what `read` needs goes to the workers."""
+        return self.__dict__ | {"_tapes": None, "_target": None, "_names": None, "_learned": None, "_learned_upto": {}}
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        starts = {number: stripe.start for number, stripe in self._stripes().items()}
+        if self._asked.first is not None:
+            starts = {number: Mark(self._asked.first, 0, 0) for number in starts}
+        return offset_of(starts)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
+        stripes = self._stripes()
+        before = marks_of(start)
+        lost = sorted(set(before) - set(stripes))
+        if lost:
+            where = ", ".join(self._asked.directories)
+            raise TapeError(f"{where}: there is no tape of stripe {lost[0]} any more: name a receiver that has one")
+        starts = {number: before.get(number, self._first(stripe)) for number, stripe in stripes.items()}
+        ends = {number: max(starts[number], self._end(stripe)) for number, stripe in stripes.items()}
+        if isinstance(limit, ReadMaxFiles):
+            ends = {
+                number: stripe.after_segments(starts[number].sequence, ends[number], limit.max_files)
+                for number, stripe in stripes.items()
+            }
+        elif isinstance(limit, ReadMaxRows):
+            sequences = {number: mark.sequence for number, mark in starts.items()}
+            ends = starts | end_of_batch(stripes, sequences, ends, limit.max_rows)
+        return offset_of(ends)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        if self._asked.most_records:
+            return ReadMaxRows(self._asked.most_records)
+        if self._asked.most_segments:
+            return ReadMaxFiles(self._asked.most_segments)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._target = {number: stripe.end for number, stripe in self._stripes().items()}
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        return offset_of({number: stripe.end for number, stripe in self._stripes().items()})
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[TapePartition]:
+        stripes = self._stripes()
+        before, after = marks_of(start), marks_of(end)
+        pieces: list[Piece] = []
+        for number, mark in after.items():
+            stripe = stripes.get(number)
+            if stripe is None:
+                raise TapeError(f"{', '.join(self._asked.directories)}: there is no tape of stripe {number} any more")
+            first = before.get(number, self._first(stripe)).sequence
+            if first < mark.sequence:
+                pieces += stripe.pieces(first, mark.sequence)
+        return self._partitions(pieces, self._definitions(stripes, after))
+
+    def _first(self, stripe: Stripe) -> Mark:
+        return stripe.start if self._asked.first is None else Mark(self._asked.first, 0, 0)
+
+    def _end(self, stripe: Stripe) -> Mark:
+        """As far as the stream may go now."""
+        end = stripe.end
+        if self._target is not None:
+            end = min(end, self._target.get(stripe.number, stripe.start))
+        return end
+
+    def _stripes(self) -> dict[int, Stripe]:
+        if self._tapes is None:
+            self._tapes = self._asked.tapes(strict=False)
+        else:
+            self._tapes.refresh()
+        return self._tapes.stripes
+
+    def _definitions(self, stripes: Mapping[int, Stripe], ends: Mapping[int, Mark]) -> Definitions:
+        """The names of what comes up to here; what has been looked through is not looked through again."""
+        if self._names is not None:
+            return self._names
+        for number, mark in ends.items():
+            stripe = stripes[number]
+            start = max(self._learned_upto.get(number, 0), stripe.start.sequence)
+            if start < mark.sequence:
+                found = stripe.definitions(start, mark.sequence)
+                self._learned.learn(found.symbols, found.venues)
+            self._learned_upto[number] = mark.sequence
+        return self._learned
+
+
+def offset_of(marks: Mapping[int, Mark]) -> Offset:
+    return {str(number): mark._asdict() for number, mark in sorted(marks.items())}
+
+
+def marks_of(offset: Mapping[str, Mapping[str, int]] | str) -> dict[int, Mark]:
+    """How far each stripe goes, by an offset as a stream or its progress has it (`lastProgress.sources[0].endOffset`).
+
+    Everything up to a mark's slot is in the batches up to there: a window that ends before it is complete.
+    """
+    read = json.loads(offset) if isinstance(offset, str) else offset
+    return {int(number): Mark(**mark) for number, mark in read.items()}
+
+
+def complete_upto(rows: DataFrame) -> DataFrame:
+    """For each stripe of a batch of a stream, how far the tape is complete: `slot`, `ts_recv`, and the `sequence` that
+    comes next. A batch ends with a whole frame, so nothing of these slots is still to come."""
+    from pyspark.sql import functions as f
+
+    last = f.max(f.struct("sequence", "slot", "ts_recv")).alias("last")
+    ends = rows.groupBy("stripe").agg(last)
+    return ends.select("stripe", (f.col("last.sequence") + 1).alias("sequence"), "last.slot", "last.ts_recv")
+
+
+_OURS = re.compile(r"^(?:\w+\.)*(?:TapeError|SchemaError|OptionError|TradeFileError|NetworkError): (.+)$", re.MULTILINE)
+
+
+def sentence_of(error: BaseException) -> str | None:
+    """The sentence for a person in what Spark makes of an error in a source; None if it is not one of ours."""
+    found = _OURS.findall(str(error))
+    return found[-1].strip() if found else None

@@ -1,0 +1,181 @@
+"""Ranges of tapes into the files of a lake, where Spark puts the work.
+
+A batch of tapes is a table of ranges (`rows` = `pieces` of the data source), and each of its tasks reads its range,
+makes Arrow's columns of it once, and writes them to the Parquet files of `tape`, `trades`, `quotes`, `orders` and
+`quarantine`. Only the list of the files comes back, so no record goes through Java. What the tables get is what the
+functions of DataFrames in `levelcast.pipeline.jobs.load` give them; a test holds the two against each other.
+
+A task may run twice, or be killed and run again: its files have names of their own, and those that no task told of in
+the end are nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as parquet
+
+from levelcast.pipeline.input.tapes import Definitions, Piece, rows
+from levelcast.pipeline.lake import quarantine
+from levelcast.pipeline.lake.lake import File, describe
+from levelcast.pipeline.lake.tables import ORDERS, QUARANTINE, QUOTES, TABLES, TAPE, TRADES, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+OF_KIND = {"trade": TRADES, "quote": QUOTES, "order": ORDERS}
+FILED = (TAPE.name, *(table.name for table in OF_KIND.values()), QUARANTINE.name)
+ROWS_PER_GROUP = 1 << 17
+_AMENDING = pa.array(["C", "M"], pa.string())
+_STRINGS = {
+    table.name: [column.name for column in table.columns if column.type == "string"] for table in TABLES.values()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What every task of a batch is told."""
+
+    stages: Mapping[str, str]
+    """The folder of each table."""
+    attempt: str
+    known: Mapping[str, Mapping[int, int]]
+    """For each table the last sequence of each stripe that it has already."""
+    source: str
+
+
+@dataclass(slots=True)
+class Filed:
+    """What a task has done: the range that it was given, and its files by table."""
+
+    stripe: int
+    start: int
+    stop: int
+    files: dict[str, list[File]] = field(default_factory=dict)
+    amended: dict[str, int] = field(default_factory=dict)
+    """Busts and corrections that it has added to `trades`, by day."""
+
+
+def file_pieces(pieces: DataFrame, order: Order) -> list[Filed]:
+    """Run the tasks, one for each partition of `pieces`; what they have done, by stripe and sequence."""
+
+    def work(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                names = Definitions.from_json(row.pop("names"))
+                piece = Piece(**row | {"tapes": tuple(row["tapes"])})
+                told = json.dumps(asdict(file_piece(piece, names, order)))
+                yield pa.RecordBatch.from_pydict({"filed": pa.array([told], pa.string())})
+
+    told = [json.loads(row.filed) for row in pieces.mapInArrow(work, "filed string").collect()]
+    filed = [
+        Filed(**each | {"files": {name: [File(**file) for file in files] for name, files in each["files"].items()}})
+        for each in told
+    ]
+    return sorted(filed, key=lambda each: (each.stripe, each.start))
+
+
+def file_piece(piece: Piece, names: Definitions, order: Order) -> Filed:
+    """The records of a range behind what the tables have, as files."""
+    known = {table: stripes.get(piece.stripe, 0) for table, stripes in order.known.items()}
+    done = Filed(piece.stripe, piece.start, piece.stop)
+    start = max(piece.start, known[TAPE.name] + 1)
+    if start >= piece.stop:
+        return done
+    with Files(order) as files:
+        for batch in rows(piece._replace(start=start), names, batch_rows=ROWS_PER_GROUP):
+            for day in days_of(batch):
+                _file_day(day, known, order.source, files, done)
+    done.files = files.done
+    return done
+
+
+def _file_day(rows: pa.RecordBatch, known: Mapping[str, int], source: str, files: Files, done: Filed) -> None:
+    """Rows of one day into the tables that they belong to."""
+    files.write(TAPE, rows)
+    reasons = quarantine.reasons_of(rows)
+    good = rows
+    if reasons is not None:
+        good = rows.filter(pc.is_null(reasons))
+        bad = quarantine.bad_of(rows, reasons, source)
+        files.write(QUARANTINE, _behind(bad, "position", known[QUARANTINE.name]))
+    for kind, table in OF_KIND.items():
+        chosen = pc.equal(good.column("kind"), kind)
+        count = pc.sum(chosen).as_py() or 0
+        if count:
+            part = good if count == good.num_rows else good.filter(chosen)
+            part = _behind(part, "sequence", known[table.name])
+            files.write(table, part)
+            if table is TRADES and part.num_rows:
+                changes = pc.sum(pc.is_in(part.column("action"), _AMENDING)).as_py() or 0
+                if changes:
+                    day = str(part.column("day")[0].as_py())
+                    done.amended[day] = done.amended.get(day, 0) + changes
+
+
+def _behind(rows: pa.RecordBatch, column: str, known: int) -> pa.RecordBatch:
+    places = rows.column(column)
+    if not rows.num_rows or pc.min(places).as_py() > known:
+        return rows
+    return rows.filter(pc.greater(places, known))
+
+
+def days_of(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of each day by themselves; there is seldom more than one."""
+    days = pc.unique(rows.column("day"))
+    for day in days:
+        yield rows if len(days) == 1 else rows.filter(pc.equal(rows.column("day"), day))
+
+
+class Files:
+    """The open files of a task: one for each table and partition, made when there is a row for it."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._name = f"{order.attempt}-{uuid.uuid4().hex[:12]}.parquet"
+        self._open: dict[Path, tuple[Table, parquet.ParquetWriter, list[Any]]] = {}
+        self.done: dict[str, list[File]] = {}
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        for path, (table, writer, footers) in self._open.items():
+            writer.close()
+            if failed is None:
+                file = describe(path, Path(self._order.stages[table.name]), footers[0])
+                self.done.setdefault(table.name, []).append(file)
+
+    def write(self, table: Table, rows: pa.RecordBatch) -> None:
+        if not rows.num_rows:
+            return
+        folders = [f"{name}={rows.column(name)[0].as_py()}" for name in table.partition]
+        path = Path(self._order.stages[table.name], *folders, self._name)
+        schema = _stored(table)
+        if path not in self._open:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            footers: list[Any] = []
+            writer = parquet.ParquetWriter(
+                path,
+                schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=[name for name in _STRINGS[table.name] if name in schema.names],
+                store_schema=False,
+                metadata_collector=footers,
+            )
+            self._open[path] = table, writer, footers
+        columns = [rows.column(name) for name in schema.names]
+        self._open[path][1].write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def _stored(table: Table) -> pa.Schema:
+    """What a file has: not the columns that its folder tells."""
+    return pa.schema([each for each in table.arrow_schema() if each.name not in table.partition])

@@ -1,0 +1,649 @@
+"""Tapes as the pipeline reads them: by stripe and sequence, whoever recorded them. No Spark in here.
+
+- A stripe's tape is the same at every receiver, so a range of its sequence is read from any of them (`Stripe.pieces`):
+  where one has lost its beginning to retention, or is gone, another one serves.
+- A tape that grows is read up to its last whole frame. Frames are released when they are on a tape, so everything up to
+  the last frame's slot is there: `Mark` says how far that is.
+- Rows are made from many frames at once: they lie back to back in a segment.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import merge
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from levelcast.pipeline.lake.schema import Ints, Names, Part, to_arrow
+from levelcast.records import RECORD_TYPES, RTYPE_INSTRUMENT, TRADE, WORD_BYTES, RecordArray, RecordType
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.index import FrameLine, read_frames, unpack_header
+from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, Segment, segment_path
+
+BATCH_ROWS = 1 << 16
+_HEAD_BYTES = 1 << 16
+_TRIES = 5
+_PAUSE_S = 0.02
+_DEPTH = 3
+_KINDS = {kind.rtype: kind for kind in RECORD_TYPES}
+_NAMED_BY_THEMSELVES = frozenset({"instrument", "mapping"})
+_LAST = 2**63 - 1
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Mark(NamedTuple):
+    """How far a stripe goes: the next sequence, and the slot and instant up to which it is complete."""
+
+    sequence: int
+    slot: int
+    timestamp_ns: int
+
+
+class Head(NamedTuple):
+    """The beginning of a segment, from the first bytes of its index."""
+
+    first_sequence: int
+    stripe: int
+    after_slot: int
+    first_ns: int
+    """When its first frame was; 0 while there is none."""
+    chain: bytes
+    """The hash of its first frame, or while there is none, of the one before."""
+    active: bool
+
+
+class Piece(NamedTuple):
+    """Records `start` to `stop` (without it) of one segment, from the first of these tapes that still has it."""
+
+    stripe: int
+    tapes: tuple[str, ...]
+    segment: int
+    start: int
+    stop: int
+
+
+class Range(NamedTuple):
+    """From `low` to `high`, both included."""
+
+    low: int = 0
+    high: int = _LAST
+
+    def within(self, low: int, high: int) -> Range:
+        return Range(max(self.low, low), min(self.high, high))
+
+    def meets(self, low: int, high: int) -> bool:
+        return self.low <= high and low <= self.high
+
+
+ALL = Range()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reader asks for. Whole segments and frames are left out by the ranges, records by the names."""
+
+    sequence: Range = ALL
+    slot: Range = ALL
+    ts_recv: Range = ALL
+    stripe: Range = ALL
+    symbols: frozenset[str] | None = None
+    venues: frozenset[str] | None = None
+    kinds: frozenset[str] | None = None
+
+    def wants(self, line: FrameLine) -> bool:
+        return (
+            self.slot.low <= line.slot <= self.slot.high
+            and self.ts_recv.low <= line.timestamp_ns <= self.ts_recv.high
+            and self.sequence.meets(line.first_sequence, line.next_sequence - 1)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """What the definitions on a tape say: the symbol of an instrument, the venue of a publisher."""
+
+    symbols: dict[int, str] = field(default_factory=dict)
+    venues: dict[int, str] = field(default_factory=dict)
+
+    def learn(self, symbols: Mapping[int, str], venues: Mapping[int, str]) -> None:
+        """A symbol keeps its id for life, so the first definition stays."""
+        for number, name in symbols.items():
+            self.symbols.setdefault(number, name)
+        for number, name in venues.items():
+            self.venues.setdefault(number, name)
+
+    def as_json(self) -> str:
+        return json.dumps([self.symbols, self.venues], ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Definitions:
+        symbols, venues = ({int(number): name for number, name in each.items()} for each in json.loads(text))
+        return cls(symbols, venues)
+
+
+# -- finding tapes ----------------------------------------------------------------------------------------
+
+
+def find_tapes(directory: Path) -> list[Path]:
+    """The tapes in a directory: itself, or those of the nodes in it, by name."""
+    if not directory.is_dir():
+        raise TapeError(f"{directory}: {'is not a directory' if directory.exists() else 'there is no such directory'}")
+    found = list(_tapes_below(directory, _DEPTH))
+    if not found and any(
+        each.name == "tape" for each in (directory, *directory.glob("tape"), *directory.glob("*/tape"))
+    ):
+        raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
+    if not found:
+        raise TapeError(f"{directory}: there is no tape in this directory: name a tape's, a node's or a data directory")
+    return found
+
+
+def _tapes_below(directory: Path, depth: int) -> Iterator[Path]:
+    if any(directory.glob("*" + INDEX)) or any(directory.glob("*" + ACTIVE)):
+        yield directory
+    elif depth:
+        for below in sorted(each for each in directory.iterdir() if each.is_dir()):
+            yield from _tapes_below(below, depth - 1)
+
+
+class Tapes:
+    """All tapes in some directories, by stripe. `refresh` finds what has come, grown or gone."""
+
+    def __init__(self, directories: Sequence[Path | str], *, stripe: int | None = None, strict: bool = True) -> None:
+        self._directories = [Path(each) for each in directories]
+        self._stripe = stripe
+        self._strict = strict
+        """Otherwise a tape that cannot be read is passed over as long as there is another one."""
+        self._tapes: dict[Path, Tape] = {}
+        self.stripes: dict[int, Stripe] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        refused: list[TapeError] = []
+        found: dict[Path, Tape] = {}
+        for directory in self._directories:
+            try:
+                paths = find_tapes(directory)
+            except TapeError as error:
+                refused.append(error)
+                continue
+            for path in paths:
+                try:
+                    found[path] = self._look_at(path)
+                except TapeError as error:
+                    refused.append(error)
+        mine = [tape for tape in found.values() if self._stripe in (None, tape.stripe)]
+        if refused and (self._strict or not mine):
+            raise refused[0]
+        if not mine:
+            where = ", ".join(map(str, self._directories))
+            raise TapeError(f"{where}: there is no tape of stripe {self._stripe}")
+        self._tapes = found
+        numbers = sorted({tape.stripe for tape in mine})
+        self.stripes = {number: self.stripes.get(number) or Stripe(number) for number in numbers}
+        for number, stripe in self.stripes.items():
+            stripe.tapes = [tape for tape in mine if tape.stripe == number]
+            stripe.check()
+
+    def _look_at(self, path: Path) -> Tape:
+        tape = self._tapes.get(path)
+        if tape is None:
+            return Tape(path)
+        tape.refresh()
+        return tape
+
+
+class Tape:
+    """One receiver's tape. `refresh` takes in what has been added, and what retention has taken."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.heads: list[Head] = []
+        self.end = Mark(0, 0, 0)
+        """Behind the last whole frame."""
+        self._newest: Segment | None = None
+        self.refresh()
+
+    @property
+    def stripe(self) -> int:
+        return self.heads[0].stripe
+
+    @property
+    def first_sequence(self) -> int:
+        return self.heads[0].first_sequence
+
+    def refresh(self) -> None:
+        """Look at the directory again. A segment gets its final name while we look, so a list with a hole in it is
+        made once more."""
+        for attempt in range(_TRIES):
+            try:
+                self._look()
+                return
+            except (TapeError, FileNotFoundError) as error:
+                if attempt == _TRIES - 1:
+                    if isinstance(error, TapeError):
+                        raise
+                    raise TapeError(
+                        f"{self.directory}: there is no such directory, or its files are being taken away"
+                    ) from None
+                time.sleep(_PAUSE_S)
+
+    def _look(self) -> None:
+        numbers = _segments_in(self.directory)
+        known = {head.first_sequence: head for head in self.heads}
+        heads = []
+        for number, active in numbers.items():
+            head = known.get(number)
+            if head is None or head.active != active or not head.first_ns:
+                head = _read_head(self.directory, number, active)
+            heads.append(head)
+        if len({head.stripe for head in heads}) > 1:
+            raise TapeError(f"{self.directory}: has segments of several stripes: keep each tape in its own directory")
+        last = heads[-1]
+        newest = self._newest
+        if newest is None or newest.first_sequence != last.first_sequence:
+            newest = Segment(self.directory, last.first_sequence, active=last.active)
+            _ = newest.header
+        else:
+            newest.refresh()
+        self.end = self._mark(heads, newest)
+        self._newest, self.heads = newest, heads
+
+    @property
+    def start(self) -> Mark:
+        """Where the tape begins now."""
+        head = self.heads[0]
+        return Mark(head.first_sequence, head.after_slot, 0)
+
+    def _mark(self, heads: list[Head], newest: Segment) -> Mark:
+        """Behind the last whole frame, which may be the last one of the segment before."""
+        if newest.lines:
+            line = newest.lines[-1]
+            return Mark(line.next_sequence, line.slot, line.timestamp_ns)
+        head = heads[-1]
+        if self.end.sequence == head.first_sequence:
+            return self.end
+        before = Segment(self.directory, heads[-2].first_sequence, active=False).lines if len(heads) > 1 else []
+        return Mark(head.first_sequence, head.after_slot, before[-1].timestamp_ns if before else 0)
+
+    def segment_of(self, sequence: int) -> Head | None:
+        """The segment that has a sequence, or will."""
+        at = bisect_right(self.heads, sequence, key=lambda head: head.first_sequence) - 1
+        return self.heads[at] if at >= 0 else None
+
+    def stop_of(self, head: Head) -> int:
+        """The first sequence behind a segment, as far as it goes now."""
+        at = self.heads.index(head)
+        return self.heads[at + 1].first_sequence if at + 1 < len(self.heads) else self.end.sequence
+
+
+def _segments_in(directory: Path) -> dict[int, bool]:
+    """Which segments there are, and whether each is the growing one."""
+    if not directory.is_dir():
+        raise TapeError(f"{directory}: there is no such directory")
+    found: dict[int, set[str]] = {}
+    for path in directory.iterdir():
+        for suffix in (ACTIVE, DATA, INDEX):
+            if path.name.endswith(suffix):
+                name = path.name.removesuffix(suffix)
+                if len(name) != 16 or not name.isdecimal():
+                    raise TapeError(
+                        f"{path}: is no segment of this tape: move it elsewhere (a DBN file is read with format dbn)"
+                    )
+                found.setdefault(int(name), set()).add(suffix)
+                break
+    whole = {number: ACTIVE in suffixes for number, suffixes in sorted(found.items()) if suffixes != {INDEX}}
+    for number in whole:
+        if INDEX not in found[number]:
+            raise TapeError(
+                f"{segment_path(directory, number, ACTIVE if whole[number] else DATA)}: has no index beside it"
+            )
+    if not whole:
+        raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
+    inside = [number for number in found if min(whole) < number < max(whole) and number not in whole]
+    if inside:
+        raise TapeError(f"{segment_path(directory, inside[0], INDEX)}: the records of this segment are missing")
+    for number, active in list(whole.items())[:-1]:
+        if active:
+            raise TapeError(
+                f"{segment_path(directory, number, ACTIVE)}: is still active although another segment follows it"
+            )
+    return whole
+
+
+def _read_head(directory: Path, number: int, active: bool) -> Head:
+    path = segment_path(directory, number, INDEX)
+    with path.open("rb") as file:
+        content = file.read(_HEAD_BYTES)
+        try:
+            header = unpack_header(content, path)
+        except TapeError:
+            content += file.read()
+            header = unpack_header(content, path)
+    if header.tip.next_sequence != number:
+        raise TapeError(f"{path}: begins at another sequence than its name says")
+    first = next(read_frames(content, header.size), None)
+    after_slot = header.tip.slot
+    if first is None:
+        return Head(number, header.stripe, after_slot, 0, header.tip.chain, active)
+    return Head(number, header.stripe, after_slot, first.timestamp_ns, first.chain, active)
+
+
+# -- one stripe, from all of its tapes --------------------------------------------------------------------
+
+
+class Stripe:
+    """The tapes of one stripe, in the order in which they are asked."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.tapes: list[Tape] = []
+        self._segments: dict[tuple[str, int], Segment] = {}
+
+    def check(self) -> None:
+        """Two tapes with the same stripe number must be the same tape."""
+        chains: dict[int, tuple[bytes, Tape]] = {}
+        for tape in self.tapes:
+            for head in (each for each in tape.heads if each.first_ns):
+                chain, other = chains.setdefault(head.first_sequence, (head.chain, tape))
+                if chain != head.chain:
+                    raise TapeError(
+                        f"{tape.directory} and {other.directory} are both of stripe {self.number} and differ at "
+                        f"sequence {head.first_sequence:,}: they are of different networks, name one of them"
+                    )
+
+    @property
+    def start(self) -> Mark:
+        return min(tape.start for tape in self.tapes)
+
+    @property
+    def end(self) -> Mark:
+        return max(tape.end for tape in self.tapes)
+
+    def pieces(self, start: int, stop: int) -> list[Piece]:
+        """Records `start` to `stop` (without it), segment by segment; a TapeError if no tape has them any more."""
+        found: list[Piece] = []
+        at = start
+        while at < stop:
+            having = [(tape, head) for tape in self.tapes if (head := tape.segment_of(at)) and tape.stop_of(head) > at]
+            if not having:
+                raise TapeError(self._missing(at))
+            tape, head = having[0]
+            upto = min(stop, tape.stop_of(head))
+            names = tuple(str(each.directory) for each, its in having if its.first_sequence == head.first_sequence)
+            found.append(Piece(self.number, names, head.first_sequence, at, upto))
+            at = upto
+        return found
+
+    def _missing(self, sequence: int) -> str:
+        where = ", ".join(str(tape.directory) for tape in self.tapes)
+        first = self.start.sequence
+        if sequence < first:
+            return (
+                f"{where}: retention has taken sequence {sequence:,} of stripe {self.number}, which is still needed; "
+                f"the oldest there is {first:,}: name a receiver that still has it, or begin anew from there"
+            )
+        return f"{where}: no tape of stripe {self.number} has sequence {sequence:,}: name a receiver that has it"
+
+    def lines(self, start: int, stop: int) -> Iterator[FrameLine]:
+        """The frames with records from `start` to `stop`, in order."""
+        for piece in self.pieces(start, stop):
+            lines = self._segment(piece).lines
+            at = max(0, bisect_right(lines, piece.start, key=lambda line: line.first_sequence) - 1)
+            for line in lines[at:]:
+                if line.first_sequence >= piece.stop:
+                    break
+                yield line
+
+    def after_segments(self, start: int, stop: Mark, most: int) -> Mark:
+        """Where `most` segments from `start` on end, or `stop` if that comes before."""
+        pieces = self.pieces(start, stop.sequence)
+        if len(pieces) <= most:
+            return stop
+        last = self._segment(pieces[most - 1]).lines[-1]
+        return Mark(last.next_sequence, last.slot, last.timestamp_ns)
+
+    def _segment(self, piece: Piece) -> Segment:
+        """Only the newest few stay in memory; one that has grown is opened again, as it may have its final name now."""
+        key = (piece.tapes[0], piece.segment)
+        segment = self._segments.pop(key, None)
+        if segment is None or segment.next_sequence < piece.stop:
+            segment = open_segment(piece)
+        self._segments[key] = segment
+        while len(self._segments) > 2:
+            del self._segments[next(iter(self._segments))]
+        return segment
+
+    def definitions(self, start: int, stop: int) -> Definitions:
+        """What the definitions among these records say."""
+        found = Definitions()
+        for piece in self.pieces(start, stop):
+            segment = self._segment(piece)
+            for line in segment.lines:
+                if line.next_sequence > piece.start and line.first_sequence < piece.stop:
+                    found.learn(*_definitions_in(segment, line))
+        return found
+
+
+def open_segment(piece: Piece) -> Segment:
+    """The segment of a piece at the first tape that has it, with its records mapped: it may get its final name, or be
+    taken by retention, at any moment."""
+    for directory in map(Path, piece.tapes):
+        for active in (True, False, True):
+            segment = Segment(directory, piece.segment, active=active)
+            try:
+                if segment.data_path.exists() and segment.next_sequence >= piece.stop:
+                    segment.data(segment.lines[-1])
+                    return segment
+            except FileNotFoundError:
+                continue
+    first = segment_path(Path(piece.tapes[0]), piece.segment, INDEX)
+    raise TapeError(
+        f"{first}: does not have the records {piece.start:,} to {piece.stop - 1:,} (any more): it is cut short, or "
+        "retention has taken it"
+    )
+
+
+def _definitions_in(segment: Segment, line: FrameLine) -> tuple[dict[int, str], dict[int, str]]:
+    """Symbols and venues. A packet of 64 bytes a record is one of trades, which saves looking into most."""
+    symbols: dict[int, str] = {}
+    venues: dict[int, str] = {}
+    if line.size == line.records * TRADE.itemsize:
+        return symbols, venues
+    content, at = segment.data(line), 0
+    for packet in segment.packets(line):
+        part = content[at : at + packet.size]
+        at += packet.size
+        if packet.size == packet.records * TRADE.itemsize:
+            continue
+        for kind, _, records in runs_of_kinds(part, segment.data_path):
+            if kind.rtype == RTYPE_INSTRUMENT:
+                names = [name.decode("utf-8", "replace") for name in records["raw_symbol"].tolist()]
+                places = [name.decode("utf-8", "replace") for name in records["exchange"].tolist()]
+                symbols.update({i: n for i, n in zip(records["instrument_id"].tolist(), names, strict=True) if n})
+                venues.update({i: n for i, n in zip(records["publisher_id"].tolist(), places, strict=True) if n})
+    return symbols, venues
+
+
+def end_of_batch(
+    stripes: Mapping[int, Stripe], starts: Mapping[int, int], stops: Mapping[int, Mark], most: int
+) -> dict[int, Mark]:
+    """Where a batch of at most `most` records ends, at whole frames: all stripes up to the same instant (rule 15),
+    and one frame at least."""
+    if sum(max(0, stops[number].sequence - starts[number]) for number in stripes) <= most:
+        return dict(stops)
+
+    def frames(number: int) -> Iterator[tuple[int, int, FrameLine]]:
+        stop = stops[number].sequence
+        if starts[number] < stop:
+            for line in stripes[number].lines(starts[number], stop):
+                yield line.timestamp_ns, number, line
+
+    ends: dict[int, Mark] = {}
+    taken = 0
+    for timestamp_ns, number, line in merge(*(frames(number) for number in stripes)):
+        added = line.next_sequence - max(line.first_sequence, starts[number])
+        if ends and taken + added > most:
+            break
+        taken += added
+        ends[number] = Mark(line.next_sequence, line.slot, timestamp_ns)
+    return ends
+
+
+# -- from a piece to rows ---------------------------------------------------------------------------------
+
+
+def rows(
+    piece: Piece,
+    directory: Definitions,
+    *,
+    wanted: Wanted | None = None,
+    columns: Sequence[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """The records of a piece as rows of the schema, in order."""
+    wanted = wanted or Wanted()
+    wanted = replace(wanted, sequence=wanted.sequence.within(piece.start, piece.stop - 1))
+    segment = open_segment(piece)
+    symbols, venues = Names(directory.symbols), Names(directory.venues)
+    for lines in _together(segment.lines, wanted, batch_rows):
+        parts = list(_parts(segment, lines, wanted, directory))
+        batch = to_arrow(parts, stripe=piece.stripe, symbols=symbols, venues=venues, columns=columns)
+        if batch.num_rows:
+            yield batch
+
+
+def _together(lines: list[FrameLine], wanted: Wanted, batch_rows: int) -> Iterator[list[FrameLine]]:
+    """Frames that follow one another, about `batch_rows` records at a time."""
+    first = bisect_left(lines, wanted.sequence.low, key=lambda line: line.next_sequence - 1)
+    last = bisect_right(lines, wanted.sequence.high, key=lambda line: line.first_sequence)
+    chosen: list[FrameLine] = []
+    count = 0
+    for line in lines[first:last]:
+        if chosen and (count + line.records > batch_rows or chosen[-1].next_sequence != line.first_sequence):
+            yield chosen
+            chosen, count = [], 0
+        if wanted.wants(line):
+            chosen.append(line)
+            count += line.records
+    if chosen:
+        yield chosen
+
+
+def _parts(segment: Segment, lines: list[FrameLine], wanted: Wanted, directory: Definitions) -> Iterator[Part]:
+    for line, following in pairwise(lines):
+        if line.at + line.size != following.at:
+            raise TapeError(f"{segment.index_path}: its frames do not follow one another at slot {following.slot}")
+    first = lines[0].first_sequence
+    whole = segment.data(lines[0]._replace(size=lines[-1].at + lines[-1].size - lines[0].at))
+    counts = [line.records for line in lines]
+    total = sum(counts)
+    slot = np.repeat(np.array([line.slot for line in lines], np.int64), counts)
+    ts_recv = np.repeat(np.array([line.timestamp_ns for line in lines], np.uint64), counts)
+    found = 0
+    low, high = wanted.sequence.low - first, wanted.sequence.high - first
+    for kind, at, records in runs_of_kinds(whole, segment.data_path):
+        found += len(records)
+        if len(records) > total or (len(at) and at[-1] >= total):
+            break
+        kept = _mask(kind, records, at, low, high, wanted, directory)
+        if kept is not None:
+            at, records = at[kept], records[kept]
+        yield Part(records, first + at, slot[at], ts_recv[at])
+    if found != total:
+        raise TapeError(
+            f"{segment.data_path}: has {found} records where its index has {total}, from sequence {first:,} on"
+        )
+
+
+def _mask(
+    kind: RecordType, records: RecordArray, at: Ints, low: int, high: int, wanted: Wanted, directory: Definitions
+) -> npt.NDArray[np.bool_] | None:
+    """Which records are wanted; None for all of them."""
+    kept = np.ones(len(records), bool)
+    if wanted.kinds is not None and kind.name not in wanted.kinds:
+        return np.zeros(len(records), bool)
+    if len(at) and (at[0] < low or at[-1] > high):
+        kept &= (at >= low) & (at <= high)
+    if kind.name not in _NAMED_BY_THEMSELVES:
+        for names, known, column in (
+            (wanted.symbols, directory.symbols, "instrument_id"),
+            (wanted.venues, directory.venues, "publisher_id"),
+        ):
+            if names is not None:
+                kept &= np.isin(records[column], [number for number, name in known.items() if name in names])
+    return None if kept.all() else kept
+
+
+def runs_of_kinds(content: memoryview, where: object) -> Iterator[tuple[RecordType, Ints, RecordArray]]:
+    """The records of each type with their places among all of them: at once if they are alike, as they mostly are."""
+    if not len(content):
+        return
+    octets = np.frombuffer(content, np.uint8)
+    size, count = int(octets[0]) * WORD_BYTES, 0
+    if size and not len(octets) % size:
+        count = len(octets) // size
+        heads = octets.reshape(count, size)[:, :2]
+        if bool((heads == heads[0]).all()):
+            yield _alike(octets.reshape(count, size), np.arange(count, dtype=np.int64), where)
+            return
+    starts = np.array(_starts(content, where), np.int64)
+    shapes = octets[starts].astype(np.int64) * 256 + octets[starts + 1]
+    for shape in np.unique(shapes).tolist():
+        at = np.flatnonzero(shapes == shape).astype(np.int64)
+        size = shape // 256 * WORD_BYTES
+        yield _alike(octets[starts[at][:, None] + np.arange(size)], at, where)
+
+
+def _starts(content: memoryview, where: object) -> list[int]:
+    """Where each record begins: the only step from record to record."""
+    starts: list[int] = []
+    add = starts.append
+    at, end = 0, len(content)
+    while at < end:
+        add(at)
+        size = content[at] * WORD_BYTES
+        if not size:
+            break
+        at += size
+    if at != end:
+        raise TapeError(f"{where}: a record has no length, or runs past the end of its frame")
+    return starts
+
+
+def _alike(octets: Bytes, at: Ints, where: object) -> tuple[RecordType, Ints, RecordArray]:
+    """Records of one type and size with all fields of the type, whatever tail they came with."""
+    count, size = octets.shape
+    kind = _KINDS.get(int(octets[0, 1]))
+    if kind is None or size < kind.base_size:
+        raise TapeError(
+            f"{where}: has a record of type {int(octets[0, 1]):#04x} and {size} bytes, which is not known here"
+        )
+    full = kind.dtype.itemsize
+    if size == full:
+        return kind, at, np.ascontiguousarray(octets).view(kind.dtype).reshape(count)
+    records = kind.blank.repeat(count)
+    taken = full if size > full else kind.base_size
+    records.view(np.uint8).reshape(count, full)[:, :taken] = octets[:, :taken]
+    records["length"] = full // WORD_BYTES
+    return kind, at, records
+
+
+def split_pieces(pieces: Iterable[Piece], most: int) -> list[Piece]:
+    """The same records in pieces of at most `most`."""
+    out: list[Piece] = []
+    for piece in pieces:
+        count = -(-(piece.stop - piece.start) // most)
+        edges = [piece.start + (piece.stop - piece.start) * i // count for i in range(count + 1)]
+        out += [piece._replace(start=low, stop=high) for low, high in pairwise(edges)]
+    return out

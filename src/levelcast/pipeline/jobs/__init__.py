@@ -1,0 +1,1 @@
+"""Jobs: a batch run and a stream."""

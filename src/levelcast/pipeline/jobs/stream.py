@@ -1,0 +1,284 @@
+"""The tape into the lake while it grows.
+
+Every batch goes through `job.load_pieces`, which takes what lies behind the marks of each table: the last sequence of
+each stripe. So a batch that Spark repeats after a crash adds nothing, and neither does a stream that begins anew
+without its checkpoint, or at another receiver. Spark's batch number is not asked: with a new checkpoint it begins at 0
+again, and a table that went by it would refuse what it does not have. What Spark hands over are ranges of the tapes,
+not their records, which its tasks then read and write themselves.
+
+Bars are added as they close. A bar is closed when the tape of every stripe has come to its end, by the timestamp of the
+last slot: everything with an earlier one is on the tape already (rule 15), so nothing is late and nothing is dropped.
+Seconds are made from trades, minutes from seconds, days from minutes. A bust or correction of a closed bar makes its
+day anew. At the end of the stream, and by `levelcast pipeline run`, the derived tables are brought up to date as a
+whole, with the bars that were still open; a stream that goes on afterwards begins by taking those out again.
+
+What the stream knows of the lake it reads once, when it begins. From then on nobody else adds to these tables (a lake
+has one job at a time), so each batch only adds to what is known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from levelcast.pipeline.derive import bars, bars_arrow, corrections
+from levelcast.pipeline.jobs.load import DAY_MARK, Loaded, load_pieces
+from levelcast.pipeline.lake.defaults import EVERY_S, MOST_RECORDS, PIECE_RECORDS, LakeError
+from levelcast.pipeline.lake.lake import File, Lake, Mark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+CHECKPOINT = "_checkpoint"
+CLOSED = "closed/"
+AMENDED = "amended/"
+COMPACT_EVERY = 50
+"""Batches after which small files are put together."""
+COMPACT_BYTES = 32 * 2**20
+"""How large they get beside a stream, which shares its cores with that."""
+_COMPACTED = ("tape", "trades", "quotes", "orders", "bars")
+
+
+def start(
+    spark: SparkSession,
+    lake: Lake,
+    inputs: list[Path],
+    *,
+    until_now: bool = False,
+    every_s: float = EVERY_S,
+    most_records: int = MOST_RECORDS,
+    mask: int = corrections.NO_PRICE,
+    tell: Callable[[int, Loaded, float | None], None] | None = None,
+) -> tuple[StreamingQuery, Follower]:
+    """Follow tapes into a lake. With `until_now` the query ends when what is there at the start is in it."""
+    from levelcast.pipeline.input.tape_source import register
+
+    register(spark)
+    first, *others = (str(path.resolve()) for path in inputs)
+    reader = (
+        spark.readStream.format("levelcast")
+        .option("rows", "pieces")
+        .option("maxRecordsPerBatch", most_records)
+        .option("recordsPerPartition", PIECE_RECORDS)
+    )
+    if others:
+        reader = reader.option("receivers", ",".join(others))
+    follower = Follower(spark, lake, ", ".join(map(str, inputs)), mask, tell, None if until_now else every_s)
+    follower.begin()
+    writer = (
+        reader.load(first)
+        .writeStream.foreachBatch(follower)
+        .option("checkpointLocation", str(lake.directory / CHECKPOINT))
+    )
+    when = {"availableNow": True} if until_now else {"processingTime": f"{every_s} seconds"}
+    return writer.trigger(**when).start(), follower
+
+
+@dataclass(slots=True)
+class Follower:
+    """What happens with each batch; `tell` hears of it. With `every_s`, the time from batch to batch, small files are
+    put together when there is time for it."""
+
+    spark: SparkSession
+    lake: Lake
+    source: str
+    mask: int = corrections.NO_PRICE
+    tell: Callable[[int, Loaded, float | None], None] | None = None
+    every_s: float | None = None
+
+    failed: LakeError | None = None
+    """Spark makes a long text of an error in a batch: this is the error."""
+    newest_ns: dict[int, int] = field(default_factory=dict)
+    """The time of the newest record of each stripe in the lake."""
+    _trades: list[File] = field(default_factory=list)
+    """Those that may have trades of a second that is not closed."""
+    _amended: dict[str, int] = field(default_factory=dict)
+    """Busts and corrections of each day."""
+    _marks: dict[str, int] = field(default_factory=dict)
+    """Of the table `bars`."""
+    _uncompacted: int = 0
+    _compaction: Thread | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        try:
+            self._take(rows, batch)
+        except LakeError as error:
+            self.failed = error
+            raise
+
+    def _take(self, pieces: DataFrame, batch: int) -> None:
+        began = time.monotonic()
+        done = load_pieces(self.spark, self.lake, pieces, self.source)
+        self._learn(done)
+        self.close_bars()
+        self.amend_bars()
+        self._uncompacted += 1
+        if self.every_s is not None and time.monotonic() - began < self.every_s / 2:
+            self._compact()
+        if self.tell is not None:
+            self.tell(batch, done, self.lag_s)
+
+    def _learn(self, done: Loaded) -> None:
+        for stripe, newest in _newest(done.files.get("tape", ())).items():
+            self.newest_ns[stripe] = max(newest, self.newest_ns.get(stripe, 0))
+        self._trades += done.files.get("trades", ())
+        for day, count in done.amended.items():
+            self._amended[day] = self._amended.get(day, 0) + count
+
+    @property
+    def upto_ns(self) -> int:
+        """The time up to which the tape of every stripe is in the lake."""
+        return min(self.newest_ns.values(), default=0)
+
+    @property
+    def lag_s(self) -> float | None:
+        """How old the newest record in the lake is, of the stripe that is furthest behind."""
+        return (time.time_ns() - self.upto_ns) / 1e9 if self.newest_ns else None
+
+    def begin(self) -> None:
+        """Learn what the lake has. Of days that are not over leave only closed bars: if the last job has made the
+        others as well, they were of what there was."""
+        self.newest_ns = newest(self.lake)
+        self._trades = self.lake.files("trades") if self.lake.has("trades") else []
+        self._amended = dict(amendments(self.spark, self.lake, self._trades))
+        self._marks = self.lake.all_marks("bars")
+        upto = self.upto_ns
+        days = [day for day in _days(self._trades) if _end_ns(day) > upto]
+        made = [name.removeprefix(DAY_MARK) for name, at in self._marks.items() if name.startswith(DAY_MARK) and at]
+        if any(_end_ns(day) > self._marks.get(f"{CLOSED}1s", 0) for day in made):
+            ends = {f"{CLOSED}{name}": _floor(upto, name) for name in bars.INTERVALS}
+            ends |= {f"{DAY_MARK}{day}": 0 for day in days}  # they are not up to date any more
+            ends |= {f"{AMENDED}{day}": self._amended[day] for day in days if day in self._amended}
+            self._make_again(days, ends)
+        self._forget_trades()
+
+    def close_bars(self) -> None:
+        """Add the bars that have closed since the last time."""
+        for interval in bars.INTERVALS:
+            mark, end = f"{CLOSED}{interval}", _floor(self.upto_ns, interval)
+            begin = self._marks.get(mark, 0)
+            if end <= begin:
+                return  # nor has one of a longer interval
+            self._close(interval, begin, end, Mark(mark, end, begin))
+            self._marks[mark] = end
+        self._forget_trades()
+
+    def _close(self, interval: str, begin: int, end: int, mark: Mark) -> None:
+        """Add the bars of an interval that began in this time; files that have none of it are not opened."""
+        name, column = ("bars", "start_ns") if interval != "1s" else ("trades", "ts_recv")
+        files = self._trades if interval == "1s" else self.lake.files("bars")
+        files = [file for file in files if _meets(file, column, begin, end - 1)]
+        if interval == "1s" and any(file.stats["minValues"].get("action") != "T" for file in files):
+            rows = self.lake.read_files(self.spark, name, files)
+            rows = rows.filter((rows[column] >= begin) & (rows[column] < end))
+            self.lake.append("bars", bars.bars(rows, [interval], self.mask).coalesce(1), [mark])
+            return
+        paths = [str(self.lake.directory / name / file.path) for file in files]
+
+        def write(stages: Mapping[str, Path], attempt: str) -> Mapping[str, list[File]]:
+            place = stages["bars"]
+            if not paths:
+                return {}
+            if interval == "1s":
+                trades = [(_stripe(file), path) for file, path in zip(files, paths, strict=True)]
+                return {"bars": bars_arrow.file_seconds(self.spark, trades, begin, end, self.mask, place, attempt)}
+            return {"bars": bars_arrow.file_longer(self.spark, paths, interval, begin, end, place, attempt)}
+
+        with self.lake.staged_by(["bars"], write) as made:
+            self.lake.land("bars", made["bars"], [mark])
+
+    def _forget_trades(self) -> None:
+        closed = self._marks.get(f"{CLOSED}1s", 0)
+        self._trades = [file for file in self._trades if _meets(file, "ts_recv", closed, closed + 2**62)]
+
+    def amend_bars(self) -> None:
+        """Make the bars of a day anew when more of its trades have been busted or corrected."""
+        for day, count in self._amended.items():
+            mark = f"{AMENDED}{day}"
+            if count > self._marks.get(mark, 0):
+                self._make_again([day], {mark: count})
+
+    def _make_again(self, days: list[str], marks: Mapping[str, int]) -> None:
+        """The closed bars of some days from all of their trades."""
+        trades = self.lake.read(self.spark, "trades", days=days)
+        made = bars.complete(bars.bars(trades, mask=self.mask), self.upto_ns)
+        claims = [Mark(name, to, self._marks.get(name, 0)) for name, to in marks.items()]
+        self.lake.replace("bars", made.coalesce(1), days, claims)
+        self._marks |= marks
+
+    # -- small files
+
+    def _compact(self) -> None:
+        """Put small files together, beside the batches that follow, and never two at a time."""
+        busy = self._compaction is not None and self._compaction.is_alive()
+        if self._uncompacted >= COMPACT_EVERY and not busy:
+            self._uncompacted = 0
+            self._compaction = Thread(target=compact_small, args=(self.spark, self.lake.directory), daemon=True)
+            self._compaction.start()
+
+    def end(self) -> None:
+        """Wait for what is under way beside the batches."""
+        if self._compaction is not None:
+            self._compaction.join()
+
+
+def compact_small(spark: SparkSession, directory: Path) -> None:
+    """Put the small files of a stream together. A disk that is full shows in the next batch: nothing is lost here."""
+    lake = Lake(directory)
+    for name in _COMPACTED:
+        if lake.has(name):
+            try:
+                lake.compact(spark, name, COMPACT_BYTES)
+            except LakeError:
+                return
+
+
+def newest(lake: Lake) -> dict[int, int]:
+    """The time of the newest record of each stripe in a lake. Everything up to the least of them is there."""
+    return _newest(lake.files("tape") if lake.has("tape") else ())
+
+
+def _newest(files: Iterable[File]) -> dict[int, int]:
+    """The time of the newest record of each stripe, by the bounds of the files of `tape`."""
+    ends: dict[int, int] = {}
+    for file in files:
+        stripe = _stripe(file)
+        ends[stripe] = max(int(file.stats["maxValues"].get("ts_recv") or 0), ends.get(stripe, 0))
+    return ends
+
+
+def amendments(spark: SparkSession, lake: Lake, trades: Iterable[File]) -> Mapping[str, int]:
+    """How many busts and corrections each day has. Files of trades only, by what the log says, are not opened."""
+    files = [file for file in trades if file.stats["minValues"].get("action") != "T"]
+    if not files:
+        return {}
+    found = lake.read_files(spark, "trades", files).filter("action in ('C', 'M')").groupBy("day").count()
+    return {str(row["day"]): row["count"] for row in found.collect()}
+
+
+def _stripe(file: File) -> int:
+    return int(file.partition["stripe"] or 0)
+
+
+def _meets(file: File, column: str, low: int, high: int) -> bool:
+    least, most = (file.stats[bound].get(column) for bound in ("minValues", "maxValues"))
+    return least is None or most is None or (least <= high and most >= low)
+
+
+def _days(files: list[File]) -> list[str]:
+    return sorted({str(file.partition["day"]) for file in files})
+
+
+def _floor(upto: int, interval: str) -> int:
+    length = bars.INTERVALS[interval] * bars.SECOND_NS
+    return upto // length * length
+
+
+def _end_ns(day: str) -> int:
+    return ((date.fromisoformat(day) - date(1970, 1, 1)).days + 1) * bars.INTERVALS["1d"] * bars.SECOND_NS

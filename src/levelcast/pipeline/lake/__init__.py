@@ -1,0 +1,1 @@
+"""The lake: Delta tables, their schema, the log, quarantine."""

@@ -1,0 +1,707 @@
+"""Tables in a directory, on Delta's log and without a JVM package.
+
+    LAKE/lake.json                                 what this directory is, and the version of its tables
+    LAKE/trades/_delta_log/…                       the log: which files are the table, version by version
+    LAKE/trades/day=2013-10-07/stripe=0/….parquet  files; those that no version names are nothing
+    LAKE/trades/_staging/…                         where executors write before their files get their place
+
+A write is: the executors write Parquet files under `_staging`, the driver moves them to their place and then commits
+their list with one entry of the log, through the `deltalake` library. What has no entry is not in the table, so a crash
+at any moment leaves the table as it was.
+
+**Exactly once.** A commit carries *marks*: Delta's application transactions, each a name and a number that only grows.
+A batch whose mark is there already is left out. A tape's mark is `tape/STRIPE` with the last sequence, so whoever goes
+on, from whichever receiver's tape, goes on behind it; other input is marked by what it is.
+
+**Rewriting.** Compaction and corrections take files out. `deltalake` does not refuse two commits that remove the same
+file, so each carries the mark `rewrite` with the next number: of two that began at the same version only one is taken,
+and the other looks again.
+
+The directory must be on a file system that driver and executors share.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from levelcast.pipeline.lake.defaults import KEEP_HOURS, TARGET_BYTES, LakeError
+from levelcast.pipeline.lake.tables import LAKE_VERSION, TABLES, Table
+from levelcast.planner.files import arrow
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+MARKER = "lake.json"
+LOCK = "lake.lock"
+STAGING = "_staging"
+PROPERTY = "levelcast.schema"
+REWRITE = "rewrite"
+ROWS_PER_FILE = 8_000_000
+_TRIES = 10
+_BINS_PER_COMMIT = 16
+_LONGEST_BOUND = 32
+_MISSING = "pip install 'levelcast[spark]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a commit claims: `name` goes from `before` to `to`. Without `before` anything lower will do."""
+
+    name: str
+    to: int
+    before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a write has done."""
+
+    table: str
+    version: int
+    rows: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A data file of a table: `path` is relative to it."""
+
+    path: str
+    bytes: int
+    rows: int
+    partition: Mapping[str, str | None]
+    stats: Mapping[str, Any]
+    """As Delta has them: `numRecords`, `minValues`, `maxValues`, `nullCount`."""
+    added_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A table as it stands."""
+
+    name: str
+    version: int
+    files: int
+    rows: int
+    bytes: int
+    marks: Mapping[str, int]
+    days: tuple[str, ...]
+
+
+def delta() -> Any:
+    """deltalake, or the sentence that says how to get it."""
+    try:
+        import deltalake
+    except ImportError:
+        raise LakeError(f"a lake needs deltalake, which is not here: {_MISSING}") from None
+    return deltalake
+
+
+class _Own(threading.local):
+    """What a thread knows of the logs: a handle of the library is not for two at a time."""
+
+    def __init__(self) -> None:
+        self.handles: dict[str, DeltaTable] = {}
+        self.marks: dict[str, Marks] = {}
+        self.handed: set[str] = set()
+        """Files that the log has been given: whatever fails afterwards, it may name them."""
+
+
+class Lake:
+    """The tables of one directory. What is known of a log is brought up to date for every call, as another process may
+    write meanwhile; only what is new in it is read."""
+
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory).resolve()
+        self._own = _Own()
+        marker = self.directory / MARKER
+        try:
+            told = json.loads(marker.read_text(encoding="utf-8"))
+            version = int(told["version"])
+        except FileNotFoundError:
+            raise LakeError(f"{directory}: is no lake: `levelcast pipeline run --lake` makes one") from None
+        except (ValueError, KeyError, TypeError):
+            raise LakeError(f"{marker}: is damaged: put it back from a copy") from None
+        if version > LAKE_VERSION:
+            raise LakeError(
+                f"{directory}: has version {version} of the tables, and this Levelcast knows {LAKE_VERSION}: "
+                "use a newer one"
+            )
+
+    @classmethod
+    def create(cls, directory: Path | str) -> Lake:
+        """The lake there, made if there is nothing yet."""
+        delta()
+        there = cls.at(directory)
+        if there is not None:
+            return there
+        path = Path(directory)
+        marker = path / MARKER
+        with _disk(directory):
+            path.mkdir(parents=True, exist_ok=True)
+            unfinished = marker.with_suffix(".tmp")
+            unfinished.write_text(json.dumps({"what": "Levelcast lake", "version": LAKE_VERSION}) + "\n")
+            unfinished.replace(marker)
+        return cls(directory)
+
+    @classmethod
+    def at(cls, directory: Path | str) -> Lake | None:
+        """The lake there; None where one can be made. Raises LakeError where neither is so."""
+        path = Path(directory)
+        if (path / MARKER).exists():
+            return cls(directory)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise LakeError(f"{directory}: is not empty and no lake: name a directory that is new or empty")
+        return None
+
+    def check(self) -> None:
+        """Raise LakeError if there is a table that this Levelcast cannot read."""
+        for name in TABLES:
+            if self.has(name):
+                self.handle(name)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One job at a time; a killed one gives way by itself. Readers and compaction need not wait."""
+        with (self.directory / LOCK).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise LakeError(f"{self.directory}: another job writes there: wait for it, or stop it") from None
+            yield
+
+    # -- reading
+
+    def has(self, name: str) -> bool:
+        return (self.directory / _known(name).name / "_delta_log").is_dir()
+
+    def handle(self, name: str, version: int | None = None) -> DeltaTable:
+        """The table's log at a version, or as it is now."""
+        lib = delta()
+        if not self.has(name):
+            raise LakeError(f"{self.directory}: has no table {name} yet")
+        try:
+            handle = self._own.handles.get(name) if version is None else None
+            if handle is None:
+                handle = lib.DeltaTable(str(self.directory / name), version=version)
+            else:
+                handle.update_incremental()
+        except lib.exceptions.DeltaError as error:
+            raise LakeError(f"{self.directory / name}: cannot be read ({_first_line(error)})") from None
+        if version is None:
+            self._own.handles[name] = handle
+        told = handle.metadata().configuration.get(PROPERTY, "")
+        if not told.isdecimal() or int(told) > LAKE_VERSION:
+            raise LakeError(
+                f"{self.directory / name}: has version {told or 'none'} of the schema, and this Levelcast knows "
+                f"{LAKE_VERSION}: use a newer one"
+            )
+        return handle
+
+    def files(self, name: str, version: int | None = None, days: Sequence[str] | None = None) -> list[File]:
+        """The files that a version names."""
+        return [file for file in _files_of(self.handle(name, version)) if days is None or file.partition["day"] in days]
+
+    def read(
+        self, spark: SparkSession, name: str, version: int | None = None, days: Sequence[str] | None = None
+    ) -> DataFrame:
+        """A version of a table in Spark. The files are those of the version, whatever happens meanwhile."""
+        return self.read_files(spark, name, self.files(name, version, days) if self.has(name) else [])
+
+    def read_files(self, spark: SparkSession, name: str, files: Sequence[File]) -> DataFrame:
+        """Just these files, staged or committed."""
+        table, root = _known(name), self.directory / name
+        if not files:
+            return spark.createDataFrame([], table.ddl)
+        paths = [str(root / file.path) for file in files]
+        found = spark.read.schema(table.ddl).option("basePath", str(root)).parquet(*paths)
+        return found.select(*table.names)
+
+    def arrow(
+        self,
+        name: str,
+        version: int | None = None,
+        days: Sequence[str] | None = None,
+        where: Sequence[tuple[str, str, Any]] = (),
+        columns: Sequence[str] | None = None,
+    ) -> Any:
+        """A version of a table as a pyarrow table (`.to_pandas()` makes it pandas), where `("price", ">", 0)`, say."""
+        filters = [*where, *([] if days is None else [("day", "in", [date.fromisoformat(day) for day in days])])]
+        handle = self.handle(name, version)
+        try:
+            return handle.to_pyarrow_table(filters=filters or None, columns=None if columns is None else [*columns])
+        except (OSError, arrow().ArrowException, delta().exceptions.DeltaError) as error:
+            raise LakeError(
+                f"{self.directory / name}: cannot be read ({_first_line(error)}): put the file back from a copy"
+            ) from None
+
+    def duckdb(self, name: str, version: int | None = None) -> str:
+        """What stands behind FROM in DuckDB: `duckdb.sql(f"select * from {lake.duckdb('bars')}")`."""
+        table, root = _known(name), self.directory / name
+        paths = [str(root / file.path).replace("'", "''") for file in self.files(name, version)]
+        if not paths:
+            raise LakeError(f"{root}: has no rows yet")
+        listed = ", ".join(f"'{path}'" for path in paths)
+        if not table.partition:
+            return f"read_parquet([{listed}], hive_partitioning = false)"
+        sql_types = {"date": "DATE", "int": "INTEGER"}
+        by_name = {column.name: column.type for column in table.columns}
+        types = ", ".join(f"'{column}': {sql_types[by_name[column]]}" for column in table.partition)
+        return f"read_parquet([{listed}], hive_partitioning = true, hive_types = {{{types}}})"
+
+    def marks(self, name: str, wanted: Sequence[str]) -> dict[str, int]:
+        """How far each of these marks has come in a table; one that has never been set is missing."""
+        if not self.has(name):
+            return {}
+        handle = self.handle(name)
+        found = {mark: handle.transaction_version(mark) for mark in wanted}
+        return {mark: number for mark, number in found.items() if number is not None}
+
+    def all_marks(self, name: str, prefix: str = "") -> dict[str, int]:
+        """Every mark of a table that begins so. The library answers for one name only, so the log itself is read."""
+        if not self.has(name):
+            return {}
+        found = self._own.marks.setdefault(name, Marks(self.directory / name)).now()
+        return {mark: number for mark, number in found.items() if mark.startswith(prefix)}
+
+    def states(self) -> Iterator[State]:
+        """Every table that there is."""
+        for name in TABLES:
+            if not self.has(name):
+                continue
+            handle = self.handle(name)
+            files = _files_of(handle)
+            days = sorted({day for file in files if (day := file.partition.get("day")) is not None})
+            yield State(
+                name,
+                handle.version(),
+                len(files),
+                sum(file.rows for file in files),
+                sum(file.bytes for file in files),
+                self.all_marks(name),
+                tuple(days),
+            )
+
+    # -- writing
+
+    def append(
+        self,
+        name: str,
+        rows: DataFrame,
+        marks: Sequence[Mark] = (),
+        also: Callable[[list[File]], list[Mark]] | None = None,
+        *,
+        skip_empty: bool = False,
+    ) -> Commit | None:
+        """Add rows; None if one of the marks is there already. `also` may claim more, knowing the files."""
+        if self.has(name) and _taken(self.handle(name), marks):
+            return None
+        with self.staged(name, rows) as files:
+            if skip_empty and not files:
+                return None
+            return self.land(name, files, [*marks, *(also(files) if also is not None else ())])
+
+    def land(self, name: str, files: Sequence[File], marks: Sequence[Mark] = ()) -> Commit | None:
+        """Commit staged files; without a trace if one of the marks is there already."""
+        for _ in range(_TRIES):
+            handle = self._ensure(name)
+            if _taken(handle, marks):
+                self._discard(name, files)
+                return None
+            if self._commit(handle, files, (), marks):
+                return _commit_of(handle, name, files)
+        raise LakeError(f"{self.directory / name}: others write there without a pause: try again")
+
+    def replace(
+        self, name: str, rows: DataFrame, days: Sequence[str] | None = None, marks: Sequence[Mark] = ()
+    ) -> Commit | None:
+        """Put rows in the place of all that a table has (of these days), in one commit: a correction, or a refresh."""
+        with self.staged(name, rows) as files:
+            foreign = {file.partition.get("day") for file in files} - set(days) if days is not None else set()
+            if foreign:
+                self._discard(name, files)
+                raise LakeError(f"{name}: rows of {sorted(map(str, foreign))[0]} do not belong to the days replaced")
+            for _ in range(_TRIES):
+                handle = self._ensure(name)
+                if _taken(handle, marks):
+                    self._discard(name, files)
+                    return None
+                old = [file for file in _files_of(handle) if days is None or file.partition["day"] in days]
+                if self._commit(handle, files, old, [*marks, _rewrite(handle)]):
+                    return _commit_of(handle, name, files)
+            raise LakeError(f"{self.directory / name}: others rewrite it without a pause: try again")
+
+    def compact(self, spark: SparkSession, name: str, target_bytes: int = TARGET_BYTES) -> tuple[int, int]:
+        """Make few large files of many small ones, beside writers and readers; how many files before and after.
+
+        By Spark and not by `deltalake`'s own optimize: that one leaves marks out of its commit, so a correction at
+        the same time would bring rows back.
+        """
+        before = len(self.files(name))
+        for bins in _batches(_bins(self.files(name), target_bytes), _BINS_PER_COMMIT):
+            self._merge(spark, name, bins)
+        return before, len(self.files(name))
+
+    def _merge(self, spark: SparkSession, name: str, bins: Sequence[Sequence[File]]) -> None:
+        """Each bin of files into one file, in one commit."""
+        from functools import reduce
+
+        root = self.directory / name
+        old = [file for bin in bins for file in bin]
+        parts = [self.read_files(spark, name, bin).coalesce(1) for bin in bins]
+        with self.staged(name, reduce(lambda one, other: one.union(other), parts)) as files:
+            if sum(file.rows for file in files) != sum(file.rows for file in old):
+                raise LakeError(f"{root}: its files do not have the rows that the log tells of: restore them")
+            for _ in range(_TRIES):
+                handle = self.handle(name)
+                if not {file.path for file in old} <= {file.path for file in _files_of(handle)}:
+                    break  # rewritten by another meanwhile: what we have made is of no use
+                if self._commit(handle, files, old, [_rewrite(handle)], data_change=False):
+                    return
+            self._discard(name, files)
+
+    def clean(self, name: str, keep_hours: int = KEEP_HOURS) -> int:
+        """Remove files that have been out of the table for longer, and what crashed writers left; how many."""
+        handle = self.handle(name)
+        removed = handle.vacuum(retention_hours=keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
+        root = self.directory / name
+        count = len(removed)
+        limit = time.time() - keep_hours * 3600
+        for attempt in _children(root / STAGING):
+            if attempt.stat().st_mtime < limit:
+                count += sum(1 for path in attempt.rglob("*.parquet"))
+                shutil.rmtree(attempt, ignore_errors=True)
+        return count
+
+    def _ensure(self, name: str) -> DeltaTable:
+        """The table, made if it is not there."""
+        table, lib = _known(name), delta()
+        if not self.has(name):
+            with _disk(self.directory / name):
+                lib.DeltaTable.create(
+                    str(self.directory / name),
+                    table.arrow_schema(),
+                    mode="ignore",
+                    partition_by=list(table.partition) or None,
+                    name=name,
+                    description=table.says,
+                    configuration={PROPERTY: str(LAKE_VERSION)},
+                    raise_if_key_not_exists=False,
+                )
+        return self.handle(name)
+
+    @contextmanager
+    def staged(self, name: str, rows: DataFrame) -> Iterator[list[File]]:
+        """Rows as files in their place, which nobody sees yet; removed again if what follows fails."""
+        table = _known(name)
+
+        def write(stage: Path, attempt: str) -> list[File]:
+            _write(table, rows, stage)
+            return [_named(path, stage, attempt) for path in sorted(stage.rglob("*.parquet"))]
+
+        with self.staged_by([name], lambda stages, attempt: {name: write(stages[name], attempt)}) as files:
+            yield files[name]
+
+    @contextmanager
+    def staged_by(
+        self, names: Sequence[str], write: Callable[[Mapping[str, Path], str], Mapping[str, Sequence[File]]]
+    ) -> Iterator[dict[str, list[File]]]:
+        """The same of several tables, by whoever writes their files: `write` is given a folder for each table and a
+        name for the attempt, which the names of all files begin with. A file's path in its folder is its place in the
+        table. Files that `write` does not tell of, those of a task that was repeated, are nothing."""
+        attempt = uuid.uuid4().hex
+        roots = {name: self.directory / _known(name).name for name in names}
+        stages = {name: root / STAGING / attempt for name, root in roots.items()}
+        placed: dict[str, list[File]] = {name: [] for name in names}
+        try:
+            with _disk(self.directory):
+                for name, files in write(stages, attempt).items():
+                    for file in (each for each in files if each.rows):
+                        place = roots[name] / file.path
+                        place.parent.mkdir(parents=True, exist_ok=True)
+                        placed[name].append(file)
+                        (stages[name] / file.path).rename(place)
+            yield placed
+        except BaseException:
+            for name, files in placed.items():
+                self._discard(name, [file for file in files if file.path not in self._own.handed])
+            raise
+        finally:
+            self._own.handed -= {file.path for files in placed.values() for file in files}
+            for stage in stages.values():
+                shutil.rmtree(stage, ignore_errors=True)
+
+    def _discard(self, name: str, files: Sequence[File]) -> None:
+        for file in files:
+            (self.directory / name / file.path).unlink(missing_ok=True)
+
+    def _commit(
+        self,
+        handle: DeltaTable,
+        add: Sequence[File],
+        remove: Sequence[File],
+        marks: Sequence[Mark],
+        *,
+        data_change: bool = True,
+    ) -> bool:
+        """Commit against the version of `handle`; False if another commit since then claims the same."""
+        from deltalake.transaction import AddAction, RemoveAction
+
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[Any] = [
+            AddAction(file.path, file.bytes, dict(file.partition), now_ms, data_change, json.dumps(dict(file.stats)))
+            for file in add
+        ]
+        actions += [RemoveAction(file.path, data_change, now_ms, file.bytes, dict(file.partition)) for file in remove]
+        self._own.handed |= {file.path for file in add}
+        try:
+            with _disk(handle.table_uri):
+                handle.create_write_transaction(
+                    actions,
+                    "append",
+                    handle.schema(),
+                    partition_by=handle.metadata().partition_columns,
+                    commit_properties=_properties(marks),
+                )
+        except delta().exceptions.CommitFailedError:
+            self._own.handed -= {file.path for file in add}
+            return False
+        return True
+
+
+# -- the log ----------------------------------------------------------------------------------------------
+
+
+def _known(name: str) -> Table:
+    if name not in TABLES:
+        raise LakeError(f"there is no table {name!r}: the tables are {', '.join(TABLES)}")
+    return TABLES[name]
+
+
+def _files_of(handle: DeltaTable) -> list[File]:
+    found = arrow().table(handle.get_add_actions())
+    return sorted(
+        (
+            File(
+                row["path"],
+                row["size_bytes"],
+                row["num_records"] or 0,
+                _as_text(row.get("partition") or {}),
+                {"minValues": row.get("min") or {}, "maxValues": row.get("max") or {}},
+                row["modification_time"],
+            )
+            for row in found.to_pylist()
+        ),
+        key=lambda file: file.path,
+    )
+
+
+def _as_text(partition: Mapping[str, Any]) -> dict[str, str | None]:
+    return {name: None if value is None else str(value) for name, value in partition.items()}
+
+
+def _taken(handle: DeltaTable, marks: Sequence[Mark]) -> bool:
+    """Whether what the marks claim is in the table already."""
+    for mark in marks:
+        have = handle.transaction_version(mark.name)
+        if mark.before is None:
+            if have is not None and have >= mark.to:
+                return True
+        elif (have or 0) != mark.before:
+            return True
+    return False
+
+
+def _rewrite(handle: DeltaTable) -> Mark:
+    return Mark(REWRITE, (handle.transaction_version(REWRITE) or 0) + 1)
+
+
+def _properties(marks: Sequence[Mark]) -> Any:
+    from deltalake.transaction import Transaction
+
+    return delta().CommitProperties(app_transactions=[Transaction(mark.name, mark.to) for mark in marks])
+
+
+class Marks:
+    """All marks of a table, by its log: the last checkpoint, and the commits since then, each read once."""
+
+    def __init__(self, root: Path) -> None:
+        self._log = root / "_delta_log"
+        self._version = -1
+        self._marks: dict[str, int] = {}
+
+    def now(self) -> dict[str, int]:
+        while True:
+            self._read_commits()
+            checkpoint = self._checkpoint()
+            if checkpoint <= self._version:
+                return self._marks
+            self._read_checkpoint(checkpoint)  # at the beginning, or commits have gone that had not been read
+
+    def _read_commits(self) -> None:
+        if self._version < 0 and self._checkpoint() >= 0:
+            return
+        while True:
+            try:
+                text = (self._log / f"{self._version + 1:020}.json").read_text(encoding="utf-8")
+            except FileNotFoundError:
+                return
+            for line in text.splitlines():
+                if line.startswith('{"txn"'):
+                    told = json.loads(line)["txn"]
+                    self._marks[told["appId"]] = told["version"]
+            self._version += 1
+
+    def _checkpoint(self) -> int:
+        try:
+            return int(json.loads((self._log / "_last_checkpoint").read_text(encoding="utf-8"))["version"])
+        except FileNotFoundError:
+            return -1
+
+    def _read_checkpoint(self, version: int) -> None:
+        for path in sorted(self._log.glob(f"{version:020}.checkpoint*.parquet")):
+            for row in arrow("pyarrow.parquet").read_table(path, columns=["txn"])["txn"].to_pylist():
+                if row is not None and row["appId"] is not None:
+                    self._marks[row["appId"]] = row["version"]
+        self._version = version
+
+
+def _commit_of(handle: DeltaTable, name: str, files: Sequence[File]) -> Commit:
+    handle.update_incremental()
+    return Commit(
+        name, handle.version(), sum(file.rows for file in files), len(files), sum(file.bytes for file in files)
+    )
+
+
+# -- files ------------------------------------------------------------------------------------------------
+
+
+def _write(table: Table, rows: DataFrame, stage: Path) -> None:
+    shaped = table.shape(rows)
+    order = [*table.partition, *table.order]
+    if order:
+        shaped = shaped.sortWithinPartitions(*order)
+    writer = shaped.write.option("compression", "zstd").option("maxRecordsPerFile", ROWS_PER_FILE)
+    if table.partition:
+        writer = writer.partitionBy(*table.partition)
+    writer.parquet(str(stage))
+
+
+def _named(path: Path, stage: Path, attempt: str) -> File:
+    """A file that Spark has written, under a name of ours."""
+    number = path.name.split("-")[1] + path.name.rpartition(".c")[2].split(".")[0]
+    named = path.with_name(f"{attempt}-{number}.parquet")
+    path.rename(named)
+    return describe(named, stage, arrow("pyarrow.parquet").read_metadata(named))
+
+
+def describe(path: Path, stage: Path, footer: Any) -> File:
+    """A file as the log has it: its place, its size, and what its footer knows of the columns."""
+    place = path.relative_to(stage)
+    partition = dict(part.partition("=")[::2] for part in place.parent.parts)
+    stats = {"numRecords": footer.num_rows, **_bounds(footer)}
+    return File(str(place), path.stat().st_size, footer.num_rows, partition, stats)
+
+
+def _bounds(footer: Any) -> dict[str, Any]:
+    """Least and greatest value of every column. `deltalake` takes a column without them for one without a match, so
+    none is left out."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for group in (footer.row_group(i) for i in range(footer.num_row_groups)):
+        for chunk in (group.column(i) for i in range(group.num_columns)):
+            name, found = chunk.path_in_schema, chunk.statistics
+            if found is None:
+                continue
+            nulls[name] = nulls.get(name, 0) + (found.null_count or 0)
+            if found.has_min_max:
+                low[name] = min(found.min, low.get(name, found.min))
+                high[name] = max(found.max, high.get(name, found.max))
+    return {
+        "minValues": {name: _bound(value, -1) for name, value in low.items()},
+        "maxValues": {name: _bound(value, 1) for name, value in high.items()},
+        "nullCount": nulls,
+    }
+
+
+def _bound(value: Any, side: int) -> Any:
+    """A bound as JSON: long texts are cut, and wide numbers rounded outwards to what a double holds."""
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_BOUND else value[:_LONGEST_BOUND] + ("\U0010ffff" if side > 0 else "")
+    if isinstance(value, Decimal):
+        whole, near = int(value), float(value)
+        if (int(near) - whole) * side < 0:
+            near = math.nextafter(near, side * math.inf)
+        return int(near)
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def highest(files: Sequence[File], column: str, by: str) -> dict[str, int]:
+    """The greatest value of a column in files just written, by a partition column."""
+    found: dict[str, int] = {}
+    for file in files:
+        key = str(file.partition[by])
+        found[key] = max(int(file.stats["maxValues"][column]), found.get(key, 0))
+    return found
+
+
+def _bins(files: Sequence[File], target_bytes: int) -> list[list[File]]:
+    """Files of one partition that together make about one file of the target size."""
+    bins: list[list[File]] = []
+    open_bins: dict[tuple[tuple[str, str | None], ...], list[File]] = {}
+    for file in files:
+        if file.bytes >= target_bytes * 3 // 4:
+            continue
+        key = tuple(sorted(file.partition.items()))
+        bin = open_bins.setdefault(key, [])
+        if sum(each.bytes for each in bin) + file.bytes > target_bytes:
+            bins.append(bin)
+            bin = open_bins[key] = []
+        bin.append(file)
+    return [bin for bin in (*bins, *open_bins.values()) if len(bin) > 1]
+
+
+def _batches(items: Sequence[list[File]], size: int) -> Iterator[Sequence[list[File]]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _children(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+@contextmanager
+def _disk(where: object) -> Iterator[None]:
+    """A full disk is one sentence, in whichever library it shows."""
+    try:
+        yield
+    except LakeError:
+        raise
+    except Exception as error:
+        text = str(error)
+        full = isinstance(error, OSError) and error.errno == 28
+        if not full and "No space left on device" not in text and "os error 28" not in text:
+            raise
+        raise LakeError(
+            f"{where}: the disk is full: nothing of this batch was committed; make room and repeat it"
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

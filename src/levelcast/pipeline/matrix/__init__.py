@@ -1,0 +1,1 @@
+"""The network matrix: delay and loss between sites."""

@@ -1,0 +1,411 @@
+"""A sweep: many histories of a simulator, spread over Spark's executors or over processes, one row each.
+
+What a history is, the caller says: `work` takes items (scenario, parameters as JSON, seed) and returns their rows. It
+is pickled by its name, so the executors need Levelcast and nothing of the driver's state.
+
+**Tasks.** Histories differ in cost, by their parameters above all. The first round runs one history of each point of
+the grid; from then on the measured CPU time of a point says how many of its histories make a task of about `TASK_S`. A
+round is a Spark job, and two rounds are under way at a time, so nobody waits for the last task of a round.
+
+**Nothing is lost.** Rows come back through the driver, by tasks that succeeded: one that was tried twice counts once.
+Each round is kept when it is done, and what is kept is not run again. A history that takes its process with it (a fault
+in C, no memory) fails its task four times; its round is then divided until it is alone, and it becomes a row as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from levelcast.pipeline.lake.defaults import LakeError
+from levelcast.planner.files import arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from levelcast.pipeline.lake.lake import Lake
+    from levelcast.pipeline.lake.tables import Table
+
+Item = tuple[str, str, int]
+Key = tuple[str, str, int]
+Row = dict[str, Any]
+Work = Callable[[Iterable[Item]], list[Row]]
+Point = tuple[str, str]
+
+TASK_S = 2.0
+"""CPU seconds of a task: long beside what Spark adds to it, short beside a round."""
+LEAST_TASK_S = 0.1
+TASKS_PER_CORE = 8
+"""A small sweep has shorter tasks, so that this many are left for each core."""
+ROUNDS_S = (5.0, 10.0, 20.0, 40.0)
+"""How long the first rounds last, and then all others."""
+IN_FLIGHT = 2
+_DIED = "its process died with it (a fault in C, or no memory)"
+
+
+def _sweeps() -> Table:
+    """The table, not before it is used: tables need Arrow."""
+    from levelcast.pipeline.lake.tables import SWEEPS
+
+    return SWEEPS
+
+
+class RoundFailed(Exception):
+    """A task failed for good; the engine lives."""
+
+
+class SweepStopped(Exception):
+    """There is nothing left to run on, in one sentence."""
+
+
+class Engine(Protocol):
+    """Where tasks run."""
+
+    @property
+    def cores(self) -> int: ...
+
+    def cancel(self) -> None:
+        """End what is under way."""
+
+    def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
+        """The rows of all tasks. Raises RoundFailed if one of them cannot be done."""
+
+
+# -- engines ----------------------------------------------------------------------------------------------
+
+
+class SparkEngine:
+    """Spark's executors."""
+
+    def __init__(self, spark: SparkSession, work: Work) -> None:
+        self._spark, self._work = spark, work
+
+    @property
+    def cores(self) -> int:
+        """Those of the executors that are there by now."""
+        return max(1, int(self._spark.sparkContext.defaultParallelism))
+
+    def cancel(self) -> None:
+        self._spark.sparkContext.cancelAllJobs()
+
+    def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
+        work, mine = self._work, [list(task) for task in tasks]
+
+        def execute(batches: Iterator[Any]) -> Iterator[Any]:
+            import pyarrow as pa
+
+            for batch in batches:
+                for number in batch.column("id").to_pylist():
+                    rows = [json.dumps(row, default=float) for row in work(mine[number])]
+                    yield pa.RecordBatch.from_arrays([pa.array(rows, pa.string())], names=["row"])
+
+        try:
+            numbers = self._spark.range(0, len(mine), 1, len(mine))
+            found = numbers.mapInArrow(execute, "row string").toArrow()
+        except Exception as error:
+            if not type(error).__module__.startswith(("pyspark", "py4j")):
+                raise
+            self._check_alive()
+            raise RoundFailed(_first_line(error)) from None
+        return [json.loads(row) for row in found["row"].to_pylist()]
+
+    def _check_alive(self) -> None:
+        try:
+            self._spark.range(1).count()
+        except Exception as error:
+            raise SweepStopped(
+                f"Spark has gone ({_first_line(error)}): what was kept stays; give the same command again"
+            ) from None
+
+
+class ProcessEngine:
+    """Processes of this machine, without Spark."""
+
+    def __init__(self, jobs: int, work: Work) -> None:
+        self._jobs, self._work = jobs, work
+        self._pool = self._new_pool()
+
+    @property
+    def cores(self) -> int:
+        return self._jobs
+
+    def cancel(self) -> None:
+        self.close()
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        # Not forked: rounds are handed out by threads.
+        return ProcessPoolExecutor(self._jobs, mp_context=get_context("forkserver"))
+
+    def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
+        pool = self._pool
+        try:
+            return [row for rows in pool.map(self._work, tasks) for row in rows]
+        except BrokenProcessPool as error:
+            if self._pool is pool:
+                self._pool = self._new_pool()
+            raise RoundFailed(str(error)) from None
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+# -- running ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Costs:
+    """The mean CPU time of a point's histories, as far as it is known."""
+
+    total: dict[Point, tuple[float, int]] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        if row["cpu_s"] is not None:
+            point = (row["scenario"], row["parameters"])
+            seconds, count = self.total.get(point, (0.0, 0))
+            self.total[point] = seconds + row["cpu_s"], count + 1
+
+    def known(self, item: Item) -> bool:
+        return item[:2] in self.total
+
+    def of(self, item: Item) -> float:
+        seconds, count = self.total.get(item[:2], (LEAST_TASK_S, 1))
+        return max(seconds / count, 1e-4)
+
+
+def cut(items: Sequence[Item], costs: Costs, task_s: float) -> list[list[Item]]:
+    """Tasks of about equal work, the longest first: each has histories of one point."""
+    by_point: dict[Point, list[Item]] = {}
+    for item in items:
+        by_point.setdefault(item[:2], []).append(item)
+    tasks: list[list[Item]] = []
+    for each in by_point.values():
+        size = max(1, round(task_s / costs.of(each[0])))
+        pieces = -(-len(each) // size)
+        tasks += [each[number::pieces] for number in range(pieces)]
+    return sorted(tasks, key=lambda task: -costs.of(task[0]) * len(task))
+
+
+def rounds(items: Sequence[Item], costs: Costs, cores_now: Callable[[], int]) -> Iterator[list[list[Item]]]:
+    """Tasks, a round at a time; costs and cores are looked at anew for each. The first round has one history of each
+    point."""
+    first: dict[Point, Item] = {}
+    for item in items:
+        if not costs.known(item):
+            first.setdefault(item[:2], item)
+    if first:
+        yield [[item] for item in first.values()]
+    chosen = set(first.values())
+    left = [item for item in items if item not in chosen]
+    at, number = 0, 0
+    while at < len(left):
+        cores = cores_now()
+        rest = sum(costs.of(item) for item in left[at:])
+        task_s = min(TASK_S, max(LEAST_TASK_S, rest / cores / TASKS_PER_CORE))
+        room = ROUNDS_S[min(number, len(ROUNDS_S) - 1)] * cores
+        begin = at
+        while at < len(left) and room > 0:
+            room -= costs.of(left[at])
+            at += 1
+        yield cut(left[begin:at], costs, task_s)
+        number += 1
+
+
+def run(items: Sequence[Item], engine: Engine, died: Callable[[Item, str], Row], costs: Costs) -> Iterator[list[Row]]:
+    """Rows of every item, round by round, as the rounds are done."""
+    waiting = rounds(items, costs, lambda: engine.cores)
+    stopping = threading.Event()
+    with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="sweep") as pool:
+        begun: set[Future[list[Row]]] = set()
+        probing = any(not costs.known(item) for item in items)
+        try:
+            while True:
+                while len(begun) < (1 if probing else IN_FLIGHT) and (tasks := next(waiting, None)) is not None:
+                    begun.add(pool.submit(_round, engine, tasks, died, stopping))
+                    if probing:
+                        break
+                if not begun:
+                    return
+                done, begun = wait(begun, return_when=FIRST_COMPLETED)
+                probing = False
+                for each in done:
+                    rows = each.result()
+                    for row in rows:
+                        costs.add(row)
+                    yield rows
+        except BaseException:
+            stopping.set()
+            engine.cancel()
+            raise
+
+
+def _round(
+    engine: Engine, tasks: Sequence[Sequence[Item]], died: Callable[[Item, str], Row], stopping: threading.Event
+) -> list[Row]:
+    try:
+        return engine.run(tasks)
+    except RoundFailed:
+        if stopping.is_set():
+            raise
+        items = [item for task in tasks for item in task]
+        if len(items) == 1:
+            return [died(items[0], _DIED)]
+        half = len(items) // 2
+        return [
+            row for part in (items[:half], items[half:]) for row in _round(engine, [[i] for i in part], died, stopping)
+        ]
+
+
+# -- keeping ----------------------------------------------------------------------------------------------
+
+
+class Store(Protocol):
+    """Where rows stay."""
+
+    def rows(self, code: str) -> list[Row]:
+        """Rows of this version of the code."""
+
+    def keep(self, rows: Sequence[Row], code: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def columns_of(row: Row, code: str) -> dict[str, Any]:
+    """A row as the table `sweeps` has it."""
+    whole = {**row["figures"], **row, "code": code, "figures": json.dumps(row["figures"], default=float)}
+    cast = {"long": int, "double": float, "string": str}
+    return {
+        name: None if (value := whole.get(name)) is None else cast[kind](value) for name, kind, _ in _sweeps().columns
+    }
+
+
+def row_of(stored: dict[str, Any]) -> Row:
+    """The other way round."""
+    names = ("scenario", "parameters", "seed", "verdict", "broken", "cpu_s")
+    return {**{name: stored[name] for name in names}, "figures": json.loads(stored["figures"])}
+
+
+def key_of(row: Row) -> Key:
+    return row["scenario"], row["parameters"], row["seed"]
+
+
+class LakeStore:
+    """The table `sweeps` of a lake: a commit for each round."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._spark, self._lake = spark, lake
+
+    def rows(self, code: str) -> list[Row]:
+        if not self._lake.has(_sweeps().name):
+            return []
+        found = self._lake.arrow(_sweeps().name, where=[("code", "=", code)])
+        return [row_of(each) for each in found.to_pylist()]
+
+    def keep(self, rows: Sequence[Row], code: str) -> None:
+        if rows:
+            table = arrow().Table.from_pylist([columns_of(row, code) for row in rows], schema=_sweeps().arrow_schema())
+            self._lake.append(_sweeps().name, self._spark.createDataFrame(table).coalesce(1))
+
+    def close(self) -> None:
+        pass
+
+
+class FileStore:
+    """A Parquet file with the columns of `sweeps`; it is written anew and put in place as a whole."""
+
+    SHARE = 0.05
+    """Of the time may go into writing the file before the end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._tables: list[Any] = []
+        self._took_s = 0.0
+        self._written = time.perf_counter()
+        self._dirty = False
+        if path.is_dir():
+            raise LakeError(f"{path}: is a directory: name a file, or give a lake by --lake")
+        if not path.absolute().parent.is_dir():
+            raise LakeError(f"{path}: there is no directory {path.absolute().parent}")
+        if path.exists():
+            parquet, schema = arrow("pyarrow.parquet"), _sweeps().arrow_schema()
+            try:
+                found = parquet.read_table(path)
+            except (OSError, ValueError):
+                raise LakeError(f"{path}: is no Parquet file: name another one") from None
+            if set(found.column_names) != set(schema.names):
+                raise LakeError(f"{path}: is no table of a sweep: name another file")
+            self._tables.append(found.select(schema.names).cast(schema))
+
+    def rows(self, code: str) -> list[Row]:
+        return [row_of(row) for table in self._tables for row in table.to_pylist() if row["code"] == code]
+
+    def keep(self, rows: Sequence[Row], code: str) -> None:
+        if rows:
+            shaped = [columns_of(row, code) for row in rows]
+            self._tables.append(arrow().Table.from_pylist(shaped, schema=_sweeps().arrow_schema()))
+            self._dirty = True
+        if self._took_s <= self.SHARE * (time.perf_counter() - self._written):
+            self.close()
+
+    def close(self) -> None:
+        if not self._dirty:
+            return
+        begun = time.perf_counter()
+        unfinished = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        whole = arrow().concat_tables(self._tables).sort_by([(name, "ascending") for name in _sweeps().key])
+        try:
+            arrow("pyarrow.parquet").write_table(whole, unfinished, compression="zstd")
+            unfinished.replace(self._path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        self._tables, self._dirty, self._written = [whole], False, time.perf_counter()
+        self._took_s = self._written - begun
+
+
+@dataclass(slots=True)
+class Swept:
+    """What a sweep has come to."""
+
+    rows: list[Row]
+    ran: int
+    """Of them now; the others were there."""
+
+
+def sweep(
+    items: Sequence[Item],
+    engine: Engine,
+    store: Store,
+    code: str,
+    died: Callable[[Item, str], Row],
+    tell: Callable[[int, int], None] = lambda done, bad: None,
+) -> Swept:
+    """Run what is not in the store yet and keep it; the rows of all items. `tell` hears how many are done, and bad."""
+    wanted = dict.fromkeys(items)
+    have = {key: row for row in store.rows(code) if (key := key_of(row)) in wanted}
+    costs = Costs()
+    for row in have.values():
+        costs.add(row)
+    todo = [item for item in wanted if item not in have]
+    bad = sum(row["verdict"] != "held" for row in have.values())
+    tell(len(have), bad)
+    try:
+        for rows in run(todo, engine, died, costs):
+            store.keep(rows, code)
+            have |= {key_of(row): row for row in rows}
+            bad += sum(row["verdict"] != "held" for row in rows)
+            tell(len(have), bad)
+    finally:
+        store.close()
+    return Swept([have[item] for item in wanted], len(todo))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

@@ -1,0 +1,145 @@
+"""Clustering of items: the K-means of TH §4.2 with distance (8), and the same walk with a temperature.
+
+One kernel does all of it. At temperature 0 it is the paper's K-means: a point leaves its cluster, is measured against
+all of them, goes to the closest and stays where it was in case of a tie, until a pass moves none. Above 0 the cluster
+is drawn by the heat bath. With points that have no cluster yet, one pass is greedy insertion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.native import planner
+from levelcast.planner.model import Floats, Instance, Ints, Longs, Plan, Weights, tidy
+
+_NO_INTS = np.empty(0, np.int32)
+_NO_LONGS = np.empty(0, np.int64)
+_NO_CAP = 1e300
+MAX_PASSES = 200
+"""K-means stops by itself after some thirty passes; this bounds it on inputs made to be slow."""
+
+COLD = np.zeros(MAX_PASSES)
+
+
+def seed_for(seed: int, step: int) -> int:
+    """A kernel seed for one step of an algorithm."""
+    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0])
+
+
+def cluster(
+    instance: Instance,
+    label: Ints,
+    clusters: int,
+    seed: int,
+    temperatures: Floats = COLD,
+    items: Ints | None = None,
+    cap: float = _NO_CAP,
+) -> int:
+    """One level: improve `label` in place, only for `items` if given; how many moved in the last pass."""
+    moved: int = planner.anneal(
+        instance.start,
+        instance.users,
+        instance.rates,
+        np.arange(instance.n_flows, dtype=np.int32) if items is None else items,
+        label,
+        instance.n_users,
+        1,
+        clusters,
+        clusters,
+        0.0,
+        1.0,
+        temperatures,
+        seed,
+        cap,
+        _NO_CAP,
+        _NO_LONGS,
+        _NO_INTS,
+        _NO_INTS,
+        _NO_INTS,
+        0.0,
+        0,
+    )
+    return moved
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many sessions and groups there may be; group g has the slots g·slots, g·slots + 1, … for sessions."""
+
+    sessions: int
+    groups: int
+    slots: int
+
+    def slot_of(self, session: Ints, group: Ints) -> Ints:
+        """A plan's sessions as slots."""
+        order = np.argsort(group, kind="stable")
+        within = np.arange(len(group)) - np.searchsorted(group[order], group[order])
+        slot = np.empty(len(group), np.int32)
+        slot[order] = group[order] * self.slots + within
+        return Plan(session, slot).flow_group()
+
+    def plan_of(self, slot: Ints) -> Plan:
+        """The sessions in use, renumbered."""
+        return tidy(slot, np.arange(self.groups * self.slots) // self.slots)
+
+
+class Rules:
+    """What binds a two-level walk: capacities, items apart, and how much weight may leave home."""
+
+    def __init__(self, session_rate: float = _NO_CAP, group_rate: float = _NO_CAP) -> None:
+        self.session_rate = min(session_rate, _NO_CAP)
+        self.group_rate = min(group_rate, _NO_CAP)
+        self.apart_start: Longs = _NO_LONGS
+        self.apart: Ints = _NO_INTS
+        self.home: Ints = _NO_INTS
+        self.weight: Ints = _NO_INTS
+        self.penalty = 0.0
+        self.budget = 0
+
+    def set_apart(self, n_items: int, pairs: npt.NDArray[np.integer]) -> None:
+        """Each pair of items may not share a session."""
+        if len(pairs):
+            both = np.concatenate([pairs, pairs[:, ::-1]])
+            both = both[np.argsort(both[:, 0], kind="stable")]
+            self.apart_start = np.searchsorted(both[:, 0], np.arange(n_items + 1)).astype(np.int64)
+            self.apart = np.ascontiguousarray(both[:, 1], np.int32)
+
+
+def cluster_both(
+    instance: Instance,
+    slot: Ints,
+    shape: Shape,
+    weights: Weights,
+    seed: int,
+    temperatures: Floats = COLD,
+    rules: Rules | None = None,
+) -> int:
+    """Both levels at once, by the exact cost of a move: improve `slot` in place; how many moved in the last pass."""
+    bound = rules or Rules()
+    moved: int = planner.anneal(
+        instance.start,
+        instance.users,
+        instance.rates,
+        np.arange(instance.n_flows, dtype=np.int32),
+        slot,
+        instance.n_users,
+        shape.groups,
+        shape.slots,
+        shape.sessions,
+        weights.alpha,
+        weights.beta,
+        temperatures,
+        seed,
+        bound.session_rate,
+        bound.group_rate,
+        bound.apart_start,
+        bound.apart,
+        bound.home,
+        bound.weight,
+        bound.penalty,
+        bound.budget,
+    )
+    return moved

@@ -1,0 +1,267 @@
+"""Tables in and plans out: Parquet or CSV, checked to the last row, and nothing written by halves.
+
+Interest has the columns `user, flow`, rates have `flow, rate`; users and flows are strings or integers. A plan is a
+directory with `flow_session.parquet` (`flow, session`), `session_group.parquet` (`session, group`) and `report.json`.
+What is wrong with a file is one sentence (`PlanError`) that names the file and what is wrong in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.planner.model import UNSENT, Curve, Instance, Ints, Plan, PlanError, from_pairs
+
+FLOW_SESSION, SESSION_GROUP, REPORT = "flow_session.parquet", "session_group.parquet", "report.json"
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """pyarrow, or the sentence that says how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise PlanError(
+            f"plans and their tables need pyarrow, which is not here ({error}): pip install 'levelcast[files]'"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An instance with the names that its files use, as arrow arrays."""
+
+    instance: Instance
+    flows: Any
+    users: Any
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan as it lies on disk: names of flows, and numbers of sessions and groups that mean something elsewhere."""
+
+    plan: Plan
+    flows: Any
+    session_ids: Ints
+    group_ids: Ints
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredWeights:
+    """What `python -m benchmarks filtering` found on a machine."""
+
+    alpha: Curve
+    beta: Curve
+    aggregation: float
+
+
+def read_weights(path: Path) -> MeasuredWeights:
+    """The part `"weights": {"alpha": "0.3+5/h", "beta": "0.1+2/h", "aggregation": 8}` of a JSON file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise PlanError(f"{path}: is not JSON") from None
+    found = content.get("weights") if isinstance(content, dict) else None
+    if not isinstance(found, dict) or not {"alpha", "beta", "aggregation"} <= found.keys():
+        raise PlanError(
+            f'{path}: has no "weights" with alpha, beta and aggregation: `python -m benchmarks filtering` writes them'
+        )
+    if content.get("quick"):
+        raise PlanError(f"{path}: is of a quick run, which measures nothing worth planning by: run it without --quick")
+    aggregation = found["aggregation"]
+    if type(aggregation) not in (int, float) or not 1 <= aggregation < float("inf"):
+        raise PlanError(f"{path}: the aggregation is a number of at least 1, not {aggregation!r}")
+    try:
+        return MeasuredWeights(Curve.parse(str(found["alpha"])), Curve.parse(str(found["beta"])), float(aggregation))
+    except PlanError as error:
+        raise PlanError(f"{path}: {error}") from None
+
+
+def read_problem(interest: Path, rates: Path) -> Problem:
+    """Both files, with every fault that they can have between them."""
+    pc = arrow("pyarrow.compute")
+    rate_table = _read(rates, ("flow", "rate"))
+    names = _names(rate_table["flow"])
+    _no_duplicates(names, rates, "flow")
+    values = _rate_values(rate_table["rate"], names, rates)
+    table = _read(interest, ("user", "flow"))
+    wanted, users = _names(table["flow"]), _names(table["user"])
+    if wanted.type != names.type:
+        pa = arrow()
+        names, wanted = names.cast(pa.string()), wanted.cast(pa.string())
+    at = pc.index_in(wanted, value_set=names)
+    if at.null_count:
+        unknown = wanted.filter(pc.is_null(at))[0].as_py()
+        raise PlanError(f"{interest}: flow {unknown!r} has no rate in {rates}")
+    encoded = users.dictionary_encode()
+    flow_index = np.asarray(at.to_numpy(zero_copy_only=False), np.int64)
+    user_index = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
+    try:
+        instance = from_pairs(values, user_index, flow_index, len(encoded.dictionary))
+    except PlanError:
+        pair = _first_repeated(flow_index * (len(encoded.dictionary) + 1) + user_index)
+        raise PlanError(
+            f"{interest}: user {users[pair].as_py()!r} and flow {wanted[pair].as_py()!r} are paired more than once"
+        ) from None
+    return Problem(instance, names, encoded.dictionary)
+
+
+def read_rates(path: Path) -> dict[str, float]:
+    """The rate of each flow, by its name."""
+    table = _read(path, ("flow", "rate"))
+    names = _names(table["flow"])
+    _no_duplicates(names, path, "flow")
+    values = _rate_values(table["rate"], names, path)
+    return {str(name): float(value) for name, value in zip(names.to_pylist(), values, strict=True)}
+
+
+def _read(path: Path, columns: tuple[str, str]) -> Any:
+    """A table with at least these columns, none of them with an empty cell."""
+    if not path.is_file():
+        raise PlanError(f"{path}: there is no such file")
+    try:
+        if path.suffix in (".parquet", ".pq"):
+            table = arrow("pyarrow.parquet").read_table(str(path))
+        else:
+            table = arrow("pyarrow.csv").read_csv(str(path))
+    except PlanError:
+        raise
+    except Exception as error:
+        if not isinstance(error, OSError) and not type(error).__module__.startswith("pyarrow"):
+            raise
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise PlanError(f"{path}: cannot be read ({reason}): it is damaged, or neither Parquet nor CSV") from None
+    for column in columns:
+        if column not in table.column_names:
+            raise PlanError(f"{path}: there is no column {column!r}; it must have {' and '.join(columns)}")
+        if table[column].null_count:
+            raise PlanError(f"{path}: {table[column].null_count:,} rows have no {column}")
+    return table.select(list(columns))
+
+
+def _names(column: Any) -> Any:
+    """Integers or strings, in one piece."""
+    pa = arrow()
+    joined = column.combine_chunks()
+    if isinstance(joined, pa.ChunkedArray):
+        joined = pa.concat_arrays(joined.chunks) if joined.num_chunks else pa.array([], joined.type)
+    return joined.cast(pa.int64() if pa.types.is_integer(joined.type) else pa.string())
+
+
+def _no_duplicates(names: Any, path: Path, what: str) -> None:
+    counts = names.value_counts()
+    if len(counts) < len(names):
+        twice = next(each for each in counts.to_pylist() if each["counts"] > 1)
+        raise PlanError(f"{path}: {what} {twice['values']!r} is there {twice['counts']} times")
+
+
+def _rate_values(column: Any, names: Any, path: Path) -> npt.NDArray[np.float64]:
+    pa = arrow()
+    try:
+        values = np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise PlanError(f"{path}: a rate is not a number") from None
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(wrong):
+        at = int(wrong[0])
+        raise PlanError(f"{path}: flow {names[at].as_py()!r} has the rate {values[at]:g}; a rate is at least 0")
+    return values
+
+
+def _first_repeated(keys: npt.NDArray[np.int64]) -> int:
+    order = np.argsort(keys, kind="stable")
+    again = order[1:][keys[order][1:] == keys[order][:-1]]
+    return int(again.min())
+
+
+def write_problem(directory: Path, instance: Instance) -> None:
+    """`interest.parquet` and `rates.parquet`, with numbers for names."""
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    flows = np.repeat(np.arange(instance.n_flows), instance.degrees)
+    with all_or_nothing(directory) as made:
+        interest = pa.table({"user": instance.users, "flow": flows})
+        parquet.write_table(interest, str(made / "interest.parquet"))
+        rates = pa.table({"flow": np.arange(instance.n_flows), "rate": instance.rates})
+        parquet.write_table(rates, str(made / "rates.parquet"))
+
+
+@contextmanager
+def all_or_nothing(directory: Path) -> Iterator[Path]:
+    """A directory to write in; its files are moved to `directory` when all are whole, and none if anything fails."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+    try:
+        yield made
+        if directory.is_dir():
+            for each in sorted(made.iterdir()):
+                os.replace(each, directory / each.name)
+            made.rmdir()
+        else:
+            made.chmod(0o755)
+            os.replace(made, directory)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def write_plan(directory: Path, stored: StoredPlan, extra: Callable[[Path], None] = lambda _: None) -> None:
+    """The three files of a plan, and what `extra` adds. Whoever calls this has checked that the plan is legal."""
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    plan, sent = stored.plan, np.flatnonzero(stored.plan.session >= 0)
+    with all_or_nothing(directory) as made:
+        flows = stored.flows.take(pa.array(sent))
+        table = pa.table({"flow": flows, "session": stored.session_ids[plan.session[sent]]})
+        parquet.write_table(table, str(made / FLOW_SESSION))
+        table = pa.table({"session": stored.session_ids, "group": stored.group_ids[plan.group]})
+        parquet.write_table(table, str(made / SESSION_GROUP))
+        text = json.dumps(stored.report, indent=1, ensure_ascii=False)
+        (made / REPORT).write_text(text + "\n", encoding="utf-8")
+        extra(made)
+
+
+def read_plan(directory: Path) -> StoredPlan:
+    """A plan from its directory. Its flows are those that are sent."""
+    pc = arrow("pyarrow.compute")
+    flow_table = _read(directory / FLOW_SESSION, ("flow", "session"))
+    group_table = _read(directory / SESSION_GROUP, ("session", "group"))
+    flows = _names(flow_table["flow"])
+    _no_duplicates(flows, directory / FLOW_SESSION, "flow")
+    sessions = _names(group_table["session"])
+    _no_duplicates(sessions, directory / SESSION_GROUP, "session")
+    at = pc.index_in(_names(flow_table["session"]), value_set=sessions)
+    if at.null_count:
+        raise PlanError(f"{directory / FLOW_SESSION}: a flow is in a session that {SESSION_GROUP} does not have")
+    group_ids, group = np.unique(_names(group_table["group"]).to_numpy(zero_copy_only=False), return_inverse=True)
+    try:
+        report = json.loads((directory / REPORT).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        report = {}
+    except ValueError:
+        raise PlanError(f"{directory / REPORT}: is not JSON") from None
+    session = np.asarray(at.to_numpy(zero_copy_only=False), np.int32)
+    ids = np.asarray(sessions.to_numpy(zero_copy_only=False), np.int32)
+    return StoredPlan(Plan(session, group.astype(np.int32)), flows, ids, group_ids.astype(np.int32), report)
+
+
+def for_problem(stored: StoredPlan, problem: Problem) -> Plan:
+    """The stored plan for the flows of a problem, in their order; flows it does not have are UNSENT."""
+    pa, pc = arrow(), arrow("pyarrow.compute")
+    names, flows = problem.flows, stored.flows
+    if names.type != flows.type:
+        names, flows = names.cast(pa.string()), flows.cast(pa.string())
+    at = pc.fill_null(pc.index_in(names, value_set=flows), UNSENT).to_numpy(zero_copy_only=False)
+    session = np.full(len(at), UNSENT, np.int32)
+    session[at >= 0] = stored.plan.session[at[at >= 0]]
+    return Plan(session, stored.plan.group)

@@ -1,0 +1,96 @@
+"""What reaches each customer by a plan, and plans for a network that sends more than anybody wants.
+
+TH leaves out flows that nobody wants (§2 (ii), no dummies). A network cannot: its edges send every record that is on
+the tape, so a plan that is put in force names every symbol. Those that nobody wants share one session, the *rest*. It
+has a group of its own where that costs less than the group is worth to the others; else it is in the group where it
+bothers the fewest users.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from levelcast.planner.annealing import Effort, Progress
+from levelcast.planner.costs import Costs, costs, costs_of, members, received_by_user, sizes
+from levelcast.planner.make import check_numbers, make_plan
+from levelcast.planner.model import UNSENT, Floats, Instance, Plan, Weights
+
+__all__ = ["Reach", "complete_plan", "one_for_all", "reach_of", "with_rest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What reaches each user by a plan: messages a second asked for, taken in sessions, and received in groups."""
+
+    asked: Floats
+    accepted: Floats
+    received: Floats
+    sent: float
+    """The rate of all flows that somebody wants: what C_f is measured by."""
+    sessions: int
+    groups: int
+
+    def costs(self, weights: Weights) -> Costs:
+        received, accepted, asked = (float(each.sum()) for each in (self.received, self.accepted, self.asked))
+        return costs_of(weights, received, accepted, asked, self.sent, len(self.asked))
+
+    @property
+    def filtered(self) -> float:
+        """Messages a second that reach a user and that the user did not ask for, of all users."""
+        return float(self.received.sum() - self.asked.sum())
+
+
+def reach_of(instance: Instance, plan: Plan) -> Reach:
+    asked, accepted, received = received_by_user(instance, plan)
+    sent = float(instance.rates[instance.wanted].sum())
+    return Reach(asked, accepted, received, sent, plan.n_sessions, plan.n_groups)
+
+
+def one_for_all(instance: Instance) -> Plan:
+    """What an edge sends by before its first plan: every flow, wanted or not, in one session of one group."""
+    return Plan(np.zeros(instance.n_flows, np.int32), np.zeros(1, np.int32))
+
+
+def with_rest(instance: Instance, plan: Plan, groups: int) -> Plan:
+    """The plan with every flow that is in no session of it in one more session, of a free group if there is one."""
+    rest = plan.session == UNSENT
+    if not rest.any():
+        return plan
+    session = np.where(rest, plan.n_sessions, plan.session).astype(np.int32)
+    if plan.n_groups < groups:
+        at = plan.n_groups
+    else:
+        at = int(sizes(members(instance, plan.flow_group(), plan.n_groups)).argmin())
+    return Plan(session, np.append(plan.group, at).astype(np.int32))
+
+
+def complete_plan(
+    instance: Instance,
+    sessions: int,
+    groups: int,
+    *,
+    effort: Effort = Effort.FAST,
+    weights: Weights = Weights(),  # noqa: B008  (frozen)
+    seed: int = 0,
+    progress: Progress = lambda *_: None,
+) -> Plan:
+    """A plan in which every flow is, also those that nobody wants, of at most so many sessions and groups."""
+    check_numbers(sessions, groups)
+    if instance.wanted.all():
+        return make_plan(instance, sessions, groups, effort=effort, weights=weights, seed=seed, progress=progress)
+    if sessions == 1 or not instance.wanted.any():
+        return one_for_all(instance)
+    tries = [min(groups, sessions - 1)]
+    if groups > 1 and float(instance.rates[~instance.wanted].sum()) > 0:
+        tries.append(min(groups, sessions) - 1)
+    found = [
+        with_rest(
+            instance,
+            make_plan(instance, sessions - 1, number, effort=effort, weights=weights, seed=seed, progress=progress),
+            groups,
+        )
+        for number in dict.fromkeys(tries)
+    ]
+    return min(found, key=lambda plan: costs(instance, plan, weights).c_w)

@@ -1,0 +1,1 @@
+"""One plotting style: SVG charts and the HTML parts of a page."""

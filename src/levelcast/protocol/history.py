@@ -1,0 +1,283 @@
+"""From tokens to the one order (rule 3), and the frames of the tape (rule 14).
+
+- Tokens come in slot order. The runs of a token come in the order of hash(chain hash of the frame before, source),
+  so that neither a source nor the site chooses a place; incarnations of one source in rising order; packets of a
+  run in number order.
+- A packet that two tokens name belongs to the lower slot.
+- A run of an incarnation lower than one already ordered for that source is skipped.
+- A slot with new packets makes one frame. Sequence numbers count records; frames are chained by BLAKE3 over
+  everything that is in them, so equal chains mean equal tapes: the chain before, slot, timestamp, first sequence and
+  number of packets, a row for each packet (source, incarnation, number, records, bytes), and all payloads.
+
+Everything here is a pure function of the tokens and packets, so every receiver that holds them gets the same
+bytes. Slots that are ordered but not released can be taken back (`rollback`), because a reformation may void them.
+
+Deviation from MS §5: the paper numbers the messages of a token in the order in which its site lists them; hashing
+takes that choice from the site (DESIGN rule 3).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NamedTuple, Protocol
+
+from blake3 import blake3
+
+from levelcast import native
+from levelcast.wire.membership import decode_membership
+from levelcast.wire.messages import CONTROL_SOURCE, Data, Membership, Packet, Run
+
+GENESIS = bytes(32)
+"""The chain hash before the first frame."""
+
+SETTLED = 0
+"""The generation of a slot that came from another member's tape: it is released, so no lineage can void it."""
+
+_FRAME_HEAD = struct.Struct("<QQQI")
+PACKET_ROW = struct.Struct("<HQQII")
+"""Source, incarnation, number, records and bytes of a packet in a frame."""
+_SOURCE = struct.Struct("<H")
+
+
+class Frame(NamedTuple):
+    """What one slot adds to the tape, the same at every receiver."""
+
+    slot: int
+    timestamp_ns: int
+    first_sequence: int
+    records: int
+    runs: tuple[Run, ...]
+    """The packets, in order."""
+    table: bytes
+    """A `PACKET_ROW` for each."""
+    content: bytes
+    """Their payloads, back to back."""
+    chain_before: bytes
+    chain: bytes
+
+    @property
+    def packets(self) -> tuple[Packet, ...]:
+        """Packet by packet, for whoever wants to look at each."""
+        packets: list[Packet] = []
+        at = 0
+        for source, incarnation, number, records, size in PACKET_ROW.iter_unpack(self.table):
+            packets.append(Packet(source, incarnation, number, records, self.content[at : at + size]))
+            at += size
+        return tuple(packets)
+
+
+class Place(NamedTuple):
+    """How far a source's packets are ordered: everything below `next` in `incarnation`, nothing lower counts."""
+
+    incarnation: int
+    next: int
+
+
+class Record(NamedTuple):
+    """A change of the configured set, and the slot that ordered it."""
+
+    slot: int
+    membership: Membership
+
+
+@dataclass(slots=True)
+class Tip:
+    """The state of the order after one slot: all that is needed to order the next one."""
+
+    slot: int = 0
+    chain: bytes = GENESIS
+    next_sequence: int = 1
+    places: dict[int, Place] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+
+    def copy(self) -> Tip:
+        return Tip(self.slot, self.chain, self.next_sequence, dict(self.places), list(self.records))
+
+    def append(self, frame: Frame) -> None:
+        """Move past a frame, as a tape does that is read from its beginning."""
+        assert frame.slot > self.slot
+        assert frame.chain_before == self.chain
+        assert frame.first_sequence == self.next_sequence
+        for run in frame.runs:
+            self.places[run.source] = Place(run.incarnation, run.last + 1)
+        self.slot = frame.slot
+        self.chain = frame.chain
+        self.next_sequence += frame.records
+        self.note_memberships(frame)
+
+    def note_memberships(self, frame: Frame) -> None:
+        """Take in the changes of the configured set that a frame has (rule 12)."""
+        if any(run.source == CONTROL_SOURCE for run in frame.runs):
+            for packet in frame.packets:
+                if packet.source == CONTROL_SOURCE:
+                    self._note_membership(frame.slot, packet)
+
+    def _note_membership(self, slot: int, packet: Packet) -> None:
+        # Only the successor of the current version counts: the set changes by one record at a time.
+        membership = decode_membership(packet.payload)
+        if membership is not None and membership.version == self.records[-1].membership.version + 1:
+            self.records = [*self.records[-1:], Record(slot, membership)]
+
+
+class Ordered(NamedTuple):
+    """A slot in its place, with what it takes to undo it."""
+
+    slot: int
+    generation: int
+    timestamp_ns: int
+    frame: Frame | None
+    before: tuple[tuple[int, Place | None], ...]
+    records_before: list[Record]
+
+
+class Shelved(Protocol):
+    """What is held of one incarnation of a source (`levelcast.protocol.holdings.Shelf`)."""
+
+    def take(self, first: int, last: int) -> Iterable[Data]: ...
+
+
+Held = Mapping[tuple[int, int], Shelved]
+"""Packets that a receiver holds, by (source, incarnation)."""
+
+
+class History:
+    """The order of slots up to `have`, of which those up to `base` can no longer be taken back."""
+
+    def __init__(self, base: Tip) -> None:
+        assert base.records, "a history begins with a configured set"
+        self.base = base
+        self.tip = base.copy()
+        self._slots: dict[int, Ordered] = {}
+
+    @property
+    def have(self) -> int:
+        return self.tip.slot
+
+    def at(self, slot: int) -> Ordered:
+        return self._slots[slot]
+
+    def get(self, slot: int) -> Ordered | None:
+        """A slot above the base; None for an empty one that came from a tape."""
+        return self._slots.get(slot)
+
+    def fresh(self, runs: Iterable[Run]) -> list[Run]:
+        """What the next slot would order of `runs`: skipped incarnations and known packets left out (rule 3)."""
+        places = self.tip.places
+        fresh = []
+        for run in runs:
+            place = places.get(run.source)
+            if place is None:
+                fresh.append(run)
+            elif run.incarnation != place.incarnation:
+                if not skips_lower_incarnation(run, place):
+                    fresh.append(run)
+            elif run.last >= place.next:
+                fresh.append(run if run.first >= place.next else run._replace(first=place.next))
+        return fresh
+
+    def sorted_runs(self, runs: Iterable[Run]) -> list[Run]:
+        """The runs of a token in the order that nobody chooses (rule 3)."""
+        listed = list(runs)
+        if len(listed) > 1:
+            chain = self.tip.chain
+            listed.sort(key=lambda run: (sha256(chain + _SOURCE.pack(run.source)).digest(), run.incarnation, run.first))
+        return listed
+
+    def extend(self, slot: int, generation: int, timestamp_ns: int, runs: Iterable[Run], held: Held) -> Ordered:
+        """Order the next slot. The caller has made sure that every fresh packet is held."""
+        tip = self.tip
+        assert slot == tip.slot + 1 or generation == SETTLED
+        before: list[tuple[int, Place | None]] = []
+        records_before = tip.records
+        pieces: list[Data] = []
+        for run in runs:
+            for fresh in self.fresh((run,)):
+                place = tip.places.get(fresh.source)
+                expected = place.next if place is not None and place.incarnation == fresh.incarnation else 1
+                assert fresh.first == expected, f"slot {slot} names {fresh} but {expected} is next"
+                pieces.extend(held[fresh.source, fresh.incarnation].take(fresh.first, fresh.last))
+                before.append((fresh.source, place))
+                tip.places[fresh.source] = Place(fresh.incarnation, fresh.last + 1)
+        frame = None
+        if pieces:
+            frame = make_frame(slot, timestamp_ns, tip.next_sequence, pieces, tip.chain)
+            tip.chain = frame.chain
+            tip.next_sequence += frame.records
+            tip.note_memberships(frame)
+        tip.slot = slot
+        ordered = Ordered(slot, generation, timestamp_ns, frame, tuple(before), records_before)
+        self._slots[slot] = ordered
+        return ordered
+
+    def rollback(self, slot: int) -> None:
+        """Take back every slot above `slot` (a reformation has voided them)."""
+        assert slot >= self.base.slot
+        tip = self.tip
+        while tip.slot > slot:
+            ordered = self._slots.pop(tip.slot, None)
+            if ordered is None:
+                tip.slot -= 1
+                continue
+            for source, place in reversed(ordered.before):
+                if place is None:
+                    del tip.places[source]
+                else:
+                    tip.places[source] = place
+            tip.records = ordered.records_before
+            if ordered.frame is not None:
+                tip.chain = ordered.frame.chain_before
+                tip.next_sequence = ordered.frame.first_sequence
+            tip.slot -= 1
+
+    def settle(self, slot: int) -> None:
+        """Slots up to `slot` are released everywhere that matters: they leave memory."""
+        assert slot <= self.tip.slot
+        base = self.base
+        for number in range(base.slot + 1, slot + 1):
+            ordered = self._slots.pop(number, None)
+            if ordered is not None and ordered.frame is not None:
+                base.append(ordered.frame)
+        base.slot = slot
+
+
+def skips_lower_incarnation(run: Run, place: Place) -> bool:
+    """A run of an incarnation lower than one already ordered for that source is skipped (rule 3)."""
+    return run.incarnation < place.incarnation
+
+
+def make_frame(slot: int, timestamp_ns: int, first_sequence: int, pieces: Sequence[Data], chain_before: bytes) -> Frame:
+    """Chain a slot's packets to the frame before."""
+    table, content, records = native.assemble(pieces)
+    return chained(slot, timestamp_ns, first_sequence, records, runs_of(pieces), table, content, chain_before)
+
+
+def chained(
+    slot: int,
+    timestamp_ns: int,
+    first_sequence: int,
+    records: int,
+    runs: tuple[Run, ...],
+    table: bytes,
+    content: bytes,
+    chain_before: bytes,
+) -> Frame:
+    """The frame of these packets, with its hash."""
+    digest = blake3(chain_before)
+    digest.update(_FRAME_HEAD.pack(slot, timestamp_ns, first_sequence, len(table) // PACKET_ROW.size))
+    digest.update(table)
+    digest.update(content)
+    return Frame(slot, timestamp_ns, first_sequence, records, runs, table, content, chain_before, digest.digest())
+
+
+def runs_of(pieces: Iterable[Data | Run]) -> tuple[Run, ...]:
+    """Packets in the order in which they come as runs, keeping that order."""
+    runs: list[Run] = []
+    for source, incarnation, first, last, *_ in pieces:
+        if runs and runs[-1][:2] == (source, incarnation) and runs[-1].last + 1 == first:
+            runs[-1] = runs[-1]._replace(last=last)
+        else:
+            runs.append(Run(source, incarnation, first, last))
+    return tuple(runs)

@@ -1,0 +1,132 @@
+"""The tokens and packets that a receiver holds and its tape does not yet make superfluous.
+
+Packets are held as they came: a `Data` of several stays one for as long as nothing cuts it (`levelcast.wire.packets`),
+so what is done here costs by the piece and not by the packet.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+from levelcast.protocol.history import History, Place
+from levelcast.wire.messages import Data, Run, Token
+from levelcast.wire.packets import cut
+
+
+class Shelf:
+    """Packets of one incarnation of a source: pieces that do not overlap, in the order of their numbers."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Data] = []
+        self._firsts: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def __iter__(self) -> Iterator[Data]:
+        return iter(self._pieces)
+
+    def add(self, data: Data) -> list[Data]:
+        """Keep what was not held of `data`; the pieces of it that are new."""
+        pieces = self._pieces
+        if not pieces or data.first > pieces[-1].last:  # as they mostly come
+            pieces.append(data)
+            self._firsts.append(data.first)
+            return [data]
+        new = [cut(data, *span) for span in self.missing(data.first, data.last)]
+        for piece in new:
+            at = bisect_right(self._firsts, piece.first)
+            pieces.insert(at, piece)
+            self._firsts.insert(at, piece.first)
+        return new
+
+    def missing(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The spans of `first` to `last` that are not held."""
+        wanted = first
+        for piece in self._pieces[self._place(first) :]:
+            if piece.first > last:
+                break
+            if piece.first > wanted:
+                yield wanted, piece.first - 1
+            wanted = max(wanted, piece.last + 1)
+        if wanted <= last:
+            yield wanted, last
+
+    def take(self, first: int, last: int) -> Iterator[Data]:
+        """What is held of `first` to `last`, in order."""
+        for piece in self._pieces[self._place(first) :]:
+            if piece.first > last:
+                return
+            if piece.last >= first:
+                yield cut(piece, max(first, piece.first), min(last, piece.last))
+
+    def contiguous_from(self, first: int) -> int:
+        """The last number up to which all from `first` on are held; `first - 1` if not even that is."""
+        last = first - 1
+        for piece in self._pieces[self._place(first) :]:
+            if piece.first > last + 1:
+                break
+            last = max(last, piece.last)
+        return last
+
+    def forget(self, before: int) -> None:
+        """Let go of all numbers below `before`."""
+        gone = 0
+        while gone < len(self._pieces) and self._pieces[gone].last < before:
+            gone += 1
+        del self._pieces[:gone], self._firsts[:gone]
+        if self._pieces and self._pieces[0].first < before:
+            self._pieces[0] = cut(self._pieces[0], before, self._pieces[0].last)
+            self._firsts[0] = before
+
+    def _place(self, number: int) -> int:
+        """The index of the first piece that can have `number` or a later one."""
+        return max(0, bisect_right(self._firsts, number) - 1)
+
+
+class Holdings:
+    """Valid tokens by slot, packets by (source, incarnation)."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[int, Token] = {}
+        self.packets: dict[tuple[int, int], Shelf] = {}
+
+    def add(self, data: Data) -> list[Data]:
+        """Keep packets; those of them that were not held already."""
+        key = (data.source, data.incarnation)
+        shelf = self.packets.get(key)
+        if shelf is None:
+            shelf = self.packets[key] = Shelf()
+        return shelf.add(data)
+
+    def is_complete(self, runs: Iterable[Run], history: History) -> bool:
+        """Whether every packet that these runs would add to the order is held."""
+        for run in history.fresh(runs):
+            shelf = self.packets.get((run.source, run.incarnation))
+            if shelf is None or shelf.contiguous_from(run.first) < run.last:
+                return False
+        return True
+
+    def missing(self, runs: Iterable[Run], history: History) -> tuple[Run, ...]:
+        """The packets that these runs name, that are not yet ordered and not held."""
+        missing: list[Run] = []
+        for run in history.fresh(runs):
+            shelf = self.packets.get((run.source, run.incarnation)) or Shelf()
+            spans = shelf.missing(run.first, run.last)
+            missing.extend(Run(run.source, run.incarnation, first, last) for first, last in spans)
+        return tuple(missing)
+
+    def forget(self, slot: int, places: dict[int, Place]) -> None:
+        """Drop tokens up to `slot` and packets below `places` (rule 9)."""
+        for held in [held for held in self.tokens if held <= slot]:
+            del self.tokens[held]
+        for key in list(self.packets):
+            source, incarnation = key
+            place = places.get(source)
+            if place is None or incarnation > place.incarnation:
+                continue
+            if incarnation < place.incarnation:
+                del self.packets[key]
+            else:
+                self.packets[key].forget(place.next)

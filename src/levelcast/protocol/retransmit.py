@@ -1,0 +1,118 @@
+"""Answering those who ask for tokens and packets (rules 5 and 9).
+
+- What is held goes out again as its sender sent it. What has left the journal is served from the tape.
+- Retransmissions that several members ask for within one request interval are multicast (rule 5, MS §3.9). With NACK
+  reduction all are, because others wait for them (MS §5.2).
+- A repair fits a datagram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from levelcast.protocol.history import Tip
+from levelcast.protocol.holdings import Holdings, Shelf
+from levelcast.timing.rules import Timing
+from levelcast.wire.codec import MAX_REPAIR_BYTES, repair_bytes
+from levelcast.wire.messages import Data, Repair, Request, Token
+from levelcast.wire.packets import singles
+
+MAX_ITEMS_PER_REPAIR = 16
+MAX_PACKETS_PER_RUN = 256
+MAX_REMEMBERED = 4096
+
+
+class Found(NamedTuple):
+    """What a request asks for and this member has."""
+
+    items: list[Token | Data]
+    from_tape: bool
+    """Some of it is only on the tape now."""
+
+
+def look_up(request: Request, held: Holdings, base: Tip, released: int, oldest_slot: int) -> Found:
+    """Find what is asked for. Before `oldest_slot` the lineage cannot tell valid tokens from void ones."""
+    items: list[Token | Data] = []
+    from_tape = False
+    for slot in request.slots:
+        token = held.tokens.get(slot)
+        if slot <= released and (token is None or slot < oldest_slot):
+            from_tape = True
+        elif token is not None:
+            items.append(token)
+    for run in request.packets:
+        last = min(run.last, run.first + MAX_PACKETS_PER_RUN)
+        shelf = held.packets.get((run.source, run.incarnation)) or Shelf()
+        for piece in shelf.take(run.first, last):
+            items.extend(singles(piece))
+        place = base.places.get(run.source)
+        absent = next(shelf.missing(run.first, last), None)
+        if absent is not None and place is not None and (run.incarnation, absent[0]) < place:
+            from_tape = True
+    return Found(items, from_tape)
+
+
+class Audience:
+    """Decides whether a retransmission goes to the one who asked or to everybody."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._window_ns = timing.request_ns
+        self._late_ns = timing.late_ns
+        self._served_ns: dict[object, int] = {}
+        self._asked: dict[object, tuple[int, int]] = {}
+
+    def split(
+        self, items: Iterable[Token | Data], requester: int, now: int, *, others_wait: bool = False
+    ) -> tuple[list[Token | Data], list[Token | Data]]:
+        """Items for the requester alone, and items for all."""
+        if others_wait:
+            return [], self.once(items, now)
+        for_one: list[Token | Data] = []
+        for_all: list[Token | Data] = []
+        for item in items:
+            (for_all if self.is_everybody(_key(item), requester, now) else for_one).append(item)
+        return for_one, for_all
+
+    def once(self, items: Iterable[Token | Data], now: int) -> list[Token | Data]:
+        """Items to multicast because others wait for them (MS §5.2): each once in δ_N.
+
+        Those who ask first do so together, within δ_N of each other; who asks again does so τ_r > 2·δ_N later.
+        """
+        fresh: list[Token | Data] = []
+        for item in items:
+            key = _key(item)
+            served_ns = self._served_ns.get(key)
+            if served_ns is None or now - served_ns > self._late_ns:
+                self._served_ns[key] = now
+                fresh.append(item)
+        if len(self._served_ns) > MAX_REMEMBERED:
+            self._served_ns = {key: at_ns for key, at_ns in self._served_ns.items() if now - at_ns <= self._late_ns}
+        return fresh
+
+    def is_everybody(self, item: object, requester: int, now: int) -> bool:
+        """True if somebody else asked for `item` within the last request interval."""
+        last = self._asked.get(item)
+        self._asked[item] = (requester, now)
+        if len(self._asked) > MAX_REMEMBERED:
+            self._asked = {key: value for key, value in self._asked.items() if now - value[1] <= self._window_ns}
+        return last is not None and last[0] != requester and now - last[1] <= self._window_ns
+
+
+def _key(item: Token | Data) -> object:
+    return item[:3] if isinstance(item, Data) else (item.generation, item.slot)
+
+
+def pack_repairs(member: int, items: Iterable[Token | Data]) -> Iterator[Repair]:
+    """Items in as many repairs as it takes for each to fit a datagram."""
+    batch: list[Token | Data] = []
+    size = 0
+    for item in items:
+        item_size = repair_bytes(item)
+        if batch and (len(batch) == MAX_ITEMS_PER_REPAIR or size + item_size > MAX_REPAIR_BYTES):
+            yield Repair(member, tuple(batch))
+            batch, size = [], 0
+        batch.append(item)
+        size += item_size
+    if batch:
+        yield Repair(member, tuple(batch))

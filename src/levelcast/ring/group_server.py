@@ -1,0 +1,291 @@
+"""A reformation server that also forms the groups of secondaries (MS §4.3; DESIGN rules 11, 12).
+
+`NetworkServer` is the server of the primary ring with a `GroupKeeper` beside it; they share nothing but the ring that
+stands, which tells the keeper who can be a primary.
+
+| phase     | what it does                                      | leaves it when |
+|-----------|---------------------------------------------------|----------------|
+| IDLE      | answers who has missed a Group with it            | a plea that calls for a group: WAITING |
+| WAITING   | backs off by rank                                 | time is up: GATHERING; another server's Group: IDLE |
+| GATHERING | invites the secondaries concerned, every τ_r      | all have answered, or k_r invitations are out: IDLE |
+
+The secondaries concerned are those that pleaded, those of their groups, and those that belong to the same primary.
+Whoever answers gets a place; a dead one does not answer. Each goes to its own primary if that is in the ring and has
+not just failed it, or else to the one with the fewest. So an orphan of a dead primary gets another one, and a group
+without its dead member is formed, while the primary ring runs on.
+
+Two that live and do not hear each other would have their group formed again and again. So a secondary that suspects
+the same one again, in a newer group, is given another primary while there is one.
+
+A group needs no promise and no majority, unlike a ring: nothing that a secondary says is counted towards a release. Two
+servers that form groups at the same time do no harm; the higher number counts, and who is left out asks again. For the
+same reason nothing is journaled here: a restarted server learns the numbers in use from the pleas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Literal, NamedTuple
+
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import SERVERS, Effect, Report, Send
+from levelcast.protocol.journal_image import Journal
+from levelcast.ring.reformation_server import ReformationServer
+from levelcast.ring.secondary import silent_after_ns
+from levelcast.ring.secondary_claims import patience_ns
+from levelcast.timing.rules import REFORMATIONS, Timing
+from levelcast.wire.messages import Group, GroupInvite, GroupPlea, Message, Ring
+
+Phase = Literal["IDLE", "WAITING", "GATHERING"]
+
+REFUSED_ASKS = 4
+"""For so many `ask` a primary that failed a secondary is the last one it is given again."""
+DEAF_ASKS = 100
+"""So long two secondaries are kept apart of which one does not hear the other."""
+GROUP_REFORMATIONS = 2
+"""How many groups may be formed for a secondary after the last fault: the one under way, and the one that mends it."""
+
+
+class Refusal(NamedTuple):
+    """Somebody did not answer a secondary."""
+
+    until_ns: int
+    group: int
+    """The last group in which that was said."""
+    again: bool
+    """It was said in an older group before."""
+
+
+class GroupKeeper:
+    """Forms and remembers the groups of secondaries, sans I/O."""
+
+    def __init__(self, config: RingConfig, server: int, life: int) -> None:
+        self.config = config
+        self.timing = config.timing
+        self.server = server
+        self.life = life
+        self.rank = config.servers.index(server)
+        self.groups: dict[int, Group] = {}
+        """The last group of each primary."""
+        self.groups_formed = 0
+        self.phase: Phase = "IDLE"
+        self.wake_ns: int | None = None
+        self._highest = 0
+        self._number = 0
+        self._pending: set[int] = set()
+        self._invited: set[int] = set()
+        self._joined: dict[int, GroupPlea] = {}
+        self._refused: dict[tuple[int, int], Refusal] = {}
+        self._deadline_ns = 0
+        self._repeat_ns = 0
+        self._saying: dict[int, tuple[Group, int, int]] = {}
+        self._effects: list[Effect] = []
+
+    def step(self, batch: Iterable[Message], ring: Ring | None, now: int) -> list[Effect]:
+        """Take in `batch`; `ring` is the primary ring that stands, if it is known."""
+        self._effects = []
+        for message in batch:
+            if isinstance(message, GroupPlea):
+                self._on_plea(message, now)
+            elif isinstance(message, Group):
+                self._on_group(message)
+        if self.phase == "WAITING" and now >= self._deadline_ns:
+            self._gather(now)
+        if self.phase == "GATHERING":
+            self._keep_gathering(ring, now)
+        self._say(now)
+        self.wake_ns = self._next_wake()
+        return self._effects
+
+    def group_of(self, secondary: int) -> Group | None:
+        """The newest group that has this secondary."""
+        having = [group for group in self.groups.values() if secondary in group.members]
+        return max(having, key=lambda group: group.number, default=None)
+
+    # -- who asks -----------------------------------------------------------------------------------------
+
+    def _on_plea(self, plea: GroupPlea, now: int) -> None:
+        self._highest = max(self._highest, plea.group)
+        if plea.suspect:
+            self._refuse(plea, now)
+        if self.phase == "GATHERING" and plea.secondary in self._invited and plea.invitation in (0, self._number):
+            self._joined[plea.secondary] = plea
+            return
+        if plea.invitation:
+            return
+        group = self.group_of(plea.secondary)
+        if group is not None and plea.group < group.number:
+            self._effects.append(Send(plea.secondary, group))  # it missed the announcement
+            return
+        self._pending.add(plea.secondary)
+        if self.phase == "IDLE":
+            self.phase = "WAITING"
+            self._deadline_ns = now + self.rank * (self.timing.backoff_ns + self._gathering_ns)
+
+    def _refuse(self, plea: GroupPlea, now: int) -> None:
+        """Remember for a while who does not answer this secondary, and whether that was mended in vain."""
+        pair = (plea.secondary, plea.suspect)
+        known = self._refused.get(pair)
+        again = known is not None and known.until_ns > now and (known.again or known.group < plea.group)
+        asks = DEAF_ASKS if again and plea.suspect in self.config.homes else REFUSED_ASKS
+        self._refused[pair] = Refusal(now + asks * self.timing.ask_ns, plea.group, again)
+
+    @property
+    def _gathering_ns(self) -> int:
+        """How long one that is dead is waited for."""
+        return self.timing.attempts * self.timing.request_ns
+
+    def _on_group(self, group: Group) -> None:
+        """Another server has formed a group: its members need no other one."""
+        self._highest = max(self._highest, group.number)
+        known = self.groups.get(group.primary)
+        if known is None or known.number < group.number:
+            self.groups[group.primary] = group
+            self._pending.difference_update(group.members)
+            if self.phase == "WAITING" and not self._pending:
+                self.phase = "IDLE"
+
+    # -- who is there -------------------------------------------------------------------------------------
+
+    def _gather(self, now: int) -> None:
+        self.phase = "GATHERING"
+        self._number = ((self._highest >> 32) + 1) << 32 | self.server << 16 | self.life & 0xFFFF
+        self._highest = self._number
+        self._invited = set().union(*(self._concerned(secondary) for secondary in self._pending))
+        self._pending.clear()
+        self._joined = {}
+        self._repeat_ns = now
+        self._deadline_ns = now + self._gathering_ns
+
+    def _concerned(self, secondary: int) -> set[int]:
+        homes = self.config.homes
+        group = self.group_of(secondary)
+        mates = {other for other, home in homes.items() if home == homes.get(secondary)}
+        return {secondary} | mates | set(group.members if group is not None else ())
+
+    def _keep_gathering(self, ring: Ring | None, now: int) -> None:
+        awaited = self._invited - self._joined.keys()
+        if not awaited or now >= self._deadline_ns:
+            self._form(ring, now)
+        elif now >= self._repeat_ns:
+            self._repeat_ns = now + self.timing.request_ns
+            for secondary in sorted(awaited):
+                self._effects.append(Send(secondary, GroupInvite(self._number, self.server)))
+
+    # -- the groups ---------------------------------------------------------------------------------------
+
+    def _form(self, ring: Ring | None, now: int) -> None:
+        self.phase = "IDLE"
+        self._refused = {pair: refusal for pair, refusal in self._refused.items() if refusal.until_ns > now}
+        members: dict[int, list[int]] = {
+            primary: [member for member in group.members if member not in self._invited]
+            for primary, group in self.groups.items()
+        }
+        for secondary, plea in sorted(self._joined.items(), key=lambda each: (self.config.layer_of(each[0]), each[0])):
+            primary = self._primary_for(plea, members, ring)
+            members.setdefault(primary, []).append(secondary)
+        for primary, its in sorted(members.items()):
+            known = self.groups.get(primary)
+            if known is None or set(known.members) != set(its) or self._joined.keys() & set(its):
+                self._announce(Group(self._number, self.server, primary, tuple(sorted(its))), now)
+        if self._pending:
+            self.phase = "WAITING"
+            self._deadline_ns = now + self.timing.request_ns
+
+    def _primary_for(self, plea: GroupPlea, members: dict[int, list[int]], ring: Ring | None) -> int:
+        """Its own primary if that is in the ring and has not failed it; else its last one, else the least busy.
+
+        A secondary of the layer above is as good as a primary, while it is in a group and none of those that are
+        placed now suspects it: unlike a primary, it can leave without anybody else hearing of it.
+        """
+        secondary = plea.secondary
+        config = self.config
+        home, layer = config.homes.get(secondary, 0), config.layer_of(secondary)
+        suspects = {joined.suspect for joined in self._joined.values()}
+        placed = {member for its in members.values() for member in its}
+        above = {each for each in placed - suspects if config.layer_of(each) < layer}
+        known = {life.member for life in (ring.membership if ring is not None else self.config.membership).members}
+        in_ring = {life.member for life in ring.members} if ring is not None else known
+
+        def worse(primary: int) -> tuple[bool, int, bool, bool, bool, int, int, int]:
+            refusal = self._refused.get((secondary, primary))
+            its = members.get(primary, ())
+            return (
+                primary not in in_ring and primary not in above,
+                refusal.until_ns if refusal is not None else 0,
+                any(self._is_deaf(secondary, other) or self._is_deaf(other, secondary) for other in its),
+                primary != home,
+                primary != plea.primary,
+                layer - config.layer_of(primary),
+                len(its),
+                primary,
+            )
+
+        return min(known | in_ring | above, key=worse)
+
+    def _is_deaf(self, secondary: int, other: int) -> bool:
+        """Whether a newer group did not mend it that this one does not hear the other."""
+        refusal = self._refused.get((secondary, other))
+        return refusal is not None and refusal.again
+
+    def _announce(self, group: Group, now: int) -> None:
+        self.groups[group.primary] = group
+        self.groups_formed += 1
+        self._saying[group.primary] = (group, self.timing.attempts, now)
+        names = ", ".join(str(member) for member in group.members)
+        self._effects.append(Report("forms-group", 0, f"{self._number >> 32} of {group.primary}: {names or 'nobody'}"))
+
+    def _say(self, now: int) -> None:
+        for primary, (group, left, at_ns) in list(self._saying.items()):
+            if now < at_ns:
+                continue
+            self._effects.extend(Send(node, group) for node in (primary, *group.members))
+            self._effects.append(Send(SERVERS, group))
+            if left > 1:
+                self._saying[primary] = (group, left - 1, now + self.timing.request_ns)
+            else:
+                del self._saying[primary]
+
+    def _next_wake(self) -> int | None:
+        times = [at_ns for _, _, at_ns in self._saying.values()]
+        if self.phase == "WAITING":
+            times.append(self._deadline_ns)
+        elif self.phase == "GATHERING":
+            times.append(min(self._repeat_ns, self._deadline_ns))
+        return min(times, default=None)
+
+
+class NetworkServer(ReformationServer):
+    """A reformation server of a stripe that has secondaries."""
+
+    LISTENS: ClassVar[frozenset[type]] = ReformationServer.LISTENS | {GroupPlea, Group}
+
+    def __init__(self, config: RingConfig, server: int, journal: Journal, now: int) -> None:
+        super().__init__(config, server, journal, now)
+        self.keeper = GroupKeeper(config, server, journal.life)
+
+    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
+        messages: Sequence[Message] = tuple(batch)
+        effects = super().step(messages, now, clock_trusted=clock_trusted)
+        effects = effects + self.keeper.step(messages, self.ring, now)
+        wakes = [wake for wake in (self.wake_ns, self.keeper.wake_ns) if wake is not None]
+        self.wake_ns = min(wakes, default=None)
+        return effects
+
+
+def secondary_bound_ns(timing: Timing, servers: int, layers: int = 1) -> int:
+    """How much longer than primaries secondaries may need after the last fault (see `liveness_bound_ns`).
+
+    In each reformation of the ring a secondary may hold its primary's claims for the cover's patience. Then groups are
+    formed anew: a silence is found, reported when it is time to ask, servers take their turns, gather and announce.
+    With its new primary it catches up. Groups are formed layer after layer.
+    """
+    exchange_ns = timing.attempts * timing.request_ns
+    group_ns = (
+        silent_after_ns(timing)
+        + 2 * timing.ask_ns
+        + max(servers - 1, 0) * (timing.backoff_ns + exchange_ns)
+        + 2 * exchange_ns
+        + timing.hear_ns
+    )
+    return REFORMATIONS * patience_ns(timing, layers) + layers * GROUP_REFORMATIONS * (group_ns + timing.recovery_ns)

@@ -1,0 +1,336 @@
+"""A reformation server: forms the first ring, and every ring after a fault (MS §4.3; DESIGN rules 12, 16).
+
+| phase      | what it does                           | leaves it when |
+|------------|----------------------------------------|----------------|
+| IDLE       | listens for faults, invitations, rings | a fault: WAITING |
+| WAITING    | backs off by rank: servers do not duel | time is up: INVITING; another's INVITE or RING: IDLE |
+| INVITING   | repeats INVITE(g), collects JOINs      | enough: ANNOUNCING; a higher promise: WAITING; |
+|            |                                        | nobody, or another's higher INVITE or RING: IDLE |
+| ANNOUNCING | repeats RING(g)                        | said often enough: IDLE |
+
+- A generation number belongs to one server and one life of its disk, is journaled before the first INVITE and is
+  never used again (rule 12): (count, server, life) packed into 64 bits. Generation 1 is not special (rule 16).
+- JOINs must come from a majority of the configured primaries as the best joiner knows them, and of the set before
+  as well while the last change is in doubt (`quorum`).
+- The start slot is one past the best (caught-up generation, have); who reported it is the helper and the first
+  site, as MS §4.3 asks for a token site with t_r >= t.
+- The start time is taken from the joiners' clocks (their median), not from the server's own, and lies behind the
+  last slot of the ring before: a skewed server cannot run timestamps backward.
+
+Deviation from MS §4.3: redundant servers may compete here at any time; promises make that safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median_low
+from typing import ClassVar, Literal
+
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import GROUP, Effect, Persist, Report, Send, ServerCounter
+from levelcast.protocol.journal_image import Journal
+from levelcast.ring.quorum import in_doubt, may_form
+from levelcast.ring.schedule import Lineage
+from levelcast.timing.rules import REFUSED_ASKS
+from levelcast.wire.messages import (
+    Era,
+    Fault,
+    FaultReason,
+    Invite,
+    Join,
+    MemberLife,
+    Message,
+    Promised,
+    Ring,
+)
+
+Phase = Literal["IDLE", "WAITING", "INVITING", "ANNOUNCING"]
+
+NEXT: dict[Phase, frozenset[Phase]] = {
+    "IDLE": frozenset({"WAITING"}),
+    "WAITING": frozenset({"INVITING", "IDLE"}),
+    "INVITING": frozenset({"ANNOUNCING", "WAITING", "IDLE"}),
+    "ANNOUNCING": frozenset({"IDLE"}),
+}
+"""The phases that may follow each."""
+
+
+class ReformationServer:
+    """One reformation server of one stripe, sans I/O."""
+
+    LISTENS: ClassVar[frozenset[type]] = frozenset({Fault, Join, Promised, Invite, Ring})
+
+    def __init__(self, config: RingConfig, server: int, journal: Journal, now: int) -> None:
+        self.config = config
+        self.timing = config.timing
+        self.server = server
+        self.life = journal.life
+        self.rank = config.servers.index(server)
+        self.counter = journal.counter
+        self.ring: Ring | None = None
+        self.rings_formed = 0
+        self.wake_ns: int | None = None
+        self.phase: Phase = "IDLE"
+        self._generation = 0
+        self._highest = journal.counter
+        self._joins: dict[MemberLife, tuple[Join, int]] = {}
+        self._configured: frozenset[MemberLife] = frozenset(config.membership.members)
+        self._deadline_ns = 0
+        self._repeat_ns = 0
+        self._repeats = 0
+        self._quiet_until_ns = now
+        self._asked_by = 0
+        self._patience: dict[int, tuple[int, int]] = {}
+        self._effects: list[Effect] = []
+
+    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
+        """Take in `batch` at `now`; return what to do, in order, and set `wake_ns`."""
+        self._effects = []
+        for message in batch:
+            handler = _HANDLERS.get(type(message))
+            if handler is not None:
+                getattr(self, handler)(message, now)
+        getattr(self, _ON_TIME[self.phase])(now)
+        self.wake_ns = self._next_wake(now)
+        return self._effects
+
+    def _become(self, phase: Phase) -> None:
+        assert phase == self.phase or phase in NEXT[self.phase], f"{self.phase} -> {phase}"
+        self.phase = phase
+
+    def _report(self, kind: str, detail: str) -> None:
+        self._effects.append(Report(kind, 0, detail))
+
+    # -- IDLE: who asks for a reformation -----------------------------------------------------------------
+
+    def _on_fault(self, fault: Fault, now: int) -> None:
+        self._highest = max(self._highest, fault.promised, fault.generation)
+        ring = self.ring
+        if ring is not None and fault.generation < ring.generation:
+            if fault.promised <= ring.generation and MemberLife(fault.reporter, fault.life) in ring.members:
+                self._effects.append(Send(fault.reporter, ring))  # it missed the announcement
+                return
+            if fault.promised <= ring.generation and not self._readmits(fault):
+                return
+        elif fault.reason in (FaultReason.OUTSIDE, FaultReason.MEMBERSHIP) and not self._readmits(fault):
+            return
+        if self.phase == "IDLE" and now >= self._quiet_until_ns:
+            self._asked_by = _on_behalf_of(fault)
+            self._wait(now, self.rank * self.timing.backoff_ns)
+            self._report("fault-heard", f"{FaultReason.NAMES.get(fault.reason, '?')} from {fault.reporter}")
+
+    def _readmits(self, fault: Fault) -> bool:
+        """Whether a member outside may cause a reformation: rarely, if it keeps asking and does not join.
+
+        A life that this server does not know to be configured is refused, or every spare would keep the ring in
+        reformation. If it is configured all the same, a member of the ring vouches for it (MEMBERSHIP).
+        """
+        if fault.reason != FaultReason.MEMBERSHIP and MemberLife(fault.reporter, fault.life) not in self._configured:
+            return False
+        if self.phase != "IDLE":
+            return False
+        left, level = self._patience.get(_on_behalf_of(fault), (0, 0))
+        if left > 0:
+            self._patience[_on_behalf_of(fault)] = (left - 1, level)
+            return False
+        return True
+
+    def _wait(self, now: int, wait_ns: int) -> None:
+        self._become("WAITING")
+        self._deadline_ns = now + wait_ns
+
+    def _wait_is_over(self, now: int) -> None:
+        if now >= self._deadline_ns:
+            self._invite(now)
+
+    # -- INVITING -----------------------------------------------------------------------------------------
+
+    def _invite(self, now: int) -> None:
+        """Begin a generation that nobody has used (rule 12)."""
+        count = (max(self._highest, self.counter) >> 32) + 1
+        self._generation = count << 32 | self.server << 16 | self.life & 0xFFFF
+        self.counter = self._highest = self._generation
+        self._journal_counter()
+        self._become("INVITING")
+        self._joins = {}
+        self._repeats = 0
+        self._repeat_ns = now
+        self._deadline_ns = now + self.timing.join_ns
+        self._report("invites", f"generation {count}")
+
+    def _journal_counter(self) -> None:
+        """Journaled before the first INVITE (rule 12)."""
+        self._effects.append(Persist(ServerCounter(self.counter)))
+
+    def _keep_inviting(self, now: int) -> None:
+        if now >= self._deadline_ns and self._try_to_form(now):
+            return
+        if now >= self._repeat_ns:
+            if self._repeats >= 2 * self.timing.attempts:
+                self._become("IDLE")
+                self._report("gives-up", f"{len(self._joins)} joined, no majority")
+                return
+            self._repeats += 1
+            self._repeat_ns = now + self.timing.request_ns
+            self._effects.append(Send(GROUP, Invite(self._generation, self.server)))
+
+    def _on_join(self, join: Join, now: int) -> None:
+        if self.phase != "INVITING" or join.generation != self._generation:
+            return
+        self._joins[MemberLife(join.member, join.life)] = (join, now)
+        if self._everybody_joined():
+            self._try_to_form(now)
+
+    def _everybody_joined(self) -> bool:
+        """Whether nobody is left to wait for: by the set that the best joiner knows, not by one that is outdated."""
+        joins = [join for join, _ in self._joins.values()]
+        best = best_of(joins)
+        awaited = set(best.current.members)
+        if best.before is not None and in_doubt(best, joins):
+            awaited |= set(best.before.members)
+        return awaited <= self._joins.keys()
+
+    def _on_promised(self, promised: Promised, now: int) -> None:
+        self._highest = max(self._highest, promised.generation)
+        if self.phase == "INVITING" and promised.generation > self._generation:
+            self._wait(now, (1 + self.rank) * self.timing.backoff_ns)
+
+    def _on_invite(self, invite: Invite, now: int) -> None:
+        """Another server is at it: let it."""
+        if invite.server == self.server:
+            return
+        self._highest = max(self._highest, invite.generation)
+        if self.phase == "WAITING" or (self.phase == "INVITING" and invite.generation > self._generation):
+            self._become("IDLE")
+        self._quiet_until_ns = max(self._quiet_until_ns, now + self.timing.join_ns + self.timing.lead_ns)
+
+    # -- forming the ring (rule 12) -----------------------------------------------------------------------
+
+    def _try_to_form(self, now: int) -> bool:
+        joins = [join for join, _ in self._joins.values()]
+        if not joins:
+            return False
+        best = best_of(joins)
+        if not may_form(best, joins):
+            return False
+        members = self._eligible(best, joins)
+        first = next((i for i, life in enumerate(members) if life.member == best.member), 0)
+        ring = Ring(
+            self._generation,
+            self.server,
+            best.member,
+            best.current,
+            self._set_stands(best, joins),
+            tuple(members[first:] + members[:first]),
+            self._lineage(best, members, now),
+            tuple(edge for edge in self.config.edges if any(edge[0] == life.member for life in members)),
+        )
+        self._announce(ring, now)
+        return True
+
+    def _set_stands(self, best: Join, joins: list[Join]) -> bool:
+        """Whether the ring may take its set for witnessed: some joiner knew it, and may be the only one (rule 12).
+
+        A ring of the new set alone could never find a majority of the old one to witness the record.
+        """
+        return not in_doubt(best, joins)
+
+    def _eligible(self, best: Join, joins: list[Join]) -> list[MemberLife]:
+        """The joiners that the ring is made of, in the set's order: the configured ones, and while in doubt those of
+        the set before as well."""
+        eligible: dict[int, MemberLife] = {}
+        if in_doubt(best, joins) and best.before is not None:
+            eligible = {life.member: life for life in best.before.members if life in self._joins}
+        eligible |= {life.member: life for life in best.current.members if life in self._joins}
+        place = {
+            life: i for i, life in enumerate((*best.current.members, *(best.before.members if best.before else ())))
+        }
+        return sorted(eligible.values(), key=lambda life: place[life])
+
+    def _lineage(self, best: Join, members: list[MemberLife], now: int) -> tuple[Era, ...]:
+        """The best joiner's lineage, cut at the start slot, and the new generation behind it."""
+        start_slot = best.have + 1
+        before = Lineage([era for era in best.lineage if era.start_slot < start_slot], self.timing.slot_ns)
+        clocks = [join.clock_ns + now - heard_ns for join, heard_ns in self._joins.values()]
+        start_ns = median_low(clocks) + self.timing.lead_ns
+        if before.eras:
+            start_ns = max(start_ns, before.time_of(best.have) + self.timing.slot_ns)
+        settled = min(self._joins[life][0].settled for life in members)
+        return before.extended(Era(self._generation, start_slot, start_ns), settled)
+
+    # -- ANNOUNCING ---------------------------------------------------------------------------------------
+
+    def _announce(self, ring: Ring, now: int) -> None:
+        self.ring = ring
+        self.rings_formed += 1
+        self._become("ANNOUNCING")
+        self._repeats = 0
+        self._repeat_ns = now
+        self._configured = frozenset(ring.membership.members)
+        for life in ring.members:
+            self._patience.pop(life.member, None)
+        if self._asked_by not in {life.member for life in ring.members}:
+            level = min(2 * self._patience.get(self._asked_by, (0, 0))[1] + 1, REFUSED_ASKS)
+            self._patience[self._asked_by] = (level, level)
+        names = ", ".join(str(life.member) for life in ring.members)
+        self._report("forms", f"generation {ring.generation >> 32} at slot {ring.lineage[-1].start_slot}: {names}")
+        self._keep_announcing(now)
+
+    def _keep_announcing(self, now: int) -> None:
+        if now < self._repeat_ns:
+            return
+        assert self.ring is not None
+        self._repeats += 1
+        self._repeat_ns = now + self.timing.request_ns
+        self._effects.append(Send(GROUP, self.ring))
+        if self._repeats >= self.timing.attempts:
+            self._become("IDLE")
+
+    def _on_ring(self, ring: Ring, now: int) -> None:
+        """Somebody's ring stands: a fault of an older generation is answered with it."""
+        self._highest = max(self._highest, ring.generation)
+        if self.ring is None or ring.generation > self.ring.generation:
+            self.ring = ring
+            self._configured = frozenset(ring.membership.members)
+            if ring.generation > self._generation:
+                self._become("IDLE")
+
+    # -- time ---------------------------------------------------------------------------------------------
+
+    def _stay(self, now: int) -> None:
+        pass
+
+    def _next_wake(self, now: int) -> int | None:
+        if self.phase == "IDLE":
+            return None
+        if self.phase == "WAITING":
+            return self._deadline_ns
+        if self.phase == "INVITING" and self._deadline_ns > now:
+            return min(self._repeat_ns, self._deadline_ns)
+        return self._repeat_ns
+
+
+def best_of(joins: Sequence[Join]) -> Join:
+    """The joiner with the longest valid history: the highest (caught-up generation, have) (rule 12)."""
+    return max(joins, key=lambda join: (join.caught_up, join.have, -join.member))
+
+
+def _on_behalf_of(fault: Fault) -> int:
+    """Who wants to be let in: a member that vouches for another names it."""
+    return fault.suspect if fault.reason == FaultReason.MEMBERSHIP and fault.suspect else fault.reporter
+
+
+_HANDLERS: dict[type, str] = {
+    Fault: "_on_fault",
+    Join: "_on_join",
+    Promised: "_on_promised",
+    Invite: "_on_invite",
+    Ring: "_on_ring",
+}
+
+_ON_TIME: dict[Phase, str] = {
+    "IDLE": "_stay",
+    "WAITING": "_wait_is_over",
+    "INVITING": "_keep_inviting",
+    "ANNOUNCING": "_keep_announcing",
+}

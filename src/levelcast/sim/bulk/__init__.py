@@ -1,0 +1,1 @@
+"""The array model of a network with thousands of receivers and millions of subscribers."""

@@ -1,0 +1,178 @@
+"""A whole world for the bulk simulation: cities, regions, receivers in two layers, sources and customers.
+
+- The cities are measured (`levelcast.network.regions.delays`) or made up: points on a sphere, delay by distance.
+- Receivers stand only in cities within `reach_ms` of each other, because the longest delay in the core decides the hold
+  time of all (rule 6). Customers are in every city, in proportion to its weight.
+- `levelcast.network.regions.plan` plans the regions. Each has primaries in proportion to its customers, at least one,
+  and every primary has as many secondaries: 100 groups of 100 are the paper's 10,000 receivers in two layers (MS §4.1).
+  The receivers of a group stand at the two sites of their region in turn.
+- A customer listens to one receiver at each site of its region, in turn. Sources are in the largest cities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from levelcast.network.regions.delays import LOCAL_MS, Delays, Matrix
+from levelcast.network.regions.plan import Regions, line_costs, plan_regions, share_out, within_reach
+from levelcast.sim.bulk.core import Core, Indexes
+from levelcast.sim.bulk.edge import Customers
+from levelcast.timing.derive import Derived, Path, Shape, derive
+
+EARTH_KM = 6_371.0
+KM_PER_MS = 200.0
+"""In glass; real ways are longer by `DETOUR`."""
+DETOUR = 1.6
+MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a world is."""
+
+    primaries: int = 100
+    receivers: int = 10_000
+    customers: int = 1_000_000
+    sources: int = 20
+    regions: int = 60
+    reach_ms: float = 250.0
+    bound: float = 6.0
+    """A region's customers are at most so many times the mean."""
+    slot_ms: float = 50.0
+    clock_error_ms: float = 1.0
+    grades: tuple[float, float, float] = (0.5, 0.25, 0.25)
+    """Shares of the customers that are guaranteed, latest only and best effort."""
+
+    def __post_init__(self) -> None:
+        if self.primaries < 3 or self.receivers % self.primaries or self.receivers < 2 * self.primaries:
+            raise ValueError(
+                f"{self.receivers} receivers and {self.primaries} primaries do not make equal groups of two or more"
+            )
+        if not 1 <= self.regions <= self.primaries:
+            raise ValueError(f"{self.regions} regions of {self.primaries} primaries: from one to one for each")
+        if self.customers < self.primaries or self.sources < 1:
+            raise ValueError("there must be a customer for each primary, and a source")
+        if self.slot_ms <= 0 or self.reach_ms <= 0:
+            raise ValueError("the slot and the reach are longer than 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Globe:
+    """A world that is ready to run with any loss."""
+
+    size: Size
+    delays: Delays
+    regions: Regions
+    city: Indexes
+    home: Indexes
+    sources: Indexes
+    customers: Customers
+    longest_ms: float
+    """The longest one-way delay between two receivers' cities, which all but late packets keep."""
+    seed: int
+
+    def derived(self, loss: float) -> Derived:
+        """The timing that rule 6 gives this core with this loss."""
+        size = self.size
+        reach = self.delays.quantile_ms[np.ix_(self.sources, np.unique(self.city))].max()
+        path = Path(
+            delay_ns=int(self.longest_ms * MS),
+            loss_ratio=loss,
+            clock_error_ns=int(size.clock_error_ms * MS),
+            transmit_ns=1 * MS,
+            process_ns=5 * MS,
+            reach_ns=int(reach * MS),
+        )
+        shape = Shape("pipelined", int(size.slot_ms * MS), size.primaries // 2 + 1, size.primaries, servers=2, layers=1)
+        return derive(path, shape)
+
+    def core(self, loss: float, *, branch_loss: float = 0.0, scoped: bool = False) -> Core:
+        rng = np.random.default_rng(self.seed)
+        error = self.size.clock_error_ms
+        return Core(
+            self.delays.with_loss(loss),
+            self.city,
+            self.home,
+            self.sources,
+            self.derived(loss).timing,
+            self.size.primaries // 2 + 1,
+            rng.uniform(-error, error, len(self.city)),
+            branch_loss,
+            scoped,
+        )
+
+
+def made_up_cities(count: int, seed: int = 1) -> tuple[Delays, Matrix]:
+    """Cities on a sphere, some close together, with delay by distance and weights of a few large and many small."""
+    rng = np.random.default_rng(seed)
+    hubs = _unit(rng.normal(size=(max(count // 12, 1), 3)))
+    places = _unit(hubs[rng.integers(len(hubs), size=count)] + 0.25 * rng.normal(size=(count, 3)))
+    angle = np.arccos(np.clip(places @ places.T, -1.0, 1.0))
+    delay = LOCAL_MS + DETOUR * EARTH_KM * angle / KM_PER_MS
+    np.fill_diagonal(delay, LOCAL_MS)
+    jitter = np.full((count, count), LOCAL_MS) + 0.05 * delay
+    names = tuple(f"city {number + 1}" for number in range(count))
+    weights: Matrix = 1.0 / (1.0 + rng.permutation(count).astype(np.float64))
+    return Delays(names, delay, jitter, np.zeros((count, count))), weights
+
+
+def _unit(points: Matrix) -> Matrix:
+    scaled: Matrix = points / np.linalg.norm(points, axis=1, keepdims=True)
+    return scaled
+
+
+def build_globe(delays: Delays, weights: Matrix, size: Size, seed: int = 1) -> Globe:
+    """Plan the regions and put everybody in place. Raises ValueError, with a sentence, for what cannot be."""
+    quantile = delays.quantile_ms
+    sites = within_reach(quantile, size.reach_ms)
+    costs = line_costs(quantile, np.full_like(quantile, 0.01))
+    plan = plan_regions(costs[sites], weights, size.regions, bound=min(size.bound, size.regions))
+    regions = Regions(sites[plan.sites], plan.customer, plan.region, plan.weight, costs)
+    groups = share_out(regions.load(), size.primaries, 1)
+    # Neighbours in the ring are in different regions where that can be, so that one region's silence is not in a row.
+    turns = np.concatenate([np.flatnonzero(groups > turn) for turn in range(int(groups.max()))])
+    each = size.receivers // size.primaries
+    home = np.concatenate([np.arange(size.primaries), np.repeat(np.arange(size.primaries), each - 1)])
+    member = np.concatenate([np.zeros(size.primaries, np.intp), np.tile(np.arange(1, each), size.primaries)])
+    region_of = turns[home]
+    city = regions.sites[region_of, member % 2]
+    members = [
+        (
+            np.flatnonzero((region_of == region) & (member % 2 == 0)),
+            np.flatnonzero((region_of == region) & (member % 2 == 1)),
+        )
+        for region in range(size.regions)
+    ]
+    receivers = np.unique(city)
+    return Globe(
+        size,
+        delays,
+        regions,
+        city,
+        home,
+        sites[np.argsort(-weights[sites], kind="stable")][: size.sources],
+        _customers(regions, members, size, seed),
+        float(quantile[np.ix_(receivers, receivers)].max()),
+        seed,
+    )
+
+
+def _customers(regions: Regions, members: list[tuple[Indexes, Indexes]], size: Size, seed: int) -> Customers:
+    order = np.argsort(regions.region, kind="stable")
+    shares = share_out(regions.weight[order], size.customers)
+    place = np.repeat(regions.customer[order], shares)
+    region = np.repeat(regions.region[order], shares)
+    first_site, _ = regions.lines()
+    swapped = np.repeat((first_site != regions.sites[regions.region, 0])[order], shares)
+    starts = np.searchsorted(region, np.arange(len(members) + 1))
+    lines = np.empty((2, size.customers), np.int32)
+    for number, both in enumerate(members):
+        mine = slice(int(starts[number]), int(starts[number + 1]))
+        for line, group in enumerate(both):
+            lines[line, mine] = np.resize(group, mine.stop - mine.start)
+    first, second = np.where(swapped, lines[1], lines[0]), np.where(swapped, lines[0], lines[1])
+    rng = np.random.default_rng(seed)
+    grade = rng.choice(3, size.customers, p=np.array(size.grades) / sum(size.grades)).astype(np.int8)
+    return Customers(place.astype(np.int32), first, second, grade, starts)

@@ -1,0 +1,532 @@
+"""The core in bulk: thousands of receivers in two layers, as arrays instead of objects, with the ring's timing rules.
+
+The exact simulator runs the protocol's classes; this one runs its *rules* on whole arrays, slot by slot, so that 10,000
+receivers take seconds. What is here, and what of it is exact:
+
+| rule | here |
+|---|---|
+| 1, 2 | slot t is at t·τ, its site sends by its own clock; a token names what its site holds, in each source's order |
+| 5 | a token missing at slot time + δ_N, then its packets, are asked for every τ_r until they come: by a primary of |
+|   | the site, then of the next sites; by a secondary of its own primary, which answers if it has them by then. What |
+|   | a second one asks for within τ_r goes to everybody. No more than 128 slots are worked on at once |
+| 7, 8 | witnessed by the first token in slot order with which w members claim it; released at timestamp + Δ_A or late |
+| 10 | a source that misses its acknowledgement sends again |
+| 11 | secondaries say `have` every τ_r; a primary's token claims the lowest of its group, but for who lags too far |
+
+Left out: faults and reformation (rule 12), credit, the time that a node takes to work, and in the choice of whom to ask
+after the site the claims that tokens carry: it is the next sites in turn. `tests/test_sim_bulk_core.py` compares the
+whole with the exact simulator on small rings.
+
+Times are in ms: of the schedule where nothing is said, true time is that minus a node's clock error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.network.regions.delays import Delays
+from levelcast.protocol.loss import MAX_OPEN_SLOTS
+from levelcast.ring.secondary_claims import patience_ns
+from levelcast.timing.rules import Timing
+
+Floats = npt.NDArray[np.float32]
+Times = npt.NDArray[np.float64]
+Indexes = npt.NDArray[np.intp]
+Flags = npt.NDArray[np.bool_]
+
+NS_PER_MS = 1e6
+MOST_ANSWERS = 64
+"""Of the answers of one round that go to everybody, so many of the first are followed: more make no difference."""
+MOST_ROUNDS = 400
+"""Far beyond k_r: asking goes on, and what has not come by then never will."""
+ROUNDING_MS = 0.01
+"""What is kept in single precision is this exact: a site holds its own token when it sends it."""
+PUNCTUAL_MS = 1.0
+"""As `RingConfig.punctual_ns`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """Who stands where. Receivers 0 to m − 1 are the primaries in ring order; `home` is a primary's own index."""
+
+    delays: Delays
+    city: Indexes
+    home: Indexes
+    sources: Indexes
+    """The city of each source."""
+    timing: Timing
+    witnesses: int
+    clock_ms: Times
+    """How far each receiver's clock is ahead."""
+    branch_loss: float = 0.0
+    """How often a multicast is lost for a whole city (MS §3.9), beside the loss of each copy."""
+    scoped: bool = False
+    """An answer to several secondaries goes to their own group instead of to the whole core. The protocol does not do
+    that today; here one can see what it would save."""
+
+    @property
+    def receivers(self) -> int:
+        return len(self.city)
+
+    @property
+    def primaries(self) -> int:
+        return int((self.home == np.arange(len(self.home))).sum())
+
+
+@dataclass(slots=True)
+class CoreRun:
+    """What happened, by slot (row) and receiver (column), in ms after the slot's time by true time."""
+
+    slots: range
+    """The slots that count: after the ring has warmed up, and early enough to be witnessed before the end."""
+    held: Floats
+    """The token and everything that it names, and all before."""
+    ready: Floats
+    """Held, and witnessed."""
+    release: Floats
+    late: Flags
+    packets: npt.NDArray[np.int64]
+    """How many packets each slot brought."""
+    wait_ms: Times
+    """From a packet's leaving its source to the time of the slot that names it, of each packet in `slots`."""
+    sent_nacks: npt.NDArray[np.int64]
+    """Requests sent by each receiver for slots in `slots`."""
+    nacks: npt.NDArray[np.int64]
+    """Requests that reached each receiver, for slots in `slots`."""
+    completing_ms: Times
+    """From each slot's time to that of the token that completes its witness."""
+    answers: int = 0
+    answers_to_all: int = 0
+    """Those that were multicast because somebody else had asked just before."""
+    copies: int = 0
+    """Copies of answers that receivers get to see."""
+    resent: int = 0
+    """Packets that sources sent again, in the whole run."""
+    nacks_peak: int = 0
+    """The most requests that one receiver got at once: for one token, or for the packets of one."""
+    attempts_most: int = 0
+    """The most requests of one receiver for one thing."""
+    faults: int = 0
+    """Things of primaries that k_r requests did not bring: each would form the ring anew (rule 5)."""
+
+    @property
+    def on_time(self) -> float:
+        """The share of releases at timestamp + Δ_A."""
+        return 1.0 - float(self.late.mean()) if self.late.size else 1.0
+
+    @property
+    def packets_counted(self) -> int:
+        return int(self.packets.sum())
+
+
+@dataclass(slots=True)
+class _Counts:
+    sent: npt.NDArray[np.int64]
+    got: npt.NDArray[np.int64]
+    answers: int = 0
+    answers_to_all: int = 0
+    copies: int = 0
+    peak: int = 0
+    resent: int = 0
+    attempts_most: int = 0
+    faults: int = 0
+    counting: bool = False
+
+
+@dataclass(slots=True)
+class _Item:
+    """A token or a packet: when each receiver has it, and who asked each primary for it last, and when (rule 5)."""
+
+    has_ms: Times
+    asker: Indexes
+    asked_ms: Times
+
+
+@dataclass(slots=True)
+class _Packets:
+    """The packets of a run, in the order of their sources' sending."""
+
+    source: Indexes
+    sent_ms: Times
+    slot: Indexes
+    """The first slot that names each; beyond the last one if none does."""
+    by_slot: dict[int, list[int]] = field(default_factory=dict)
+    last_slot: list[int] = field(default_factory=list)
+    arrivals: list[Floats] = field(default_factory=list)
+    """When each comes to every receiver, after it was sent."""
+    named: dict[int, _Item] = field(default_factory=dict)
+    """Those that a token has named, and a later one will."""
+
+
+class BulkCore:
+    """One run of the core."""
+
+    def __init__(self, core: Core, seed: int) -> None:
+        self.core = core
+        self.rng = np.random.default_rng(seed)
+        timing = core.timing
+        self.m = core.primaries
+        self.n = core.receivers
+        self.slot_ms = timing.slot_ns / NS_PER_MS
+        self.late_ms = timing.late_ns / NS_PER_MS
+        self.request_ms = timing.request_ns / NS_PER_MS
+        self.hold_ms = timing.hold_ns / NS_PER_MS
+        self.hear_ms = timing.hear_ns / NS_PER_MS
+        self.resend_ms = timing.resend_ns / NS_PER_MS
+        self._delay = core.delays.delay_ms.astype(np.float32)
+        self._jitter = core.delays.jitter_ms.astype(np.float32)
+        self._loss = core.delays.loss.astype(np.float32)
+        self._rows: dict[int, tuple[Floats, Floats, Floats]] = {}
+        self._counts = _Counts(np.zeros(self.n, np.int64), np.zeros(self.n, np.int64))
+
+    # -- the network --------------------------------------------------------------------------------------
+
+    def _row(self, city: int) -> tuple[Floats, Floats, Floats]:
+        """Delay, jitter and loss from a city to every receiver."""
+        row = self._rows.get(city)
+        if row is None:
+            to = self.core.city
+            row = self._rows[city] = self._delay[city][to], self._jitter[city][to], self._loss[city][to]
+        return row
+
+    def _multicast(self, city: int, at_ms: float) -> Times:
+        """When a multicast reaches every receiver; inf where it is lost. One draw is loss and jitter both."""
+        delay, jitter, loss = self._row(city)
+        chance = self.rng.random(self.n, np.float32)
+        kept = (chance - loss) / np.maximum(1.0 - loss, 1e-6)
+        arrives: Times = at_ms + delay + (jitter * kept).astype(np.float64)
+        arrives[chance < loss] = np.inf
+        if self.core.branch_loss:
+            gone = self.rng.random(len(self._delay)) < self.core.branch_loss
+            gone[city] = False
+            arrives[gone[self.core.city]] = np.inf
+        return arrives
+
+    def _unicast(self, sender: Indexes, to: Indexes, at_ms: Times) -> Times:
+        """When messages between cities arrive; inf for those that are lost."""
+        loss = self._loss[sender, to]
+        chance = self.rng.random(len(sender), np.float32)
+        kept = (chance - loss) / np.maximum(1.0 - loss, 1e-6)
+        arrives: Times = at_ms + self._delay[sender, to] + self._jitter[sender, to] * kept
+        arrives[chance < loss] = np.inf
+        return arrives
+
+    # -- the run ------------------------------------------------------------------------------------------
+
+    def run(self, slots: int, gap_ms: float, *, warm: int, tell: Callable[[int, int], None] | None = None) -> CoreRun:
+        """`slots` slots that count, after `warm` others; each source sends a packet in `gap_ms` on average."""
+        behind = int(np.ceil((self.hold_ms + self.hear_ms) / self.slot_ms)) + 2 * self.m
+        total = warm + slots + behind
+        counted = range(warm, warm + slots)
+        packets = self._send_packets((warm + slots) * self.slot_ms, gap_ms, total)
+        held = np.empty((total, self.n), np.float32)
+        read = np.empty((total, self.n), np.float32)
+        have_ms = np.full(self.n, -np.inf)
+        read_ms = np.full(self.n, -np.inf)
+        recent: list[Times] = []
+        for slot in range(total):
+            self._counts.counting = slot in counted
+            at_ms = slot * self.slot_ms
+            opened_ms = recent[slot - MAX_OPEN_SLOTS] if slot >= MAX_OPEN_SLOTS else np.full(self.n, -np.inf)
+            token_ms = self._token(slot, opened_ms)
+            whole_ms = self._named(slot, token_ms, packets)
+            have_ms = np.maximum(have_ms, whole_ms)
+            read_ms = np.maximum(read_ms, token_ms)
+            held[slot], read[slot] = have_ms - at_ms, read_ms - at_ms
+            recent.append(have_ms)
+            if slot >= MAX_OPEN_SLOTS:
+                recent[slot - MAX_OPEN_SLOTS] = np.empty(0)
+            if tell is not None:
+                tell(slot + 1, total)
+        return self._outcome(held, read, packets, counted)
+
+    def _send_packets(self, lasting_ms: float, gap_ms: float, total: int) -> _Packets:
+        source: list[int] = []
+        sent: list[float] = []
+        for number in range(len(self.core.sources)):
+            at_ms = self.rng.exponential(gap_ms)
+            while at_ms < lasting_ms:
+                source.append(number)
+                sent.append(at_ms)
+                at_ms += self.rng.exponential(gap_ms)
+        packets = _Packets(np.array(source, np.intp), np.array(sent), np.full(len(source), total, np.intp))
+        last_of: dict[int, int] = {}
+        for number in range(len(source)):
+            slots, arrives = self._name(source[number], sent[number], last_of.get(source[number], 0), total)
+            last_of[source[number]] = packets.slot[number] = slots[0]
+            for slot in slots:
+                packets.by_slot.setdefault(slot, []).append(number)
+            packets.last_slot.append(slots[-1])
+            packets.arrivals.append((arrives - sent[number]).astype(np.float32))
+        return packets
+
+    def _name(self, source: int, sent_ms: float, not_before: int, total: int) -> tuple[list[int], Times]:
+        """The slots that name a packet, and when it comes where.
+
+        The first is that of the first site which holds it, and no earlier than that of the packet before it.
+        """
+        city = int(self.core.sources[source])
+        arrives = self._multicast(city, sent_ms)
+        again_ms = sent_ms + self.resend_ms
+        slot = max(not_before, int(np.ceil(sent_ms / self.slot_ms)))
+        while slot < total:
+            site = slot % self.m
+            site_ms = slot * self.slot_ms - self.core.clock_ms[site]
+            if again_ms < site_ms:
+                arrives = np.minimum(arrives, self._multicast(city, again_ms))
+                self._counts.resent += 1
+                again_ms += self.resend_ms
+            if arrives[site] <= site_ms:
+                break
+            slot += 1
+        slots = np.concatenate([[slot], self._named_again(slot, arrives)])
+        sites, cities = self.core.city[slots % self.m], np.full(len(slots), city)
+        heard_ms = self._unicast(sites, cities, slots * self.slot_ms).min()
+        until_ms = slot * self.slot_ms + self.core.timing.unwitnessed_ns(self.core.witnesses) / NS_PER_MS
+        while again_ms < min(heard_ms, until_ms):
+            arrives = np.minimum(arrives, self._multicast(city, again_ms))
+            self._counts.resent += 1
+            again_ms += self.resend_ms
+        return slots.tolist(), arrives
+
+    def _named_again(self, slot: int, arrives: Times) -> Indexes:
+        """Later slots whose site holds a packet and has not heard yet that `slot` names it (rule 4): harmless, but
+        whoever misses the packet asks for each."""
+        city = self.core.city
+        later = slot + np.arange(1, 2 + int((self.late_ms + self.request_ms) / self.slot_ms))
+        sites = later % self.m
+        sent_ms = later * self.slot_ms - self.core.clock_ms[sites]
+        knows_ms = self._unicast(
+            np.full(len(later), city[slot % self.m]), city[sites], slot * self.slot_ms + 0.0 * sent_ms
+        )
+        way_ms = self._delay[city[slot % self.m], city[sites]]
+        knows_ms = np.minimum(knows_ms, slot * self.slot_ms + self.late_ms + 2 * way_ms)
+        again: Indexes = later[(arrives[sites] <= sent_ms) & (knows_ms > sent_ms) & (sites != slot % self.m)]
+        return again
+
+    def _token(self, slot: int, opened_ms: Times) -> Times:
+        """When every receiver has the token of a slot."""
+        site = slot % self.m
+        sent_ms = slot * self.slot_ms - self.core.clock_ms[site]
+        arrives = self._multicast(int(self.core.city[site]), sent_ms)
+        arrives[site] = sent_ms
+        missed_ms = np.maximum(slot * self.slot_ms + self.late_ms - self.core.clock_ms, opened_ms)
+        self._repair(slot, [self._item(arrives)], missed_ms)
+        return arrives
+
+    def _item(self, has_ms: Times) -> _Item:
+        return _Item(has_ms, np.full(self.m, -1, np.intp), np.full(self.m, -np.inf))
+
+    def _named(self, slot: int, token_ms: Times, packets: _Packets) -> Times:
+        """When every receiver has the token and all that it names."""
+        named = packets.by_slot.get(slot)
+        if not named:
+            return token_ms
+        items = [
+            packets.named.pop(number) if number in packets.named else self._arriving(packets, number)
+            for number in named
+        ]
+        begin_ms = np.maximum(token_ms, slot * self.slot_ms + self.late_ms - self.core.clock_ms)
+        self._repair(slot, items, begin_ms)
+        whole_ms = token_ms.copy()
+        for number, item in zip(named, items, strict=True):
+            np.maximum(whole_ms, item.has_ms, out=whole_ms)
+            if packets.last_slot[number] > slot:
+                packets.named[number] = item
+        return whole_ms
+
+    def _arriving(self, packets: _Packets, number: int) -> _Item:
+        came_ms, packets.arrivals[number] = packets.arrivals[number], np.empty(0, np.float32)
+        return self._item(packets.sent_ms[number] + came_ms.astype(np.float64))
+
+    # -- repair (rule 5) ----------------------------------------------------------------------------------
+
+    def _repair(self, slot: int, items: list[_Item], begin_ms: Times) -> None:
+        """Ask every τ_r from `begin_ms` on for those of `items` that are not there; their times are brought forward."""
+        counts = self._counts
+        wanting = np.flatnonzero(np.any([item.has_ms > begin_ms for item in items], axis=0))
+        for attempt in range(MOST_ROUNDS):
+            if not len(wanting):
+                return
+            if counts.counting:
+                counts.attempts_most = max(counts.attempts_most, attempt + 1)
+                if attempt and attempt % self.core.timing.attempts == 0:
+                    counts.faults += int((wanting < self.m).sum())
+            asked_ms = begin_ms[wanting] + attempt * self.request_ms
+            self._ask(slot, attempt, wanting, asked_ms, items)
+            next_ms = asked_ms + self.request_ms
+            wanting = wanting[np.any([item.has_ms[wanting] > next_ms for item in items], axis=0)]
+
+    def _ask(self, slot: int, attempt: int, asking: Indexes, asked_ms: Times, items: list[_Item]) -> None:
+        """One round of requests and their answers."""
+        counts, city = self._counts, self.core.city
+        asked = self._whom(slot, attempt, asking)
+        heard_ms = self._unicast(city[asking], city[asked], asked_ms)
+        if counts.counting:
+            counts.sent[asking] += 1
+            got = np.bincount(asked[np.isfinite(heard_ms)], minlength=self.n)
+            counts.got += got
+            counts.peak = max(counts.peak, int(got.max()))
+        for item in items:
+            has_ms = item.has_ms
+            answered = (has_ms[asking] > asked_ms) & (has_ms[asked] <= heard_ms) & np.isfinite(heard_ms)
+            if answered.any():
+                self._answer(item, asking[answered], asked[answered], heard_ms[answered])
+
+    def _whom(self, slot: int, attempt: int, asking: Indexes) -> Indexes:
+        """The site and then the next ones in turn; of a secondary its own primary."""
+        site = np.full(len(asking), (slot + attempt) % self.m, np.intp)
+        site[site == asking] = (slot + attempt + 1) % self.m
+        return np.where(asking < self.m, site, self.core.home[asking])
+
+    def _answer(self, item: _Item, asking: Indexes, asked: Indexes, heard_ms: Times) -> None:
+        """To who asks a holder alone; to everybody, when another one has asked it within τ_r (rule 5)."""
+        city, counts, has_ms = self.core.city, self._counts, item.has_ms
+        order = np.lexsort((heard_ms, asked))
+        asking, asked, heard_ms = asking[order], asked[order], heard_ms[order]
+        first = np.ones(len(asked), bool)
+        first[1:] = asked[1:] != asked[:-1]
+        before, before_ms = np.roll(asking, 1), np.roll(heard_ms, 1)
+        before[first], before_ms[first] = item.asker[asked[first]], item.asked_ms[asked[first]]
+        to_all = (before >= 0) & (before != asking) & (np.abs(heard_ms - before_ms) <= self.request_ms)
+        last = np.roll(first, -1)
+        item.asker[asked[last]], item.asked_ms[asked[last]] = asking[last], heard_ms[last]
+        alone = ~to_all
+        arrives = self._unicast(city[asked[alone]], city[asking[alone]], heard_ms[alone])
+        has_ms[asking[alone]] = np.minimum(has_ms[asking[alone]], arrives)
+        to_group = to_all & (asking >= self.m) & self.core.scoped
+        if counts.counting:
+            groups, others = int(to_group.sum()), int((to_all & ~to_group).sum())
+            counts.answers += len(asking)
+            counts.answers_to_all += groups + others
+            counts.copies += int(alone.sum()) + groups * (self.n // self.m - 1) + others * (self.n - 1)
+        if to_group.any():
+            self._answer_group(has_ms, asked[to_group], heard_ms[to_group])
+            to_all &= ~to_group
+        if to_all.any():
+            self._answer_all(has_ms, city[asked[to_all]], heard_ms[to_all])
+
+    def _answer_group(self, has_ms: Times, asked: Indexes, sent_ms: Times) -> None:
+        """Answers of primaries to their own secondaries."""
+        missing = np.flatnonzero(has_ms > sent_ms.min())
+        missing = missing[np.argsort(self.core.home[missing], kind="stable")]
+        homes = self.core.home[missing]
+        begin, end = np.searchsorted(homes, asked), np.searchsorted(homes, asked, side="right")
+        number = end - begin
+        which = np.repeat(np.arange(len(asked)), number)
+        to = missing[np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number) + begin[which]]
+        came = self._unicast(self.core.city[asked[which]], self.core.city[to], sent_ms[which])
+        np.minimum.at(has_ms, to, came)
+
+    def _answer_all(self, has_ms: Times, city: Indexes, sent_ms: Times) -> None:
+        """Answers from `city` to everybody; only the first of many are followed."""
+        order = np.argsort(sent_ms, kind="stable")[:MOST_ANSWERS]
+        city, sent_ms = city[order], sent_ms[order]
+        missing = np.flatnonzero(has_ms > sent_ms[0])
+        sender, to = np.repeat(city, len(missing)), np.tile(self.core.city[missing], len(city))
+        came = self._unicast(sender, to, np.repeat(sent_ms, len(missing))).reshape(len(city), len(missing))
+        has_ms[missing] = np.minimum(has_ms[missing], came.min(axis=0))
+
+    # -- claims, witness, release (rules 7, 8, 11) --------------------------------------------------------
+
+    def _outcome(self, held: Floats, read: Floats, packets: _Packets, counted: range) -> CoreRun:
+        total = len(held)
+        claims = self._claims(held)
+        completing = self._completing(claims)
+        slots = np.arange(total)
+        first, last = counted.start, counted.stop
+        done = completing[first:last]
+        times = slots[first:last] * self.slot_ms
+        inside = np.minimum(done, total - 1)
+        heard = read[inside] + ((inside * self.slot_ms - times)[:, None]).astype(np.float32)
+        heard[done >= total] = np.inf
+        ready = np.maximum(held[first:last], heard)
+        clock = self.core.clock_ms.astype(np.float32)
+        due = np.maximum(self.hold_ms, done * self.slot_ms + self.hear_ms - times).astype(np.float32)
+        release = np.maximum(due[:, None] - clock, ready)
+        # In order: nothing before what comes before it.
+        for row in range(1, len(release)):
+            np.maximum(release[row], release[row - 1] - np.float32(self.slot_ms), out=release[row])
+        numbers = np.flatnonzero((packets.slot >= first) & (packets.slot < last))
+        counts = self._counts
+        return CoreRun(
+            slots=counted,
+            held=held[first:last].copy(),
+            ready=ready,
+            release=release,
+            late=release + clock > self.hold_ms + PUNCTUAL_MS,
+            packets=np.bincount(packets.slot[numbers] - first, minlength=len(counted)),
+            wait_ms=packets.slot[numbers] * self.slot_ms - packets.sent_ms[numbers],
+            sent_nacks=counts.sent,
+            nacks=counts.got,
+            completing_ms=done * self.slot_ms - times,
+            answers=counts.answers,
+            answers_to_all=counts.answers_to_all,
+            copies=counts.copies,
+            resent=counts.resent,
+            nacks_peak=counts.peak,
+            attempts_most=counts.attempts_most,
+            faults=counts.faults,
+        )
+
+    def _claims(self, held: Floats) -> Indexes:
+        """`have` in the token of each slot: the lowest of the site and its secondaries, as it has heard of them."""
+        total = len(held)
+        claims = np.full(total, -1, np.intp)
+        groups = [np.flatnonzero((self.core.home == site) & (np.arange(self.n) != site)) for site in range(self.m)]
+        phases = [np.arange(len(group)) / max(len(group), 1) * self.request_ms for group in groups]
+        heard = [np.full(len(group), -1, np.intp) for group in groups]
+        begins: Times = np.arange(total, dtype=np.float64) * self.slot_ms
+        for slot in range(total):
+            site = slot % self.m
+            now_ms = slot * self.slot_ms - self.core.clock_ms[site]
+            last = max(claims[slot - self.m], -1) if slot >= self.m else -1
+            claim = self._have_at(held, begins, np.array([site]), np.array([now_ms]), last, slot).item()
+            group = groups[site]
+            if len(group):
+                said_ms = self._last_said(group, site, phases[site], now_ms)
+                lowest = min(last, int(heard[site].min()))
+                said = self._have_at(held, begins, group, said_ms, lowest, slot)
+                heard[site] = np.maximum(heard[site], said)
+                lacks_ms = (heard[site] + 1) * self.slot_ms
+                counts = slot * self.slot_ms <= lacks_ms + patience_ns(self.core.timing) / NS_PER_MS
+                claim = min(claim, int(heard[site][counts].min(initial=claim)))
+            claims[slot] = max(claim, last)
+        return claims
+
+    def _last_said(self, group: Indexes, site: int, phase_ms: Times, now_ms: float) -> Times:
+        """When each of a group last said its `have` in a message that has come by now: one in τ_r, some are lost."""
+        city = self.core.city
+        way = self._delay[city[group], city[site]] + self._jitter[city[group], city[site]] * self.rng.random(len(group))
+        turn = np.floor((now_ms - way - phase_ms) / self.request_ms)
+        loss = np.maximum(self._loss[city[group], city[site]], 1e-12)
+        turn -= np.floor(np.log(1.0 - self.rng.random(len(group))) / np.log(loss))
+        said: Times = turn * self.request_ms + phase_ms
+        return said
+
+    def _have_at(self, held: Floats, begins: Times, who: Indexes, at_ms: Times, above: int, slot: int) -> Indexes:
+        """The highest slot up to which each of `who` holds everything at its time, looked for above `above`."""
+        window = slice(above + 1, slot + 1)
+        has = held[window][:, who] + begins[window, None] <= at_ms + ROUNDING_MS
+        # `held` is when all up to a slot is there, so what is there is a beginning.
+        found: Indexes = above + has.sum(axis=0)
+        return found
+
+    def _completing(self, claims: Indexes) -> Indexes:
+        """The slot of the token that completes the witness of each slot; beyond the last if none does."""
+        total = len(claims)
+        counted = np.full(self.m, -1, np.intp)
+        completing = np.full(total, total, np.intp)
+        witnessed = -1
+        need = self.core.witnesses
+        for slot in range(total):
+            counted[slot % self.m] = max(counted[slot % self.m], claims[slot])
+            reached = slot if need <= 1 else int(np.partition(counted, self.m - need)[self.m - need])
+            if reached > witnessed:
+                completing[witnessed + 1 : reached + 1] = slot
+                witnessed = reached
+        return np.maximum(completing, np.arange(total))

@@ -1,0 +1,234 @@
+"""The customers in bulk: a million of them on two lines each, region by region, as arrays.
+
+What a slot released leaves every receiver at that receiver's own instant of release as one packet to its group. A
+customer listens to one receiver at each of its region's two sites and takes the copy that comes first (MS §4.1). If
+both are lost it notices by the next packet or watermark, waits for `reorder_ms`, and then by its grade:
+
+| grade | does |
+|---|---|
+| guaranteed | asks the retransmit server at its first line, then at its second one, in turn until an answer comes |
+| latest only | the same, unless newer prices are known by then: of `superseded` of its gaps |
+| best effort | nothing: the packet is lost to it |
+
+One request is one NACK. Left out: answers that are multicast to all who miss the same (they save answers, and hardly a
+request: those who miss a packet notice it at the same moment), the time that a server takes, and gaps of several
+packets, which one request covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.network.regions.delays import Delays
+from levelcast.sim.bulk.core import CoreRun, Floats, Indexes, Times
+
+Counts = npt.NDArray[np.int64]
+
+BIN_MS = 0.1
+EARLIEST_MS = -10.0
+LATEST_MS = 4_000.0
+BINS = int((LATEST_MS - EARLIEST_MS) / BIN_MS)
+MOST_ROUNDS = 200
+GUARANTEED, LATEST_ONLY, BEST_EFFORT = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Customers:
+    """All customers, ordered by region: where they are and which receivers they listen to."""
+
+    place: npt.NDArray[np.int32]
+    first: npt.NDArray[np.int32]
+    """The receiver of the nearer line."""
+    second: npt.NDArray[np.int32]
+    grade: npt.NDArray[np.int8]
+    starts: Indexes
+    """Where each region begins; one more than there are regions."""
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRules:
+    """What customers do about a gap."""
+
+    reorder_ms: float = 1.0
+    watermark_ms: float = 100.0
+    superseded: float = 0.5
+    """How many gaps of the latest only are closed by newer prices before they are asked for."""
+    branch_loss: float = 0.0
+    """How often a line's packet is lost for a whole place, beside the loss of each copy."""
+    two_lines: bool = True
+    """False: customers have only the nearer line, to see what the other one is worth."""
+
+
+@dataclass(slots=True)
+class EdgeRun:
+    """What customers saw, in ms after timestamp + Δ_A."""
+
+    slots: int
+    arrivals: Counts
+    """A histogram of when a packet came to a customer, by region (row); bins of 0.1 ms from `EARLIEST_MS` on."""
+    spread_ms: Times
+    """From the first customer in the world that has a packet to the last one, by slot."""
+    region_spread_ms: Times
+    """The same within each region (row), by slot (column)."""
+    nacks: Counts
+    """Requests that reached each receiver."""
+    asked: Counts
+    """Requests sent, by slot."""
+    first_line: int = 0
+    second_line: int = 0
+    repaired: int = 0
+    lost: Counts = field(default_factory=lambda: np.zeros(3, np.int64))
+    """Packets that never came, by grade."""
+    slowest_ms: float = 0.0
+
+    def quantile_ms(self, share: float, region: int | None = None) -> float:
+        """When `share` of the customers' packets had come, over all or in one region."""
+        counts = self.arrivals.sum(axis=0) if region is None else self.arrivals[region]
+        return histogram_quantile(counts, share)
+
+
+def histogram_quantile(counts: Counts, share: float) -> float:
+    """A quantile of what was counted in bins from `EARLIEST_MS` on."""
+    passed = np.cumsum(counts)
+    if not passed[-1]:
+        return 0.0
+    return EARLIEST_MS + BIN_MS * (int(np.searchsorted(passed, share * passed[-1])) + 0.5)
+
+
+@dataclass(slots=True)
+class _Line:
+    """One line of a region's customers: a copy arrives at release + `least` + chance·`more`, if chance >= `loss`."""
+
+    receiver: npt.NDArray[np.int32]
+    least: Floats
+    more: Floats
+    loss: Floats
+    delay: Floats
+    jitter: Floats
+
+
+class BulkEdge:
+    """All customers, and what they do with what receivers send."""
+
+    def __init__(self, delays: Delays, city: Indexes, customers: Customers, rules: EdgeRules, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self._delays = delays
+        self._city = city
+        self._customers = customers
+        self._rules = rules
+        self._hold_ms = 0.0
+
+    def run(
+        self, core: CoreRun, hold_ms: float, slot_ms: float, follow: int, tell: Callable[[int, int], None] | None = None
+    ) -> EdgeRun:
+        """Follow up to `follow` slots with packets, evenly spaced over those of the core's run."""
+        sent = np.flatnonzero(core.packets > 0)
+        chosen = np.unique(sent[np.linspace(0, len(sent) - 2, min(follow, len(sent) - 1)).astype(np.intp)])
+        gaps = np.diff(sent) * slot_ms
+        gap_ms = np.minimum(gaps[np.searchsorted(sent, chosen)], self._rules.watermark_ms)
+        release = core.release[chosen] - np.float32(hold_ms)
+        regions = len(self._customers.starts) - 1
+        run = EdgeRun(
+            len(chosen),
+            np.zeros((regions, BINS), np.int64),
+            np.zeros(len(chosen)),
+            np.zeros((regions, len(chosen))),
+            np.zeros(len(self._city), np.int64),
+            np.zeros(len(chosen), np.int64),
+        )
+        soonest, latest = np.full(len(chosen), np.inf), np.full(len(chosen), -np.inf)
+        for region in range(regions):
+            part = slice(int(self._customers.starts[region]), int(self._customers.starts[region + 1]))
+            lines = self._line(self._customers.first[part], part), self._line(self._customers.second[part], part)
+            for number in range(len(chosen)) if part.stop > part.start else ():
+                came = self._slot(run, number, part, lines, release[number], float(gap_ms[number]))
+                there = came[np.isfinite(came)]
+                low, high = float(there.min(initial=np.inf)), float(there.max(initial=-np.inf))
+                run.region_spread_ms[region, number] = max(high - low, 0.0)
+                soonest[number], latest[number] = min(soonest[number], low), max(latest[number], high)
+                bins = ((there - EARLIEST_MS) / BIN_MS).astype(np.int32)
+                run.arrivals[region] += np.bincount(np.clip(bins, 0, BINS - 1), minlength=BINS)
+            if tell is not None:
+                tell(region + 1, regions)
+        run.spread_ms = latest - soonest
+        run.slowest_ms = float(latest.max(initial=0.0))
+        return run
+
+    def _line(self, receiver: npt.NDArray[np.int32], part: slice) -> _Line:
+        at, to = self._city[receiver], self._customers.place[part]
+        delay, jitter, loss = (
+            matrix[at, to].astype(np.float32)
+            for matrix in (self._delays.delay_ms, self._delays.jitter_ms, self._delays.loss)
+        )
+        more = jitter / np.maximum(1.0 - loss, np.float32(1e-6))
+        return _Line(receiver, delay - loss * more, more, loss, delay, jitter)
+
+    def _slot(
+        self, run: EdgeRun, number: int, part: slice, lines: tuple[_Line, _Line], release: Floats, gap_ms: float
+    ) -> Floats:
+        """When each customer of a region has the packet of one slot; inf if never."""
+        first, second = (self._copy(line, release, part) for line in lines)
+        came = np.minimum(first, second) if self._rules.two_lines else first
+        both = np.flatnonzero(np.isinf(came))
+        by_first = int(((first <= second) & np.isfinite(first)).sum())
+        run.first_line += by_first
+        run.second_line += len(came) - len(both) - by_first
+        if len(both):
+            self._gaps(run, number, part, lines, release, gap_ms, both, came)
+        return came
+
+    def _copy(self, line: _Line, release: Floats, part: slice) -> Floats:
+        chance = self.rng.random(len(line.receiver), np.float32)
+        came: Floats = release[line.receiver] + line.least + chance * line.more
+        came[chance < line.loss] = np.inf
+        if self._rules.branch_loss:
+            gone = self.rng.random(len(self._delays.names)) < self._rules.branch_loss
+            came[gone[self._customers.place[part]]] = np.inf
+        return came
+
+    def _gaps(
+        self,
+        run: EdgeRun,
+        number: int,
+        part: slice,
+        lines: tuple[_Line, _Line],
+        release: Floats,
+        gap_ms: float,
+        missing: Indexes,
+        came: Floats,
+    ) -> None:
+        """Those who have lost a packet on both lines."""
+        rng, rules = self.rng, self._rules
+        grade = self._customers.grade[part][missing]
+        superseded = (grade == LATEST_ONLY) & (rng.random(len(missing)) < rules.superseded)
+        asks = (grade != BEST_EFFORT) & ~superseded
+        run.lost += np.bincount(grade[~asks], minlength=3)
+        who = missing[asks]
+        first, second = lines
+        unseen = first.loss[who] * (second.loss[who] if rules.two_lines else 1.0)
+        seen = rng.geometric(np.maximum(1.0 - unseen, 1e-3))
+        way = first.delay[who] + first.jitter[who] * rng.random(len(who), np.float32)
+        ask_ms = release[first.receiver[who]] + seen * gap_ms + way + rules.reorder_ms
+        retry_ms = 2.0 * (
+            np.maximum(first.delay[who] + first.jitter[who], second.delay[who] + second.jitter[who]) + 1.0
+        )
+        for attempt in range(MOST_ROUNDS):
+            if not len(who):
+                return
+            line = lines[attempt % 2 if rules.two_lines else 0]
+            run.asked[number] += len(who)
+            heard = rng.random(len(who), np.float32) >= line.loss[who]
+            run.nacks += np.bincount(line.receiver[who[heard]], minlength=len(run.nacks))
+            answered = heard & (rng.random(len(who), np.float32) >= line.loss[who])
+            there = who[answered]
+            ways = 2.0 * line.delay[there] + line.jitter[there] * rng.random((2, len(there)), np.float32).sum(axis=0)
+            came[there] = ask_ms[answered] + ways
+            run.repaired += len(there)
+            who, ask_ms, retry_ms = who[~answered], (ask_ms + retry_ms)[~answered], retry_ms[~answered]

@@ -1,0 +1,167 @@
+"""The whole world in one run: the core in bulk, then the customers, and the figures of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from levelcast.sim.bulk.cities import Globe
+from levelcast.sim.bulk.core import NS_PER_MS, BulkCore, CoreRun, Times
+from levelcast.sim.bulk.edge import BEST_EFFORT, BIN_MS, BINS, EARLIEST_MS, BulkEdge, EdgeRules, EdgeRun
+from levelcast.timing.rules import Timing
+
+Tell = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How a world is run."""
+
+    loss: float
+    slots: int = 1_000
+    """Slots that count in the core."""
+    follow: int = 200
+    """How many of them the customers are followed through."""
+    packets_per_slot: float = 1.0
+    branch_loss: float = 0.0
+    scoped: bool = False
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.loss <= 0.5 or not 0.0 <= self.branch_loss <= 0.5:
+            raise ValueError("loss is a ratio from 0 to 0.5")
+        if self.slots < 2 or self.follow < 1 or self.packets_per_slot <= 0:
+            raise ValueError("a world runs for two slots or more, with packets in them, and follows one or more")
+
+
+@dataclass(frozen=True, slots=True)
+class WorldRun:
+    """One run of a world."""
+
+    conditions: Conditions
+    timing: Timing
+    core: CoreRun
+    edge: EdgeRun
+    primaries: int
+
+    @property
+    def hold_ms(self) -> float:
+        return self.timing.hold_ns / NS_PER_MS
+
+    @property
+    def instant_ms(self) -> Times:
+        """For each slot, the earliest common instant of release: rule 7's, when its witness is complete and heard."""
+        instant: Times = self.core.completing_ms + self.timing.hear_ns / NS_PER_MS
+        return instant
+
+    def latency_ms(self, share: float) -> float:
+        """From leaving the source to coming to a customer: wait for a token, hold time and line together.
+
+        Waiting and line have nothing to do with each other, so their distributions are folded.
+        """
+        per_ms = round(1 / BIN_MS)
+        lines = self.edge.arrivals.sum(axis=0)[: BINS // per_ms * per_ms].reshape(-1, per_ms).sum(axis=1)
+        waits = np.bincount(np.maximum(self.core.wait_ms, 0.0).astype(np.intp))
+        passed = np.cumsum(np.convolve(lines, waits))
+        return float(self.hold_ms + EARLIEST_MS + np.searchsorted(passed, share * passed[-1]) + 1.0)
+
+    def figures(self) -> dict[str, float]:
+        """Everything that was measured, in ms and shares, by name."""
+        return {**self._core_figures(), **self._edge_figures(), **self._load_figures()}
+
+    def _core_figures(self) -> dict[str, float]:
+        core, timing = self.core, self.timing
+        packets = max(core.packets_counted, 1)
+        at_once = core.release.max(axis=1) - core.release.min(axis=1)
+        primaries = core.nacks[: self.primaries] / packets
+        return {
+            "loss": self.conditions.loss,
+            "late_ms": timing.late_ns / NS_PER_MS,
+            "request_ms": timing.request_ns / NS_PER_MS,
+            "attempts": timing.attempts,
+            "hold_ms": self.hold_ms,
+            "slots": len(core.slots),
+            "packets": core.packets_counted,
+            "releases": core.release.size,
+            "on_time": core.on_time,
+            **{f"held_p{name}_ms": float(np.quantile(core.held, at)) for name, at in _SHARES},
+            **{f"ready_p{name}_ms": float(np.quantile(core.ready, at)) for name, at in _SHARES},
+            "held_max_ms": float(core.held.max()),
+            "ready_max_ms": float(core.ready.max()),
+            "instant_max_ms": float(self.instant_ms.max()),
+            "release_spread_ms": float(np.median(at_once)),
+            "primary_nacks_peak": core.nacks_peak,
+            "core_nacks_per_packet": float(core.nacks.sum() / packets),
+            "primary_nacks_busiest": float(primaries.max()),
+            "primary_nacks_mean": float(primaries.mean()),
+            "answer_copies_per_packet": core.copies / packets / core.release.shape[1],
+            "answers_multicast": core.answers_to_all / max(core.answers, 1),
+            "attempts_most": core.attempts_most,
+            "faults": core.faults,
+        }
+
+    def _edge_figures(self) -> dict[str, float]:
+        edge = self.edge
+        came = max(int(edge.arrivals.sum()), 1)
+        regions = [r for r in range(len(edge.arrivals)) if edge.arrivals[r].any()]
+        inner = [edge.quantile_ms(0.99, region) - edge.quantile_ms(0.01, region) for region in regions]
+        first_to_last = np.median(edge.region_spread_ms[regions], axis=1)
+        return {
+            "followed": edge.slots,
+            **{f"customer_p{name}_ms": edge.quantile_ms(at) for name, at in (*_SHARES, ("99.99", 0.9999))},
+            "customer_max_ms": edge.slowest_ms,
+            "world_spread_p1_p99_ms": edge.quantile_ms(0.99) - edge.quantile_ms(0.01),
+            "world_spread_first_last_ms": float(np.median(edge.spread_ms)),
+            "region_spread_p1_p99_median_ms": float(np.median(inner)),
+            "region_spread_p1_p99_worst_ms": max(inner),
+            "region_spread_first_last_median_ms": float(np.median(first_to_last)),
+            "by_first_line": edge.first_line / came,
+            "by_second_line": edge.second_line / came,
+            "by_repair": edge.repaired / came,
+            "best_effort_lost": float(edge.lost[BEST_EFFORT]) / came,
+            "edge_nacks_busiest": float(edge.nacks.max() / edge.slots),
+            "edge_nacks_mean": float(edge.nacks.mean() / edge.slots),
+            "edge_nacks_per_packet": float(edge.asked.sum() / edge.slots),
+            **{f"latency_p{name}_ms": self.latency_ms(at) for name, at in _SHARES},
+        }
+
+    def _load_figures(self) -> dict[str, float]:
+        """Messages a second that a receiver gets besides the packets themselves."""
+        slots_per_s = 1e9 / self.timing.slot_ns
+        packets_per_s = self.core.packets_counted / len(self.core.slots) * slots_per_s
+        group = self.core.release.shape[1] // self.primaries
+        return {
+            "tokens_per_s": slots_per_s,
+            "packets_per_s": packets_per_s,
+            "group_tokens_per_s": (group - 2) * 1e9 / self.timing.request_ns,
+            "answers_per_s": self.core.copies / max(self.core.packets_counted, 1)
+            / self.core.release.shape[1] * packets_per_s,
+        }  # fmt: skip
+
+
+_SHARES = (("50", 0.5), ("90", 0.9), ("99", 0.99), ("99.9", 0.999))
+
+
+def run_world(globe: Globe, conditions: Conditions, tell: Tell | None = None) -> WorldRun:
+    """Run the core, then the customers. The same globe and conditions give the same figures, bit for bit."""
+    size = globe.size
+    core = globe.core(conditions.loss, branch_loss=conditions.branch_loss, scoped=conditions.scoped)
+    gap_ms = size.sources * size.slot_ms / conditions.packets_per_slot
+    in_core = BulkCore(core, conditions.seed).run(
+        conditions.slots,
+        gap_ms,
+        warm=2 * size.primaries,
+        tell=None if tell is None else lambda done, total: tell("core", done, total),
+    )
+    rules = EdgeRules(branch_loss=conditions.branch_loss)
+    hold_ms = core.timing.hold_ns / NS_PER_MS
+    edge = BulkEdge(core.delays, core.city, globe.customers, rules, conditions.seed + 1).run(
+        in_core,
+        hold_ms,
+        size.slot_ms,
+        conditions.follow,
+        None if tell is None else lambda done, total: tell("customers", done, total),
+    )
+    return WorldRun(conditions, core.timing, in_core, edge, size.primaries)

@@ -1,0 +1,1 @@
+"""Checkers of the invariants of ring and edge."""

@@ -1,0 +1,212 @@
+"""What must hold in every history (DESIGN §3), as checkers that read like the promises.
+
+| promise       | checked |
+|---------------|---------|
+| Agreement     | at every release: no two receivers, dead or cut off, release different frames for a slot |
+| No invention  | at every release: every packet on a tape was submitted by its source, byte for byte |
+| No duplicate  | at every release: a packet is on a tape once |
+| Source order  | at every release: (incarnation, number) of a source only rises |
+| Never early   | at every release: not before timestamp + Δ_A, by true time, but for the clock's error |
+| Claims kept   | at every JOIN: (caught-up generation, have) is no lower than what was claimed in the ring entered |
+| One token     | at every token: a site never sends two different tokens for one (generation, slot) |
+| Simultaneity  | at the end: releases of a slot on time lie within the clocks' error of each other; |
+|               | and within one ring a slot has one instant for all, be it late |
+| No loss       | at the end: what was witnessed to its source is on the tape of every operable receiver |
+| Liveness      | at the end: everything that living sources submitted is on every operable tape within the bound |
+| Byte identity | at the end: every tape is a prefix of the longest one, by its hash chain |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from levelcast.protocol.effects import Effect, Persist, Release, Send
+from levelcast.protocol.history import GENESIS, Frame
+from levelcast.ring.member import Receiver
+from levelcast.sim.engine.world import SimNode, World
+from levelcast.wire.messages import Data, Join, Ring, Token
+from levelcast.wire.packets import open_packets
+
+PacketId = tuple[int, int, int]
+
+
+class InvariantBroken(AssertionError):
+    """A history in which a promise does not hold."""
+
+    def __init__(self, promise: str, what: str) -> None:
+        super().__init__(f"{promise}: {what}")
+        self.promise = promise
+
+
+class Checker:
+    """Watches every effect of every node."""
+
+    def __init__(self, world: World, clock_error_ns: int) -> None:
+        self._world = world
+        self._clock_error_ns = clock_error_ns
+        self.submitted: dict[PacketId, bytes] = {}
+        self.submitted_at: dict[PacketId, int] = {}
+        self._frame_of_slot: dict[int, Frame] = {}
+        self._chain_after: dict[bytes, tuple[int, bytes]] = {}
+        self._on_tape: dict[tuple[int, int], set[PacketId]] = {}
+        self._last: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._tokens: dict[tuple[int, int], Token] = {}
+        self._claimed: dict[tuple[int, int], tuple[int, int]] = {}
+        self._on_time: dict[int, tuple[int, int]] = {}
+        self._instants: dict[int, set[int]] = {}
+        self.release_times: dict[int, list[int]] = {}
+        self.releases = 0
+        self.late_releases = 0
+        self.spread_ns = 0
+
+    # -- while it happens ---------------------------------------------------------------------------------
+
+    def on_effect(self, node: SimNode, effect: Effect) -> None:
+        kind = type(effect)
+        if kind is Send:
+            assert isinstance(effect, Send)
+            message = effect.message
+            if type(message) is Token:
+                self._check_one_token(message)
+                self._note_claim(node, message)
+            elif type(message) is Join:
+                self._check_claims_kept(node, message)
+            elif type(message) is Data:
+                self._note_submitted(node, message)
+        elif isinstance(effect, Release):
+            self._check_release(node, effect)
+        elif isinstance(effect, Persist) and isinstance(effect.entry, Ring):
+            # Its lineage may void what was claimed before, and nobody counts that any more.
+            self._claimed.pop((node.id, node.disk.journal.life), None)
+
+    def _note_submitted(self, node: SimNode, data: Data) -> None:
+        for packet in open_packets(data):
+            key = packet[:3]
+            known = self.submitted.setdefault(key, packet.payload)
+            self.submitted_at.setdefault(key, self._world.now)
+            if known != packet.payload:
+                raise InvariantBroken("no invention", f"source {packet.source} numbered two packets {packet.number}")
+
+    def _check_one_token(self, token: Token) -> None:
+        known = self._tokens.setdefault((token.generation, token.slot), token)
+        if known != token:
+            raise InvariantBroken("one token", f"site {token.site} sent two tokens for slot {token.slot}")
+
+    def _note_claim(self, node: SimNode, token: Token) -> None:
+        """A token's `have` is a claim once its site has caught up in the token's generation (rule 8)."""
+        ring = node.disk.journal.ring
+        if ring is not None and ring.generation == token.generation and token.have >= ring.lineage[-1].start_slot - 1:
+            life = (node.id, node.disk.journal.life)
+            self._claimed[life] = max(self._claimed.get(life, (0, 0)), (token.generation, token.have))
+
+    def _check_claims_kept(self, node: SimNode, join: Join) -> None:
+        """Whoever forms the next ring must hear of everything that others may have counted on (rules 8, 12)."""
+        life = (node.id, join.life)
+        now = (join.caught_up, join.have)
+        if now < self._claimed.get(life, (0, 0)):
+            raise InvariantBroken("claims kept", f"{node.name} joins with {now} after claiming {self._claimed[life]}")
+        self._claimed[life] = now
+
+    def _check_release(self, node: SimNode, release: Release) -> None:
+        frame = release.frame
+        self.releases += 1
+        self._check_agreement(node, frame)
+        self._check_packets(node, frame)
+        self._check_time(node, release)
+
+    def _check_agreement(self, node: SimNode, frame: Frame) -> None:
+        known = self._frame_of_slot.setdefault(frame.slot, frame)
+        if known.chain != frame.chain:
+            raise InvariantBroken("agreement", f"{node.name} releases another slot {frame.slot} than others did")
+        # A frame that follows another one at one receiver follows it at all of them.
+        after = self._chain_after.setdefault(frame.chain_before, (frame.slot, frame.chain))
+        if after != (frame.slot, frame.chain):
+            raise InvariantBroken(
+                "agreement", f"{node.name} releases slot {frame.slot} where others released slot {after[0]}"
+            )
+
+    def _check_packets(self, node: SimNode, frame: Frame) -> None:
+        tape = (node.id, node.disk.journal.life)
+        seen = self._on_tape.setdefault(tape, set())
+        for packet in frame.packets:
+            key = packet[:3]
+            if self.submitted.get(key) != packet.payload:
+                raise InvariantBroken("no invention", f"{node.name} released {key}, which nobody sent so")
+            if key in seen:
+                raise InvariantBroken("no duplicate", f"{node.name} released {key} twice")
+            seen.add(key)
+            place = (packet.incarnation, packet.number)
+            source = (*tape, packet.source)
+            if place <= self._last.get(source, (0, 0)):
+                raise InvariantBroken("source order", f"{node.name} released {key} after {self._last[source]}")
+            self._last[source] = place
+
+    def _check_time(self, node: SimNode, release: Release) -> None:
+        now, frame = self._world.now, release.frame
+        instant = frame.timestamp_ns + self._world.config.timing.hold_ns
+        if now < instant - self._clock_error_ns:
+            raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} {instant - now} ns early")
+        if now < release.scheduled_ns - self._clock_error_ns:
+            raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} before its instant")
+        self.release_times.setdefault(frame.slot, []).append(now)
+        self.late_releases += release.late
+        if not release.late:
+            low, high = self._on_time.get(frame.slot, (now, now))
+            self._on_time[frame.slot] = (min(low, now), max(high, now))
+        if now <= release.scheduled_ns + self._clock_error_ns + self._world.config.punctual_ns:
+            # Released when it meant to, be it late: it held the slot and was not away.
+            self._instants.setdefault(frame.slot, set()).add(max(release.scheduled_ns, instant))
+
+    def frames(self) -> list[Frame]:
+        """The one tape: every frame that anybody has released, in order."""
+        return [self._frame_of_slot[slot] for slot in sorted(self._frame_of_slot)]
+
+    # -- at the end ---------------------------------------------------------------------------------------
+
+    def check_end(self, receivers: Iterable[SimNode], slack_ns: int) -> None:
+        """Simultaneity and byte identity."""
+        for slot, (low, high) in self._on_time.items():
+            self.spread_ns = max(self.spread_ns, high - low)
+            if high - low > 2 * self._clock_error_ns + slack_ns:
+                raise InvariantBroken("simultaneity", f"slot {slot} was released over {high - low} ns")
+        if self._world.report_counts["forms"] <= 1:
+            self._check_instants()
+        for node in receivers:
+            self._check_identity(node)
+
+    def _check_instants(self) -> None:
+        """Within one ring a slot has one instant, be it late, for everybody who can keep it (rule 7).
+
+        After a reformation some have counted a slot's witnesses in the ring before, and others only in the next.
+        """
+        for slot, instants in self._instants.items():
+            if len(instants) > 1:
+                raise InvariantBroken("simultaneity", f"slot {slot} had the instants {sorted(instants)}")
+
+    def _check_identity(self, node: SimNode) -> None:
+        """The tape is exactly the frames of all slots up to where the receiver is, in slot order."""
+        machine = node.machine
+        upto = machine.released if isinstance(machine, Receiver) else node.disk.tape.tip.slot
+        chain = GENESIS
+        mine = iter(node.disk.tape.frames)
+        for slot in sorted(self._frame_of_slot):
+            if slot > upto:
+                break
+            frame = next(mine, None)
+            if frame is None or frame.slot != slot or frame.chain != self._frame_of_slot[slot].chain:
+                raise InvariantBroken("byte identity", f"{node.name} lacks slot {slot} but is at {upto}")
+            if frame.chain_before != chain:
+                raise InvariantBroken("byte identity", f"{node.name}'s chain breaks at slot {slot}")
+            chain = frame.chain
+
+    def missing_from(self, node: SimNode, packets: Iterable[PacketId]) -> list[PacketId]:
+        """Which of these packets are not on the node's tape."""
+        seen = self._on_tape.get((node.id, node.disk.journal.life), set())
+        return [packet for packet in packets if packet not in seen]
+
+    def check_no_loss(self, receivers: Iterable[SimNode], witnessed: Iterable[PacketId]) -> None:
+        """What was witnessed to its source is on the tape of every operable receiver."""
+        wanted = list(witnessed)
+        for node in receivers:
+            if missing := self.missing_from(node, wanted):
+                raise InvariantBroken("no loss", f"{node.name} never released {missing[:3]}, witnessed to its source")

@@ -1,0 +1,353 @@
+"""The same ordinary day under the timed token and under the original event-driven RMP, measured alike (MS §2.1, §5).
+
+The paper replaces the event-driven token by a timed one and says what that costs and brings. A `Ledger` watches either
+protocol in the same virtual network:
+
+| measure          | is |
+|------------------|----|
+| control messages | tokens or acknowledgements, their repeats, confirms, requests; a multicast counts once |
+| retransmissions  | repairs, and packets that a source sends again |
+| time to detect   | from the first sending of a token or packet until a receiver that lost it asks for it |
+| ready            | from a token's timestamp until a receiver holds it and all before it |
+| late             | share of (slot with packets, receiver) that are not ready by timestamp + a hold time |
+| spread           | between the first and the last receiver to release a slot: each at the hold time, or when ready |
+
+Timed runs need one witness here (w = 1), which is the paper's ticker: then ready is nothing but held.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import Effect, Report, Send
+from levelcast.protocol.machine import Machine
+from levelcast.ring.rmp import RmpReceiver, RmpSource
+from levelcast.sim.engine.network import VirtualNetwork
+from levelcast.sim.engine.world import START_NS, SimNode, World
+from levelcast.sim.scenarios.steady import MS, PAYLOAD, Roles, SteadyWorld, steady_world
+from levelcast.timing.nack_sets import NackSets
+from levelcast.timing.rules import Mode, Timing
+from levelcast.wire.messages import Data, GroupToken, Repair, Request, Token
+from levelcast.wire.packets import singles
+
+Protocol = Literal["timed", "rmp"]
+PROTOCOLS: tuple[Protocol, ...] = ("timed", "rmp")
+
+CONTROL = ("token", "token again", "confirm", "request")
+AGAIN = ("repair", "data again")
+PacketId = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Measured:
+    """What one run, or several added up, came to. Times in ns."""
+
+    protocol: Protocol
+    members: int
+    loss: float
+    load: float
+    """Packets a second that are submitted, all sources together."""
+    timing: Timing
+    packets: int = 0
+    acknowledged: int = 0
+    """Of the packets, those that were acknowledged while the load lasted."""
+    sent: Counter[str] = field(default_factory=Counter)
+    """While the load lasted, by the names in `CONTROL` and `AGAIN`."""
+    detect_token_ns: list[int] = field(default_factory=list)
+    detect_data_ns: list[int] = field(default_factory=list)
+    wait_ns: list[int] = field(default_factory=list)
+    """Submit until the timestamp that acknowledges it."""
+    ready_ns: list[tuple[int, ...]] = field(default_factory=list)
+    """Per slot with packets, one for each receiver."""
+    waiting_most: int = 0
+    """The most packets that one source had waiting for an acknowledgement, or unwitnessed."""
+    faults: int = 0
+
+    @property
+    def control(self) -> int:
+        return sum(self.sent[name] for name in CONTROL)
+
+    @property
+    def control_per_packet(self) -> float:
+        """While the load lasted, for each packet that was acknowledged meanwhile."""
+        return self.control / max(self.acknowledged, 1)
+
+    def late_share(self, hold_ns: int) -> float:
+        """How many (slot, receiver) are not ready by the hold time."""
+        times = [ready for slot in self.ready_ns for ready in slot]
+        return sum(ready > hold_ns for ready in times) / max(len(times), 1)
+
+    def spreads_ns(self, hold_ns: int) -> list[int]:
+        """Per slot, in rising order: the time between its first and its last release."""
+        return sorted(max(max(slot), hold_ns) - max(min(slot), hold_ns) for slot in self.ready_ns)
+
+    def add(self, other: Measured) -> None:
+        for name in ("detect_token_ns", "detect_data_ns", "wait_ns", "ready_ns"):
+            getattr(self, name).extend(getattr(other, name))
+        self.sent.update(other.sent)
+        self.packets += other.packets
+        self.acknowledged += other.acknowledged
+        self.faults += other.faults
+        self.waiting_most = max(self.waiting_most, other.waiting_most)
+
+
+class Ledger:
+    """A watcher that counts what is said and notes how long it took, whichever protocol says it."""
+
+    def __init__(self, world: World, members: Iterable[int]) -> None:
+        self._world = world
+        self._members = frozenset(members)
+        self._first_ns: dict[int | PacketId, int] = {}
+        self._submitted_ns: dict[PacketId, int] = {}
+        self._asked: set[tuple[int, int | PacketId]] = set()
+        self._tokens: dict[int, Token] = {}
+        self._ready: dict[int, dict[int, int]] = {}
+        self._upto: dict[int, int] = {}
+        self.counting = False
+        self.sent: Counter[str] = Counter()
+        self.detect_token_ns: list[int] = []
+        self.detect_data_ns: list[int] = []
+        self.wait_ns: list[int] = []
+        self.acknowledged = 0
+        self.faults = 0
+        self.first_fault_ns: int | None = None
+
+    def note_submit(self, packet: PacketId) -> None:
+        """A packet was given to its source, which may send it later."""
+        self._submitted_ns[packet] = self._world.now
+
+    def on_effect(self, node: SimNode, effect: Effect) -> None:
+        if isinstance(effect, Send):
+            name = self._note_sent(node, effect)
+            if self.counting and name is not None:
+                self.sent[name] += 1
+        elif isinstance(effect, Report):
+            if effect.kind in ("placed", "witnessed") and node.id in self._members:
+                self._note_ready(node, effect.slot)
+            elif effect.kind == "fault" and self.counting:
+                self.faults += 1
+                self.first_fault_ns = self.first_fault_ns or self._world.now
+
+    def _note_sent(self, node: SimNode, send: Send) -> str | None:
+        now, message = self._world.now, send.message
+        if isinstance(message, Token):
+            again = message.slot in self._tokens
+            if not again:
+                self._first_ns[message.slot] = now
+                self._tokens[message.slot] = message
+                self._note_waits(message)
+            return "token again" if again else "token"
+        if isinstance(message, Data):
+            again = False
+            for packet in singles(message):
+                key = packet[:3]
+                again = key in self._first_ns
+                self._first_ns.setdefault(key, now)
+                self._submitted_ns.setdefault(key, now)
+            return "data again" if again else None
+        if isinstance(message, Request):
+            self._note_asked(node, message)
+            return "request"
+        if isinstance(message, Repair):
+            return "repair"
+        return "confirm" if isinstance(message, GroupToken) else None
+
+    def _note_waits(self, token: Token) -> None:
+        for run in token.runs:
+            for number in range(run.first, run.last + 1):
+                submitted_ns = self._submitted_ns.pop((run.source, run.incarnation, number), None)
+                if submitted_ns is not None:
+                    self.wait_ns.append(token.timestamp_ns - submitted_ns)
+                    self.acknowledged += self.counting
+
+    def _note_asked(self, node: SimNode, request: Request) -> None:
+        packets = [(r.source, r.incarnation, n) for r in request.packets for n in range(r.first, r.last + 1)]
+        for wanted, into in ((request.slots, self.detect_token_ns), (packets, self.detect_data_ns)):
+            for key in wanted:
+                first_ns = self._first_ns.get(key)
+                if first_ns is not None and (node.id, key) not in self._asked:
+                    self._asked.add((node.id, key))
+                    into.append(self._world.now - first_ns)
+
+    def _note_ready(self, node: SimNode, upto: int) -> None:
+        for slot in range(self._upto.get(node.id, upto - 1) + 1, upto + 1):
+            token = self._tokens.get(slot)
+            if token is not None and token.runs:
+                self._ready.setdefault(slot, {})[node.id] = self._world.now - token.timestamp_ns
+        self._upto[node.id] = upto
+
+    def ready_ns(self) -> list[tuple[int, ...]]:
+        """Slots that are ready at every receiver."""
+        return [tuple(times.values()) for times in self._ready.values() if len(times) == len(self._members)]
+
+
+class RmpWorld(SteadyWorld):
+    """The event-driven protocol in the place of the ring: no servers, and the first member begins with the token."""
+
+    idle_ns: int | None = None
+    ledger: Ledger | None = None
+
+    def __init__(
+        self, config: RingConfig, roles: Roles, network: VirtualNetwork, seed: int, gap_ns: int, clock_error_ns: int
+    ) -> None:
+        at_once = replace(config, timing=replace(config.timing, hold_ns=0))
+        super().__init__(at_once, replace(roles, servers=()), network, seed, gap_ns, clock_error_ns)
+
+    def _start_receiver(self, node: SimNode) -> Machine:
+        return RmpReceiver(self.config, node.id, node.local_ns, self.idle_ns)
+
+    def _start_source(self, node: SimNode) -> Machine:
+        return RmpSource(self.config, node.id)
+
+    def form(self) -> None:
+        for node in self.world.nodes.values():
+            self.world.at(START_NS + self.rng.randint(0, 10 * MS), node.start)
+        self.world.run(START_NS + 10 * MS)
+
+    def _submit(self, node: SimNode) -> None:
+        source = node.machine
+        assert isinstance(source, RmpSource)
+        self._numbers[node.id] += 1
+        number = self._numbers[node.id]
+        if self.ledger is not None:
+            self.ledger.note_submit((node.id, 1, number))
+        node.perform(source.submit(PAYLOAD.pack(node.id, number), 1, node.local_ns))
+        self.unwitnessed_most = max(self.unwitnessed_most, source.waiting)
+
+    def drain(self) -> None:
+        """Let the token go round, or nobody would ever miss the last acknowledgements (MS §2.1).
+
+        What waits at the sources takes a token pass each: that is long after a load that was too much.
+        """
+        for member in self.roles.members:
+            node = self.world.nodes[member]
+            if isinstance(node.machine, RmpReceiver):
+                node.machine.idle_ns = self.timing.request_ns
+                node.step(())
+        passes = sum(self._waiting(source) for source in self.roles.sources)
+        deadline_ns = self.world.now + self.bound_ns + passes * self.timing.request_ns
+        while self.world.now < deadline_ns and not self._all_released():
+            self.world.run(self.world.now + self.bound_ns // 8, self._all_released)
+        super().drain()
+
+    def _waiting(self, source: int) -> int:
+        machine = self.world.nodes[source].machine
+        return machine.waiting if isinstance(machine, RmpSource) else 0
+
+    def _all_released(self) -> bool:
+        return not any(self._waiting(source) for source in self.roles.sources) and super()._all_released()
+
+
+def run_steady(
+    protocol: Protocol,
+    *,
+    members: int = 10,
+    loss: float = 0.01,
+    load: float = 20.0,
+    lasting_ns: int = 20_000 * MS,
+    seed: int = 1,
+    sources: int = 10,
+    mode: Mode = "pipelined",
+    slot_ns: int | None = 20 * MS,
+    idle_ns: int | None = None,
+    nack: NackSets | None = None,
+    branch_of: dict[int, int] | None = None,
+    branch_loss: float = 0.0,
+) -> Measured:
+    """One protocol under load, every promise checked that both make: one order, nothing lost, doubled or invented.
+
+    >>> run_steady("timed", members=3, loss=0.0, load=50, lasting_ns=1_000 * MS).sent
+    Counter({'token': 50})
+    """
+    world, ledger = _prepare(
+        protocol, members, loss, load, seed, sources, mode, slot_ns, idle_ns, nack, branch_of, branch_loss
+    )
+    world.form()
+    ledger.counting = True
+    world.load(lasting_ns)
+    ledger.counting = False
+    world.drain()
+    return Measured(
+        protocol,
+        members,
+        loss,
+        load,
+        world.timing,
+        len(world.checker.submitted),
+        ledger.acknowledged,
+        ledger.sent,
+        ledger.detect_token_ns,
+        ledger.detect_data_ns,
+        ledger.wait_ns,
+        ledger.ready_ns(),
+        world.unwitnessed_most,
+        ledger.faults,
+    )
+
+
+def time_to_fault_ns(
+    protocol: Protocol,
+    *,
+    members: int = 10,
+    loss: float = 0.01,
+    load: float = 20.0,
+    seed: int = 1,
+    sources: int = 10,
+    mode: Mode = "pipelined",
+    slot_ns: int | None = 20 * MS,
+    idle_ns: int | None = None,
+    limit_ns: int = 60_000 * MS,
+) -> int | None:
+    """From the death of a member, at any moment, until somebody reports a fault; None if nobody does by the limit."""
+    world, ledger = _prepare(protocol, members, loss, load, seed, sources, mode, slot_ns, idle_ns, None, None, 0.0)
+    world.form()
+    moment_ns = world.world.now + world.rng.randint(500 * MS, 1_500 * MS)
+    victim = world.world.nodes[world.rng.choice(world.roles.members)]
+
+    def die() -> None:
+        victim.crash()
+        ledger.counting = True
+
+    world.world.at(moment_ns, die)
+    world.load(moment_ns - world.world.now + limit_ns, until=lambda: ledger.first_fault_ns is not None)
+    return ledger.first_fault_ns - moment_ns if ledger.first_fault_ns is not None else None
+
+
+def _prepare(
+    protocol: Protocol,
+    members: int,
+    loss: float,
+    load: float,
+    seed: int,
+    sources: int,
+    mode: Mode,
+    slot_ns: int | None,
+    idle_ns: int | None,
+    nack: NackSets | None,
+    branch_of: dict[int, int] | None,
+    branch_loss: float,
+) -> tuple[SteadyWorld, Ledger]:
+    world = steady_world(
+        members,
+        loss,
+        seed=seed,
+        mode=mode,
+        slot_ns=slot_ns,
+        witnesses=1,
+        sources=sources,
+        gap_ns=int(sources / load * 1e9),
+        credit=1024,
+        branch_of=branch_of,
+        branch_loss=branch_loss,
+        nack=nack,
+        build=RmpWorld if protocol == "rmp" else SteadyWorld,
+    )
+    ledger = Ledger(world.world, world.roles.members)
+    world.world.watchers.append(ledger)
+    if isinstance(world, RmpWorld):
+        world.idle_ns, world.ledger = idle_ns, ledger
+    return world, ledger

@@ -1,0 +1,1 @@
+"""Virtual time, network and disks, and the nodes that run in them."""

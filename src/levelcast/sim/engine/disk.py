@@ -1,0 +1,45 @@
+"""A virtual disk: the journal's image and the tape of one node. It survives a crash unless it is wiped."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from levelcast.protocol.catchup import from_tape
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import ServeTape
+from levelcast.protocol.history import GENESIS, Frame
+from levelcast.protocol.journal_image import Journal
+from levelcast.ring.member import first_tip
+from levelcast.wire.messages import Message
+
+
+class Tape:
+    """The frames that a receiver has released, in order."""
+
+    def __init__(self, config: RingConfig) -> None:
+        self.frames: list[Frame] = []
+        self._slots: list[int] = []
+        self._stripe = config.stripe
+        self.tip = first_tip(config)
+
+    def append(self, frame: Frame) -> None:
+        self.tip.append(frame)
+        self.frames.append(frame)
+        self._slots.append(frame.slot)
+
+    def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
+        """What to send to a member that is behind (rule 9)."""
+        first = bisect_right(self._slots, request.after_slot)
+        last = bisect_right(self._slots, request.upto_slot)
+        chain_before = self.frames[first - 1].chain if first else GENESIS
+        frames = self.frames[first : min(last, first + 64)]
+        upto_slot = request.upto_slot if last <= first + 64 else frames[-1].slot
+        return from_tape(member, frames, request.after_slot, upto_slot, chain_before, credit, self._stripe)
+
+
+class Disk:
+    """What one node keeps across restarts."""
+
+    def __init__(self, config: RingConfig, life: int) -> None:
+        self.journal = Journal(life)
+        self.tape = Tape(config)

@@ -1,0 +1,101 @@
+"""A history as text: what the nodes said and did, one line each, for people who look for a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from levelcast.protocol.effects import GROUP, SERVERS, Report
+from levelcast.ring.schedule import generation_name
+from levelcast.sim.engine.world import START_NS, TraceLine
+from levelcast.wire.messages import (
+    Data,
+    Fault,
+    FaultReason,
+    Group,
+    GroupInvite,
+    GroupPlea,
+    GroupToken,
+    Invite,
+    Join,
+    Message,
+    Promised,
+    Repair,
+    Request,
+    Ring,
+    Run,
+    Settled,
+    Token,
+)
+
+
+def narrate(lines: Iterable[TraceLine], *, data: bool = True) -> Iterator[str]:
+    """Each line of a trace as text; `data` False leaves out the sources' packets."""
+    for line in lines:
+        if not data and line.what == "sends" and isinstance(line.about, tuple) and type(line.about[1]) is Data:
+            continue
+        who = f"{line.node:>4}" if line.node >= 0 else "   ."
+        yield f"{(line.at_ns - START_NS) / 1e6:10.3f} ms {who}  {line.what} {_about(line.about)}".rstrip()
+
+
+def _about(about: object) -> str:
+    if isinstance(about, Report):
+        return f"{about.detail}" + (f" (slot {about.slot})" if about.slot else "")
+    if isinstance(about, tuple) and len(about) == 2 and isinstance(about[1], tuple) and not isinstance(about, Run):
+        to = {GROUP: "all", SERVERS: "the servers"}.get(about[0], str(about[0]))
+        return f"{describe(about[1])} to {to}"
+    return str(about)
+
+
+def describe(message: Message | tuple[object, ...]) -> str:
+    """One message in a few words."""
+    match message:
+        case Data():
+            numbers = f"{message.first}" if message.first == message.last else f"{message.first}-{message.last}"
+            return f"data {message.source}.{message.incarnation}#{numbers}"
+        case Token():
+            marks = ",".join(f"{m.source}.{m.incarnation}#{m.number}" for m in message.witnessed)
+            return (
+                f"token {generation_name(message.generation)}/{message.slot} have {message.have}"
+                f" [{_runs(message.runs)}]" + (f" witnessed {marks}" if marks else "")
+            )
+        case Request():
+            return f"request slots {list(message.slots)} packets [{_runs(message.packets)}] have {message.have}"
+        case Repair():
+            return "repair " + "; ".join(describe(item) for item in message.items)
+        case Settled():
+            return f"settled {message.after_slot + 1}..{message.upto_slot}"
+        case Fault():
+            return (
+                f"fault: {FaultReason.NAMES.get(message.reason)} at slot {message.slot}, suspect {message.suspect}, "
+                f"entered {generation_name(message.generation)}, promised {generation_name(message.promised)}"
+            )
+        case Invite():
+            return f"INVITE {generation_name(message.generation)}"
+        case Join():
+            return (
+                f"JOIN {generation_name(message.generation)} life {message.life} caught up "
+                f"{generation_name(message.caught_up)} have {message.have} settled {message.settled}"
+                f" set {message.current.version}{'' if message.current_witnessed else ' in doubt'}"
+            )
+        case Promised():
+            return f"PROMISED {generation_name(message.generation)}"
+        case Ring():
+            members = " ".join(f"{life.member}/{life.life}" for life in message.members)
+            eras = " ".join(f"{generation_name(era.generation)}@{era.start_slot}" for era in message.lineage)
+            return f"RING {generation_name(message.generation)} of {members}, lineage {eras}, helper {message.helper}"
+        case GroupToken():
+            return f"group token {message.turn} in {generation_name(message.generation)} have {message.have}"
+        case GroupPlea():
+            suspect = f", suspect {message.suspect}" if message.suspect else ""
+            return f"plea for a group, has {generation_name(message.group)} of {message.primary}{suspect}"
+        case GroupInvite():
+            return f"GROUP INVITE {generation_name(message.number)}"
+        case Group():
+            members = " ".join(map(str, message.members))
+            return f"GROUP {generation_name(message.number)} of {message.primary}: {members}"
+        case _:
+            return str(message)
+
+
+def _runs(runs: Iterable[Run]) -> str:
+    return " ".join(f"{run.source}.{run.incarnation}#{run.first}-{run.last}" for run in runs)

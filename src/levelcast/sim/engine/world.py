@@ -1,0 +1,395 @@
+"""Virtual time and the nodes that live in it.
+
+One `World` is one history: the same seed gives the same events, bit for bit. Nodes host the very protocol classes
+that run over sockets. A node carries out effects one after the other and may be killed between any two of them, so
+whatever the rules say must be in the journal first is really tested.
+
+Everything that could differ between two runs is drawn from the one seeded generator, in event order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import NamedTuple, Protocol, get_args
+
+from levelcast.protocol.clock import ClockGuard
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import GROUP, SERVERS, Effect, Forget, Persist, Release, Report, Send, ServeTape
+from levelcast.protocol.machine import Machine
+from levelcast.sim.engine.disk import Disk
+from levelcast.sim.engine.network import Copy, VirtualNetwork
+from levelcast.wire.codec import decode_batch, encode
+from levelcast.wire.messages import Data, Message
+from levelcast.wire.packets import join, singles
+
+START_NS = 1_700_000_000_000_000_000
+"""Virtual time begins at a plausible wall-clock time, so that unit mistakes show."""
+TRACE_LENGTH = 6000
+SLOW_BATCH = 8
+MAX_EVENTS = 400_000
+"""No history of a scenario comes near this: a node that spins is found instead of waited for."""
+
+
+EVERYTHING: frozenset[type] = frozenset(get_args(Message))
+
+
+class Watcher(Protocol):
+    """Who looks at a history while it happens: checkers, the adversary, a narrator."""
+
+    def on_effect(self, node: SimNode, effect: Effect) -> None: ...
+
+
+class TraceLine(NamedTuple):
+    """One line of the readable history."""
+
+    at_ns: int
+    node: int
+    what: str
+    about: object
+
+
+class SimNode:
+    """A host for one protocol class: disk, clock, inbox, life and death."""
+
+    def __init__(
+        self,
+        world: World,
+        node: int,
+        name: str,
+        start: Callable[[SimNode], Machine],
+        disk: Disk,
+        listens: frozenset[type] = EVERYTHING,
+    ) -> None:
+        self.world = world
+        self.id = node
+        self.name = name
+        self.disk = disk
+        self.machine: Machine | None = None
+        self.listens = listens
+        self.clock_offset_ns = 0
+        self._nominal_offset_ns = 0
+        self.service_ns = 0
+        """How long a slow node takes for each batch; 0 for a node that keeps up."""
+        self.paused_until_ns = 0
+        self.malformed: Counter[str] = Counter()
+        self.crashes = 0
+        self._start = start
+        self._guard: ClockGuard | None = None
+        self._wake_at: int | None = None
+        self._control: deque[Message] = deque()
+        self._data: deque[Data] = deque()
+        self._serving = False
+
+    @property
+    def up(self) -> bool:
+        return self.machine is not None
+
+    @property
+    def local_ns(self) -> int:
+        return self.world.now + self.clock_offset_ns
+
+    def set_clock(self, offset_ns: int) -> None:
+        """The clock as the time daemon keeps it; a later change of `clock_offset_ns` is a step."""
+        self.clock_offset_ns = self._nominal_offset_ns = offset_ns
+
+    def start(self) -> None:
+        """Start the process on whatever its disk holds."""
+        assert self.machine is None
+        self._guard = ClockGuard(
+            self.world.now + self._nominal_offset_ns, self.world.now, self.world.clock_tolerance_ns
+        )
+        self.machine = self._start(self)
+        self.world.trace(self.id, "starts", "")
+        self._schedule_wake()
+
+    def crash(self) -> None:
+        """kill -9: memory and inbox are gone, the disk stays."""
+        self.machine = None
+        self.crashes += 1
+        self._wake_at = None
+        self._control.clear()
+        self._data.clear()
+        self.world.trace(self.id, "crashes", "")
+
+    # -- the inbox ----------------------------------------------------------------------------------------
+
+    def arrive(self, message: Message) -> None:
+        if self.machine is None:
+            return
+        if self.service_ns == 0 and self.world.now >= self.paused_until_ns and not self._serving:
+            self.step((message,))
+            return
+        # Control before data in every queue (rule 17).
+        if isinstance(message, Data):
+            self._data.append(message)
+        else:
+            self._control.append(message)
+        if not self._serving:
+            self._serving = True
+            self.world.at(max(self.world.now + self.service_ns, self.paused_until_ns), self._serve)
+
+    def arrive_together(self, messages: list[Message]) -> None:
+        """Messages that a driver finds in its socket at one time."""
+        if self.machine is None:
+            return
+        if self.service_ns == 0 and self.world.now >= self.paused_until_ns and not self._serving:
+            self.step(messages)
+        else:
+            for message in messages:
+                self.arrive(message)
+
+    def _serve(self) -> None:
+        if self.machine is None:
+            self._serving = False
+            return
+        if self.world.now < self.paused_until_ns:
+            self.world.at(self.paused_until_ns, self._serve)
+            return
+        batch: list[Message] = []
+        while len(batch) < SLOW_BATCH and self._control:
+            batch.append(self._control.popleft())
+        data: list[Data] = []
+        while len(batch) + len(data) < SLOW_BATCH and self._data:
+            data.append(self._data.popleft())
+        batch += join(data)
+        self._serving = bool(self._control or self._data)
+        if self._serving:
+            self.world.at(self.world.now + self.service_ns, self._serve)
+        self.step(batch)
+
+    # -- steps and effects --------------------------------------------------------------------------------
+
+    def step(self, batch: Sequence[Message]) -> None:
+        machine, guard = self.machine, self._guard
+        if machine is None or guard is None:
+            return
+        local = self.local_ns
+        self.perform(machine.step(batch, local, clock_trusted=guard.check(local, self.world.now)))
+
+    def perform(self, effects: list[Effect]) -> None:
+        """Carry out effects in order; stop where the node is killed."""
+        machine = self.machine
+        for effect in effects:
+            self._perform(effect)
+            for watcher in self.world.watchers:
+                watcher.on_effect(self, effect)
+            if self.machine is not machine:
+                return
+        self._schedule_wake()
+
+    def _perform(self, effect: Effect) -> None:
+        kind = type(effect)
+        if kind is Persist:
+            assert isinstance(effect, Persist)
+            self.disk.journal.apply(effect.entry)
+        elif kind is Send:
+            assert isinstance(effect, Send)
+            self.world.send(self, effect.to, effect.message)
+        elif isinstance(effect, Release):
+            self.disk.tape.append(effect.frame)
+        elif isinstance(effect, Forget):
+            self.disk.journal.forget(effect.slot, effect.places)
+        elif isinstance(effect, ServeTape):
+            for message in self.disk.tape.serve(self.id, effect, self.world.config.credit):
+                self.world.send(self, effect.to, message)
+        elif isinstance(effect, Report):
+            self.world.note_report(self.id, effect)
+
+    # -- timers -------------------------------------------------------------------------------------------
+
+    def _schedule_wake(self) -> None:
+        machine = self.machine
+        if machine is None or machine.wake_ns is None:
+            return
+        at = max(machine.wake_ns - self.clock_offset_ns, self.world.now)
+        if grain_ns := self.world.grain_ns:
+            at = -(-at // grain_ns) * grain_ns
+        if self._wake_at is None or at < self._wake_at or self._wake_at < self.world.now:
+            self._wake_at = at
+            self.world.at(at, self._wake)
+
+    def _wake(self) -> None:
+        if self.machine is None or self._wake_at != self.world.now:
+            return
+        if self.world.now < self.paused_until_ns:
+            self._wake_at = self.paused_until_ns
+            self.world.at(self.paused_until_ns, self._wake)
+            return
+        self._wake_at = None
+        wake_ns = self.machine.wake_ns
+        if wake_ns is not None and wake_ns <= self.local_ns:
+            self.step(())
+        else:
+            self._schedule_wake()
+
+
+class World:
+    """One history."""
+
+    def __init__(self, config: RingConfig, seed: int, network: VirtualNetwork, rng: Random) -> None:
+        self.config = config
+        self.seed = seed
+        self.now = START_NS
+        self.rng = rng
+        self.network = network
+        self.nodes: dict[int, SimNode] = {}
+        self.servers: tuple[int, ...] = ()
+        self.watchers: list[Watcher] = []
+        self.clock_tolerance_ns = 5_000_000
+        self.grain_ns = 0
+        """If not 0, nodes look at socket and clock only so often: what has come by then is taken in as one batch."""
+        self.events = 0
+        self.report_counts: Counter[str] = Counter()
+        self.voided_slots = 0
+        self.trace_lines: deque[TraceLine] = deque(maxlen=TRACE_LENGTH)
+        self.partial_multicast: Callable[[SimNode, Message, list[int]], list[int]] | None = None
+        """Lets the adversary decide whom a multicast reaches at all."""
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._arrivals: list[tuple[int, int, SimNode, Message]] = []
+        self._sequence = 0
+        self._encoded: tuple[Message, bytes, Message] | None = None
+        """The last message as bytes and as what is read from them: it often goes to one node after the other."""
+
+    def at(self, when: int, action: Callable[[], None]) -> None:
+        """Run `action` at virtual time `when`."""
+        self._sequence += 1
+        heapq.heappush(self._heap, (when, self._sequence, action))
+
+    def after(self, delay_ns: int, action: Callable[[], None]) -> None:
+        self.at(self.now + delay_ns, action)
+
+    def trace(self, node: int, what: str, about: object) -> None:
+        self.trace_lines.append(TraceLine(self.now, node, what, about))
+
+    def note_report(self, node: int, report: Report) -> None:
+        self.report_counts[report.kind] += 1
+        if report.kind == "voided":
+            self.voided_slots += int(report.detail.split()[0])
+        self.trace(node, report.kind, report)
+
+    def send(self, sender: SimNode, to: int, message: Message) -> None:
+        """Put a message on the network as bytes."""
+        if to == GROUP:
+            kind = type(message)
+            receivers = [node.id for node in self.nodes.values() if kind in node.listens and node is not sender]
+        elif to == SERVERS:
+            receivers = [node for node in self.servers if node != sender.id]
+        else:
+            receivers = [to]
+        if self.partial_multicast is not None and len(receivers) > 1:
+            receivers = self.partial_multicast(sender, message, receivers)
+        self.trace_lines.append(TraceLine(self.now, sender.id, "sends", (to, message)))
+        if isinstance(message, Data) and message.first < message.last:
+            self._carry_train(sender, receivers, singles(message))
+            return
+        for copy, received in self._copies(sender, receivers, message):
+            self._deliver(copy, received)
+
+    def _carry_train(self, sender: SimNode, receivers: list[int], packets: list[Data]) -> None:
+        """Packets that leave together are lost one by one; what is left of them arrives together."""
+        arriving: dict[int, list[tuple[Copy, Data]]] = {}
+        for packet in packets:
+            for copy, received in self._copies(sender, receivers, packet):
+                if isinstance(received, Data) and copy.damaged is None:
+                    arriving.setdefault(copy.to, []).append((copy, received))
+                else:
+                    self._deliver(copy, received)
+        for copies in arriving.values():
+            for data in join(received for _, received in copies):
+                self._deliver(copies[0][0], data)
+
+    def _copies(self, sender: SimNode, receivers: list[int], message: Message) -> Iterator[tuple[Copy, Message]]:
+        """The copies of a message that arrive, as what: bytes travel, and damaged ones are mostly rejected."""
+        stripe = self.config.stripe
+        if self._encoded is None or self._encoded[0] is not message:
+            datagram = encode(message, stripe)
+            (received,), _ = decode_batch((datagram,), stripe)
+            self._encoded = (message, datagram, received)
+        _, datagram, received = self._encoded
+        for copy in self.network.copies(sender.id, receivers, datagram):
+            if copy.damaged is None:
+                yield copy, received
+            else:
+                survivors, reasons = decode_batch((copy.damaged,), stripe)
+                self.nodes[copy.to].malformed.update(reason.value for reason in reasons)
+                for survivor in survivors:
+                    yield copy, survivor
+
+    def _deliver(self, copy: Copy, message: Message) -> None:
+        self.bring(self.now + copy.delay_ns, self.nodes[copy.to], message)
+
+    def bring(self, when: int, node: SimNode, message: Message) -> None:
+        """Let a message arrive at virtual time `when`."""
+        if grain_ns := self.grain_ns:
+            when = -(-when // grain_ns) * grain_ns
+        self._sequence += 1
+        heapq.heappush(self._arrivals, (when, self._sequence, node, message))
+
+    def _arrive_together(self, node: SimNode, message: Message) -> None:
+        """Every message of this moment, each node's in one batch."""
+        batches: dict[SimNode, list[Message]] = {node: [message]}
+        arrivals = self._arrivals
+        while arrivals and arrivals[0][0] == self.now:
+            _, _, node, message = heapq.heappop(arrivals)
+            self.events += 1
+            batches.setdefault(node, []).append(message)
+        for node, messages in batches.items():
+            node.arrive_together(messages)
+
+    def run(self, until_ns: int, done: Callable[[], bool] | None = None) -> None:
+        """Let time pass until `until_ns`, or until `done` (looked at every few events)."""
+        heap, arrivals = self._heap, self._arrivals
+        limit = self.events + MAX_EVENTS
+        look = (self.events | 63) + 1
+        pop = heapq.heappop
+        while heap or arrivals:
+            if arrivals and (not heap or arrivals[0][:2] < heap[0][:2]):
+                if arrivals[0][0] > until_ns:
+                    break
+                self.now, _, node, message = pop(arrivals)
+                self.events += 1
+                if not self.grain_ns:
+                    node.arrive(message)
+                elif not arrivals or arrivals[0][0] > self.now:
+                    node.arrive_together([message])
+                else:
+                    self._arrive_together(node, message)
+            else:
+                if heap[0][0] > until_ns:
+                    break
+                self.now, _, action = pop(heap)
+                self.events += 1
+                action()
+            if self.events >= look:
+                look = (self.events | 63) + 1
+                assert self.events < limit, "a node wakes without end"
+                if done is not None and done():
+                    return
+        self.now = max(self.now, until_ns)
+
+
+class SideWorld(World):
+    """Another ring in the time of `main`: its own nodes, network and watchers, the same events and the same trace."""
+
+    def __init__(self, main: World, config: RingConfig, network: VirtualNetwork, rng: Random) -> None:
+        self._main = main
+        super().__init__(config, main.seed, network, rng)
+        self.grain_ns = main.grain_ns
+        self.trace_lines = main.trace_lines
+
+    @property
+    def now(self) -> int:
+        return self._main.now
+
+    @now.setter
+    def now(self, now: int) -> None:
+        """Time passes in the main world."""
+
+    def at(self, when: int, action: Callable[[], None]) -> None:
+        self._main.at(when, action)
+
+    def _deliver(self, copy: Copy, message: Message) -> None:
+        self._main.bring(self.now + copy.delay_ns, self.nodes[copy.to], message)

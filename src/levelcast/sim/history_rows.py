@@ -1,0 +1,199 @@
+"""One history of any scenario as one row of figures: what a sweep runs, wherever it runs it.
+
+A row has the scenario, its parameters as JSON, the seed, a verdict (`held`, `broken` or `crashed`), what broke, and the
+figures by name. An error inside a history is a row as well: it says what failed and where, and the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from array import array
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from levelcast.protocol.effects import Effect, Release
+from levelcast.sim.bulk.cities import build_globe, made_up_cities
+from levelcast.sim.bulk.run import Conditions, run_world
+from levelcast.sim.check.ring import InvariantBroken
+from levelcast.sim.compare_protocols import AGAIN, CONTROL, PROTOCOLS, Measured, run_steady
+from levelcast.sim.engine.world import SimNode
+from levelcast.sim.mutations import MUTATIONS
+from levelcast.sim.parameters import STEADY, WORLD, Values, branches, nack_sets, size_of
+from levelcast.sim.run import SCENARIOS
+from levelcast.sim.scenarios.ring import RingHistory
+
+HELD, BROKEN, CRASHED = "held", "broken", "crashed"
+PARTS = ("native", "records", "timing", "wire", "protocol", "ring", "storage", "network", "edge", "market", "planner", "sim")
+"""What a history is computed by."""
+_DIGITS = 16
+
+Item = tuple[str, str, int]
+"""Scenario, parameters as JSON, seed."""
+Row = dict[str, Any]
+
+
+def as_text(values: Values) -> str:
+    """Parameters as a row has them: the same values are the same text."""
+    return json.dumps(dict(values), sort_keys=True, separators=(",", ":"))
+
+
+def code_version() -> str:
+    """A digest of the sources that histories are computed by: another version's histories are other histories."""
+    root = Path(__file__).resolve().parents[1]
+    digest = blake3()
+    for part in PARTS:
+        for path in sorted((root / part).rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:_DIGITS]
+
+
+def run_items(items: Iterable[Item]) -> list[Row]:
+    """A task's worth of histories, one after the other."""
+    return [run_item(*item) for item in items]
+
+
+def run_item(scenario: str, parameters: str, seed: int) -> Row:
+    """One history. Whatever happens in it, there is a row."""
+    begun = time.process_time()
+    figures: dict[str, Any] = {}
+    broken: str | None = None
+    try:
+        broken, figures = _run(scenario, json.loads(parameters), seed)
+        verdict = HELD if broken is None else BROKEN
+    except InvariantBroken as error:
+        verdict, broken = BROKEN, str(error)
+    except AssertionError as error:
+        verdict, broken = BROKEN, f"assertion: {error!r} in {_where(error)}"
+    except Exception as error:
+        verdict, broken = CRASHED, f"{type(error).__name__}: {error} in {_where(error)}"
+    return {
+        "scenario": scenario,
+        "parameters": parameters,
+        "seed": seed,
+        "verdict": verdict,
+        "broken": broken,
+        "cpu_s": time.process_time() - begun,
+        "figures": figures,
+    }
+
+
+def crashed(item: Item, why: str) -> Row:
+    """The row of a history whose process has died with it."""
+    scenario, parameters, seed = item
+    told = {"scenario": scenario, "parameters": parameters, "seed": seed, "verdict": CRASHED}
+    return told | {"broken": why, "cpu_s": None, "figures": {}}
+
+
+def _run(scenario: str, values: Values, seed: int) -> tuple[str | None, dict[str, Any]]:
+    if scenario == STEADY:
+        return None, _steady(values, seed)
+    if scenario == WORLD:
+        return None, _world(values, seed)
+    without = values.get("without")
+    with MUTATIONS[str(without)].applied() if without is not None else nullcontext():
+        history = SCENARIOS[scenario](seed)
+        latency = Latency(history)
+        history.world.watchers.append(latency)
+        outcome = history.run()
+    figures = asdict(outcome)
+    for name in ("seed", "broken", "trace"):
+        del figures[name]
+    figures["simulated_s"] = outcome.simulated_ns / 1e9
+    figures |= _quantiles("latency", latency.ns)
+    if outcome.broken is None and outcome.bound_ns:
+        figures["liveness_ratio"] = outcome.liveness_ns / outcome.bound_ns
+    return outcome.broken, figures
+
+
+class Latency:
+    """A watcher: from submit to release in true time, of each packet at each receiver (of the first stripe)."""
+
+    def __init__(self, history: RingHistory) -> None:
+        self._world, self._submitted_at = history.world, history.checker.submitted_at
+        self.ns = array("q")
+
+    def on_effect(self, _: SimNode, effect: Effect) -> None:
+        if isinstance(effect, Release):
+            now = self._world.now
+            for packet in effect.frame.packets:
+                if (at := self._submitted_at.get(packet[:3])) is not None:
+                    self.ns.append(now - at)
+
+
+def _steady(values: Values, seed: int) -> dict[str, Any]:
+    members, sets = int(values["members"] or 0), values["nack_sets"]
+    (protocol,) = (each for each in PROTOCOLS if each == values["protocol"])
+    nack = nack_sets(str(sets), members) if sets is not None and protocol == "timed" else None
+    seconds = float(values["seconds"] or 0)
+    found = run_steady(
+        protocol,
+        members=members,
+        loss=float(values["loss"] or 0),
+        load=float(values["load"] or 0),
+        lasting_ns=int(seconds * 1e9),
+        seed=seed,
+        nack=nack,
+        branch_of=branches(members),
+        branch_loss=float(values["branch_loss"] or 0),
+    )
+    return {"simulated_s": seconds, **steady_figures(found)}
+
+
+def steady_figures(found: Measured) -> dict[str, Any]:
+    """An ordinary day in figures."""
+    holds = {"0": 0, "late": found.timing.late_ns, "recovery": found.timing.recovery_ns}
+    ready = [ns for slot in found.ready_ns for ns in slot]
+    spreads = found.spreads_ns(found.timing.recovery_ns)
+    return {
+        "packets": found.packets,
+        **{"sent_" + name.replace(" ", "_"): found.sent[name] for name in (*CONTROL, *AGAIN)},
+        "control_per_packet": found.control_per_packet,
+        **_quantiles("wait", found.wait_ns),
+        **_quantiles("ready", ready),
+        **_quantiles("detect_token", found.detect_token_ns),
+        **_quantiles("detect_data", found.detect_data_ns),
+        **{f"late_share_{name}": found.late_share(hold_ns) for name, hold_ns in holds.items()},
+        "spread_max_ms": max(spreads, default=0) / 1e6,
+        "recovery_ms": found.timing.recovery_ns / 1e6,
+        "waiting_most": found.waiting_most,
+        "faults": found.faults,
+    }
+
+
+def _world(values: Values, seed: int) -> dict[str, Any]:
+    globe = build_globe(*made_up_cities(int(values["cities"] or 0), seed), size_of(values), seed)
+    conditions = Conditions(
+        float(values["loss"] or 0),
+        int(values["slots"] or 0),
+        int(values["follow"] or 0),
+        branch_loss=float(values["branch_loss"] or 0),
+        scoped=bool(values["scoped"]),
+        seed=seed,
+    )
+    figures: dict[str, Any] = dict(run_world(globe, conditions).figures())
+    figures["simulated_s"] = figures["slots"] * globe.size.slot_ms / 1e3
+    figures["late_releases"] = round(figures["releases"] * (1 - figures["on_time"]))
+    return figures
+
+
+def _quantiles(name: str, values: Sequence[int]) -> dict[str, float]:
+    """Half, almost all, and the most, in ms; nothing of nothing."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    found = {"p50": ordered[min(len(ordered) // 2, last)], "p99": ordered[min(int(0.99 * len(ordered)), last)]}
+    return {f"{name}_{share}_ms": ns / 1e6 for share, ns in (found | {"max": ordered[-1]}).items()}
+
+
+def _where(error: BaseException) -> str:
+    """The innermost place."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].name}:{frames[-1].lineno}" if frames else "?"

@@ -1,0 +1,346 @@
+"""A network file as a simulated deployment, a day at it in fast motion, and what was measured.
+
+- `Deployment` puts the receivers, reformation servers and floors of one stripe into a `World`: every pair of
+  nodes has the delay, jitter and loss of the link between their sites, every clock is wrong by up to the
+  file's clock error, and members ask their nearest neighbours first.
+- `Rehearsal` lets a ring form, opens the floors, kills a site just before its slot, starts it again on its
+  disk, closes the floors and runs on until every trade is on every tape or the liveness bound is over.
+- `Ledger` measures by true time, which only a simulation knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from levelcast.network import Link, Links, Network
+from levelcast.network.stripe_config import ring_config
+from levelcast.protocol.effects import Effect, Persist, Release, Report, Send
+from levelcast.records import TRADE
+from levelcast.ring.member import Receiver
+from levelcast.ring.reformation_server import ReformationServer
+from levelcast.ring.source import Source
+from levelcast.sim.check.ring import Checker, InvariantBroken
+from levelcast.sim.engine.disk import Disk
+from levelcast.sim.engine.network import LinkNetwork
+from levelcast.sim.engine.world import START_NS, SimNode, Watcher, World
+from levelcast.sim.floors import Feed, Trading, Verdict, judge
+from levelcast.wire.messages import Data, Request, Token
+from levelcast.wire.packets import singles
+
+STEP_NS = 50_000_000
+WANDER_EVERY_NS, WANDER_NS = 200_000_000, 30_000
+"""So often a clock changes by up to so much: well within what a kernel slews."""
+SLACK_NS = 1_000_000
+"""How far on-time releases of a slot may lie apart beyond the clocks' error: what counts as punctual."""
+
+
+def with_loss(network: Network, loss_ratio: float) -> Network:
+    """The same network with this loss between any two sites; its timing is derived anew."""
+    if network.links is None:
+        return replace(network, links=Links({}, Link(0, 0, loss_ratio)))
+    pairs = {
+        (a, b): link if a == b else replace(link, loss_ratio=loss_ratio) for (a, b), link in network.links.pairs.items()
+    }
+    default = network.links.default
+    default = None if default is None else replace(default, loss_ratio=loss_ratio)
+    return replace(network, links=Links(pairs, default))
+
+
+class Deployment:
+    """The nodes of one stripe of a network, in a world of their own."""
+
+    def __init__(self, network: Network, seed: int, stripe: int | str = 0) -> None:
+        self.network = network
+        self.stripe = network.stripe(stripe)
+        self.seed = seed
+        floors = [floor for floor in network.floors if floor.stripe == self.stripe.name]
+        self._site_of = {
+            **{receiver.id: receiver.site for receiver in network.receivers},
+            **{server.id: server.site for server in network.reformation},
+            **{floor.id: floor.site for floor in floors},
+        }
+        self.city_of = {site.name: site.city or site.name for site in network.sites}
+        self.config = ring_config(network, stripe)
+        rng = Random(f"levelcast deployment {seed}")
+        self.world = World(self.config, seed, self._make_network(rng), rng)
+        self.world.servers = self.config.servers
+        self.receivers = [self._add(r.id, self._receiver_name(r.name, r.site)) for r in network.receivers]
+        self.servers = [self._add(s.id, f"the server in {self.city_of[s.site]}") for s in network.reformation]
+        self.feeds = [Feed(self._add(floor.id, floor.name), Trading(floor, seed)) for floor in floors]
+        self.checker = Checker(self.world, self.stripe.rules.clock_error_ns)
+        self.world.watchers.append(self.checker)
+
+    def _receiver_name(self, name: str, site: str) -> str:
+        alone = sum(receiver.site == site for receiver in self.network.receivers) == 1
+        return self.city_of[site] if alone else name
+
+    def _make_network(self, rng: Random) -> LinkNetwork:
+        made = LinkNetwork(rng, {})
+        for a, site_a in self._site_of.items():
+            for b, site_b in self._site_of.items():
+                try:
+                    link = self.network.link(site_a, site_b)
+                except KeyError:  # two floors need no link between them
+                    made.cut.add((a, b))
+                    link = Link(0)
+                made.links[a, b] = link
+        return made
+
+    def _add(self, node: int, name: str) -> SimNode:
+        added = SimNode(self.world, node, name, self._start, Disk(self.config, 1))
+        error_ns = self.stripe.rules.clock_error_ns
+        added.set_clock(self.world.rng.randint(-error_ns, error_ns))
+        self.world.nodes[node] = added
+        return added
+
+    def start(self) -> None:
+        """Start every node within a few milliseconds, and let their clocks wander."""
+        world = self.world
+        for node in world.nodes.values():
+            world.at(world.now + world.rng.randint(0, 30_000_000), node.start)
+        world.after(WANDER_EVERY_NS, self._wander)
+
+    def _wander(self) -> None:
+        """Clocks drift and are pulled back, and stay within the file's clock error of true time."""
+        error_ns = self.stripe.rules.clock_error_ns
+        for node in self.world.nodes.values():
+            step_ns = self.world.rng.randint(-WANDER_NS, WANDER_NS)
+            node.clock_offset_ns = min(max(node.clock_offset_ns + step_ns, -error_ns), error_ns)
+        self.world.after(WANDER_EVERY_NS, self._wander)
+
+    def _start(self, node: SimNode) -> Receiver | ReformationServer | Source:
+        if node in self.receivers:
+            return Receiver(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+        if node in self.servers:
+            return ReformationServer(self.config, node.id, node.disk.journal, node.local_ns)
+        return Source(self.config, node.id, 1, node.disk.journal, node.local_ns)
+
+    def receivers_at(self, name: str) -> list[SimNode]:
+        """The receivers of a site, by its name or city, or the one receiver of that name; [] if unknown."""
+        wanted = name.casefold()
+        return [
+            node
+            for node, receiver in zip(self.receivers, self.network.receivers, strict=True)
+            if wanted in {t.casefold() for t in (receiver.name, receiver.site, self.city_of[receiver.site])}
+        ]
+
+
+# -- what is measured -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Figures:
+    """What one receiver did."""
+
+    packets: int = 0
+    records: int = 0
+    late: int = 0
+    """Records that were released after timestamp + Δ_A."""
+    requests: int = 0
+    repaired: int = 0
+    """Tokens and packets that were asked for and then came."""
+    rings: int = 0
+    latencies_ns: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    wanted: set[int | tuple[int, int, int]] = field(default_factory=set)
+
+    def latency_ns(self, share: float) -> int:
+        """From a floor's trade to its release, by true time: the value that `share` of the trades keep."""
+        return quantile(np.concatenate(self.latencies_ns), share) if self.latencies_ns else 0
+
+
+def quantile(values: Sequence[int] | npt.NDArray[np.int64], share: float) -> int:
+    """The value that `share` of `values` do not exceed; 0 if there are none."""
+    ordered = np.sort(np.asarray(values, np.int64))
+    return int(ordered[min(int(share * len(ordered)), len(ordered) - 1)]) if len(ordered) else 0
+
+
+class Ledger:
+    """Watches a deployment and adds up what each receiver does."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._world = deployment.world
+        self.of = {node.id: Figures() for node in deployment.receivers}
+        self._clock_offset_ns: dict[tuple[int, int, int], int] = {}
+        self.on_time: dict[int, dict[int, int]] = {}
+        """slot -> receiver -> true time of release, of releases that were not late."""
+
+    def on_effect(self, node: SimNode, effect: Effect) -> None:
+        figures = self.of.get(node.id)
+        if figures is None:
+            if isinstance(effect, Send) and isinstance(effect.message, Data):
+                for packet in singles(effect.message):
+                    self._clock_offset_ns.setdefault(packet[:3], node.clock_offset_ns)
+        elif isinstance(effect, Release):
+            self._note_release(node, figures, effect)
+        elif isinstance(effect, Send) and isinstance(effect.message, Request):
+            figures.requests += 1
+            figures.wanted.update(effect.message.slots)
+            for source, incarnation, first, last in effect.message.packets:
+                figures.wanted.update((source, incarnation, number) for number in range(first, last + 1))
+        elif isinstance(effect, Persist) and isinstance(effect.entry, Token | Data):
+            entry = effect.entry
+            for key in (entry.slot,) if isinstance(entry, Token) else [packet[:3] for packet in singles(entry)]:
+                if key in figures.wanted:
+                    figures.wanted.remove(key)
+                    figures.repaired += 1
+        elif isinstance(effect, Report) and effect.kind == "entered":
+            figures.rings += 1
+
+    def _note_release(self, node: SimNode, figures: Figures, release: Release) -> None:
+        now = self._world.now
+        for packet in release.frame.packets:
+            events = np.frombuffer(packet.payload, TRADE)["ts_event"].astype(np.int64)
+            figures.latencies_ns.append(now - (events - self._clock_offset_ns[packet[:3]]))
+            figures.packets += 1
+            figures.records += packet.records
+            figures.late += packet.records if release.late else 0
+        if not release.late:
+            self.on_time.setdefault(release.frame.slot, {})[node.id] = now
+
+    def spreads_ns(self) -> list[int]:
+        """Per slot that several receivers released on time, how far apart they were."""
+        return [max(t.values()) - min(t.values()) for t in self.on_time.values() if len(t) > 1]
+
+    def behind_ns(self, node: int) -> list[int]:
+        """Per slot that this receiver released on time, how long after the first one."""
+        return [times[node] - min(times.values()) for times in self.on_time.values() if node in times]
+
+
+# -- the run ----------------------------------------------------------------------------------------------
+
+Event = Literal["opened", "killed", "returned", "closed", "step"]
+
+
+class Audience(Watcher, Protocol):
+    """Who follows a rehearsal: a watcher that is told what the rehearsal itself does as well."""
+
+    def on_event(self, event: Event, nodes: Sequence[SimNode], slot: int) -> None: ...
+
+
+class Rehearsal:
+    """One run: a ring forms, the floors trade for `publish_ns`, a site dies and returns, all is released.
+
+    `victims` are the receivers to kill, () for none, None for whoever has the next slot when the time comes.
+    """
+
+    def __init__(self, deployment: Deployment, publish_ns: int, victims: Sequence[SimNode] | None = None) -> None:
+        self.deployment = deployment
+        self.ledger = Ledger(deployment)
+        self.broken: str | None = None
+        self.audience: Audience | None = None
+        self._world = deployment.world
+        self._publish_ns = publish_ns
+        self._victims = victims
+        self._close_ns: int | None = None
+        self._kill_ns: int | None = None
+        self._last_ns = 0
+        """When the last thing happens that the rehearsal does: liveness counts from there."""
+        self._due = 0
+        self._rings_before: dict[int, int] = {}
+        """How many rings a member that was dead had entered before."""
+        self._world.watchers += [self.ledger, self]
+
+    @property
+    def calm_ns(self) -> int:
+        """How long the floors trade before a site dies: until releases have begun, if there is time for it."""
+        timing = self.deployment.config.timing
+        return min(timing.hold_ns + 20 * timing.slot_ns, self._publish_ns * 2 // 5)
+
+    @property
+    def down_ns(self) -> int:
+        """How long a site stays dead: until the others have re-formed and settled some of what it missed."""
+        timing = self.deployment.config.timing
+        return timing.hear_ns + timing.join_ns + timing.lead_ns + timing.hold_ns + 40 * timing.slot_ns
+
+    @property
+    def bound_ns(self) -> int:
+        return sum(term.ns for term in self.deployment.network.liveness(self.deployment.stripe.name))
+
+    def on_effect(self, node: SimNode, effect: Effect) -> None:
+        """Open the floors at the first token; kill a site when the token before its own is sent."""
+        if not isinstance(effect, Send) or not isinstance(effect.message, Token):
+            return
+        now = self._world.now
+        if self._close_ns is None:
+            self._open(now)
+        if self._kill_ns is None or now < self._kill_ns or not isinstance(node.machine, Receiver):
+            return
+        members = node.machine.ring_members
+        following = members[(members.index(node.id) + 1) % len(members)]
+        victims = [self._world.nodes[following]] if self._victims is None else list(self._victims)
+        if self._world.nodes[following] in victims:
+            self._kill_ns = None
+            slot, timing = effect.message.slot + 1, self.deployment.config.timing
+            self._world.after(timing.slot_ns * 3 // 4, lambda: self._kill(victims, slot))
+
+    def _open(self, now: int) -> None:
+        self._close_ns = self._last_ns = now + self._publish_ns
+        for feed in self.deployment.feeds:
+            feed.open(self._close_ns)
+        self._world.at(self._close_ns, lambda: self._tell("closed"))
+        if self._victims != ():
+            self._kill_ns = now + self.calm_ns
+            self._due += 1
+        self._tell("opened")
+
+    def _kill(self, victims: list[SimNode], slot: int) -> None:
+        for node in victims:
+            node.crash()
+        self._last_ns = max(self._last_ns, self._world.now + self.down_ns)
+        self._world.after(self.down_ns, lambda: self._restart(victims))
+        self._tell("killed", victims, slot)
+
+    def _restart(self, victims: list[SimNode]) -> None:
+        for node in victims:
+            self._rings_before[node.id] = self.ledger.of[node.id].rings
+            node.start()
+        self._due -= 1
+        self._tell("returned", victims)
+
+    def _tell(self, event: Event, nodes: Sequence[SimNode] = (), slot: int = 0) -> None:
+        if self.audience is not None:
+            self.audience.on_event(event, nodes, slot)
+
+    def steps(self) -> Iterator[float]:
+        """Run it, stopping often to say which part of the expected time is over."""
+        world = self._world
+        if self.audience is not None:
+            world.watchers.append(self.audience)
+        self.deployment.start()
+        likely_ns = self._publish_ns + self.deployment.config.timing.hold_ns + 2_000_000_000
+        if self._victims != ():
+            likely_ns = max(likely_ns, self.calm_ns + self.down_ns + 6_000_000_000)
+        try:
+            while not self.done and (world.now - START_NS < self.bound_ns or world.now < self._last_ns + self.bound_ns):
+                world.run(world.now + STEP_NS)
+                self._tell("step")
+                yield min((world.now - START_NS) / likely_ns, 1.0)
+            self.deployment.checker.check_end(self.deployment.receivers, SLACK_NS)
+        except InvariantBroken as error:
+            self.broken = str(error)
+        except AssertionError as error:
+            self.broken = f"an assertion failed: {error!r}"
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is over: floors closed, the dead back in a ring, every packet on every tape."""
+        if self._close_ns is None or self._world.now <= self._close_ns or self._due:
+            return False
+        feeds = self.deployment.feeds
+        packets = sum(feed.packets for feed in feeds)
+        return (
+            not any(feed.waiting for feed in feeds)
+            and all(figures.packets == packets for figures in self.ledger.of.values())
+            and all(self.ledger.of[node].rings > rings for node, rings in self._rings_before.items())
+        )
+
+    def verdict(self) -> Verdict:
+        """The tapes, compared; a promise that was broken on the way counts too."""
+        tapes = [(node.name, node.disk.tape.frames) for node in self.deployment.receivers]
+        return judge(tapes, [feed.trading for feed in self.deployment.feeds], self.broken)

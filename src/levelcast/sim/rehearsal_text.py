@@ -1,0 +1,220 @@
+"""The story of a rehearsal in plain sentences: what happens once is told, what happens often is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from levelcast.protocol.effects import Effect, Release, Report, Send
+from levelcast.ring.member import Receiver
+from levelcast.sim.engine.world import SimNode
+from levelcast.sim.rehearsal import Event, Rehearsal
+from levelcast.timing.derive import show_ns
+from levelcast.wire.messages import Fault, FaultReason, Invite, Join, Message, Request, Ring, Token
+
+_COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+CHAPTERS = 5
+"""How often the story adds up the tape and the requests while the floors are open."""
+MOST_LINES = 40
+
+Tell = Callable[[int, str, str], None]
+"""Told a virtual time, a sentence and the style it deserves (a colour, "bold", "dim")."""
+
+
+class Story:
+    """Follows a run and tells what matters in sentences; what comes often is counted, not told."""
+
+    def __init__(self, rehearsal: Rehearsal, chapter_ns: int, tell: Tell) -> None:
+        self._deployment = rehearsal.deployment
+        self._ledger = rehearsal.ledger
+        self._world = rehearsal.deployment.world
+        self._names = {node.id: node.name for node in self._world.nodes.values()}
+        self._chapter_ns = chapter_ns
+        self._next_chapter_ns: int | None = None
+        self._tell = tell
+        self._lines = 0
+        self._said: set[tuple[object, ...]] = set()
+        self._joined: dict[int, dict[int, None]] = {}
+        self._starts: dict[int, tuple[int, int]] = {}
+        self._highest = 0
+        self._generation = 0
+        self._killed_ns = 0
+        self._dead_slot = 0
+        self._returned: dict[int, int] = {}
+        """Members that have returned -> the slot up to which they have released."""
+
+    def _say(self, sentence: str, style: str = "", *, once: tuple[object, ...] = (), vital: bool = False) -> None:
+        if once in self._said or (self._lines >= MOST_LINES - 8 and not vital) or self._lines >= MOST_LINES:
+            return
+        if once:
+            self._said.add(once)
+        self._lines += 1
+        self._tell(self._world.now, sentence[:1].upper() + sentence[1:], style)
+
+    def on_effect(self, node: SimNode, effect: Effect) -> None:
+        if isinstance(effect, Send):
+            self._on_send(node, effect.to, effect.message)
+        elif isinstance(effect, Report):
+            self._on_report(node, effect)
+        elif isinstance(effect, Release):
+            self._on_release(node, effect)
+
+    def _on_send(self, node: SimNode, to: int, message: Message) -> None:
+        match message:
+            case Token():
+                self._on_token(message)
+            case Request():
+                self._on_request(node, to, message)
+            case Fault():
+                self._on_fault(node, message)
+            case Invite():
+                self._say(
+                    f"{node.name} invites everybody into generation {message.generation >> 32}",
+                    once=("invite", message.generation),
+                )
+            case Join():
+                self._joined.setdefault(message.generation, {})[node.id] = None
+            case Ring():
+                self._on_ring(message)
+
+    def _on_token(self, token: Token) -> None:
+        if token.generation > self._generation:
+            self._generation = token.generation
+            if self._killed_ns and ("round",) not in self._said:
+                gap = show_ns(self._world.now - self._killed_ns)
+                self._say(f"the token goes round again, {gap} after the death", "green", once=("round",))
+        self._highest = max(self._highest, token.slot)
+
+    def _on_request(self, node: SimNode, to: int, request: Request) -> None:
+        if self._dead_slot and self._dead_slot in request.slots:
+            self._say(
+                f"{node.name} misses the token of slot {self._dead_slot} and asks {self._names[to]}, in vain",
+                once=("miss", self._dead_slot),
+            )
+        elif not self._killed_ns:
+            what = f"the token of slot {request.slots[0]}" if request.slots else "a packet"
+            self._say(
+                f"{node.name} misses {what} and asks {self._names[to]} (from now on only counted)",
+                once=("miss",),
+            )
+
+    def _on_fault(self, node: SimNode, fault: Fault) -> None:
+        once = ("fault", fault.generation, node.id if node.id in self._returned else 0)
+        if fault.generation == 0:
+            self._say("there is no ring yet: the receivers ask the reformation servers for one", once=once)
+        elif node.id in self._returned and fault.suspect == node.id:
+            self._say(f"{node.name} sees that its slot {fault.slot} is long past, and asks for a ring", once=once)
+        elif node.id in self._returned:
+            self._say(f"{node.name} hears of a ring that it is not in, and asks to be let in", once=once)
+        elif fault.reason == FaultReason.TOKEN_MISSING:
+            attempts, suspect = self._deployment.config.timing.attempts, self._names.get(fault.suspect, "?")
+            self._say(
+                f"{node.name} has asked {attempts} times for slot {fault.slot} and reports a fault: "
+                f"it suspects {suspect}",
+                "yellow",
+                once=once,
+            )
+        else:
+            reason = FaultReason.NAMES.get(fault.reason, "?")
+            self._say(f"{node.name} reports a fault: {reason}", "yellow", once=once)
+
+    def _on_ring(self, ring: Ring) -> None:
+        if ("ring", ring.generation) in self._said:
+            return
+        start = ring.lineage[-1].start_slot
+        members = [self._names[life.member] for life in ring.members]
+        void = f"; {self._highest - start + 1} slots are void" if self._highest >= start else ""
+        self._say(
+            f"{count_word(len(members))} join ({', '.join(members)}): generation {ring.generation >> 32} starts at "
+            f"slot {start}{void}",
+            "green",
+            once=("ring", ring.generation),
+            vital=True,
+        )
+
+    def _on_report(self, node: SimNode, report: Report) -> None:
+        if report.kind == "caught-up" and node.id in self._returned:
+            slots = report.slot - self._returned[node.id]
+            self._returned[node.id] = report.slot
+            helper = self._names.get(int(report.detail.split()[-1]), "?")
+            once = ("caught-up", node.id, min(sum(said[0] == "caught-up" for said in self._said), 3))
+            self._say(f"{node.name} catches up {slots} slots by frames from {helper}'s tape", "cyan", once=once)
+        elif report.kind in {"conflict", "diverged", "refused", "gives-up"}:
+            self._say(f"{node.name}: {report.kind}, {report.detail}", "red", vital=True)
+
+    def _on_release(self, node: SimNode, release: Release) -> None:
+        slot = release.frame.slot
+        released = self._ledger.on_time.get(slot, {})
+        if len(released) == len(self._deployment.receivers) and ("release",) not in self._said:
+            spread = f"{(max(released.values()) - min(released.values())) / 1e6:.2f} ms"
+            trades = release.frame.records
+            self._say(
+                f"slot {slot} is the first to be released: {trades} trades, everywhere within {spread}",
+                "green",
+                once=("release",),
+            )
+        if node.id in self._returned and not release.late:
+            self._say(
+                f"{node.name} releases on time again, with the others: slot {slot}",
+                "cyan",
+                once=("again", node.id),
+                vital=True,
+            )
+
+    def on_event(self, event: Event, nodes: Sequence[SimNode], slot: int) -> None:
+        names = and_join(node.name for node in nodes)
+        be, its = ("is", "its") if len(nodes) == 1 else ("are", "their")
+        now = self._world.now
+        if event == "opened":
+            self._next_chapter_ns = now + self._chapter_ns
+            self._say(f"the first token is sent; {count_word(len(self._deployment.feeds))} floors open", "bold")
+        elif event == "killed":
+            self._killed_ns, self._dead_slot = now, slot
+            self._say(f"{names} {be} killed, just before slot {slot}, which is {its} own", "bold red", vital=True)
+        elif event == "returned":
+            self._dead_slot = 0
+            at = min(node.disk.tape.tip.slot for node in nodes)
+            for node in nodes:
+                machine = node.machine
+                self._returned[node.id] = machine.released if isinstance(machine, Receiver) else at
+            behind = max(node.disk.tape.tip.slot for node in self._deployment.receivers) - at
+            self._say(
+                f"{names} {be} back, with {its} disk: the tape there is {behind} slots behind", "bold cyan", vital=True
+            )
+        elif event == "closed":
+            self._next_chapter_ns = None
+            made = sum(feed.trading.made for feed in self._deployment.feeds)
+            self._say(f"the floors close after {made:,} trades; what is held is released", "bold", vital=True)
+        else:
+            self._on_step(now)
+
+    def _on_step(self, now: int) -> None:
+        held_back = [feed for feed in self._deployment.feeds if feed.waiting]
+        if held_back:
+            credit = self._deployment.config.credit
+            floors = and_join(feed.node.name for feed in held_back)
+            verb = "has" if len(held_back) == 1 else "have"
+            self._say(
+                f"{floors} {verb} {credit} packets unwitnessed, which is the limit: trades wait at the floor",
+                once=("credit",),
+            )
+        if self._next_chapter_ns is not None and now >= self._next_chapter_ns:
+            self._next_chapter_ns += self._chapter_ns
+            figures = self._ledger.of.values()
+            self._say(
+                f"slot {self._highest}: {max(f.records for f in figures):,} trades released; "
+                f"{self._world.network.lost:,} of {self._world.network.sent:,} packets lost, "
+                f"{sum(f.requests for f in figures):,} requests, "
+                f"{sum(f.repaired for f in figures):,} repairs",
+                "dim",
+            )
+
+
+def count_word(number: int) -> str:
+    """A number as prose has it."""
+    return _COUNTS[number] if number < len(_COUNTS) else str(number)
+
+
+def and_join(names: Iterable[str]) -> str:
+    """Names as prose lists them."""
+    *most, last = [*names] or [""]
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,1 @@
+"""Scenarios: what a seed draws, and what must hold at the end."""

@@ -1,0 +1,536 @@
+"""The scenario `receivers`: primaries with secondaries, two reformation servers and sources, under every fault.
+
+It is the scenario `ring` with secondaries in one to three layers below the primaries (rule 11, MS §4.1), with edges and
+customers (`levelcast.sim.edges`), and in one of six with a second stripe for the same customers. The same adversary
+strikes: crashes, lost disks, partitions, cut links, weather, pauses, slow nodes, wrong clocks. Every promise of the
+ring is checked at the secondaries too. Besides:
+
+| promise     | when                    | what must hold |
+|-------------|-------------------------|----------------|
+| Own primary | at every request        | a secondary asks nobody but its own home |
+| Mute        | at everything sent      | a secondary sends no token, JOIN or fault; repairs only to those below |
+| Cover       | at every token          | what is claimed, those below have too, but for those that lag too far |
+| Undisturbed | if only they are struck | no ring is formed, and no primary releases late |
+| Liveness    | at the end              | every living secondary has released everything, has a home in the ring, |
+|             |                         | by which it is heard, within the bound of the primaries and |
+|             |                         | `secondary_bound_ns` |
+
+In one history of four the adversary strikes secondaries only, over a network that loses nothing else. In one of four a
+primary dies with the last fault and stays dead: its secondaries must find another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import ClassVar
+
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import Effect, Release, Report, Send
+from levelcast.protocol.machine import Machine
+from levelcast.ring.group_server import NetworkServer, secondary_bound_ns
+from levelcast.ring.member import Receiver
+from levelcast.ring.secondary import Secondary, silent_after_ns
+from levelcast.ring.secondary_claims import patience_ns
+from levelcast.ring.source import Source
+from levelcast.sim.check.edge import (
+    Truth,
+    draw_channel_plan,
+    draw_instrument,
+    draw_plan,
+    instruments_of,
+    one_session,
+    trade,
+)
+from levelcast.sim.check.ring import InvariantBroken
+from levelcast.sim.edges import Crowd
+from levelcast.sim.engine.network import VirtualNetwork, Weather
+from levelcast.sim.engine.world import START_NS, SideWorld, SimNode, World
+from levelcast.sim.faults import MS, Adversary
+from levelcast.sim.scenarios.ring import Outcome, RingHistory
+from levelcast.wire.channel_plan import Kind, PlanRecord, encode_record, part_records
+from levelcast.wire.messages import (
+    CONTROL_SOURCE,
+    Group,
+    GroupPlea,
+    GroupToken,
+    Message,
+    Repair,
+    Request,
+    Ring,
+    Token,
+)
+
+FIRST_SECONDARY = 301
+LAST_SUBMIT_NS = 60 * MS
+"""After the last fault."""
+SETTLED_AFTER_NS = 600 * MS
+"""When a history whose faults strike secondaries only begins with them: the ring is whole by then."""
+
+GRAINS_NS = (0, 2 * MS, 2 * MS, 2 * MS, 3 * MS)
+"""How often nodes look at socket and clock, if not all the time: a batch costs little more than a message."""
+PUNCTUAL_NS = 3 * MS
+"""So late a release is then still on time."""
+PLANS = (0, 0, 0, 0, 1, 2)
+"""How often the plan is replaced; then customers follow the plans."""
+STRIPES_SHARE = 1 / 5
+"""So many histories have a second stripe."""
+SECONDARIES = (0, 1, 1, 2)
+MOST_IN_LAYER = (1, 2, 3, 4)
+LAYERS = (1, 1, 1, 1, 2, 2, 3)
+TEMPERS = ("all", "all", "all", "secondaries", "widow", "line")
+
+SAYS: tuple[type, ...] = (Request, GroupToken, GroupPlea)
+"""All that a secondary ever sends, but to those below it."""
+SERVES: tuple[type, ...] = (Repair, Ring, Group)
+"""What it may send to each of those."""
+
+
+class ReceiversHistory(RingHistory):
+    """Builds and runs the history of one seed."""
+
+    SLOTS_MS: ClassVar[tuple[int, ...]] = (5, 10, 10, 20, 20, 30, 30, 30)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._new_plans = self.rng.choice(PLANS) if self._may_have_stripes else 0
+        self.plan = one_session(self.STRIPE) if self._new_plans else draw_plan(self.rng, self.STRIPE)
+        self._gone: set[int] = set()
+        self.crowd = self._make_crowd()
+        self.world.watchers.insert(0, self.crowd)
+        striped = self._may_have_stripes and not self._new_plans and self.rng.random() < STRIPES_SHARE
+        self.beside = SecondStripe(self) if striped else None
+
+    def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
+        world = super()._make_world(network, rng)
+        world.grain_ns = rng.choice(GRAINS_NS)
+        return world
+
+    @property
+    def _may_have_stripes(self) -> bool:
+        return True
+
+    def _make_crowd(self) -> Crowd:
+        return Crowd(self.world, self.rng)
+
+    def _draw_sizes(self, rng: Random) -> tuple[int, int, int]:
+        return rng.choice((3, 3, 3, 3, 3, 4, 5)), rng.choice((0, 0, 0, 1)), rng.choice((1, 1, 2, 3))
+
+    def _draw_fault_ns(self, rng: Random) -> int:
+        seconds = rng.uniform(1.5, 4) if self.config.timing.mode == "lockstep" else rng.uniform(0.3, 1.0)
+        return int(seconds * 1000 * MS)
+
+    def _draw_secondaries(self, rng: Random) -> list[int]:
+        """Trees of one layer mostly, of two or three sometimes (MS §4.1)."""
+        self._homes: dict[int, int] = {}
+        self._temper = rng.choice(TEMPERS)
+        above = self._member_ids
+        self._layers = rng.choice(LAYERS)
+        for _ in range(self._layers):
+            homes = [home for home in above for _ in range(rng.choice(SECONDARIES))]
+            homes = sorted(rng.sample(homes, min(len(homes), rng.choice(MOST_IN_LAYER))))
+            first = FIRST_SECONDARY + len(self._homes)
+            above = list(range(first, first + len(homes)))
+            self._homes |= zip(above, homes, strict=True)
+        return list(self._homes)
+
+    @property
+    def layers(self) -> int:
+        return self._layers
+
+    def _submit(self, node: SimNode, together: int) -> None:
+        """Nothing is new when the end is looked at: the ring's liveness first, then the customers'."""
+        if self.world.now <= START_NS + self.fault_ns + LAST_SUBMIT_NS:
+            super()._submit(node, together)
+
+    def _packet(self, node: SimNode, source: Source) -> tuple[bytes, int]:
+        """One to three trades."""
+        rng = self.rng
+        count = rng.choice((1, 1, 2, 3))
+        made = [
+            trade(node.id, draw_instrument(rng, self.STRIPE), rng.getrandbits(62), self.world.now) for _ in range(count)
+        ]
+        return b"".join(made), count
+
+    def _make_config(self, rng: Random, members: int) -> RingConfig:
+        return replace(super()._make_config(rng, members), homes=self._homes, punctual_ns=PUNCTUAL_NS)
+
+    def _build_nodes(self) -> None:
+        super()._build_nodes()
+        self.secondaries = [
+            self._add(node, f"secondary {node}", self._start_secondary, Secondary.LISTENS) for node in self._homes
+        ]
+        for server in self._server_ids:
+            self.world.nodes[server].listens = NetworkServer.LISTENS
+
+    def _start_receiver(self, node: SimNode) -> Machine:
+        machine = super()._start_receiver(node)
+        self.crowd.started(node, machine)
+        return machine
+
+    def _start_server(self, node: SimNode) -> Machine:
+        return NetworkServer(self.config, node.id, node.disk.journal, node.local_ns)
+
+    def _start_secondary(self, node: SimNode) -> Machine:
+        machine = Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+        self.crowd.started(node, machine)
+        return machine
+
+    def _make_adversary(self, rng: Random, calm: Weather) -> Adversary:
+        self._watch = watch = SecondaryChecker(self.world, {node.id for node in self.secondaries})
+        self.world.watchers.append(watch)
+        if self._temper != "secondaries" or not self.secondaries:
+            targets = [node for node in self.world.nodes.values() if node.id != CONTROL_SOURCE]
+            clocks = [*self.receivers, *self.secondaries]
+            return WholeTree(self, rng, targets, clocks, strikes=rng.choice((0, 2, 5, 10)), calm=calm)
+        calm.loss = 0.0
+        self.fault_ns += SETTLED_AFTER_NS
+        counted = self.config.witnesses in ("majority", len(self._member_ids) // 2 + 1)
+        watch.undisturbed_from(self.faults_begin_ns, on_time=counted)
+        targets = self.secondaries
+        return SecondariesOnly(self, rng, targets, targets, strikes=rng.choice((2, 5, 10)), calm=calm)
+
+    @property
+    def faults_begin_ns(self) -> int:
+        only = self._temper == "secondaries" and self.secondaries
+        return START_NS + SETTLED_AFTER_NS if only else super().faults_begin_ns
+
+    def _make_bound_ns(self, members: int) -> int:
+        return super()._make_bound_ns(members) + secondary_bound_ns(
+            self.config.timing, len(self._server_ids), max(1, self.layers)
+        )
+
+    # -- customers, and the stripe beside -----------------------------------------------------------------
+
+    @property
+    def lines(self) -> list[SimNode]:
+        """Receivers that customers hear."""
+        return [*self.receivers[: len(self._member_ids)], *self.secondaries]
+
+    def begin(self) -> int:
+        end_ns = super().begin()
+        stripes = [(Truth(self.STRIPE, self.plan, self.checker), self.lines)]
+        if self.beside is not None:
+            self.beside.fault_ns = self.fault_ns
+            self.beside.begin()
+            stripes.append((Truth(self.beside.STRIPE, self.beside.plan, self.beside.checker), self.beside.lines))
+        if not isinstance(self, SecondStripe):
+            plans = self._new_plans > 0
+            listed, floors = instruments_of(self.STRIPE), self._source_ids
+            self.crowd.draw(stripes, listed, floors, START_NS, end_ns, plans=plans)
+            self.crowd.begin()
+            if plans:
+                self.world.at(START_NS + self.rng.randint(0, self.fault_ns), self._send_plan)
+        return end_ns
+
+    def _send_plan(self) -> None:
+        """The operator replaces the plan by records in the sequence: its parts, and then the swap."""
+        plans = self.crowd.truths[0].plans
+        plan = plans[len(plans) + 1] = draw_channel_plan(self.rng, self.STRIPE, len(plans) + 1)
+        parts = part_records(plan, self.STRIPE)
+        swap = encode_record(PlanRecord(Kind.SWAP, plan.number, len(parts), plan.digest, 0, self.STRIPE))
+
+        def then() -> None:
+            self._new_plans -= 1
+            if self._new_plans:
+                self.world.after(self.rng.randint(0, self.fault_ns // 2), self._send_plan)
+
+        self._say([*parts, swap], then)
+
+    def _say(self, records: list[bytes], then: Callable[[], None]) -> None:
+        """Each record of the operator when the one before is witnessed."""
+        node = self.world.nodes[CONTROL_SOURCE]
+        source = node.machine
+        if isinstance(source, Source) and source.witnessed >= self._control_packets and source.room:
+            if not records:
+                then()
+                return
+            self._control_packets += 1
+            node.perform(source.submit(records[0], 1, node.local_ns))
+            records = records[1:]
+        self.world.after(20 * MS, lambda: self._say(records, then))
+
+    def _check_liveness(self, faults_end_ns: int) -> None:
+        super()._check_liveness(faults_end_ns)
+        releasing = {self.STRIPE: self._releasing()}
+        if self.beside is not None:
+            releasing[self.beside.STRIPE] = self.beside._releasing()
+        crowd = self.crowd
+        crowd.settle(releasing)
+        self.world.run(self.world.now + crowd.bound_ns, lambda: crowd.lacking() is None)
+        if (lacking := crowd.lacking()) is not None:
+            raise InvariantBroken("no hole", f"{lacking}, {crowd.bound_ns / 1e9:.2f} s after all was released")
+
+    def _check_end(self) -> None:
+        super()._check_end()
+        if self.beside is not None:
+            self.beside._check_end()
+        self.crowd.check_end()
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def _end_faults(self) -> None:
+        super()._end_faults()
+        if self.beside is not None:
+            self.beside._end_faults()
+        if self._temper == "widow" and self._may_lose_a_primary():
+            served = [node for node in self._operable() if node.id in self._homes.values() and self.may_wipe(node)]
+            if served:
+                self._lose_for_good(self.rng.choice(served))
+        if self._temper == "line":
+            heard = [line.node for customer in self.crowd.customers for line in customer.lines]
+            mortal = [node for node in heard if node in self.secondaries]
+            if mortal:
+                self._lose_for_good(self.rng.choice(mortal))
+
+    def _lose_for_good(self, node: SimNode) -> None:
+        self._gone.add(node.id)
+        node.crash()
+
+    def _may_return(self, node: SimNode) -> bool:
+        return node.id not in self._gone
+
+    def _may_lose_a_primary(self) -> bool:
+        """Not if a slot needs as many witnesses as there are: a count, unlike "all", does not shrink with the ring."""
+        witnesses = self.config.witnesses
+        return not isinstance(witnesses, int) or witnesses < len(self._configured.members)
+
+    def _releasing(self) -> list[SimNode]:
+        return [*super()._releasing(), *(node for node in self.secondaries if node.up)]
+
+    def _tapes(self) -> list[SimNode]:
+        return [*super()._tapes(), *self.secondaries]
+
+    def _all_released(self) -> bool:
+        if self._new_plans or (self.beside is not None and not self.beside._all_released()):
+            return False
+        return not any(self._homeless(node) for node in self.secondaries) and super()._all_released()
+
+    def _what_is_stuck(self) -> str:
+        homeless = [line for node in self.secondaries if (line := self._homeless(node)) is not None]
+        beside = [f"beside: {self.beside._what_is_stuck()}"] if self.beside is not None else []
+        return "; ".join([*homeless, super()._what_is_stuck(), *beside])
+
+    def _homeless(self, node: SimNode) -> str | None:
+        """Why a secondary has no home in the ring that stands, or one that does not know it, if it is so."""
+        machine = node.machine
+        if not isinstance(machine, Secondary):
+            return None
+        if machine.standing != "FOLLOWS":
+            return f"{node.name} is {machine.standing}"
+        home = self.world.nodes[machine.primary or 0].machine
+        if not isinstance(home, Receiver) or home.entered != machine.entered:
+            return f"{node.name} has {machine.primary}, which is not in its ring"
+        if not self._watch.is_heard(node, home):
+            return f"{node.name} has {machine.primary}, which has not heard it"
+        return None
+
+    def _outcome(self, broken: str | None) -> Outcome:
+        outcome = super()._outcome(broken)
+        outcome.secondaries = len(self.secondaries)
+        outcome.groups = self.world.report_counts["forms-group"]
+        outcome.layers = self.config.layers
+        outcome.stripes = 1 if self.beside is None else 2
+        outcome.plans = sum(len(truth.plans) for truth in self.crowd.truths)
+        customers = self.crowd.customers
+        outcome.customers = len(customers)
+        outcome.delivered = sum(customer.delivered for customer in customers)
+        outcome.requests = sum(customer.requests for customer in customers)
+        outcome.lost = sum(customer.lost for customer in customers)
+        outcome.merged = sum(customer.merged for customer in customers)
+        return outcome
+
+
+class SecondStripe(ReceiversHistory):
+    """Another ring in the same history, with the same customers (rule 15). It has no secondaries."""
+
+    ID_BASE: ClassVar[int] = 1000
+    STRIPE: ClassVar[int] = 1
+
+    def __init__(self, main: ReceiversHistory) -> None:
+        self._main = main
+        super().__init__(main.rng.getrandbits(48))
+        self._temper = "all"
+
+    def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
+        return SideWorld(self._main.world, self.config, network, rng)
+
+    def _make_crowd(self) -> Crowd:
+        return self._main.crowd
+
+    @property
+    def _may_have_stripes(self) -> bool:
+        return False
+
+    def _draw_sizes(self, rng: Random) -> tuple[int, int, int]:
+        return 3, 0, 1
+
+    def _draw_secondaries(self, rng: Random) -> list[int]:
+        self._homes = {}
+        self._temper = "all"
+        self._layers = 0
+        return []
+
+
+class SecondaryChecker:
+    """Watches what secondaries say, and what is claimed for them.
+
+    Two things look like holes in the check of the cover and are none:
+
+    - Only claims that count are looked at. A token whose `have` is below t_g - 1 is read by nobody (`Witness.read`), so
+      no witness and no stable slot can rest on it. What a secondary says of its group below t_g - 1 keeps its primary's
+      claim there too.
+    - What a secondary said in an earlier life is not held against its home. With its disk it has lost what it had, and
+      nobody can know that before the new life speaks; from its first word on, that is what counts. Nobody's safety
+      rests on it: what is gone from the journals is on the tape of its home (rule 9).
+    """
+
+    def __init__(self, world: World, secondaries: set[int]) -> None:
+        self._world = world
+        self._secondaries = secondaries
+        self._layer_of = {node: world.config.layer_of(node) for node in secondaries}
+        self._said: dict[tuple[int, int, int], tuple[int, int]] = {}
+        """Life and time of each group token."""
+        self._undisturbed_ns: int | None = None
+        self._on_time = False
+
+    def undisturbed_from(self, at_ns: int, *, on_time: bool) -> None:
+        """Only secondaries are struck from then on: the primary ring must not notice."""
+        self._undisturbed_ns = at_ns
+        self._on_time = on_time
+
+    def is_heard(self, node: SimNode, home: Receiver) -> bool:
+        """Whether a home covers by what this secondary said not long ago."""
+        said = home.cover.said(node.id)
+        if said is None:
+            return False
+        life, at_ns = self._said[node.id, said.group, said.turn]
+        recent_ns = self._world.now - 2 * silent_after_ns(self._world.config.timing)
+        return life == node.disk.journal.life and at_ns >= recent_ns
+
+    def on_effect(self, node: SimNode, effect: Effect) -> None:
+        if isinstance(effect, Send):
+            if node.id in self._secondaries:
+                self._check_said(node, effect.to, effect.message)
+            elif type(effect.message) is Token:
+                self._check_cover(node, effect.message.generation, effect.message.have)
+        elif self._undisturbed_ns is not None and self._world.now >= self._undisturbed_ns:
+            self._check_undisturbed(node, effect, self._undisturbed_ns)
+
+    def _check_said(self, node: SimNode, to: int, message: Message) -> None:
+        if not isinstance(message, SAYS):
+            below = self._layer_of.get(to, 0) > self._layer_of[node.id]
+            if not below or not isinstance(message, SERVES):
+                raise InvariantBroken("mute", f"{node.name} sent a {type(message).__name__} to {to}")
+        if isinstance(message, GroupToken):
+            self._said[node.id, message.group, message.turn] = (node.disk.journal.life, self._world.now)
+            self._check_cover(node, message.generation, message.have)
+        machine = node.machine
+        if isinstance(message, Request) and isinstance(machine, Secondary) and to != machine.primary:
+            raise InvariantBroken("own primary", f"{node.name} asked {to}, its primary is {machine.primary}")
+
+    def _check_cover(self, node: SimNode, generation: int, claimed: int) -> None:
+        """Rule 11: a claim stands for every secondary of the group that was heard of and is not too far behind."""
+        home = node.machine
+        if not isinstance(home, Receiver) or home.schedule is None:
+            return
+        config, schedule = self._world.config, home.schedule
+        if claimed < schedule.start_slot - 1:
+            return
+        patience = patience_ns(config.timing, max(1, config.layers - config.layer_of(node.id)))
+        before_ring = max(schedule.start_slot - 2, 0)  # what one of an older ring may be taken to have at most
+        for secondary in self._secondaries:
+            said, machine = home.cover.said(secondary), self._world.nodes[secondary].machine
+            if said is None or not isinstance(machine, Secondary) or machine.primary != node.id:
+                continue
+            if max(said.generation, machine.entered) > generation:
+                continue  # it has gone on to another ring
+            if self._said[secondary, said.group, said.turn][0] != machine.life:
+                continue
+            last_heard = said.have if said.generation == generation else min(said.have, before_ring)
+            lacks_ns = max(schedule.time_of(last_heard + 1), schedule.time_of(schedule.start_slot))
+            has = machine.have if machine.entered == generation else min(machine.have, before_ring)
+            if node.local_ns <= lacks_ns + patience and has < claimed:
+                raise InvariantBroken("cover", f"{node.name} claimed {claimed}, its secondary {secondary} has {has}")
+
+    def _check_undisturbed(self, node: SimNode, effect: Effect, since_ns: int) -> None:
+        if isinstance(effect, Report) and effect.kind == "forms":
+            raise InvariantBroken("undisturbed", f"a ring was formed: {effect.detail}")
+        if not isinstance(effect, Release) or not effect.late or node.id in self._secondaries:
+            return
+        if self._on_time and effect.frame.timestamp_ns >= since_ns:
+            raise InvariantBroken("undisturbed", f"{node.name} released slot {effect.frame.slot} late")
+
+
+class WholeTree(Adversary):
+    """Strikes everybody; clocks of secondaries step too."""
+
+    def __init__(
+        self,
+        field: RingHistory,
+        rng: Random,
+        targets: list[SimNode],
+        clocks: list[SimNode],
+        *,
+        strikes: int,
+        calm: Weather,
+    ) -> None:
+        super().__init__(field, rng, targets, strikes=strikes, calm=calm)
+        self._may_step = clocks
+
+    def _customers(self) -> list[int]:
+        field = self._field
+        return [each.id for each in field.crowd.customers] if isinstance(field, ReceiversHistory) else []
+
+    def _clocks(self) -> list[SimNode]:
+        """Those that are right: two steps that nearly cancel leave an error that no node could notice (rule 13)."""
+        wrong = {node.id for node, _ in self._wrong_clocks}
+        return [node for node in self._may_step if node.id not in wrong]
+
+    def _split(self) -> None:
+        """Customers are on a side too."""
+        super()._split()
+        for customer in self._customers():
+            self._world.network.side_of[customer] = self._rng.randint(0, 1)
+
+    def _step_clock(self) -> None:
+        if self._clocks():
+            super()._step_clock()
+
+
+class SecondariesOnly(WholeTree):
+    """Strikes secondaries, and the links that end at one."""
+
+    def _is_target(self, node: int) -> bool:
+        return any(target.id == node for target in self._targets)
+
+    def on_effect(self, node: SimNode, effect: Effect) -> None:
+        if node in self._targets:
+            super().on_effect(node, effect)
+
+    def _reaches(self, sender: SimNode, message: Message, receivers: list[int]) -> list[int]:
+        reached = set(super()._reaches(sender, message, receivers))
+        return [node for node in receivers if node in reached or not self._is_target(node)]
+
+    def _split(self) -> None:
+        sides = {node.id: self._rng.randint(0, 1) for node in self._targets}
+        self._world.network.side_of = sides
+        self._world.trace(-1, "splits", [node for node, side in sides.items() if side])
+        self._world.after(self._some_delay(), self._if_on(self._world.network.side_of.clear))
+
+    def _cut_links(self) -> None:
+        nodes = list(self._world.nodes)
+        links: set[tuple[int, int]] = set()
+        for _ in range(self._rng.randint(1, 6)):
+            target, other = self._rng.choice(self._targets).id, self._rng.choice(nodes)
+            links.add((target, other) if self._rng.random() < 0.5 else (other, target))
+        self._world.network.cut = links
+        self._world.trace(-1, "cuts", sorted(links))
+        self._world.after(self._some_delay(), self._if_on(self._world.network.cut.clear))
+
+    def _bad_weather(self) -> None:
+        """Weather is over everybody."""
+
+    def _change_membership(self) -> None:
+        """The configured set is the primaries'."""

@@ -1,0 +1,438 @@
+"""The scenario `ring`: one stripe's primaries, reformation servers and sources, under every fault.
+
+The seed draws everything: 3 to 5 primaries, perhaps spare ones, mode and witness, delays, the workload and the
+adversary's temper. Faults run for a few seconds of virtual time, then stop; everything that living sources have sent
+must then be released at every operable receiver within the bound that the timing implies.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import ClassVar
+
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.machine import Machine
+from levelcast.ring.member import Receiver
+from levelcast.ring.reformation_server import ReformationServer
+from levelcast.ring.source import Source
+from levelcast.sim.check.ring import Checker, InvariantBroken, PacketId
+from levelcast.sim.engine.disk import Disk
+from levelcast.sim.engine.network import VirtualNetwork, Weather
+from levelcast.sim.engine.world import START_NS, SimNode, World
+from levelcast.sim.faults import MS, Adversary
+from levelcast.timing.derive import Given, Path, Shape, derive
+from levelcast.timing.nack_sets import NackSets
+from levelcast.timing.rules import Mode, liveness_bound_ns
+from levelcast.wire.membership import encode_membership
+from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership
+
+FIRST_SERVER = 101
+FIRST_SOURCE = 201
+CLOCK_ERROR_NS = 1 * MS
+_PAYLOAD = struct.Struct("<HQQ")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one history contained, so that nobody can call it vacuous."""
+
+    seed: int
+    broken: str | None = None
+    events: int = 0
+    datagrams: int = 0
+    simulated_ns: int = 0
+    packets: int = 0
+    releases: int = 0
+    late_releases: int = 0
+    reformations: int = 0
+    voided_slots: int = 0
+    crashes: int = 0
+    disks_lost: int = 0
+    membership_changes: int = 0
+    caught_up_by_frames: int = 0
+    strikes: int = 0
+    malformed: int = 0
+    secondaries: int = 0
+    groups: int = 0
+    layers: int = 0
+    stripes: int = 1
+    plans: int = 0
+    customers: int = 0
+    delivered: int = 0
+    requests: int = 0
+    lost: int = 0
+    merged: int = 0
+    liveness_ns: int = 0
+    bound_ns: int = 0
+    mode: str = ""
+    members: int = 0
+    trace: list[str] = field(default_factory=list)
+
+
+class RingHistory:
+    """Builds and runs the history of one seed."""
+
+    ID_BASE: ClassVar[int] = 0
+    """Below every id but the operator's: nodes of two stripes in one history have different ones."""
+    STRIPE: ClassVar[int] = 0
+    SLOTS_MS: ClassVar[tuple[int, ...]] = (5, 10, 20, 30)
+    """Lengths of a slot, where it is not lockstep that gives one."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = rng = Random(seed)
+        members, spares, sources = self._draw_sizes(rng)
+        base = self.ID_BASE
+        self._member_ids = list(range(base + 1, base + members + 1))
+        self._spare_ids = list(range(base + members + 1, base + members + 1 + spares))
+        self._server_ids = [base + FIRST_SERVER, base + FIRST_SERVER + 1]
+        self._source_ids = list(range(base + FIRST_SOURCE, base + FIRST_SOURCE + sources))
+        self._secondary_ids = self._draw_secondaries(rng)
+        self.config = self._make_config(rng, members)
+        nodes = [*self._member_ids, *self._spare_ids, *self._server_ids, *self._source_ids, CONTROL_SOURCE]
+        nodes += self._secondary_ids
+        delays = {(a, b): int(rng.uniform(1, 8) * MS) for a in nodes for b in nodes if a != b}  # asymmetric on purpose
+        calm = Weather(loss=rng.choice((0.0, 0.01, 0.02)), jitter_ns=1 * MS)
+        network = VirtualNetwork(rng, delays, {node: rng.randint(0, 2) for node in nodes}, calm)
+        self.world = self._make_world(network, rng)
+        self.world.servers = tuple(self._server_ids)
+        self.receivers: list[SimNode] = []
+        self._lives = dict.fromkeys(nodes, 1)
+        self._incarnations = dict.fromkeys(nodes, 1)
+        self._lost_lives: set[MemberLife] = set()
+        self._wanted: list[Membership] = []
+        self._configured = self.config.membership
+        self._control_packets = 0
+        self._change_number = 0
+        """The operator's packet that has the change that is under way."""
+        self.disks_lost = 0
+        self._build_nodes()
+        self.checker = Checker(self.world, CLOCK_ERROR_NS)
+        self.world.watchers.append(self.checker)
+        self.fault_ns = self._draw_fault_ns(rng)
+        self.adversary = self._make_adversary(rng, calm)
+        self.world.watchers.append(self.adversary)
+        self.bound_ns = self._make_bound_ns(members)
+        self.liveness_ns = 0
+
+    def _draw_nack(self) -> NackSets | None:
+        """Sets of receivers that ask one after the other, drawn without this history's generator."""
+        return None
+
+    def _draw_sizes(self, rng: Random) -> tuple[int, int, int]:
+        """How many primaries, spare ones, and sources."""
+        return rng.choice((3, 3, 4, 5)), rng.choice((0, 0, 0, 1, 2)), rng.randint(2, 4)
+
+    def _draw_fault_ns(self, rng: Random) -> int:
+        """How long there are faults."""
+        lockstep = self.config.timing.mode == "lockstep"
+        return int(rng.uniform(4, 9) * 1000 * MS) if lockstep else int(rng.uniform(0.8, 3) * 1000 * MS)
+
+    def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
+        return World(self.config, self.seed, network, rng)
+
+    def _draw_secondaries(self, rng: Random) -> list[int]:
+        """The ids of secondary receivers; a scenario that has some builds them (`sim.receivers_scenario`)."""
+        return []
+
+    @property
+    def layers(self) -> int:
+        """Layers of secondary receivers."""
+        return 0
+
+    def _make_adversary(self, rng: Random, calm: Weather) -> Adversary:
+        targets = [node for node in self.world.nodes.values() if node.id != CONTROL_SOURCE]
+        return Adversary(self, rng, targets, strikes=rng.choice((0, 2, 5, 10)), calm=calm)
+
+    def _make_bound_ns(self, members: int) -> int:
+        return liveness_bound_ns(self.config.timing, members, len(self._server_ids))
+
+    def _make_config(self, rng: Random, members: int) -> RingConfig:
+        lockstep = rng.random() < 0.2
+        slot_ns = None if lockstep else rng.choice(self.SLOTS_MS) * MS
+        nack = self._draw_nack()
+        sets = nack.count if nack is not None else 1
+        mode: Mode = "lockstep" if lockstep else "pipelined"
+        shape = Shape(mode, slot_ns, members // 2 + 1, members, 2, self.layers, sets)
+        path = Path(delay_ns=10 * MS, loss_ratio=0.02, clock_error_ns=CLOCK_ERROR_NS, process_ns=2 * MS)
+        timing = derive(path, shape, Given(attempts=3)).timing
+        return RingConfig(
+            stripe=self.STRIPE,
+            timing=timing,
+            witnesses=rng.choice(("majority",) * 16 + ("all", "all", members // 2 + 1, members)),
+            membership=Membership(0, tuple(MemberLife(member, 1) for member in self._member_ids)),
+            servers=tuple(self._server_ids),
+            credit=rng.choice((4, 16, 64)),
+            nack=nack,
+        )
+
+    def _build_nodes(self) -> None:
+        for member in (*self._member_ids, *self._spare_ids):
+            self.receivers.append(self._add(member, f"receiver {member}", self._start_receiver, Receiver.LISTENS))
+        for server in self._server_ids:
+            self._add(server, f"server {server}", self._start_server, ReformationServer.LISTENS)
+        for source in (*self._source_ids, CONTROL_SOURCE):
+            self._add(source, f"source {source}", self._start_source, Source.LISTENS)
+
+    def _add(self, node: int, name: str, start: Callable[[SimNode], Machine], listens: frozenset[type]) -> SimNode:
+        added = SimNode(self.world, node, name, start, Disk(self.config, self._lives[node]), listens)
+        added.set_clock(self.rng.randint(-CLOCK_ERROR_NS, CLOCK_ERROR_NS) // 2)
+        self.world.nodes[node] = added
+        return added
+
+    def _start_receiver(self, node: SimNode) -> Machine:
+        return Receiver(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+
+    def _start_server(self, node: SimNode) -> Machine:
+        return ReformationServer(self.config, node.id, node.disk.journal, node.local_ns)
+
+    def _start_source(self, node: SimNode) -> Machine:
+        return Source(self.config, node.id, self._incarnations[node.id], node.disk.journal, node.local_ns)
+
+    @property
+    def faults_begin_ns(self) -> int:
+        return START_NS + 20 * MS
+
+    # -- what the adversary may do ------------------------------------------------------------------------
+
+    def down_for(self, node: SimNode, delay_ns: int, *, wipe: bool) -> None:
+        node.crash()
+        if wipe:
+            self._wipe(node)
+
+        def up() -> None:
+            if not node.up and self._may_return(node):
+                node.start()
+
+        self.world.after(delay_ns, up)
+
+    def _may_return(self, node: SimNode) -> bool:
+        return True
+
+    def _wipe(self, node: SimNode) -> None:
+        """The disk is gone: a new life, a new incarnation, an empty tape."""
+        self.disks_lost += 1
+        lost = MemberLife(node.id, self._lives[node.id])
+        self._lives[node.id] += 1
+        self._incarnations[node.id] += 1
+        node.disk = Disk(self.config, self._lives[node.id])
+        self.world.trace(node.id, "loses its disk", f"life {self._lives[node.id]}")
+        if lost in self._configured.members:
+            self._lost_lives.add(lost)
+            replaced = tuple(
+                MemberLife(node.id, self._lives[node.id]) if life == lost else life for life in self._configured.members
+            )
+            self._want(replaced)
+
+    def may_wipe(self, node: SimNode) -> bool:
+        if node not in self.receivers:
+            return node.id != CONTROL_SOURCE  # the operator's own journal says which change is under way
+        if self._lost_lives or self._wanted or len(self._configured.members) < 3:
+            return False
+        others = [other for other in self._operable() if other is not node and self._knows_set_to_stand(other)]
+        return len(others) >= len(self._configured.members) // 2 + 1
+
+    def _knows_set_to_stand(self, node: SimNode) -> bool:
+        machine = node.machine
+        if not isinstance(machine, Receiver):
+            return False
+        record = machine.history.tip.records[-1]
+        return record.membership.version == self._configured.version and record.slot <= machine.witnessed
+
+    def change_membership(self) -> None:
+        """Replace some members by others, as many as the spares allow."""
+        if self._wanted or self._lost_lives:
+            return
+        members = list(self._configured.members)
+        outsiders = [
+            MemberLife(node.id, self._lives[node.id])
+            for node in self.receivers
+            if node.id not in {life.member for life in members}
+        ]
+        self.rng.shuffle(outsiders)
+        for newcomer in outsiders[: self.rng.randint(1, 2)]:
+            members[self.rng.randrange(len(members))] = newcomer
+        if outsiders:
+            self._want(tuple(sorted(set(members))))
+
+    def _want(self, members: tuple[MemberLife, ...]) -> None:
+        self._wanted.append(Membership(self._configured.version + 1, members))
+        self.world.after(int(self.rng.uniform(1, 200) * MS), self._operate)
+
+    def _operate(self) -> None:
+        """The operator: one change at a time, each only when the one before is witnessed (rule 12)."""
+        node = self.world.nodes[CONTROL_SOURCE]
+        source = node.machine
+        if not self._wanted:
+            return
+        if not isinstance(source, Source):
+            self.world.after(20 * MS, self._operate)
+            return
+        wanted = self._wanted[0]
+        if wanted.version == self._configured.version:
+            if source.witnessed < self._change_number:
+                self.world.after(20 * MS, self._operate)
+                return
+            self._wanted.pop(0)
+            self._lost_lives = {life for life in self._lost_lives if life in wanted.members}
+            self.world.trace(CONTROL_SOURCE, "membership stands", wanted)
+            if self._wanted:
+                self._operate()
+            return
+        self._configured = wanted
+        self._control_packets += 1
+        self._change_number = self._control_packets
+        self.world.trace(CONTROL_SOURCE, "membership changes", wanted)
+        node.perform(source.submit(encode_membership(wanted), 1, node.local_ns))
+        self.world.after(20 * MS, self._operate)
+
+    # -- the workload -------------------------------------------------------------------------------------
+
+    def _submit(self, node: SimNode, together: int) -> None:
+        source = node.machine
+        if isinstance(source, Source) and source.room and self.world.now >= node.paused_until_ns:
+            packets = [self._packet(node, source) for _ in range(min(together, source.room))]
+            node.perform(source.submit_together(packets, node.local_ns))
+
+    def _packet(self, node: SimNode, source: Source) -> tuple[bytes, int]:
+        """A payload that no other packet has, and how many records it counts as."""
+        return _PAYLOAD.pack(node.id, source.incarnation, self.rng.getrandbits(63)), 1
+
+    def _workload(self, node: SimNode, mean_gap_ns: int, end_ns: int) -> None:
+        def tick() -> None:
+            together, times = self.rng.choice(((1, 1), (1, 1), (1, 2), (1, 6), (2, 1), (5, 1), (3, 2)))
+            for _ in range(times):
+                self._submit(node, together)
+            if self.world.now < end_ns:
+                self.world.after(int(self.rng.expovariate(1.0) * mean_gap_ns) + 1, tick)
+
+        self.world.after(self.rng.randint(0, mean_gap_ns), tick)
+
+    # -- running ------------------------------------------------------------------------------------------
+
+    def begin(self) -> int:
+        """Lay out what will happen; when the faults end."""
+        world, rng = self.world, self.rng
+        nodes = list(world.nodes.values())
+        rng.shuffle(nodes)
+        for node in nodes:
+            world.at(START_NS + rng.randint(0, 30 * MS), node.start)
+        end_ns = START_NS + self.fault_ns
+        gap_ns = int(rng.choice((15, 40, 100)) * MS)
+        for source in self._source_ids:
+            self._workload(world.nodes[source], gap_ns, end_ns + 50 * MS)
+        self.adversary.plan(self.faults_begin_ns, end_ns, rng.randint(0, 9))
+        return end_ns
+
+    def run(self) -> Outcome:
+        broken: str | None = None
+        try:
+            self.world.run(self.begin())
+            self._end_faults()
+            self._check_liveness(self.world.now)
+            self._check_end()
+        except InvariantBroken as error:
+            broken = str(error)
+        except AssertionError as error:
+            broken = f"assertion: {error!r} in {_where(error)}"
+        return self._outcome(broken)
+
+    def _check_end(self) -> None:
+        self.checker.check_end(self._tapes(), 2 * MS)
+        self.checker.check_no_loss(self._releasing(), self._witnessed())
+
+    def _end_faults(self) -> None:
+        for node in self.world.nodes.values():
+            if not node.up:
+                node.start()
+
+    def _operable(self) -> list[SimNode]:
+        """Receivers that the configured set names, with the life that it names."""
+        members = set(self._configured.members)
+        return [node for node in self.receivers if node.up and MemberLife(node.id, self._lives[node.id]) in members]
+
+    def _releasing(self) -> list[SimNode]:
+        """Everybody who must release everything."""
+        return self._operable()
+
+    def _tapes(self) -> list[SimNode]:
+        """Everybody who has a tape."""
+        return self.receivers
+
+    def _check_liveness(self, faults_end_ns: int) -> None:
+        """Everything that living sources sent is released everywhere, within the bound."""
+        last_submit_ns = faults_end_ns + 60 * MS
+        self.world.run(last_submit_ns)
+        deadline_ns = last_submit_ns + self.bound_ns
+        self.world.run(deadline_ns, self._all_released)
+        if not self._all_released():
+            stuck = self._what_is_stuck()
+            raise InvariantBroken("liveness", f"not everything is released {self.bound_ns / 1e9:.2f} s after: {stuck}")
+        self.liveness_ns = self.world.now - faults_end_ns
+
+    def _all_released(self) -> bool:
+        if self._wanted:
+            return False
+        living = self._living()
+        return all(not self.checker.missing_from(node, living) for node in self._releasing())
+
+    def _what_is_stuck(self) -> str:
+        living = self._living()
+        lines = [f"operator waits for {self._wanted[0]}"] if self._wanted else []
+        for node in self._releasing():
+            missing = self.checker.missing_from(node, living)
+            if missing:
+                lines.append(f"{node.name} lacks {len(missing)}")
+        return "; ".join(lines)
+
+    def _living(self) -> list[PacketId]:
+        """Packets whose sources still have their journal."""
+        return [
+            key
+            for key in self.checker.submitted
+            if key[1] == self._incarnations[key[0]] and self.checker.submitted_at[key] <= self.world.now
+        ]
+
+    def _witnessed(self) -> list[PacketId]:
+        witnessed: list[PacketId] = []
+        for source in (*self._source_ids, CONTROL_SOURCE):
+            machine = self.world.nodes[source].machine
+            if isinstance(machine, Source):
+                witnessed += [(source, machine.incarnation, n) for n in range(1, machine.witnessed + 1)]
+        return witnessed
+
+    def _outcome(self, broken: str | None) -> Outcome:
+        world, checker = self.world, self.checker
+        reports = world.report_counts
+        return Outcome(
+            seed=self.seed,
+            broken=broken,
+            events=world.events,
+            datagrams=world.network.sent,
+            simulated_ns=world.now - START_NS,
+            packets=len(checker.submitted),
+            releases=checker.releases,
+            late_releases=checker.late_releases,
+            reformations=reports["forms"],
+            voided_slots=world.voided_slots,
+            crashes=sum(node.crashes for node in world.nodes.values()),
+            disks_lost=self.disks_lost,
+            membership_changes=self._configured.version,
+            caught_up_by_frames=reports["caught-up"],
+            strikes=self.adversary.strikes,
+            malformed=sum(sum(node.malformed.values()) for node in world.nodes.values()),
+            liveness_ns=self.liveness_ns,
+            bound_ns=self.bound_ns,
+            mode=self.config.timing.mode,
+            members=len(self._member_ids),
+        )
+
+
+def _where(error: AssertionError) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace is not None else "?"

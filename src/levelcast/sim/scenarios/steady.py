@@ -1,0 +1,345 @@
+"""A ring without faults: any number of members, any loss, or the very network of a network file.
+
+The scenarios look for histories that break a promise; this builder makes the ordinary day, which is what cost and
+latency are measured on. A run has three phases: `form` (until every member is in one ring), `load` (sources send for
+so long) and `drain` (until everything is released everywhere). The checkers watch all of it, so that a figure never
+comes from a run in which a promise is broken.
+
+Times are true time, not a node's clock: a latency is from the source's submit to a receiver's release, one sample for
+each packet and receiver.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from levelcast.network import Link, Network
+from levelcast.protocol.config import RingConfig
+from levelcast.protocol.effects import Effect, Release, Report, Send
+from levelcast.protocol.machine import Machine
+from levelcast.ring.member import Receiver
+from levelcast.ring.reformation_server import ReformationServer
+from levelcast.ring.source import Source
+from levelcast.ring.witness import Witnesses
+from levelcast.sim.check.ring import Checker
+from levelcast.sim.engine.disk import Disk
+from levelcast.sim.engine.network import LinkNetwork, VirtualNetwork, Weather
+from levelcast.sim.engine.world import START_NS, SimNode, World
+from levelcast.timing.derive import Path, Shape, derive
+from levelcast.timing.nack_sets import NackSets
+from levelcast.timing.rules import Mode, Timing, liveness_bound_ns
+from levelcast.wire.messages import Data, MemberLife, Membership, Request
+from levelcast.wire.packets import singles
+
+MS = 1_000_000
+SLICE_NS = 500 * MS
+"""A load is run by so much at a time: the world's limit of events is for nodes that spin, not for long days."""
+FIRST_SERVER = 101
+FIRST_SOURCE = 201
+PAYLOAD = struct.Struct("<HQ54x")
+"""As long as one trade record: 64 bytes."""
+
+
+class Samples:
+    """A watcher that notes how long everything took."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._submitted_at: dict[tuple[int, int, int], int] = {}
+        self._seen_upto: dict[int, int] = {}
+        self.latency_ns = array("q")
+        """Submit to release, per packet and receiver."""
+        self.wait_ns = array("q")
+        """Submit to the timestamp of the token that acknowledges it, per packet and receiver."""
+        self.ready_ns = array("q")
+        """Timestamp until a slot is held and witnessed, per slot and receiver: the hold time that it needed."""
+        self.late = 0
+        """Packet releases after timestamp + Δ_A, as the receivers count them (rule 7)."""
+        self.late_slots: set[int] = set()
+        self.requests = 0
+        self.resent = 0
+
+    def on_effect(self, node: SimNode, effect: Effect) -> None:
+        kind = type(effect)
+        if kind is Send:
+            assert isinstance(effect, Send)
+            if type(effect.message) is Data:
+                self._note_sent(effect.message)
+            elif type(effect.message) is Request:
+                self.requests += 1
+        elif isinstance(effect, Release):
+            self._note_release(effect)
+        elif isinstance(effect, Report) and effect.kind == "witnessed":
+            self._note_ready(node, effect.slot)
+
+    def _note_sent(self, data: Data) -> None:
+        for packet in singles(data):
+            if packet[:3] in self._submitted_at:
+                self.resent += 1
+            else:
+                self._submitted_at[packet[:3]] = self._world.now
+
+    def _note_release(self, release: Release) -> None:
+        now = self._world.now
+        frame = release.frame
+        for packet in frame.packets:
+            submitted = self._submitted_at[packet[:3]]
+            self.latency_ns.append(now - submitted)
+            self.wait_ns.append(frame.timestamp_ns - submitted)
+        if release.late:
+            self.late += len(frame.packets)
+            self.late_slots.add(frame.slot)
+
+    def _note_ready(self, node: SimNode, upto: int) -> None:
+        machine = node.machine
+        assert isinstance(machine, Receiver)
+        for slot in range(self._seen_upto.get(node.id, upto - 1) + 1, upto + 1):
+            ordered = machine.history.get(slot)
+            if ordered is not None:
+                self.ready_ns.append(self._world.now - ordered.timestamp_ns)
+        self._seen_upto[node.id] = upto
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The node ids of a deployment, members in ring order."""
+
+    members: tuple[int, ...]
+    servers: tuple[int, ...]
+    sources: tuple[int, ...]
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return (*self.members, *self.servers, *self.sources)
+
+
+class SteadyWorld:
+    """One ring, its sources and nothing that fails."""
+
+    def __init__(
+        self, config: RingConfig, roles: Roles, network: VirtualNetwork, seed: int, gap_ns: int, clock_error_ns: int
+    ) -> None:
+        self.config = config
+        self.roles = roles
+        self.rng = network.rng
+        self.world = World(config, seed, network, self.rng)
+        self.world.servers = roles.servers
+        self.checker = Checker(self.world, clock_error_ns)
+        self.samples = Samples(self.world)
+        self.world.watchers += [self.checker, self.samples]
+        self.refused = 0
+        """Packets that a source had no credit for (rule 10)."""
+        self.unwitnessed_most = 0
+        """The most packets that a source had unwitnessed: the credit that this load needs."""
+        self._gap_ns = gap_ns
+        self._numbers = dict.fromkeys(roles.sources, 0)
+        for ids, name, start in (
+            (roles.members, "receiver", self._start_receiver),
+            (roles.servers, "server", self._start_server),
+            (roles.sources, "source", self._start_source),
+        ):
+            for node in ids:
+                self._add(node, f"{name} {node}", start, clock_error_ns)
+
+    @property
+    def timing(self) -> Timing:
+        return self.config.timing
+
+    @property
+    def receivers(self) -> list[Receiver]:
+        machines = [self.world.nodes[member].machine for member in self.roles.members]
+        return [machine for machine in machines if isinstance(machine, Receiver)]
+
+    @property
+    def bound_ns(self) -> int:
+        return liveness_bound_ns(self.timing, len(self.roles.members), len(self.roles.servers))
+
+    @property
+    def reformations(self) -> int:
+        return self.world.report_counts["forms"]
+
+    @property
+    def faults(self) -> int:
+        """Faults that receivers reported, the first asking for a ring included."""
+        return self.world.report_counts["fault"]
+
+    def _add(self, node: int, name: str, start: Callable[[SimNode], Machine], clock_error_ns: int) -> None:
+        added = SimNode(self.world, node, name, start, Disk(self.config, 1))
+        added.set_clock(self.rng.randint(-clock_error_ns, clock_error_ns))
+        self.world.nodes[node] = added
+
+    def _start_receiver(self, node: SimNode) -> Machine:
+        return Receiver(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+
+    def _start_server(self, node: SimNode) -> Machine:
+        return ReformationServer(self.config, node.id, node.disk.journal, node.local_ns)
+
+    def _start_source(self, node: SimNode) -> Machine:
+        return Source(self.config, node.id, 1, node.disk.journal, node.local_ns)
+
+    # -- the three phases ---------------------------------------------------------------------------------
+
+    def form(self) -> None:
+        """Start every node and wait until all members are in one ring that has released its first round."""
+        for node in self.world.nodes.values():
+            self.world.at(START_NS + self.rng.randint(0, 10 * MS), node.start)
+        self.world.run(START_NS + self.bound_ns, self._formed)
+        assert self._formed(), "the ring did not form within the liveness bound"
+
+    def _formed(self) -> bool:
+        members = len(self.roles.members)
+        return len(self.receivers) == members and all(
+            receiver.active and len(receiver.ring_members) == members and receiver.released >= members
+            for receiver in self.receivers
+        )
+
+    def load(self, lasting_ns: int, until: Callable[[], bool] | None = None) -> None:
+        """Every source submits a packet at random moments, one in `gap_ns` on average; `until` may end it sooner."""
+        end_ns = self.world.now + lasting_ns
+        for source in self.roles.sources:
+            self._submit_until(self.world.nodes[source], end_ns)
+        while self.world.now < end_ns and not (until is not None and until()):
+            self.world.run(min(end_ns, self.world.now + SLICE_NS), until)
+
+    def _submit_until(self, node: SimNode, end_ns: int) -> None:
+        def tick() -> None:
+            self._submit(node)
+            plan()
+
+        def plan() -> None:
+            when = self.world.now + int(self.rng.expovariate(1.0) * self._gap_ns) + 1
+            if when <= end_ns:
+                self.world.at(when, tick)
+
+        plan()
+
+    def _submit(self, node: SimNode) -> None:
+        source = node.machine
+        assert isinstance(source, Source)
+        if not source.room:
+            self.refused += 1
+            return
+        self._numbers[node.id] += 1
+        node.perform(source.submit(PAYLOAD.pack(node.id, self._numbers[node.id]), 1, node.local_ns))
+        self.unwitnessed_most = max(self.unwitnessed_most, source.unwitnessed)
+
+    def drain(self) -> None:
+        """Let time pass until everything is released everywhere, and check what must hold."""
+        self.world.run(self.world.now + self.bound_ns, self._all_released)
+        assert self._all_released(), "not everything was released within the liveness bound"
+        nodes = [self.world.nodes[member] for member in self.roles.members]
+        self.checker.check_end(nodes, 2 * MS)
+        self.checker.check_no_loss(nodes, self.checker.submitted)
+
+    def _all_released(self) -> bool:
+        packets = self.checker.submitted
+        return all(not self.checker.missing_from(self.world.nodes[member], packets) for member in self.roles.members)
+
+
+def steady_world(
+    members: int,
+    loss: float,
+    *,
+    seed: int = 1,
+    mode: Mode = "pipelined",
+    slot_ns: int | None = 20 * MS,
+    witnesses: Witnesses = "majority",
+    sources: int = 3,
+    delay_ns: int = 10 * MS,
+    jitter_ns: int = 1 * MS,
+    gap_ns: int = 50 * MS,
+    credit: int = 256,
+    branch_of: dict[int, int] | None = None,
+    branch_loss: float = 0.0,
+    nack: NackSets | None = None,
+    build: type[SteadyWorld] = SteadyWorld,
+) -> SteadyWorld:
+    """A ring of so many members in which all nodes are equally far apart and lose equally much.
+
+    What is multicast is also lost at the branches of a tree, for all members below (MS §3.9): `branch_of` says who
+    hangs where, `branch_loss` how much. `nack` divides members into sets that ask one after the other (MS §5.2).
+
+    >>> ring = steady_world(3, 0.01)
+    >>> ring.form()
+    >>> ring.load(1_000_000_000)
+    >>> ring.drain()
+    >>> ring.samples.late, len(ring.samples.latency_ns) == 3 * len(ring.checker.submitted)
+    (0, True)
+    """
+    rng = Random(seed)
+    roles = Roles(
+        tuple(range(1, members + 1)),
+        (FIRST_SERVER, FIRST_SERVER + 1),
+        tuple(range(FIRST_SOURCE, FIRST_SOURCE + sources)),
+    )
+    worst_ns = delay_ns + jitter_ns
+    all_loss = 1.0 - (1.0 - loss) * (1.0 - branch_loss)
+    path = Path(worst_ns, all_loss, clock_error_ns=MS // 2, process_ns=MS, reach_ns=worst_ns)
+    delays = {(a, b): delay_ns for a in roles.nodes for b in roles.nodes if a != b}
+    weather = Weather(loss=loss, branch_loss=branch_loss, jitter_ns=jitter_ns)
+    network = VirtualNetwork(rng, delays, branch_of or {}, weather)
+    config = _config(path, roles, mode, slot_ns, witnesses, credit, {}, nack)
+    return build(config, roles, network, seed, gap_ns, path.clock_error_ns)
+
+
+def steady_network(
+    network: Network,
+    *,
+    seed: int = 1,
+    mode: Mode = "pipelined",
+    slot_ns: int | None = 50 * MS,
+    witnesses: Witnesses = "majority",
+    gap_ns: int = 200 * MS,
+    credit: int = 1024,
+) -> SteadyWorld:
+    """The ring of a network file with its links and its timing rules, but with this mode, slot and witness."""
+    site_of: dict[int, str] = {receiver.id: receiver.site for receiver in network.receivers}
+    site_of |= {server.id: server.site for server in network.reformation}
+    site_of |= {floor.id: floor.site for floor in network.floors}
+    roles = Roles(
+        tuple(receiver.id for receiver in network.receivers),
+        tuple(server.id for server in network.reformation),
+        tuple(floor.id for floor in network.floors),
+    )
+    links = {(a, b): network.link(site_of[a], site_of[b]) for a in roles.nodes for b in roles.nodes if a != b}
+    nearness = {member: _nearest_first(member, roles.members, links) for member in roles.members}
+    path = network.path()
+    config = _config(path, roles, mode, slot_ns, witnesses, credit, nearness)
+    rng = Random(seed)
+    virtual = LinkNetwork(rng, {}, links=links)
+    return SteadyWorld(config, roles, virtual, seed, gap_ns, path.clock_error_ns)
+
+
+def _nearest_first(member: int, members: tuple[int, ...], links: dict[tuple[int, int], Link]) -> tuple[int, ...]:
+    others = [other for other in members if other != member]
+    return tuple(sorted(others, key=lambda other: links[member, other].delay_ns))
+
+
+def _config(
+    path: Path,
+    roles: Roles,
+    mode: Mode,
+    slot_ns: int | None,
+    witnesses: Witnesses,
+    credit: int,
+    nearness: dict[int, tuple[int, ...]],
+    nack: NackSets | None = None,
+) -> RingConfig:
+    members = len(roles.members)
+    needed = members // 2 + 1 if witnesses == "majority" else members if witnesses == "all" else witnesses
+    sets = nack.count if nack is not None else 1
+    shape = Shape(mode, None if mode == "lockstep" else slot_ns, needed, members, len(roles.servers), nack_sets=sets)
+    return RingConfig(
+        stripe=0,
+        timing=derive(path, shape).timing,
+        witnesses=witnesses,
+        membership=Membership(0, tuple(MemberLife(member, 1) for member in roles.members)),
+        servers=roles.servers,
+        credit=credit,
+        nearness=nearness,
+        nack=nack,
+    )

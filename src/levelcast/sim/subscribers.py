@@ -1,0 +1,442 @@
+"""Customers of a simulated history, and what each of them may rely on: the table is in `levelcast.sim.edges`.
+
+A `Customer` drives a `Subscriber` and knows which sessions it reads. One that `Follows` drives a `Follower`, which
+finds that out from the plans in the sequence. Both may merge what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from levelcast.edge.server.feed import Feed
+from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Effect, Grade, Lost, Stuck, SubscriberConfig
+from levelcast.edge.subscriber.merge import Merger
+from levelcast.edge.subscriber.plan_follower import Closed, Follower, Happening
+from levelcast.edge.subscriber.plan_follower import Followed as FollowedSessions
+from levelcast.edge.subscriber.session_reader import Subscriber
+from levelcast.records import RTYPE_TRADE, split
+from levelcast.sim.check.edge import Key, Truth, instrument_of, name_of, split_records, stamped, symbol_of
+from levelcast.sim.check.ring import InvariantBroken
+from levelcast.sim.engine.world import SimNode, World
+from levelcast.wire import mold
+from levelcast.wire.snapshot import Snapshot
+from levelcast.wire.watermark import decode_watermark
+
+
+class Line(Protocol):
+    """An edge, as its customers see it."""
+
+    node: SimNode
+    truth: Truth
+    feed: Feed | None
+    customers: list[Customer]
+
+    @property
+    def up(self) -> bool: ...
+
+    def answer(self, customer: Customer, request: bytes) -> None: ...
+
+
+class Links(Protocol):
+    """What is between customers and edges (`levelcast.sim.edges`)."""
+
+    world: World
+    truths: list[Truth]
+    last_ns: int
+
+    def config_of(self, grade: Grade) -> SubscriberConfig: ...
+
+    def request(self, customer: Customer, line: Line, request: bytes) -> None: ...
+
+
+@dataclass(slots=True)
+class Followed:
+    """What a customer has of one session."""
+
+    truth: Truth
+    first: int
+    """The number from which it reads."""
+    next: int
+    complete_ns: int = 0
+    """Of the last watermark, and the last record's timestamp."""
+    last_ns: int = 0
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    newest: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Per (floor, instrument), the number of the last price that was delivered: *latest only*."""
+    seen: set[int] = field(default_factory=set)
+    """Numbers that were delivered: *latest only*, which may take them in another order."""
+
+
+class Customer:
+    """One customer: a subscriber, two lines a stripe, and what it may rely on."""
+
+    def __init__(self, crowd: Links, node: int, grade: Grade, lines: Sequence[Line]) -> None:
+        self.id = node
+        self.grade = grade
+        self.lines = list(lines)
+        self.sessions: dict[bytes, Followed] = {}
+        self.loss = 0.0
+        """Of its own thin lines, besides the weather."""
+        self.expects: set[tuple[int, int]] | None = None
+        """The floors and instruments of which it wants the latest price, if not of all: *latest only*."""
+        self.stuck = 0
+        self.snapshots: list[Snapshot] = []
+        self._crowd = crowd
+        self._world = crowd.world
+        self._subscriber: Subscriber | None = None
+        self._heard: dict[bytes, Line] = {}
+        self._wake_at: int | None = None
+        self._merger: Merger | None = None
+        self._handed: list[Key] = []
+        self.delivered = 0
+        for line in lines:
+            line.customers.append(self)
+
+    @property
+    def name(self) -> str:
+        return f"{self.grade.value} customer {self.id}"
+
+    def join(self, first: dict[bytes, tuple[Truth, int]], *, merged: bool) -> None:
+        """Begin to read each session at a number."""
+        self.sessions = {session: Followed(truth, number, number) for session, (truth, number) in first.items()}
+        self._subscriber = Subscriber({session: number for session, (_, number) in first.items()}, self.config)
+        for session in first if self.expects is not None else ():
+            self._subscriber.expect(session, self.expects or ())
+        if merged:
+            self._merger = Merger()
+            for stripe, names in self._by_stripe().items():
+                self._merger.follow(names, stripe)
+
+    def _by_stripe(self) -> dict[int, list[bytes]]:
+        names: dict[int, list[bytes]] = {}
+        for session, followed in self.sessions.items():
+            names.setdefault(followed.truth.stripe, []).append(session)
+        return names
+
+    def hears(self, post: Line, session: bytes) -> bool:
+        """Whether it is in a group to which this session goes."""
+        return session in self.sessions
+
+    @property
+    def requests(self) -> int:
+        return self._subscriber.counts.requests if self._subscriber is not None else 0
+
+    @property
+    def lost(self) -> int:
+        return self._subscriber.counts.lost if self._subscriber is not None else 0
+
+    @property
+    def merged(self) -> int:
+        """Records that were handed on in the order of all its sessions."""
+        return len(self._handed)
+
+    @property
+    def config(self) -> SubscriberConfig:
+        return self._crowd.config_of(self.grade)
+
+    # -- packets ------------------------------------------------------------------------------------------
+
+    def receive(self, line: Line, datagrams: Sequence[bytes]) -> None:
+        if self._subscriber is None:
+            return
+        for datagram in datagrams:
+            self._heard[datagram[: mold.SESSION_SIZE]] = line
+        self._perform(self._subscriber.receive(datagrams, self._world.now))
+
+    def _wake(self) -> None:
+        if self._subscriber is not None and self._wake_at == self._world.now:
+            self._wake_at = None
+            self._perform(self._subscriber.wake(self._world.now))
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        subscriber = self._subscriber
+        assert subscriber is not None
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                self._delivered(effect)
+            elif isinstance(effect, Complete):
+                self._complete(effect)
+            elif isinstance(effect, Ask):
+                self._ask(effect)
+            elif isinstance(effect, Lost):
+                self._lost(effect)
+            elif isinstance(effect, Stuck):
+                self.stuck += 1
+        self._wake_for(subscriber.next_ns)
+
+    def _wake_for(self, at: int | None) -> None:
+        if at is not None and (self._wake_at is None or at < self._wake_at or self._wake_at < self._world.now):
+            self._wake_at = max(at, self._world.now)
+            self._world.at(self._wake_at, self._wake)
+
+    def _ask(self, ask: Ask) -> None:
+        """The line that was heard last comes first, then the others of the stripe."""
+        stripe = self._truth_of(ask.session)
+        lines = [line for line in self.lines if line.truth is stripe]
+        heard = self._heard.get(ask.session)
+        begin = lines.index(heard) if heard in lines else 0
+        self._crowd.request(self, lines[(begin + ask.attempt) % len(lines)], ask.datagram)
+
+    def _truth_of(self, session: bytes) -> Truth:
+        return self.sessions[session].truth
+
+    # -- what it may rely on ------------------------------------------------------------------------------
+
+    def _delivered(self, deliver: Deliver) -> None:
+        followed = self.sessions[deliver.session]
+        stream = followed.truth.streams[deliver.session]
+        number = deliver.sequence
+        records = list(split_records(deliver.payload))
+        self.delivered += len(records)
+        if records != stream[number - 1 : number - 1 + deliver.records]:
+            raise InvariantBroken(
+                "true records", f"{self.name} has other records at {name_of(deliver.session)}/{number}"
+            )
+        if self.grade is Grade.LATEST_ONLY:
+            self._check_newest(followed, number, records)
+            return
+        if number != followed.next:
+            what = f"{self.name} was given {name_of(deliver.session)}/{number}, {followed.next} is next"
+            raise InvariantBroken("in order", what)
+        followed.next = number + deliver.records
+        for record in records:
+            if record[1] == RTYPE_TRADE:
+                self._take(followed, record)
+            else:
+                self._mark(followed, record)
+        for batch in split(deliver.payload) if self._merger is not None else ():
+            if self._merger is not None and batch.kind.rtype == RTYPE_TRADE:
+                self._merger.take(deliver.session, batch.kind, batch.records)
+
+    def _take(self, followed: Followed, record: bytes) -> None:
+        timestamp_ns, _ = stamped(record)
+        if timestamp_ns <= followed.complete_ns:
+            raise InvariantBroken("watermark", f"{self.name}: a record of {timestamp_ns} behind {followed.complete_ns}")
+        followed.last_ns = timestamp_ns
+
+    def _mark(self, followed: Followed, record: bytes) -> None:
+        watermark = decode_watermark(record)
+        assert watermark is not None
+        if watermark.complete_ns <= followed.complete_ns:
+            raise InvariantBroken("watermark", f"{self.name}: {watermark} behind {followed.complete_ns}")
+        followed.complete_ns = watermark.complete_ns
+
+    def _complete(self, complete: Complete) -> None:
+        """Rule 15: what is complete in all sessions is handed on in one order."""
+        if self._merger is None:
+            return
+        self._merger.complete(complete.session, complete.watermark)
+        self._hand_over(self._merger)
+
+    def _hand_over(self, merger: Merger) -> None:
+        for merged in merger.ready():
+            for timestamp_ns, sequence in zip(
+                merged.records["ts_recv"].tolist(), merged.records["sequence"].tolist(), strict=True
+            ):
+                key = Key(timestamp_ns, merged.stripe, sequence)
+                if self._handed and key <= self._handed[-1]:
+                    raise InvariantBroken("merged order", f"{self.name} was handed {key} behind {self._handed[-1]}")
+                if timestamp_ns > self._known_ns():
+                    raise InvariantBroken("merged order", f"{self.name} was handed {key}, which may not be the next")
+                self._handed.append(key)
+
+    def _known_ns(self) -> int:
+        """Up to where it can know of every session that nothing more comes: by watermarks and by later records."""
+        return min(max(each.complete_ns, each.last_ns - 1) for each in self.sessions.values())
+
+    def _lost(self, lost: Lost) -> None:
+        followed = self.sessions[lost.session]
+        if self.grade is Grade.GUARANTEED:
+            raise InvariantBroken("in order", f"{self.name} lost {name_of(lost.session)}/{lost.sequence}")
+        followed.lost.append((lost.sequence, lost.sequence + lost.messages))
+        if self.grade is Grade.BEST_EFFORT:
+            if lost.sequence != followed.next:
+                raise InvariantBroken("in order", f"{self.name} lost {lost.sequence}, {followed.next} is next")
+            followed.next = lost.sequence + lost.messages
+
+    def _check_newest(self, followed: Followed, number: int, records: list[bytes]) -> None:
+        for at, record in enumerate(records, number):
+            if at in followed.seen:
+                raise InvariantBroken("in order", f"{self.name} was given number {at} twice")
+            followed.seen.add(at)
+            if record[1] == RTYPE_TRADE:
+                symbol = symbol_of(record)
+                if followed.newest.get(symbol, 0) > at:
+                    what = f"{self.name} was given price {at} of {symbol} behind {followed.newest[symbol]}"
+                    raise InvariantBroken("never older", what)
+                followed.newest[symbol] = at
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def lacks(self, targets: dict[bytes, int]) -> str | None:
+        """What it has not got yet of the records up to `targets`."""
+        for session, followed in self.sessions.items():
+            upto = targets[session]
+            if self.grade is not Grade.LATEST_ONLY:
+                if followed.next < upto:
+                    return f"{self.name} is at {name_of(session)}/{followed.next} of {upto}"
+                continue
+            for symbol, last in followed.truth.last_prices(session, upto).items():
+                if last < followed.first or any(first <= last < end for first, end in followed.lost):
+                    continue
+                if self.expects is not None and symbol not in self.expects:
+                    continue
+                if followed.newest.get(symbol, 0) < last:
+                    return f"{self.name} has not the last price of {symbol}, {name_of(session)}/{last}"
+        # A stripe has no watermark before its first frame (`levelcast.edge.server.feed`): the directory's, in a real
+        # network.
+        begun = all(followed.truth.frames() for followed in self.sessions.values())
+        if self._merger is not None and begun and self._merger.complete_ns < self._crowd.last_ns:
+            return f"{self.name} has not handed on everything up to {self._crowd.last_ns}"
+        return None
+
+    def check_end(self) -> None:
+        """What was merged is the tape of its sessions; what a snapshot said is the tape's."""
+        if self._merger is not None:
+            self._check_merged()
+        for snapshot in self.snapshots:
+            self._check_snapshot(snapshot)
+
+    def _check_snapshot(self, snapshot: Snapshot) -> None:
+        """It has the last trades below its sequence, and each session goes on with the first one that is not below."""
+        truth = next(each for each in self._crowd.truths if each.stripe == snapshot.stripe)
+        if sorted(split_records(snapshot.records)) != truth.last_records(snapshot.next_global):
+            raise InvariantBroken("snapshot", f"{self.name} was told other trades up to {snapshot.next_global}")
+        for session, followed in self.sessions.items():
+            if followed.truth is not truth:
+                continue
+            for number, record in enumerate(truth.streams[session], 1):
+                told = record[1] == RTYPE_TRADE and stamped(record)[1] < snapshot.next_global
+                if record[1] == RTYPE_TRADE and told != (number < followed.first):
+                    what = f"{self.name} began {name_of(session)} at {followed.first} with {snapshot.next_global}"
+                    raise InvariantBroken("snapshot", what)
+
+    def _check_merged(self) -> None:
+        """In order it is, so it is enough that nothing is missing: a record of every session comes from the first."""
+        wanted = set()
+        leads = {min(names) for names in self._by_stripe().values()}
+        for session, followed in self.sessions.items():
+            lost = {at for first, end in followed.lost for at in range(first, end)}
+            for number, record in enumerate(followed.truth.streams[session][: followed.next - 1], 1):
+                if number < followed.first or number in lost or record[1] != RTYPE_TRADE:
+                    continue
+                if instrument_of(record) or session in leads:
+                    timestamp_ns, sequence = stamped(record)
+                    wanted.add(Key(timestamp_ns, followed.truth.stripe, sequence))
+        if self._handed != sorted(wanted)[: len(self._handed)]:
+            raise InvariantBroken("merged order", f"{self.name} was not handed the tape of its sessions in order")
+
+
+class Follows(Customer):
+    """A customer that follows the plans: guaranteed, from the beginning, some instruments or all (rule 15)."""
+
+    def __init__(self, crowd: Links, node: int, lines: Sequence[Line], wanted: set[int] | None) -> None:
+        super().__init__(crowd, node, Grade.GUARANTEED, lines)
+        self._truth = lines[0].truth
+        self._wanted = wanted
+        first = dict.fromkeys(self._truth.plan.sessions, 1)
+        self._follower = Follower(
+            wanted, dict.fromkeys(first, self._truth.stripe), start=first, config=crowd.config_of(self.grade)
+        )
+        self._merger = Merger()
+        self._next: dict[bytes, int] = {}
+        self._got: dict[int, int] = {}
+        """Per instrument, how many of its trades it has."""
+        self._last: dict[int, int] = {}
+        """Per instrument, the global sequence of the last one."""
+        self._due: dict[int, int] = {}
+        self.sessions = {session: Followed(self._truth, 1, 1) for session in first}
+
+    def hears(self, post: Line, session: bytes) -> bool:
+        groups = post.feed.groups_of(session) if post.feed is not None else ()
+        return any(group in self._follower.groups for group in groups)
+
+    def receive(self, line: Line, datagrams: Sequence[bytes]) -> None:
+        for datagram in datagrams:
+            self._heard[datagram[: mold.SESSION_SIZE]] = line
+        self._happen(self._follower.receive(list(datagrams), self._world.now))
+
+    def _wake(self) -> None:
+        if self._wake_at == self._world.now:
+            self._wake_at = None
+            self._happen(self._follower.wake(self._world.now))
+
+    def _truth_of(self, session: bytes) -> Truth:
+        return self._truth
+
+    def _happen(self, happenings: Iterable[Happening]) -> None:
+        merger = self._merger
+        assert merger is not None
+        for each in happenings:
+            if isinstance(each, Deliver):
+                self._delivered(each)
+            elif isinstance(each, Complete):
+                merger.complete(each.session, each.watermark)
+            elif isinstance(each, Ask):
+                self._ask(each)
+            elif isinstance(each, Lost):
+                raise InvariantBroken("in order", f"{self.name} lost {name_of(each.session)}/{each.sequence}")
+            elif isinstance(each, FollowedSessions):
+                merger.follow(each.sessions, each.stripe, each.complete_ns)
+            elif isinstance(each, Closed):
+                merger.end(each.session)
+        self._hand_over(merger)
+        self._wake_for(self._follower.next_ns)
+
+    def _delivered(self, deliver: Deliver) -> None:
+        session, number = deliver.session, deliver.sequence
+        records = list(split_records(deliver.payload))
+        self.delivered += len(records)
+        if records != self._truth.streams[session][number - 1 : number - 1 + deliver.records]:
+            raise InvariantBroken("true records", f"{self.name} has other records at {name_of(session)}/{number}")
+        if number != self._next.get(session, 1):
+            raise InvariantBroken("in order", f"{self.name} was given {name_of(session)}/{number}")
+        self._next[session] = number + deliver.records
+        for record in records:
+            if record[1] == RTYPE_TRADE and self._wants(instrument := instrument_of(record)):
+                _, sequence = stamped(record)
+                if sequence <= self._last.get(instrument, 0):
+                    what = f"{self.name} was given {sequence} of {instrument} behind {self._last[instrument]}"
+                    raise InvariantBroken("in order", what)
+                self._last[instrument] = sequence
+                self._got[instrument] = self._got.get(instrument, 0) + 1
+        assert self._merger is not None
+        for batch in split(deliver.payload):
+            if batch.kind.rtype == RTYPE_TRADE:
+                self._merger.take(session, batch.kind, batch.records)
+
+    def _wants(self, instrument: int) -> bool:
+        """One of no instrument is in every session, so it says nothing."""
+        return instrument != 0 and (self._wanted is None or instrument in self._wanted)
+
+    def _known_ns(self) -> int:
+        """Which sessions there are is for the follower to know."""
+        assert self._merger is not None
+        return self._merger.complete_ns
+
+    def settle(self) -> None:
+        """From now on it must have what is on the tape."""
+        self._due = {}
+        for record in self._truth.tape():
+            if self._wants(instrument := instrument_of(record)):
+                self._due[instrument] = self._due.get(instrument, 0) + 1
+
+    def lacks(self, targets: dict[bytes, int]) -> str | None:
+        for instrument, due in self._due.items():
+            if self._got.get(instrument, 0) < due:
+                return f"{self.name} has {self._got.get(instrument, 0)} of {due} trades of {instrument}"
+        assert self._merger is not None
+        if self._merger.complete_ns < self._crowd.last_ns:
+            return f"{self.name} has not handed on everything up to {self._crowd.last_ns}"
+        return None
+
+    def check_end(self) -> None:
+        handed, due = len(self._handed), sum(self._due.values())
+        if self._wanted is None and handed < due:
+            raise InvariantBroken("merged order", f"{self.name} was handed {handed} of {due} trades")
+
+    @property
+    def requests(self) -> int:
+        return self._follower.counts.requests

@@ -1,0 +1,1 @@
+"""The journal of a node on disk: entries, append-only segments, the marker of an open directory."""

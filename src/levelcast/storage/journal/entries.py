@@ -1,0 +1,169 @@
+"""The entries of a journal as bytes and back.
+
+    offset  type  field
+    0       2s    mark "LJ"
+    2       u8    kind
+    3       u8    flags: 1 is the first entry of a write
+    4       u32   length of the body
+    8       u32   CRC-32 (zlib's) of bytes 2 to 7 and of the body, of a message's body of its last 4 bytes; it goes on
+                  from the segment's number, so that what an earlier use of the file has left is no entry
+    12            body
+
+    kind               body
+    1  message         a Token or Ring as the datagram that carries it, or a Data: its packets' datagrams, back to back;
+                       still sealed (rule 9), so their own checksums hold for what is in them
+    2  Promise         generation u64
+    3  Checkpoint      slot u64, chain (the rest)
+    4  ServerCounter   generation u64
+    5  SourceMark      incarnation u64, number u64
+
+A write that was cut off leaves an incomplete last entry. Entries of a *later* write behind a bad one cannot come
+from that: then the file is damaged, and with it what the node has promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+
+from levelcast.native import crc32
+from levelcast.protocol.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
+from levelcast.wire.codec import Malformed, decode, encode
+from levelcast.wire.header import COUNT, LENGTH_AT, SEAL_SIZE
+from levelcast.wire.messages import Data, Message, Ring, Token
+from levelcast.wire.packets import MAX_TOGETHER, join
+
+MARK = b"LJ"
+HEAD = Struct("<2sBBII")
+FIRST_OF_WRITE = 1
+KIND_MESSAGE, KIND_PROMISE, KIND_CHECKPOINT, KIND_COUNTER, KIND_MARK = 1, 2, 3, 4, 5
+_SMALL = {
+    KIND_PROMISE: (Promise, Struct("<Q")),
+    KIND_COUNTER: (ServerCounter, Struct("<Q")),
+    KIND_MARK: (SourceMark, Struct("<QQ")),
+}
+_SLOT = Struct("<Q")
+_CHECKED = Struct("<BBI")
+_CRC = Struct("<I")
+MESSAGES = (Data, Token, Ring)
+
+
+class BadEntry(ValueError):
+    """Bytes that are no entry."""
+
+
+class Found(NamedTuple):
+    """An entry and the place of its bytes."""
+
+    at: int
+    size: int
+    entry: JournalEntry
+
+
+def body_of(entry: JournalEntry, stripe: int, datagram: bytes | None = None) -> tuple[int, bytes]:
+    """Kind and body. `datagram` is the message as it came over the network, if the caller still has it."""
+    if type(entry) is Data:
+        return KIND_MESSAGE, entry.sealed
+    if datagram is not None or isinstance(entry, MESSAGES):
+        assert isinstance(entry, MESSAGES)
+        return KIND_MESSAGE, datagram if datagram is not None else encode(entry, stripe)
+    if isinstance(entry, Checkpoint):
+        return KIND_CHECKPOINT, _SLOT.pack(entry.slot) + entry.chain
+    for kind, (cls, layout) in _SMALL.items():
+        if type(entry) is cls:
+            return kind, layout.pack(*entry)
+    raise TypeError(f"{type(entry).__name__} does not go to the journal")
+
+
+def head_of(kind: int, flags: int, body: bytes, segment: int) -> bytes:
+    checked = _CHECKED.pack(kind, flags, len(body))
+    return (
+        MARK
+        + checked
+        + _CRC.pack(crc32(body[-SEAL_SIZE:] if kind == KIND_MESSAGE else body, crc32(checked, _salt(segment))))
+    )
+
+
+def _salt(segment: int) -> int:
+    return segment & 0xFFFFFFFF
+
+
+def read_entry(content: bytes, at: int, stripe: int, segment: int) -> Found:
+    """The entry that starts at byte `at`; BadEntry if there is none, or not all of it."""
+    body = content[at + HEAD.size : _end_of(content, at, segment)]
+    kind = content[at + 2]
+    size = HEAD.size + len(body)
+    try:
+        if kind == KIND_MESSAGE:
+            return Found(at, size, _read_message(body, stripe))
+        if kind == KIND_CHECKPOINT:
+            return Found(at, size, Checkpoint(_SLOT.unpack_from(body)[0], body[_SLOT.size :]))
+        if kind in _SMALL:
+            cls, layout = _SMALL[kind]
+            return Found(at, size, cls(*layout.unpack(body)))
+    except (Malformed, struct_error) as error:
+        raise BadEntry(str(error)) from None
+    raise BadEntry(f"unknown kind {kind}")
+
+
+def _read_message(body: bytes, stripe: int) -> Token | Data | Ring:
+    """One datagram, or those of packets that follow one another."""
+    messages: list[Message] = []
+    at = 0
+    while at < len(body) or not messages:
+        (length,) = COUNT.unpack_from(body, at + LENGTH_AT)
+        found, message = decode(body[at : at + length])
+        if not isinstance(message, MESSAGES) or found != stripe:
+            raise BadEntry("a message that does not belong here")
+        messages.append(message)
+        at += length
+    joined = join(message for message in messages if isinstance(message, Data)) or messages
+    if len(joined) != 1 or (len(messages) > 1 and not isinstance(messages[0], Data)):
+        raise BadEntry("messages that do not belong together")
+    assert isinstance(joined[0], MESSAGES)
+    return joined[0]
+
+
+def _end_of(content: bytes, at: int, segment: int) -> int:
+    """Where the entry at `at` ends, if its checksum is right."""
+    if at + HEAD.size > len(content):
+        raise BadEntry("incomplete entry")
+    mark, kind, _, length, checksum = HEAD.unpack_from(content, at)
+    if mark != MARK or length > MAX_TOGETHER:
+        raise BadEntry("not an entry")
+    end: int = at + HEAD.size + length
+    if end > len(content):
+        raise BadEntry("incomplete entry")
+    view = memoryview(content)
+    start = max(at + HEAD.size, end - SEAL_SIZE) if kind == KIND_MESSAGE else at + HEAD.size
+    if crc32(view[start:end], crc32(view[at + 2 : at + 8], _salt(segment))) != checksum:
+        raise BadEntry("wrong checksum")
+    return end
+
+
+def read_entries(content: bytes, at: int, stripe: int, segment: int) -> Iterator[Found]:
+    """Entries from byte `at` on, as far as they are good."""
+    while at < len(content):
+        try:
+            found = read_entry(content, at, stripe, segment)
+        except BadEntry:
+            return
+        yield found
+        at += found.size
+
+
+def later_write_after(content: bytes, at: int, segment: int) -> int | None:
+    """Where a whole entry that begins a later write lies behind the bad one at `at`."""
+    at = content.find(MARK, at + 1)
+    while at >= 0:
+        if at + HEAD.size <= len(content) and content[at + 3] & FIRST_OF_WRITE:
+            try:
+                _end_of(content, at, segment)
+            except BadEntry:
+                pass
+            else:
+                return at
+        at = content.find(MARK, at + 1)
+    return None

@@ -1,0 +1,398 @@
+"""The journal of one node on disk: entries in, `levelcast.protocol.journal_image.Journal` out (rules 2, 8, 9, 10, 12).
+
+    DIR/0000000000000001.journal     segments, numbered without a gap, the last one grows
+    DIR/session                      who has it open (`levelcast.storage.journal.open_marker`)
+
+    offset  type  field of a segment's header
+    0       8s    "LVLCJRNL"
+    8       u16   version, 2
+    10      u16   stripe
+    12      u32   life
+    16      u64   number of the segment
+    24      u32   CRC-32 of the bytes before
+
+- `append` collects, `commit` writes what was collected with one write. Nothing that a `commit` returned from is
+  lost when the process dies; with `durable="power"` nor when the machine does.
+- A segment begins with what the node must never forget (promise, ring, checkpoint, counter, mark), so an older one
+  can go as soon as its tokens and packets are forgotten. When a new segment is begun, what is left alive in the
+  oldest ones is copied to it: normally nothing, so a roll does not make the ring wait.
+- A `Forget` is not written down. What it forgot may come back after a restart, but only up to the checkpoint, and
+  `Receiver` leaves that aside.
+- An incomplete entry at the end is cut off on `open`: its `commit` never returned, so nobody was told of it. A bad
+  entry with a later write behind it is damage and refused: the node would not know what it has promised.
+- A segment that is not needed any more is not removed but written over, a few of them in turn: a node that journals
+  what a ring carries would otherwise make and free hundreds of megabytes of the kernel's memory each second. Entries
+  are bound to their segment's number by their checksums, so what is left of an earlier use is never read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from levelcast.protocol.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
+from levelcast.protocol.journal_image import Journal
+from levelcast.storage.append_file import (
+    AppendFile,
+    Durability,
+    TapeError,
+    check_version,
+    lock_directory,
+    remove,
+    remove_unfinished,
+)
+from levelcast.storage.journal.entries import FIRST_OF_WRITE, HEAD, body_of, head_of, later_write_after, read_entries
+from levelcast.storage.journal.open_marker import begin_session, end_session, was_cut_off_by_a_restart
+from levelcast.wire.header import new_tuple
+from levelcast.wire.messages import Data, Ring, Token
+
+SUFFIX = ".journal"
+SEGMENT_BYTES = 8 << 20
+"""The ring waits while a segment is removed: small ones spread that (docs/tape.md has the figures)."""
+MOST_SPARES = 2
+"""Segments that are kept to be written over."""
+_MAGIC = b"LVLCJRNL"
+_VERSION = 2
+_HEADER = Struct("<8sHHIQI")
+_HEADER_CRC = Struct("<I")
+_FIRST = 1
+
+_STATE: tuple[type, ...] = (Promise, Ring, Checkpoint, ServerCounter, SourceMark)
+"""Entries of which the last one counts."""
+
+
+class Place(NamedTuple):
+    """Where the bytes of an entry are."""
+
+    segment: int
+    at: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What `open` found."""
+
+    segments: int
+    entries: int
+    torn_bytes: int
+    """What an unfinished write had left at the end, now cut off."""
+
+
+def initialise(directory: Path | str, life: int, stripe: int = 0, durable: Durability = "process") -> None:
+    """Make an empty journal: at a node's first start, or with a new `life` after its disk was lost (rule 12)."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.glob("*" + SUFFIX)):
+        raise TapeError(f"{directory}: there is a journal already; a node has one for as long as its disk lives")
+    remove_unfinished(directory)
+    AppendFile.create(_path(directory, _FIRST), _header(stripe, life, _FIRST), durable).close()
+
+
+def life_of(directory: Path | str) -> int:
+    """The life that a journal names; a TapeError if it has no readable segment."""
+    paths = sorted(Path(directory).glob("*" + SUFFIX))
+    if not paths:
+        raise TapeError(f"{directory}: there is no journal")
+    with paths[-1].open("rb") as file:
+        return _read_header(paths[-1], file.read(_HEADER.size))[1]
+
+
+class JournalFile:
+    """An open journal. One process has it at a time."""
+
+    def __init__(self, directory: Path, durable: Durability, segment_bytes: int) -> None:
+        self.directory = directory
+        self.durable = durable
+        self.segment_bytes = segment_bytes
+        self.life = 0
+        self.stripe = 0
+        self.opened = Opened(0, 0, 0)
+        self._lock = -1
+        self._is_open = False
+        self._segments: dict[int, AppendFile] = {}
+        self._spares: list[AppendFile] = []
+        self._current = 0
+        self._begun_at = 0
+        """The size of the current segment when it was begun."""
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._state: dict[type, tuple[int, bytes]] = {}
+        self._tokens: dict[tuple[int, int], Place] = {}
+        self._packets: dict[tuple[int, int], dict[tuple[int, int], Place]] = {}
+        """By (source, incarnation), then by the first and last number of what was journaled together."""
+        self._live: Counter[int] = Counter()
+        """Bytes of each segment that are not forgotten."""
+
+    # -- opening ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path | str,
+        *,
+        durable: Durability = "process",
+        segment_bytes: int = SEGMENT_BYTES,
+        accept_restart: bool = False,
+    ) -> tuple[JournalFile, Journal]:
+        """The journal, ready to be written, and the image that its entries add up to.
+
+        `accept_restart` goes on although the machine went down while the journal was open without power durability:
+        for a network in which no two members can have lost something at the same time.
+        """
+        directory = Path(directory)
+        paths = sorted(directory.glob("*" + SUFFIX))
+        if not paths:
+            raise TapeError(
+                f"{directory}: there is no journal; if this node has never run, initialise one, and if it has, its "
+                "disk is lost: initialise one with a new life and let a membership record replace the old life"
+            )
+        journal = cls(directory, durable, segment_bytes)
+        journal._lock = lock_directory(directory, "journal")
+        try:
+            if was_cut_off_by_a_restart(directory) and not accept_restart:
+                raise TapeError(
+                    f"{directory}: the machine went down while this journal was open, and it was kept without power "
+                    "durability, so what this node has promised may be gone: declare the disk lost"
+                )
+            image = journal._read(paths)
+            begin_session(directory, durable)
+            journal._is_open = True
+            return journal, image
+        except BaseException:
+            journal.close()
+            raise
+
+    def _read(self, paths: list[Path]) -> Journal:
+        remove_unfinished(self.directory)
+        entries = torn_bytes = 0
+        image: Journal | None = None
+        for path in paths:
+            file = AppendFile.open(path)
+            content = file.read(file.size, 0)
+            stripe, life, number = _read_header(path, content)
+            self._segments[number] = file
+            if image is None:
+                self.stripe, self.life = stripe, life
+                image = Journal(life)
+            elif (stripe, life, number) != (self.stripe, self.life, self._current + 1):
+                raise TapeError(f"{path}: does not follow the segment before it; a segment of this journal is missing")
+            self._current = number
+            end = _HEADER.size
+            for found in read_entries(content, end, stripe, number):
+                image.apply(found.entry)
+                self._note(found.entry, Place(number, found.at, found.size), content)
+                end = found.at + found.size
+                entries += 1
+            torn_bytes = len(content) - end
+            if torn_bytes:
+                self._cut_off(file, content, end, is_last=path == paths[-1])
+        assert image is not None
+        self.opened = Opened(len(paths), entries, torn_bytes)
+        self._begun_at = _HEADER.size
+        return image
+
+    def _cut_off(self, file: AppendFile, content: bytes, end: int, *, is_last: bool) -> None:
+        if not is_last or later_write_after(content, end, self._current) is not None:
+            raise TapeError(
+                f"{file.path}: damaged at byte {end}, before entries that were written later, so what this node has "
+                "promised may be gone: put the file back, or declare the disk lost"
+            )
+        file.truncate(end)
+        if self.durable == "power":
+            file.sync()
+
+    # -- writing ------------------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size for file in self._segments.values())
+
+    def append(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
+        """Collect an entry for the next `commit`; `datagram` saves encoding a message that came as one."""
+        kind, body = body_of(entry, self.stripe, datagram)
+        head = head_of(kind, 0 if self._pending else FIRST_OF_WRITE, body, self._current)
+        size = len(head) + len(body)
+        at = self._segments[self._current].size + self._pending_bytes
+        self._pending.append(head)
+        self._pending.append(body)
+        self._pending_bytes += size
+        self._keep(entry, kind, body, new_tuple(Place, (self._current, at, size)))
+
+    def commit(self) -> None:
+        """Write what was collected. After an error nothing of it is in the file, and `commit` may be tried again."""
+        if not self._pending:
+            return
+        file = self._segments[self._current]
+        file.append(*self._pending)
+        if self.durable == "power":
+            file.sync()
+        self._pending.clear()
+        self._pending_bytes = 0
+        if file.size - self._begun_at >= self.segment_bytes:
+            self._roll()
+
+    def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
+        """Tokens up to `slot` and packets below `ordered` are no longer needed, as in `Journal.forget`."""
+        for key in [key for key in self._tokens if key[1] <= slot]:
+            self._let_go(self._tokens.pop(key))
+        for key in list(self._packets):
+            if key[0] in ordered:
+                self._forget_packets(key, ordered[key[0]])
+        self._drop_dead_segments()
+
+    def _forget_packets(self, key: tuple[int, int], until: tuple[int, int]) -> None:
+        """Packets of one (source, incarnation) below `until`: incarnation and number."""
+        pieces, incarnation = self._packets[key], key[1]
+        for span in [span for span in pieces if (incarnation, span[1]) < until]:
+            self._let_go(pieces.pop(span))
+        if not pieces:
+            del self._packets[key]
+
+    def close(self) -> None:
+        """Write what was collected, and let another process have the journal."""
+        try:
+            if self._pending:
+                self.commit()
+            if self._is_open:
+                for file in self._segments.values():
+                    file.finish()
+                    file.sync()
+                end_session(self.directory, self.durable)
+        finally:
+            for spare in self._spares:
+                remove(spare.path)
+                spare.close()
+            self._spares.clear()
+            self._is_open = False
+            for file in self._segments.values():
+                file.close()
+            self._segments.clear()
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
+
+    # -- what is alive, and where -------------------------------------------------------------------------
+
+    def _note(self, entry: JournalEntry, place: Place, content: bytes) -> None:
+        kind, start = content[place.at + 2], place.at + 12
+        body = content[start : place.at + place.size] if isinstance(entry, _STATE) else b""
+        self._keep(entry, kind, body, place)
+
+    def _keep(self, entry: JournalEntry, kind: int, body: bytes, place: Place) -> None:
+        if type(entry) is Data:
+            pieces = self._packets.setdefault((entry.source, entry.incarnation), {})
+            span = (entry.first, entry.last)
+            known = pieces.get(span)
+            pieces[span] = place
+        elif type(entry) is Token:
+            known = self._tokens.get((entry.generation, entry.slot))
+            self._tokens[entry.generation, entry.slot] = place
+        else:
+            self._state[type(entry)] = (kind, body)
+            if isinstance(entry, SourceMark):
+                self._forget_marked(entry)
+            return
+        if known is not None:
+            self._let_go(known)
+        self._live[place.segment] += place.size
+
+    def _forget_marked(self, mark: SourceMark) -> None:
+        """What is witnessed, a source need not keep (rule 10)."""
+        for key in list(self._packets):
+            self._forget_packets(key, (mark.incarnation, mark.number + 1))
+
+    def _let_go(self, place: Place) -> None:
+        self._live[place.segment] -= place.size
+
+    def _places(self) -> Iterator[Place]:
+        yield from self._tokens.values()
+        for pieces in self._packets.values():
+            yield from pieces.values()
+
+    # -- segments -----------------------------------------------------------------------------------------
+
+    def _roll(self) -> None:
+        """Begin a new segment. Where the disk is full the old one goes on, and the next commit tries again."""
+        number = self._current + 1
+        content = bytearray(_header(self.stripe, self.life, number))
+        for kind, body in self._state.values():
+            content += head_of(kind, FIRST_OF_WRITE, body, number) + body
+        moved: dict[Place, Place] = {}
+        for place in self._left_alive():
+            moved[place] = Place(number, len(content), place.size)
+            entry = self._segments[place.segment].read(place.size, place.at)
+            body = entry[HEAD.size :]
+            content += head_of(entry[2], entry[3], body, number) + body
+        reuse = self._spares.pop() if self._spares else None
+        try:
+            self._segments[self._current].finish()
+            file = AppendFile.create(_path(self.directory, number), bytes(content), self.durable, reuse)
+        except (OSError, TapeError):
+            return
+        self._segments[number] = file
+        self._current = number
+        self._begun_at = file.size
+        if moved:
+            self._move(moved)
+        self._drop_dead_segments()
+
+    def _left_alive(self) -> list[Place]:
+        """What to copy so that the oldest segments can go; a segment that is mostly alive stays."""
+        leaving = set()
+        for number in sorted(self._segments)[:-1]:
+            if self._live[number] > self.segment_bytes // 4:
+                break
+            leaving.add(number)
+        alive = [place for place in self._places() if place.segment in leaving] if leaving else []
+        return sorted(alive)
+
+    def _move(self, moved: Mapping[Place, Place]) -> None:
+        self._tokens = {key: moved.get(place, place) for key, place in self._tokens.items()}
+        for pieces in self._packets.values():
+            pieces.update({span: moved[place] for span, place in pieces.items() if place in moved})
+        for old, new in moved.items():
+            self._live[old.segment] -= old.size
+            self._live[new.segment] += new.size
+
+    def _drop_dead_segments(self) -> None:
+        """From the oldest on, so that the numbers left have no gap."""
+        for number in sorted(self._segments)[:-1]:
+            if self._live[number]:
+                return
+            file = self._segments.pop(number)
+            del self._live[number]
+            if len(self._spares) < MOST_SPARES:
+                file.retire()
+                self._spares.append(file)
+            else:
+                remove(file.path)
+                file.close()
+
+
+def _path(directory: Path, number: int) -> Path:
+    return directory / f"{number:016}{SUFFIX}"
+
+
+def _header(stripe: int, life: int, number: int) -> bytes:
+    head = _HEADER.pack(_MAGIC, _VERSION, stripe, life, number, 0)[: -_HEADER_CRC.size]
+    return head + _HEADER_CRC.pack(crc32(head))
+
+
+def _read_header(path: Path, content: bytes) -> tuple[int, int, int]:
+    """Stripe, life and number."""
+    if len(content) < _HEADER.size or not content.startswith(_MAGIC):
+        raise TapeError(f"{path}: is no journal of Levelcast")
+    _, version, stripe, life, number, checksum = _HEADER.unpack_from(content)
+    check_version(path, version, _VERSION)
+    if checksum != crc32(content[: _HEADER.size - _HEADER_CRC.size]) or path != _path(path.parent, number):
+        raise TapeError(
+            f"{path}: its header is damaged, so it cannot be trusted: put it back, or declare the disk lost"
+        )
+    return stripe, life, number

@@ -1,0 +1,52 @@
+"""Was the machine restarted while a journal was open that only survives the death of a process?
+
+With `durable="process"` the kernel has the last entries, and the device may not. If the machine goes down, the
+journal that is found afterwards can be shorter than what the node has claimed and promised, and nothing in it shows
+that: to the ring it is a lost disk (rule 12). So a small file says who has the journal open:
+
+    DIR/session     levelcast session 1: open process 1b4e28ba-2fa1-11d2-883f-0016d3cca427
+
+`open` or `closed`, the durability, and the kernel's boot id. It is on the device before the journal is written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from levelcast.storage.append_file import AppendFile, Durability
+
+NAME = "session"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_START = "levelcast session 1:"
+
+
+def begin_session(directory: Path, durable: Durability) -> None:
+    """The journal is open from now on."""
+    _write(directory, "open", durable)
+
+
+def end_session(directory: Path, durable: Durability) -> None:
+    """The journal is closed, and all of it is on the device."""
+    _write(directory, "closed", durable)
+
+
+def was_cut_off_by_a_restart(directory: Path) -> bool:
+    """Whether the machine went down while the journal was open without power durability."""
+    try:
+        words = (directory / NAME).read_text(errors="replace").removeprefix(_START).split()
+    except FileNotFoundError:
+        return False
+    now = _boot_id()
+    return len(words) == 3 and words[:2] == ["open", "process"] and "unknown" not in (words[2], now) and words[2] != now
+
+
+def _write(directory: Path, state: str, durable: Durability) -> None:
+    line = f"{_START} {state} {durable} {_boot_id()}\n"
+    AppendFile.create(directory / NAME, line.encode(), "power").close()
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return "unknown"

@@ -1,0 +1,166 @@
+"""How far a floor has come in what it publishes, exactly, whatever the moment at which its process dies.
+
+    DATA/NAME/progress
+
+    offset  type  field of the header          offset  type  field of a point
+    0       8s    "LVLCPROG"                   0       u64   publication, from 1
+    8       u32   version, 1                   8       u64   incarnation of the source
+    12      u32   CRC-32 of the bytes before   16      u64   number of the packet
+                                               24      u64   records in all packets up to it, definitions left out
+                                               32      u64   of them, those of this publication
+                                               40      16s   BLAKE2b of those records
+                                               56      u32   CRC-32 of the bytes before
+
+The journal forgets a packet once it is witnessed (rule 10), and with it what was in it. So a point is written for every
+packet, *before* the journal's own write:
+
+- a point whose packet is in the journal, or was (its number is not above the last one there), is true;
+- a point whose packet is not was written just before the process died: it is cut off, and the packet is made again.
+
+There is no third case, because nobody hears of a packet that is not in the journal. A publication is told by the hash
+of its records so far: the same files, or files that have grown, go on behind their last record; others begin a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from levelcast.storage.append_file import AppendFile, Durability, TapeError, check_version
+from levelcast.storage.journal.file import JournalFile
+from levelcast.storage.node_store import JournalKeeper
+
+FILE = "progress"
+COMPACT_BYTES = 1 << 20
+DIGEST_BYTES = 16
+_MAGIC = b"LVLCPROG"
+_VERSION = 1
+_HEADER = Struct("<8sI")
+_POINT = Struct("<QQQQQ16s")
+_CRC = Struct("<I")
+_SIZE = _POINT.size + _CRC.size
+
+
+class Point(NamedTuple):
+    """Up to which record a packet brings its publication."""
+
+    publication: int
+    incarnation: int
+    number: int
+    total: int
+    position: int
+    digest: bytes
+
+
+def hasher() -> blake2b:
+    """What the records of a publication are told by."""
+    return blake2b(digest_size=DIGEST_BYTES)
+
+
+class Progress:
+    """The open file of one floor; whoever has the floor's journal has it."""
+
+    def __init__(self, path: Path, durable: Durability = "process") -> None:
+        self.path = path
+        self.last: dict[int, Point] = {}
+        """The last point of each publication, in their order."""
+        self._durable: Durability = durable
+        self._file: AppendFile | None = None
+        self._pending: list[Point] = []
+
+    @classmethod
+    def open(cls, path: Path, incarnation: int, last_number: int, durable: Durability = "process") -> Progress:
+        """The points that are true of a journal in which `last_number` is the last packet of `incarnation`."""
+        progress = cls(path, durable)
+        if path.exists():
+            for point in _read(path):
+                if point.incarnation != incarnation or point.number <= last_number:
+                    progress.last[point.publication] = point
+            progress._compact()
+        return progress
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        return tuple(self.last.values())
+
+    @property
+    def total(self) -> int:
+        """Records that were ever put into packets here."""
+        return max((point.total for point in self.last.values()), default=0)
+
+    @property
+    def next_publication(self) -> int:
+        return max(self.last, default=0) + 1
+
+    def note(self, point: Point) -> None:
+        """Collect a point for the next `commit`."""
+        self._pending.append(point)
+
+    def commit(self) -> None:
+        """Write what was collected: the journal's `commit` comes after it."""
+        if not self._pending:
+            return
+        if self._file is None or self._file.size > COMPACT_BYTES:
+            self._compact()
+        assert self._file is not None
+        self._file.append(b"".join(map(_packed, self._pending)))
+        if self._durable == "power":
+            self._file.sync()
+        for point in self._pending:
+            self.last[point.publication] = point
+        self._pending.clear()
+
+    def _compact(self) -> None:
+        """Begin the file anew with the last point of each publication; what the journal does not have is not there."""
+        if self._file is not None:
+            self._file.close()
+        head = _HEADER.pack(_MAGIC, _VERSION)
+        content = head + _CRC.pack(crc32(head)) + b"".join(map(_packed, self.last.values()))
+        self._file = AppendFile.create(self.path, content, self._durable)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class ProgressKeeper(JournalKeeper):
+    """The disk of a floor that publishes: its progress, and behind it its journal."""
+
+    def __init__(self, journal: JournalFile, progress: Progress) -> None:
+        super().__init__(journal)
+        self.progress = progress
+
+    def commit(self) -> None:
+        self.progress.commit()
+        super().commit()
+
+    def close(self) -> None:
+        self.progress.close()
+        super().close()
+
+
+def _packed(point: Point) -> bytes:
+    body = _POINT.pack(*point)
+    return body + _CRC.pack(crc32(body))
+
+
+def _read(path: Path) -> Iterator[Point]:
+    """The points up to the first that is not whole: what comes behind it was never relied on."""
+    content = path.read_bytes()
+    head = _HEADER.size + _CRC.size
+    if len(content) < head or not content.startswith(_MAGIC):
+        raise TapeError(f"{path}: is no progress file of Levelcast: put it back, or publish with another --data")
+    _, version = _HEADER.unpack_from(content)
+    check_version(path, version, _VERSION)
+    if _CRC.unpack_from(content, _HEADER.size)[0] != crc32(content[: _HEADER.size]):
+        raise TapeError(f"{path}: its header is damaged: put it back, or publish with another --data")
+    for at in range(head, len(content) - _SIZE + 1, _SIZE):
+        body = content[at : at + _POINT.size]
+        if _CRC.unpack_from(content, at + _POINT.size)[0] != crc32(body):
+            return
+        yield Point(*_POINT.unpack(body))

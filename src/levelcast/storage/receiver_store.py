@@ -1,0 +1,167 @@
+"""Everything that one receiver keeps, in one directory, and the order in which its parts are written.
+
+    DIR/journal/    `levelcast.storage.journal.file`
+    DIR/tape/       `levelcast.storage.tape.segments`
+    DIR/releases/   `levelcast.storage.release_log`
+
+A driver carries out the effects of a step in order and calls, before the first `Send` behind a `Persist`, `commit`:
+
+| effect            | call |
+|-------------------|------|
+| Persist(entry)    | `persist(entry, datagram)`, where the datagram is the message as it came, if it did |
+| Send              | `commit()` first |
+| Release           | `content(...)`, then `release(...)`: the frame is on the tape when it returns |
+| Forget(slot)      | `forget(slot, receiver.history.base.places)` |
+| ServeTape         | `serve(...)` |
+
+A `Checkpoint` says that the tape holds everything up to it, so the tape is written before, and with
+`durable="power"` on the device before. Frames behind the checkpoint can be made again from the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from pathlib import Path
+
+from levelcast.protocol.catchup import from_tape
+from levelcast.protocol.effects import Checkpoint, JournalEntry, Release, ServeTape
+from levelcast.protocol.history import Frame, Tip
+from levelcast.protocol.journal_image import Journal
+from levelcast.storage.append_file import Durability, TapeError, remove
+from levelcast.storage.journal.file import JournalFile, initialise
+from levelcast.storage.release_log import Released, ReleaseLog
+from levelcast.storage.tape.segments import RECORDS_PER_SEGMENT, TapeReader, TapeWriter
+from levelcast.storage.tape.stamps import frame_bytes
+from levelcast.wire.messages import Message
+
+MAX_FRAMES_SERVED = 64
+"""In one answer; who is further behind asks again."""
+
+
+class Store:
+    """The open files of one receiver."""
+
+    def __init__(self, journal: JournalFile, image: Journal, tape: TapeWriter, releases: ReleaseLog) -> None:
+        self.journal = journal
+        self.image = image
+        """What the journal held when it was opened: the receiver starts from this and from `tape.tip`."""
+        self.tape = tape
+        self.releases = releases
+        self._reader: TapeReader | None = None
+        self._checkpoint_pending = False
+
+    @staticmethod
+    def initialise(directory: Path | str, life: int, stripe: int = 0, durable: Durability = "process") -> None:
+        """Make the empty journal of a first start, or of a new life after a lost disk."""
+        initialise(Path(directory) / "journal", life, stripe, durable)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path | str,
+        first: Tip,
+        *,
+        durable: Durability = "process",
+        records_per_segment: int = RECORDS_PER_SEGMENT,
+        accept_restart: bool = False,
+    ) -> Store:
+        """Open everything; a TapeError where the parts are damaged or do not belong together."""
+        directory = Path(directory)
+        journal, image = JournalFile.open(directory / "journal", durable=durable, accept_restart=accept_restart)
+        try:
+            tape = TapeWriter.open(
+                directory / "tape",
+                first,
+                stripe=journal.stripe,
+                records_per_segment=records_per_segment,
+                durable=durable,
+            )
+        except BaseException:
+            journal.close()
+            raise
+        store = cls(journal, image, tape, ReleaseLog(directory / "releases"))
+        if fault := checkpoint_fault(image, tape.tip):
+            store.close()
+            raise TapeError(f"{directory}: {fault}")
+        return store
+
+    def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
+        """Collect an entry for the next `commit`."""
+        self._checkpoint_pending |= type(entry) is Checkpoint
+        self.journal.append(entry, datagram)
+
+    def commit(self) -> None:
+        """Write what was collected."""
+        if self._checkpoint_pending and self.journal.durable == "power":
+            self.tape.sync()
+        self.journal.commit()
+        self._checkpoint_pending = False
+
+    def content(self, frame: Frame) -> bytearray:
+        """The stamped records of a frame, for whoever is to have them before the tape."""
+        return frame_bytes(frame)
+
+    def release(self, release: Release, content: bytearray, generation: int, released_ns: int) -> None:
+        """Put a frame on the tape, whose `content` this is, and its release into the log."""
+        frame = release.frame
+        self.tape.append(frame, content)
+        self.releases.append(
+            [Released(frame.slot, generation, release.scheduled_ns, released_ns, frame.records, release.late)]
+        )
+
+    def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
+        """Let go what the checkpoint, which is committed first, makes superfluous."""
+        self.commit()
+        self.journal.forget(slot, ordered)
+
+    def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
+        """What to send to a member that is behind (rule 9)."""
+        if self._reader is None:
+            self._reader = TapeReader(self.tape.directory)
+        else:
+            self._reader.refresh()
+        return serve(self._reader, member, request, credit, self.journal.stripe)
+
+    def retain(
+        self,
+        now_ns: int,
+        *,
+        max_bytes: int | None = None,
+        max_age_ns: int | None = None,
+        most: int | None = None,
+        remove: Callable[[Path], None] = remove,
+    ) -> None:
+        """Drop the oldest segments of the tape (`most` of them), and the release log's files that go with them."""
+        upto_slot = self.tape.retain(now_ns, max_bytes=max_bytes, max_age_ns=max_age_ns, most=most, remove=remove)
+        self.releases.retain(upto_slot)
+
+    def close(self) -> None:
+        self.journal.close()
+        self.tape.close()
+        self.releases.close()
+
+
+def checkpoint_fault(image: Journal, tip: Tip) -> str | None:
+    """Why journal and tape do not belong together; None if they do."""
+    checkpoint = image.checkpoint
+    if checkpoint is None or checkpoint.slot <= tip.slot or checkpoint.chain == tip.chain:
+        return None
+    return (
+        f"the journal relies on a tape up to slot {checkpoint.slot}, and the tape ends at slot {tip.slot} with another "
+        "hash: put back the tape that belongs to the journal, or declare the disk lost"
+    )
+
+
+def serve(reader: TapeReader, member: int, request: ServeTape, credit: int, stripe: int) -> list[Message]:
+    """The answer from a tape; nothing if retention has taken what is asked for."""
+    after_slot, upto_slot = request.after_slot, request.upto_slot
+    if reader.before.slot > after_slot:
+        return []
+    found = list(islice(reader.frames(after_slot=after_slot), MAX_FRAMES_SERVED + 1))
+    wanted = [each for each in found if each.line.slot <= upto_slot]
+    if len(wanted) > MAX_FRAMES_SERVED:
+        wanted.pop()
+        upto_slot = wanted[-1].line.slot
+    frames = [each.frame() for each in wanted]
+    return from_tape(member, frames, after_slot, upto_slot, reader.chain_at(after_slot), credit, stripe)

@@ -1,0 +1,135 @@
+"""The release log: when each frame was released here, and when it should have been (rule 14).
+
+It differs between receivers, so it lies beside the tape and not on it: the fairness of the release is measured by
+comparing these logs.
+
+    DIR/0000000000000001.releases   files of a fixed number of entries, numbered; the last one grows
+
+    offset  type  field of a file's header (40 bytes, like an entry)
+    0       8s    "LVLCRELS"
+    8       u16   version, 1
+    10      30s   zeros
+
+Entries are `RELEASE`. An incomplete one at the end of the last file is cut off on `open`. The log claims nothing to
+anybody, so it is never waited for: it survives the death of the process, not a loss of power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+
+from levelcast.records import RecordArray
+from levelcast.storage.append_file import AppendFile, TapeError, check_version, remove, remove_unfinished
+
+SUFFIX = ".releases"
+ENTRIES_PER_FILE = 100_000
+LATE = 1
+
+RELEASE: np.dtype[np.void] = np.dtype(
+    [
+        ("slot", "<u8"),
+        ("generation", "<u8"),
+        ("scheduled_ns", "<u8"),
+        ("released_ns", "<u8"),
+        ("records", "<u4"),
+        ("flags", "<u4"),
+    ]
+)
+"""One release: `flags` 1 is late, that is after timestamp + Δ_A (rule 7)."""
+
+_ENTRY = Struct("<QQQQII")
+assert _ENTRY.size == RELEASE.itemsize
+_MAGIC, _VERSION = b"LVLCRELS", 1
+_HEADER = (_MAGIC + _VERSION.to_bytes(2, "little")).ljust(RELEASE.itemsize, b"\0")
+
+
+class Released(NamedTuple):
+    """One release as a driver knows it; `generation` is the one that the receiver was in."""
+
+    slot: int
+    generation: int
+    scheduled_ns: int
+    released_ns: int
+    records: int
+    late: bool
+
+
+class ReleaseLog:
+    """An open release log."""
+
+    def __init__(self, directory: Path | str, entries_per_file: int = ENTRIES_PER_FILE) -> None:
+        self.directory = Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(self.directory)
+        self._entries_per_file = entries_per_file
+        paths = _paths(self.directory)
+        if not paths:
+            self._file = AppendFile.create(_path(self.directory, 1), _HEADER)
+            self._number = 1
+            return
+        self._number = int(paths[-1].name.removesuffix(SUFFIX))
+        self._file = AppendFile.open(paths[-1])
+        try:
+            _check_header(paths[-1], self._file.read(len(_HEADER), 0))
+        except TapeError:
+            self._file.close()
+            raise
+        self._file.truncate(self._file.size - self._file.size % RELEASE.itemsize)
+
+    def append(self, releases: Sequence[Released]) -> None:
+        """Add releases with one write."""
+        self._file.append(b"".join(_ENTRY.pack(*each[:5], LATE if each.late else 0) for each in releases))
+        if self._file.size // RELEASE.itemsize > self._entries_per_file:
+            self._roll()
+
+    def _roll(self) -> None:
+        following = AppendFile.create(_path(self.directory, self._number + 1), _HEADER)
+        self._file.close()
+        self._file = following
+        self._number += 1
+
+    def retain(self, upto_slot: int) -> None:
+        """Remove files that have nothing above `upto_slot`; never the one that grows."""
+        for path in _paths(self.directory)[:-1]:
+            with path.open("rb") as file:
+                file.seek(-RELEASE.itemsize, 2)
+                last = np.frombuffer(file.read(), RELEASE)
+            if int(last["slot"][0]) > upto_slot:
+                return
+            remove(path)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_releases(directory: Path | str) -> RecordArray:
+    """All entries, in the order in which they were written."""
+    paths = _paths(Path(directory))
+    if not paths:
+        raise TapeError(f"{directory}: there is no release log")
+    parts = []
+    for path in paths:
+        content = path.read_bytes()
+        _check_header(path, content)
+        parts.append(np.frombuffer(content, RELEASE, len(content) // RELEASE.itemsize - 1, len(_HEADER)))
+    return np.concatenate(parts)
+
+
+def _check_header(path: Path, content: bytes) -> None:
+    version = int.from_bytes(content[8:10], "little")
+    if len(content) < len(_HEADER) or not content.startswith(_MAGIC):
+        raise TapeError(f"{path}: is no release log of Levelcast")
+    check_version(path, version, _VERSION)
+
+
+def _path(directory: Path, number: int) -> Path:
+    return directory / f"{number:016}{SUFFIX}"
+
+
+def _paths(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*" + SUFFIX))

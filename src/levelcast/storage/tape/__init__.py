@@ -1,0 +1,1 @@
+"""The tape of a receiver on disk: write, read, index, verify, compare, certify."""

@@ -1,0 +1,267 @@
+"""The certificate: one small file by which a stranger checks any tape, offline and without our help.
+
+A certificate is made from all receivers' tapes of a stripe, of which every one must be sound and the same as the others
+(`levelcast.storage.tape.compare`), and from their release logs. It is JSON:
+
+    {"kind": "levelcast certificate", "version": 1, "statement": {...}, "signatures": [...]}
+
+| of the statement     | says |
+|----------------------|------|
+| `stripe`             | whose tape it is |
+| `first`, `last`      | sequence, slot and timestamp of the first and the last frame that all receivers have |
+| `frames`, `records`  | how many there are between them, both included |
+| `chain_before`       | the hash chain before the first frame |
+| `marks`              | slot, sequence and chain at some frames, the last of them included |
+| `receivers`          | name, life, own range and own figures of the release: frames, late ones, lateness |
+| `spread`             | over all receivers: from the first to the last release of a slot that none marked late |
+
+- **What it proves.** The chain at a mark is a hash of everything before it. A sound tape that has the chain of a mark
+  has, up to that mark, exactly the records of the tapes that the certificate was made from. What comes behind the last
+  mark that a tape has is sound, but not certified.
+- **What it does not prove.** Times of release are what each receiver wrote down itself; whoever doubts them wants the
+  receivers' signatures, or logs of one's own.
+- **Signatures** are over `signed_bytes`: the statement in one spelling (keys sorted, no spaces, UTF-8). Each has the
+  receiver's name, an algorithm, a key and the signature, both in hexadecimal.
+- The same tapes and logs give the same file, byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from levelcast.records import RecordArray
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.journal.file import life_of
+from levelcast.storage.release_log import LATE, read_releases
+from levelcast.storage.tape.compare import Verdict, compare, tape_directory, verify
+from levelcast.storage.tape.index import FrameLine
+from levelcast.storage.tape.segments import TapeReader
+
+KIND = "levelcast certificate"
+VERSION = 1
+MOST_MARKS = 256
+
+_QUANTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+
+Statement = dict[str, Any]
+
+
+class NotCertified(Exception):
+    """The tapes do not allow a certificate, or do not agree with one; one sentence that says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """How far a tape agrees with a certificate."""
+
+    directory: Path
+    frames: int
+    """Of the tape that are certified; `from_sequence` to `to_sequence` are their records."""
+    from_sequence: int
+    to_sequence: int
+    beyond: int
+    """Frames of the tape that the certificate says nothing of: behind its last mark that the tape has."""
+
+
+def certify(directories: Sequence[Path]) -> dict[str, Any]:
+    """A certificate of the tapes in receivers' directories. Raises `NotCertified` and `TapeError`."""
+    stripes = {directory: TapeReader(tape_directory(directory)).stripe for directory in directories}
+    if len(set(stripes.values())) > 1:
+        told = ", ".join(f"{path} of stripe {stripe}" for path, stripe in stripes.items())
+        raise NotCertified(f"a certificate is of one stripe, and these are of several: {told}")
+    verdicts = [_sound(directory) for directory in directories]
+    for difference in compare(directories):
+        if difference.how:
+            raise NotCertified(
+                f"{difference.other} differs from {difference.one} at slot {difference.slot}, sequence "
+                f"{difference.sequence}: {difference.how}"
+            )
+    first = max(verdict.first_sequence for verdict in verdicts)
+    end = min(verdict.next_sequence for verdict in verdicts)
+    reader = TapeReader(tape_directory(directories[0]))
+    lines: list[FrameLine] = []
+    before = b""
+    for frame in reader.frames(from_sequence=first):
+        if frame.line.next_sequence > end:
+            break
+        before = before or frame.chain_before
+        lines.append(frame.line)
+    if not lines:
+        names = ", ".join(str(directory) for directory in directories)
+        raise NotCertified(f"no frame is in all of these tapes, so there is nothing to certify: {names}")
+    logs = [_releases(directory, lines[0].slot, lines[-1].slot) for directory in directories]
+    statement = {
+        "stripe": reader.stripe,
+        "first": _place(lines[0], lines[0].first_sequence),
+        "last": _place(lines[-1], lines[-1].next_sequence - 1),
+        "frames": len(lines),
+        "records": lines[-1].next_sequence - lines[0].first_sequence,
+        "chain_before": before.hex(),
+        "marks": [
+            {"slot": line.slot, "sequence": line.next_sequence - 1, "chain": line.chain.hex()} for line in _some(lines)
+        ],
+        "receivers": sorted(
+            (_receiver(*each) for each in zip(directories, verdicts, logs, strict=True)), key=lambda each: each["name"]
+        ),
+        "spread": _spread(logs),
+    }
+    return {"kind": KIND, "version": VERSION, "statement": statement, "signatures": []}
+
+
+def _sound(directory: Path) -> Verdict:
+    verdict = verify(directory, dbn=False)
+    if verdict.fault is not None:
+        raise NotCertified(f"{directory} is not sound: {verdict.fault}")
+    return verdict
+
+
+def _place(line: FrameLine, sequence: int) -> dict[str, int]:
+    return {"sequence": sequence, "slot": line.slot, "timestamp_ns": line.timestamp_ns}
+
+
+def _some(lines: Sequence[FrameLine]) -> list[FrameLine]:
+    """At most `MOST_MARKS` lines, evenly, the last one always."""
+    count = min(MOST_MARKS, len(lines))
+    return [lines[(number + 1) * len(lines) // count - 1] for number in range(count)]
+
+
+def _receiver(directory: Path, verdict: Verdict, log: RecordArray) -> dict[str, Any]:
+    late = log[(log["flags"] & LATE) != 0]
+    behind = log["released_ns"].astype(np.int64) - log["scheduled_ns"].astype(np.int64)
+    return {
+        "name": _name(directory),
+        "life": _life(directory),
+        "first_sequence": verdict.first_sequence,
+        "last_sequence": verdict.next_sequence - 1,
+        "releases": len(log),
+        "late": len(late),
+        "early": int((behind < 0).sum()),
+        "lateness_ns": _quantiles(behind),
+    }
+
+
+def _name(directory: Path) -> str:
+    resolved = directory.resolve()
+    return resolved.parent.name if resolved.name == "tape" else resolved.name
+
+
+def _life(directory: Path) -> int | None:
+    """The life of the disk, where the journal lies beside the tape."""
+    try:
+        return life_of(tape_directory(directory).parent / "journal")
+    except (TapeError, OSError):
+        return None
+
+
+def _releases(directory: Path, first_slot: int, last_slot: int) -> RecordArray:
+    """The last release of each slot in the range: a restart may have released one again."""
+    log = read_releases(tape_directory(directory).parent / "releases")
+    log = log[(log["slot"] >= first_slot) & (log["slot"] <= last_slot)]
+    _, first = np.unique(log["slot"], return_index=True)
+    chosen: RecordArray = log[first]
+    return chosen
+
+
+def _spread(logs: Sequence[RecordArray]) -> dict[str, Any]:
+    """Between the receivers' releases of the slots that all of them released, but for those that one marked late."""
+    common = logs[0]["slot"]
+    for log in logs[1:]:
+        common = np.intersect1d(common, log["slot"], assume_unique=True)
+    rows = np.array([log[np.searchsorted(log["slot"], common)] for log in logs])
+    late = ((rows["flags"] & LATE) != 0).any(axis=0)
+    times = rows["released_ns"].astype(np.int64)[:, ~late]
+    spread = times.max(axis=0) - times.min(axis=0)
+    return {
+        "receivers": len(logs),
+        "slots": len(common),
+        "late_slots": int(late.sum()),
+        "spread_ns": _quantiles(spread),
+    }
+
+
+def _quantiles(values: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, int] | None:
+    if not len(values):
+        return None
+    ordered = np.sort(values)
+    return {name: int(ordered[min(len(ordered) - 1, int(q * len(ordered)))]) for name, q in _QUANTILES.items()}
+
+
+# -- reading one ------------------------------------------------------------------------------------------
+
+
+def write_certificate(certificate: dict[str, Any]) -> str:
+    """The file's text."""
+    return json.dumps(certificate, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def signed_bytes(certificate: dict[str, Any]) -> bytes:
+    """What a receiver signs."""
+    statement = certificate["statement"]
+    return json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def read_certificate(text: str, where: object) -> dict[str, Any]:
+    """A certificate, with everything in it that `check` looks at. Raises `TapeError` for anything else."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise TapeError(f"{where}: is no certificate, for it is no JSON ({error})") from None
+    if not isinstance(found, dict) or found.get("kind") != KIND:
+        raise TapeError(f"{where}: is no certificate of Levelcast")
+    if found.get("version") != VERSION:
+        raise TapeError(f"{where}: is a certificate of version {found.get('version')}, and this reads {VERSION}")
+    try:
+        statement = found["statement"]
+        int(statement["stripe"]), int(statement["first"]["sequence"]), bytes.fromhex(statement["chain_before"])
+        marks = [(int(m["slot"]), int(m["sequence"]), bytes.fromhex(m["chain"])) for m in statement["marks"]]
+        if not marks or marks != sorted(marks):
+            raise ValueError("its marks are not in order")
+    except (KeyError, TypeError, ValueError) as error:
+        raise TapeError(f"{where}: is a damaged certificate ({type(error).__name__}: {error})") from None
+    return found
+
+
+def check(certificate: dict[str, Any], directory: Path) -> Checked:
+    """Compare a tape with a certificate. Raises `NotCertified` where they disagree or do not meet."""
+    statement: Statement = certificate["statement"]
+    reader = TapeReader(tape_directory(directory))
+    if reader.stripe != statement["stripe"]:
+        raise NotCertified(f"{directory} is of stripe {reader.stripe}, the certificate of {statement['stripe']}")
+    _sound(directory)
+    marks = {int(mark["slot"]): mark for mark in statement["marks"] if int(mark["slot"]) > reader.before.slot}
+    first_sequence = int(statement["first"]["sequence"])
+    certified: FrameLine | None = None
+    first: int | None = None
+    frames = waiting = 0
+    for frame in reader.frames():
+        line = frame.line
+        if line.first_sequence == first_sequence and frame.chain_before.hex() != statement["chain_before"]:
+            raise NotCertified(f"{directory} differs from the certificate before sequence {first_sequence}")
+        if line.first_sequence >= first_sequence:
+            first = first or line.first_sequence
+            waiting += 1
+        # A mark that the tape passes without having its slot is one that it should have had.
+        due = next((slot for slot in marks if slot <= line.slot), None)
+        if due is None:
+            continue
+        mark = marks.pop(due)
+        if due != line.slot or mark["chain"] != line.chain.hex():
+            after = certified.next_sequence if certified is not None else reader.before.next_sequence
+            raise NotCertified(
+                f"{directory} differs from the certificate somewhere in sequences {after:,} to "
+                f"{int(mark['sequence']):,}"
+            )
+        certified = line
+        frames, waiting = frames + waiting, 0
+    if certified is None or first is None:
+        raise NotCertified(
+            f"{directory} has no mark of the certificate, which is of sequences {first_sequence:,} to "
+            f"{int(statement['last']['sequence']):,}: it proves nothing about this tape"
+        )
+    return Checked(directory, frames, first, certified.next_sequence - 1, waiting)

@@ -1,0 +1,201 @@
+"""Is a tape what it says, and are several the same? (DESIGN §3, *Byte identity*)
+
+- A tape is *sound* if its frames follow each other without a gap, every chain hash is that of its records, every
+  segment's data are exactly its frames, and a DBN reader (`databento-dbn`, where it is installed) reads them.
+- Two tapes are *the same* if the chain hashes of the frames that both have are equal: retention may have taken the
+  beginning of one, and the other may have gone on. After the first frame that differs all later hashes do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from levelcast.protocol.history import Tip
+from levelcast.records import dbn_metadata
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.segment import Segment, TapeFrame
+from levelcast.storage.tape.segments import TapeReader
+
+DBN_BLOCK = 1 << 22
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a check of one tape found."""
+
+    directory: Path
+    segments: int = 0
+    frames: int = 0
+    records: int = 0
+    first_sequence: int = 1
+    next_sequence: int = 1
+    slot: int = 0
+    chain: bytes = b""
+    dbn_segments: int | None = None
+    """How many segments `databento-dbn` has read; None if it is not installed."""
+    fault: str | None = None
+
+
+def tape_directory(directory: Path) -> Path:
+    """The tape in `directory`: itself, or the `tape` in a node's directory."""
+    inner = directory / "tape"
+    return inner if inner.is_dir() else directory
+
+
+def verify(directory: Path | str, *, dbn: bool = True) -> Verdict:
+    """Check one tape, frame by frame; `fault` is the first thing that is wrong."""
+    directory = Path(directory)
+    verdict = Verdict(directory)
+    reader = TapeReader(tape_directory(directory))
+    module = dbn_module() if dbn else None
+    if module is not None:
+        verdict.dbn_segments = 0
+    verdict.first_sequence = reader.segments[0].first_sequence
+    tip = Tip()
+    try:
+        tip = reader.before
+        for segment in reader.segments:
+            _check_segment(segment, tip, verdict)
+            verdict.segments += 1
+            if module is not None and not segment.active:
+                _check_dbn(segment, module)
+                verdict.dbn_segments = (verdict.dbn_segments or 0) + 1
+            segment.unload()
+    except TapeError as error:
+        verdict.fault = str(error)
+    verdict.next_sequence, verdict.slot, verdict.chain = tip.next_sequence, tip.slot, tip.chain
+    return verdict
+
+
+def _check_segment(segment: Segment, tip: Tip, verdict: Verdict) -> None:
+    before, end = segment.header.tip, len(dbn_metadata())
+    if before.next_sequence != tip.next_sequence:
+        raise TapeError(
+            f"{segment.index_path}: sequences {tip.next_sequence} to {before.next_sequence - 1} are missing"
+        )
+    if before != tip:
+        raise TapeError(f"{segment.index_path}: does not follow the segment before it")
+    with segment.data_path.open("rb") as file:
+        if file.read(end) != dbn_metadata():
+            raise TapeError(f"{segment.data_path}: does not begin like a tape of Levelcast")
+    for found in segment.frames():
+        line = found.line
+        if line.first_sequence != tip.next_sequence or line.slot <= tip.slot or line.at != end:
+            raise TapeError(f"{found}: does not follow the frame before it")
+        tip.append(found.frame())
+        verdict.frames += 1
+        verdict.records += line.records
+        end += line.size
+    if not segment.active:
+        for path, stop in ((segment.data_path, end), (segment.index_path, segment.index_end)):
+            if (size := path.stat().st_size) != stop:
+                raise TapeError(f"{path}: has {size} bytes, of which only {stop} belong to whole frames")
+
+
+def dbn_module() -> ModuleType | None:
+    """`databento_dbn`, if it is installed."""
+    try:
+        return import_module("databento_dbn")
+    except ModuleNotFoundError:
+        return None
+
+
+def _check_dbn(segment: Segment, module: ModuleType) -> None:
+    """An independent reader finds as many records."""
+    decoder, found = module.DBNDecoder(), 0
+    try:
+        with segment.data_path.open("rb") as file:
+            while block := file.read(DBN_BLOCK):
+                decoder.write(block)
+                found += len(decoder.decode())
+    except Exception as error:  # whatever another library says is our finding
+        raise TapeError(f"{segment.data_path}: databento-dbn cannot read it: {error}") from error
+    expected = segment.next_sequence - segment.first_sequence + 1  # its metadata comes as one of them
+    if found != expected:
+        raise TapeError(f"{segment.data_path}: databento-dbn finds {found - 1} records, not {expected - 1}")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first frame that differs between two tapes, and how; `how` is empty where they are the same."""
+
+    one: Path
+    other: Path
+    common_frames: int
+    how: str = ""
+    slot: int = 0
+    sequence: int = 0
+    remark: str = ""
+
+
+def compare(directories: Sequence[Path | str]) -> list[Difference]:
+    """Compare each tape with the first one."""
+    first, *others = [Path(directory) for directory in directories]
+    return [compare_two(first, other) for other in others]
+
+
+def compare_two(one: Path, other: Path) -> Difference:
+    readers = (TapeReader(tape_directory(one)), TapeReader(tape_directory(other)))
+    from_sequence = max(reader.segments[0].first_sequence for reader in readers)
+    common = 0
+    mine, theirs = (reader.frames(from_sequence=from_sequence) for reader in readers)
+    while True:
+        a, b = next(mine, None), next(theirs, None)
+        if a is None or b is None:
+            break
+        if a.line.chain != b.line.chain or a.chain_before != b.chain_before:
+            where = min(a.line.first_sequence, b.line.first_sequence)
+            return Difference(one, other, common, _how(a, b), a.line.slot, where)
+        common += 1
+    remark = ""
+    if a is not None or b is not None:
+        shorter, reader = (other, readers[1]) if b is None else (one, readers[0])
+        remark = f"{shorter} ends at sequence {reader.tip().next_sequence - 1}"
+    if from_sequence > min(reader.segments[0].first_sequence for reader in readers):
+        remark += f"{', and ' if remark else ''}only sequences from {from_sequence} on are in both"
+    if not common and all(reader.tip().next_sequence > 1 for reader in readers):
+        return Difference(one, other, 0, "the tapes have no frame in common, so nothing can be said about them")
+    return Difference(one, other, common, remark=remark)
+
+
+def _how(a: TapeFrame, b: TapeFrame) -> str:
+    """What differs between two frames that should be one."""
+    for name in ("slot", "timestamp_ns", "first_sequence"):
+        if (mine := getattr(a.line, name)) != (theirs := getattr(b.line, name)):
+            return f"{name} {mine} and {theirs}"
+    ours, others = a.packets(), b.packets()
+    if ours != others:
+        for number, (mine, theirs) in enumerate(zip(ours, others, strict=False), 1):
+            if mine != theirs:
+                return f"packet {number} of the frame is {_name(mine)} and {_name(theirs)}"
+        return f"{len(ours)} and {len(others)} packets"
+    mine_bytes, their_bytes = np.frombuffer(a.data(), np.uint8), np.frombuffer(b.data(), np.uint8)
+    if len(mine_bytes) != len(their_bytes):
+        return f"{len(mine_bytes)} and {len(their_bytes)} bytes of records"
+    if len(unequal := np.flatnonzero(mine_bytes != their_bytes)):
+        return _how_records(a, b, int(unequal[0]))
+    return "the same records behind another chain hash: the tapes differ before what is left of them"
+
+
+def _name(packet: tuple[int, ...]) -> str:
+    source, incarnation, number, records, size = packet
+    return f"{source}/{incarnation}#{number} ({records} records, {size} bytes)"
+
+
+def _how_records(a: TapeFrame, b: TapeFrame, at: int) -> str:
+    """The first field that differs, by the record that it is in."""
+    for mine, theirs in zip(a.batches(), b.batches(), strict=False):
+        if mine.kind is not theirs.kind or len(mine.records) != len(theirs.records):
+            break
+        for name in mine.kind.dtype.names or ():
+            if len(unequal := np.flatnonzero(mine.records[name] != theirs.records[name])):
+                i = int(unequal[0])
+                sequence = a.line.first_sequence + mine.first + i
+                return f"{name} of record {sequence} is {mine.records[name][i]} and {theirs.records[name][i]}"
+    return f"byte {at} of its records"

@@ -1,0 +1,132 @@
+"""Frames of a tape from any one on, a little at a time, beside the process's own writer.
+
+`TapeReader` reads a segment's whole index before it gives the first frame. Who has instants to meet cannot wait for
+that. Here one call reads one piece of the index or a few frames, and the kernel is told in advance what comes next.
+
+A segment that retention takes away stays readable for those that have it open.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.index import FrameLine, end_of, read_frames, unpack_header
+from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, segment_path
+
+__all__ = ["Excerpt", "NotOnTape", "TapeCursor", "first_sequence_of"]
+
+INDEX_PIECE = 32 << 10
+"""A few hundred entries."""
+_HEADER_SIZE = Struct("<I")
+_HEADER_SIZE_AT = 12
+_ENTRY_SIZE = Struct("<I")
+
+
+class NotOnTape(TapeError):
+    """The place is not on the tape any more, or never was."""
+
+
+class Excerpt(NamedTuple):
+    """A frame's line in the index and its stamped records."""
+
+    line: FrameLine
+    content: bytes
+
+
+def first_sequence_of(directory: Path) -> int | None:
+    """The sequence of the first record that is still on a tape; None where there is no tape."""
+    return min(_segments(directory), default=None)
+
+
+def _segments(directory: Path) -> list[int]:
+    names = (path.name.partition(".") for path in directory.glob("*" + INDEX))
+    return sorted(int(name) for name, _, _ in names if name.isdecimal())
+
+
+class TapeCursor:
+    """Gives the frames behind `slot`; the first one has the record `sequence`. Raises `NotOnTape`."""
+
+    def __init__(self, directory: Path, slot: int, sequence: int) -> None:
+        self._directory = directory
+        self._slot = slot
+        self._index = self._data = -1
+        found = [first for first in _segments(directory) if first <= sequence]
+        if not found:
+            raise NotOnTape(f"{directory}: begins behind sequence {sequence}")
+        self._open(found[-1])
+
+    def _open(self, first_sequence: int) -> None:
+        self.close()
+        try:
+            self._index = os.open(segment_path(self._directory, first_sequence, INDEX), os.O_RDONLY)
+            try:
+                self._data = os.open(segment_path(self._directory, first_sequence, ACTIVE), os.O_RDONLY)
+            except FileNotFoundError:  # it is complete, and has its final name
+                self._data = os.open(segment_path(self._directory, first_sequence, DATA), os.O_RDONLY)
+        except FileNotFoundError:
+            self.close()
+            raise NotOnTape(f"{self._directory}: the segment of sequence {first_sequence} is gone") from None
+        head = os.pread(self._index, _HEADER_SIZE_AT + _HEADER_SIZE.size, 0)
+        if len(head) < _HEADER_SIZE_AT + _HEADER_SIZE.size:
+            raise TapeError(f"{segment_path(self._directory, first_sequence, INDEX)}: is cut short in its header")
+        (size,) = _HEADER_SIZE.unpack_from(head, _HEADER_SIZE_AT)
+        header = unpack_header(os.pread(self._index, size, 0), segment_path(self._directory, first_sequence, INDEX))
+        self._at = header.size
+        self._following = first_sequence
+        """The sequence behind the last frame that was read; a segment of that name follows this one."""
+        self._first = first_sequence
+
+    def read(self, most_bytes: int, most_frames: int) -> tuple[list[Excerpt], bool]:
+        """The next frames, of so many bytes at most but at least one; False with them at the end of the tape.
+
+        While it looks for the place in the index there are none, and it is not the end.
+        """
+        found: list[Excerpt] = []
+        size = entries = end = 0
+        for line in read_frames(self._piece(), 0):
+            entries += 1
+            if line.slot > self._slot:
+                if found and (size + line.size > most_bytes or len(found) == most_frames):
+                    break
+                content = os.pread(self._data, line.size, line.at)
+                if len(content) < line.size:
+                    raise TapeError(f"{self._directory}: the records of slot {line.slot} are cut short")
+                found.append(Excerpt(line, content))
+                size += line.size
+                self._slot = line.slot
+            self._following = line.next_sequence
+            end = self._at + end_of(line)
+        if not entries:
+            return found, self._next_segment()
+        self._at = end
+        if found:
+            last = found[-1].line
+            os.posix_fadvise(self._data, last.at + last.size, 2 * most_bytes, os.POSIX_FADV_WILLNEED)
+        return found, True
+
+    def _piece(self) -> bytes:
+        """Some of the index, with its first entry whole."""
+        content = os.pread(self._index, INDEX_PIECE, self._at)
+        if len(content) >= _ENTRY_SIZE.size:
+            (size,) = _ENTRY_SIZE.unpack_from(content)
+            if size > len(content):
+                content = os.pread(self._index, size, self._at)
+        return content
+
+    def _next_segment(self) -> bool:
+        """Go on with the segment behind this one, if there is one."""
+        names = [segment_path(self._directory, self._following, suffix) for suffix in (ACTIVE, DATA)]
+        if self._following == self._first or not any(path.exists() for path in names):
+            return False
+        self._open(self._following)
+        return True
+
+    def close(self) -> None:
+        for fd in (self._index, self._data):
+            if fd >= 0:
+                os.close(fd)
+        self._index = self._data = -1

@@ -1,0 +1,407 @@
+"""How a segment differs from the one that it should be: which frame, which record, which byte, and in what way.
+
+The two are read whole; frames are joined by slot, for a tape that was chained anew behind a missing frame has other
+sequences and hashes from there on, and the same slots. No Spark in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from levelcast.pipeline.audit.inputs import SegmentFile
+from levelcast.records import WORD_BYTES, BadRecords, split
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.segment_check import Index, Scan, bare, own_hashes, read_index, wrong_frames
+
+MOST_NAMED = 100
+"""Faults of one segment that are told one by one."""
+
+
+class Difference(NamedTuple):
+    """One fault of a segment, with its place; None where there is none."""
+
+    kind: str
+    says: str
+    slot: int | None = None
+    sequence: int | None = None
+    record: int | None = None
+    offset: int | None = None
+    in_index: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A segment with its bytes."""
+
+    index: Index
+    content: bytes
+
+    def frame_bytes(self, frame: int) -> bytes:
+        line = self.index.lines[frame]
+        return self.content[int(line["at"]) : int(line["at"]) + int(line["bytes"])]
+
+
+class Altered(NamedTuple):
+    """A record that is not what it should be: as it is and as it should be, both un-stamped."""
+
+    frame: int
+    sequence: int
+    at: int
+    """Its first byte in the file."""
+    mine: bytes
+    right: bytes
+    changed: tuple[int, ...]
+    """The bytes of the file that differ, stamps included."""
+
+
+def explain(mine: SegmentFile, right: SegmentFile) -> list[Difference]:
+    """What is wrong with `mine`, where `right` is how it should be."""
+    try:
+        good = Side(read_index(right.index_path), right.data_path.read_bytes())
+    except (TapeError, OSError):
+        return []
+    try:
+        content = mine.data_path.read_bytes()
+    except FileNotFoundError:
+        return [Difference("missing records", "its records are missing", sequence=mine.first)]
+    try:
+        index = read_index(mine.index_path)
+    except FileNotFoundError:
+        return [Difference("missing index", "its index is missing", sequence=mine.first)]
+    except TapeError:
+        return list(_index_bytes(mine.index_path.read_bytes(), good))
+    bad = Side(index, content)
+    if index.content == good.index.content:
+        return _records(bad, good, growing=mine.active)[:MOST_NAMED]
+    if not mine.active and index.end < len(index.content):
+        found = list(_index_bytes(index.content, good))
+        found += _records(Side(good.index, content), good, growing=False)
+        return found[:MOST_NAMED]
+    return _frames(bad, good, growing=mine.active)[:MOST_NAMED]
+
+
+# -- the same index, other records ------------------------------------------------------------------------
+
+
+def _records(bad: Side, good: Side, *, growing: bool) -> list[Difference]:
+    """Both have the same index, so frames lie at the same bytes."""
+    found: list[Difference] = []
+    whole = np.frombuffer(good.content, np.uint8)
+    ours = np.frombuffer(bad.content, np.uint8)
+    common = min(len(ours), len(whole))
+    unequal = np.flatnonzero(ours[:common] != whole[:common])
+    if len(ours) < _end(good.index):
+        frame = int(np.searchsorted(_ends(good.index), len(ours), "right"))
+        found.append(
+            Difference("cut short", f"its records end at byte {len(ours):,} of {len(whole):,}",
+                       *_place(good.index, frame), offset=len(ours))
+        )  # fmt: skip
+    elif len(ours) > len(whole) and not growing:
+        found.append(
+            Difference("torn tail", f"{len(ours) - len(whole)} bytes behind its last frame", offset=len(whole))
+        )
+    begin = int(good.index.lines["at"][0]) if len(good.index.lines) else len(whole)
+    if len(head := unequal[unequal < begin]):
+        found.append(_bytes_of(bad.content, good.content, head.tolist(), None, None, None))
+    unequal = unequal[unequal >= begin]
+    frames = sorted(set((np.searchsorted(good.index.lines["at"], unequal, "right") - 1).tolist()))
+    swapped, frames = _swapped_frames(bad, good, frames)
+    found += swapped
+    altered: list[Altered] = []
+    for frame in frames[:MOST_NAMED]:
+        records = _altered(bad, good, frame)
+        if records is None:  # the records have other borders: name the bytes
+            at = int(good.index.lines["at"][frame])
+            inside = unequal[(unequal >= at) & (unequal < _ends(good.index)[frame])]
+            found.append(_bytes_of(bad.content, good.content, inside.tolist(), *_place(good.index, frame), None))
+        else:
+            altered += records
+    found += _swapped_records(good, altered)
+    return sorted(found, key=lambda each: (each.sequence or 0, each.record or 0, each.offset or 0))
+
+
+def _ends(index: Index) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    ends: np.ndarray[tuple[int], np.dtype[np.int64]] = (index.lines["at"] + index.lines["bytes"]).astype(np.int64)
+    return ends
+
+
+def _end(index: Index) -> int:
+    return int(_ends(index)[-1]) if len(index.lines) else 0
+
+
+def _place(index: Index, frame: int) -> tuple[int | None, int | None]:
+    if frame >= len(index.lines):
+        return None, None
+    return int(index.lines["slot"][frame]), int(index.lines["sequence"][frame])
+
+
+def _swapped_frames(bad: Side, good: Side, frames: Sequence[int]) -> tuple[list[Difference], list[int]]:
+    """Pairs of frames whose bytes have changed places, and the frames that are left."""
+    found: list[Difference] = []
+    left = list(frames)
+    for one in frames:
+        for other in (each for each in left if each > one and one in left):
+            same_size = len(good.frame_bytes(one)) == len(good.frame_bytes(other))
+            if other != one + 1 and not same_size:
+                continue
+            first, second = bare(good.index, good.content, one), bare(good.index, good.content, other)
+            if same_size:
+                is_swap = bare(bad.index, bad.content, one) == second and bare(bad.index, bad.content, other) == first
+            else:
+                at, end = int(good.index.lines["at"][one]), int(_ends(good.index)[other])
+                is_swap = bad.content[at:end] == good.frame_bytes(other) + good.frame_bytes(one)
+            if is_swap:
+                slots = good.index.lines["slot"]
+                found.append(
+                    Difference(
+                        "swapped frames",
+                        f"the records of slots {slots[one]} and {slots[other]} have changed places",
+                        *_place(good.index, one),
+                        record=int(good.index.lines["sequence"][one]),
+                        offset=int(good.index.lines["at"][one]),
+                    )
+                )
+                left = [each for each in left if each not in (one, other)]
+                break
+    return found, left
+
+
+def _altered(bad: Side, good: Side, frame: int) -> list[Altered] | None:
+    """The records of a frame that differ; None if they have other borders."""
+    mine, right = bad.frame_bytes(frame), good.frame_bytes(frame)
+    sizes, theirs = _sizes(mine), _sizes(right)
+    if sizes is None or sizes != theirs:
+        return None
+    mine_bare, right_bare = bare(bad.index, bad.content, frame), bare(good.index, good.content, frame)
+    line = good.index.lines[frame]
+    found, at = [], 0
+    for number, size in enumerate(sizes):
+        if mine[at : at + size] != right[at : at + size]:
+            begin = int(line["at"]) + at
+            changed = tuple(begin + i for i in range(size) if mine[at + i] != right[at + i])
+            place = (frame, int(line["sequence"]) + number, begin)
+            found.append(Altered(*place, mine_bare[at : at + size], right_bare[at : at + size], changed))
+        at += size
+    return found
+
+
+def _sizes(content: bytes) -> list[int] | None:
+    """How long each record is."""
+    sizes, at = [], 0
+    while at < len(content):
+        size = content[at] * WORD_BYTES
+        if not size:
+            return None
+        sizes.append(size)
+        at += size
+    return sizes if at == len(content) else None
+
+
+def _swapped_records(good: Side, altered: Sequence[Altered]) -> Iterator[Difference]:
+    """Pairs of records that have changed places; every other one has changed bytes."""
+    done: set[int] = set()
+    for i, one in enumerate(altered):
+        if i in done:
+            continue
+        pair = next(
+            (j for j in range(i + 1, len(altered))
+             if j not in done and one.mine != one.right
+             and altered[j].mine == one.right and one.mine == altered[j].right),
+            None,
+        )  # fmt: skip
+        if pair is not None:
+            done.add(pair)
+            other = altered[pair]
+            yield Difference(
+                "swapped records",
+                f"records {one.sequence} and {other.sequence} have changed places",
+                *_place(good.index, one.frame),
+                one.sequence,
+                one.at,
+            )
+        else:
+            yield Difference(
+                "changed bytes",
+                f"{_field(one)} of record {one.sequence} {_count(len(one.changed))}",
+                *_place(good.index, one.frame),
+                one.sequence,
+                one.changed[0],
+            )
+
+
+def _count(changed: int) -> str:
+    return "has one changed byte" if changed == 1 else f"has {changed} changed bytes"
+
+
+def _field(record: Altered) -> str:
+    """The first field that differs, and both values."""
+    try:
+        mine, right = split(record.mine)[0], split(record.right)[0]
+    except (BadRecords, IndexError):
+        return "a field"
+    for name in right.kind.dtype.names or ():
+        if mine.records.dtype == right.records.dtype and mine.records[name][0] != right.records[name][0]:
+            return f"{name} ({right.records[name][0]} at the others, {mine.records[name][0]} here)"
+    return "the stamp"
+
+
+def _bytes_of(
+    mine: bytes, right: bytes, at: Sequence[int], slot: int | None, sequence: int | None, record: int | None
+) -> Difference:
+    first = at[0]
+    says = f"byte {first} is {mine[first]:#04x}, and {right[first]:#04x} at the others"
+    if len(at) > 1:
+        says += f"; {len(at)} bytes differ"
+    return Difference("changed bytes", says, slot, sequence, record, first)
+
+
+# -- another index ----------------------------------------------------------------------------------------
+
+
+def _index_bytes(mine: bytes, good: Side) -> Iterator[Difference]:
+    """An index that cannot be read to its end, byte by byte against the right one."""
+    right = good.index.content
+    common = min(len(mine), len(right))
+    unequal = np.flatnonzero(np.frombuffer(mine, np.uint8, common) != np.frombuffer(right, np.uint8, common)).tolist()
+    first = unequal[0] if unequal else common
+    frame = int(np.searchsorted(good.index.starts, first, "right")) - 1
+    place = _place(good.index, frame) if frame >= 0 else (None, None)
+    if not unequal:
+        yield Difference(
+            "cut short", f"its index ends at byte {len(mine)} of {len(right)}", *place, offset=common, in_index=True
+        )
+        return
+    told = _bytes_of(mine, right, unequal, *place, None)
+    yield told._replace(says="in its index " + told.says, in_index=True)
+
+
+def _frames(bad: Side, good: Side, *, growing: bool) -> list[Difference]:
+    """Both indexes are readable and differ: frames are missing, there twice, strange, or not the same."""
+    mine, right = bad.index.lines, good.index.lines
+    slots, known = mine["slot"].astype(np.int64), right["slot"].astype(np.int64)
+    found: list[Difference] = []
+    values, first, counts = np.unique(slots, return_index=True, return_counts=True)
+    for slot in values[counts > 1].tolist():
+        again = int(np.flatnonzero(slots == slot)[1])
+        found.append(_told(bad, again, "duplicate frame", f"the frame of slot {slot} is there twice"))
+    last = int(slots.max(initial=0))
+    missing = np.flatnonzero(~np.isin(known, slots) & ((known < last) | (not growing)))
+    for frame in missing.tolist():
+        line = right[frame]
+        upto = int(line["sequence"]) + int(line["records"]) - 1
+        says = f"the frame of slot {line['slot']} is missing, sequences {line['sequence']} to {upto}"
+        behind = int(np.searchsorted(slots, known[frame])) if len(slots) else 0
+        offset = int(mine["at"][behind]) if behind < len(mine) else len(bad.content)
+        found.append(Difference("missing frame", says, *_place(good.index, frame), int(line["sequence"]), offset))
+    found += _strange(bad, good, np.flatnonzero(~np.isin(slots, known)).tolist(), growing=growing)
+    common = [(int(first[np.searchsorted(values, slot)]), frame) for frame, slot in enumerate(known.tolist())
+              if slot in set(values.tolist())]  # fmt: skip
+    found += _unequal(bad, good, common)
+    if not found:
+        found += _chain(bad, good, common)
+    return sorted(found, key=lambda each: (each.sequence or 0, each.offset or 0))
+
+
+def _told(side: Side, frame: int, kind: str, says: str) -> Difference:
+    line = side.index.lines[frame]
+    return Difference(kind, says, *_place(side.index, frame), int(line["sequence"]), int(line["at"]))
+
+
+def _strange(bad: Side, good: Side, frames: Iterable[int], *, growing: bool) -> Iterator[Difference]:
+    """Frames of slots that the others do not have: perhaps the packets of another slot again."""
+    packets = {good.index.table(frame): frame for frame in range(len(good.index.lines))}
+    newest = int(good.index.lines["slot"][-1]) if len(good.index.lines) else 0
+    for frame in frames:
+        slot = int(bad.index.lines["slot"][frame])
+        twin = packets.get(bad.index.table(frame))
+        if twin is not None:
+            told = f"slot {slot} has the packets of slot {good.index.lines['slot'][twin]} again"
+            yield _told(bad, frame, "duplicate frame", told)
+        elif not growing or slot < newest:
+            yield _told(bad, frame, "strange frame", f"no other tape has a frame of slot {slot}")
+
+
+def _unequal(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> list[Difference]:
+    """Frames of the same slot that are not the same in themselves, whatever the chain says."""
+    mine = own_hashes(bad.index, bad.content, [a for a, _ in common])
+    right = own_hashes(good.index, good.content, [b for _, b in common])
+    unequal = [(a, b) for a, b in common if mine[a] != right[b]]
+    found: list[Difference] = []
+    done: set[int] = set()
+    for place, (a, b) in enumerate(unequal):
+        if a in done:
+            continue
+        content = bare(bad.index, bad.content, a), bad.index.table(a)
+        for c, d in unequal[place + 1 :]:
+            other = bare(good.index, good.content, d), good.index.table(d)
+            back = bare(bad.index, bad.content, c), bad.index.table(c)
+            if content == other and back == (bare(good.index, good.content, b), good.index.table(b)):
+                slots = good.index.lines["slot"]
+                told = f"the frames of slots {slots[b]} and {slots[d]} have changed places"
+                found.append(_told(bad, a, "swapped frames", told))
+                done |= {a, c}
+                break
+        else:
+            done.add(a)
+            found += _inside(bad, good, a, b)
+    return found
+
+
+def _inside(bad: Side, good: Side, a: int, b: int) -> Iterator[Difference]:
+    """What differs between two frames of the same slot."""
+    if bad.index.table(a) != good.index.table(b):
+        yield _told(bad, a, "changed packets", f"the packets of slot {bad.index.lines['slot'][a]} are others")
+        return
+    if bad.index.lines["timestamp"][a] != good.index.lines["timestamp"][b]:
+        told = f"the timestamp of slot {bad.index.lines['slot'][a]} is another"
+        yield _told(bad, a, "changed packets", told)
+    one, other = bare(bad.index, bad.content, a), bare(good.index, good.content, b)
+    sizes = _sizes(one)
+    line = bad.index.lines[a]
+    if sizes is None or sizes != _sizes(other):
+        if one != other:
+            yield _told(bad, a, "changed bytes", f"the records of slot {line['slot']} are others")
+        return
+    altered, at = [], 0
+    for number, size in enumerate(sizes):
+        here, there = one[at : at + size], other[at : at + size]
+        if here != there:
+            begin = int(line["at"]) + at
+            changed = tuple(begin + i for i in range(size) if here[i] != there[i])
+            altered.append(Altered(a, int(line["sequence"]) + number, begin, here, there, changed))
+        at += size
+    yield from _swapped_records(bad, altered)
+
+
+def _chain(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> Iterator[Difference]:
+    """The same frames behind another chain, or with other lines: the first one that says so."""
+    for frame in wrong_frames(bad.index, bytearray(bad.content), together=False).hashes[:1]:
+        yield _told(bad, frame, "chain broken", "its chain hash is not that of its records and the frame before")
+        return
+    for a, b in common:
+        ours, theirs = bad.index.lines[a], good.index.lines[b]
+        for name in ("sequence", "records", "at", "bytes", "chain"):
+            if ours[name].tobytes() != theirs[name].tobytes():
+                says = f"its line in the index has another {'chain hash' if name == 'chain' else name}"
+                told = _told(bad, a, "chain broken", says)
+                yield told._replace(offset=int(bad.index.starts[a]), in_index=True)
+                return
+    if bad.index.header != good.index.header:
+        says = "it does not go on from where the others do"
+        yield Difference("chain broken", says, sequence=bad.index.header.tip.next_sequence, offset=0, in_index=True)
+
+
+def alone(scan: Scan, index: Index | None) -> list[Difference]:
+    """What a segment's own check says, where there is nothing to compare it with."""
+    found = []
+    for kind, frame, says in scan.faults[:MOST_NAMED]:
+        place: tuple[int | None, int | None] = (None, None)
+        at = None
+        if index is not None and 0 <= frame < len(index.lines):
+            place, at = _place(index, frame), int(index.lines["at"][frame])
+        found.append(Difference(kind, says, *place, offset=at))
+    return found

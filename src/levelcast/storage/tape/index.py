@@ -1,0 +1,192 @@
+"""The frame index of one segment as bytes and back.
+
+    offset  type  field of the header
+    0       8s    "LVLCTAPE"
+    8       u16   version, 2
+    10      u16   stripe
+    12      u32   size of the header
+    16      u64   records per segment
+    24      u64   slot of the last frame before this segment
+    32      u64   sequence of the first record of this segment
+    40      32s   chain hash before this segment
+    72      u32   number of places, then each: source u16, incarnation u64, next u64
+            u32   number of membership records, then each: slot u64, version u64, count u16, count x (member u16,
+                  life u32)
+            u32   CRC-32 of the bytes before
+
+    offset  type  field of a frame
+    0       u32   size of this entry
+    4       u32   CRC-32 of the bytes behind
+    8       u64   slot
+    16      u64   timestamp
+    24      u64   sequence of its first record
+    32      u32   records
+    36      u32   packets
+    40      u64   where its bytes begin in the segment's data
+    48      u64   bytes
+    56      32s   chain hash of the frame
+    88            each packet: source u16, incarnation u64, number u64, records u32, bytes u32
+
+The header is the tape's `Tip` before the segment, so the newest segment alone is enough to go on from, and
+retention may take the older ones. It is a function of the frames, so it is the same at every receiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+
+from levelcast.native import crc32
+from levelcast.protocol.history import PACKET_ROW, Frame, Place, Record, Tip
+from levelcast.storage.append_file import TapeError, check_version
+from levelcast.wire.messages import MemberLife, Membership
+
+MAGIC = b"LVLCTAPE"
+VERSION = 2
+_FIXED = Struct("<8sHHIQQQ32s")
+_COUNT = Struct("<I")
+_PLACE = Struct("<HQQ")
+_RECORD = Struct("<QQH")
+_MEMBER = Struct("<HI")
+_ENTRY_HEAD = Struct("<II")
+_ENTRY = Struct("<QQQIIQQ32s")
+_ENTRY_SIZE = _ENTRY_HEAD.size + _ENTRY.size
+
+
+class IndexHeader(NamedTuple):
+    """The beginning of a segment: its place in the tape, and the tape's tip before it."""
+
+    stripe: int
+    records_per_segment: int
+    tip: Tip
+    size: int
+
+
+class PacketLine(NamedTuple):
+    """A packet of a frame, without its payload."""
+
+    source: int
+    incarnation: int
+    number: int
+    records: int
+    size: int
+
+
+class FrameLine(NamedTuple):
+    """A frame as the index has it; the packets are at `packets_at` of the index."""
+
+    slot: int
+    timestamp_ns: int
+    first_sequence: int
+    records: int
+    packets: int
+    at: int
+    size: int
+    chain: bytes
+    packets_at: int
+
+    @property
+    def next_sequence(self) -> int:
+        return self.first_sequence + self.records
+
+
+def pack_header(stripe: int, records_per_segment: int, tip: Tip) -> bytes:
+    places = b"".join(_PLACE.pack(source, *place) for source, place in sorted(tip.places.items()))
+    records = b"".join(
+        _RECORD.pack(record.slot, record.membership.version, len(record.membership.members))
+        + b"".join(_MEMBER.pack(*life) for life in record.membership.members)
+        for record in tip.records
+    )
+    rest = b"".join((_COUNT.pack(len(tip.places)), places, _COUNT.pack(len(tip.records)), records))
+    size = _FIXED.size + len(rest) + _COUNT.size
+    fixed = _FIXED.pack(MAGIC, VERSION, stripe, size, records_per_segment, tip.slot, tip.next_sequence, tip.chain)
+    return fixed + rest + _COUNT.pack(crc32(fixed + rest))
+
+
+def unpack_header(content: bytes, where: object) -> IndexHeader:
+    """The header of the index `where`; a TapeError for anything else."""
+    if not content.startswith(MAGIC):
+        raise TapeError(f"{where}: is no index of a Levelcast tape")
+    try:
+        _, version, stripe, size, per_segment, slot, next_sequence, chain = _FIXED.unpack_from(content)
+        check_version(where, version, VERSION)
+        if size > len(content) or crc32(content[: size - 4]) != _COUNT.unpack_from(content, size - 4)[0]:
+            raise TapeError(f"{where}: is damaged or cut short in its header")
+        tip = Tip(slot, chain, next_sequence)
+        (places,) = _COUNT.unpack_from(content, _FIXED.size)
+        at = _FIXED.size + _COUNT.size
+        for source, incarnation, following in _PLACE.iter_unpack(content[at : at + places * _PLACE.size]):
+            tip.places[source] = Place(incarnation, following)
+        _unpack_records(content, at + places * _PLACE.size, tip)
+    except struct_error:
+        raise TapeError(f"{where}: is damaged or cut short in its header") from None
+    return IndexHeader(stripe, per_segment, tip, size)
+
+
+def _unpack_records(content: bytes, at: int, tip: Tip) -> None:
+    (records,) = _COUNT.unpack_from(content, at)
+    at += _COUNT.size
+    for _ in range(records):
+        slot, version, count = _RECORD.unpack_from(content, at)
+        at += _RECORD.size
+        end = at + count * _MEMBER.size
+        members = tuple(MemberLife(*life) for life in _MEMBER.iter_unpack(content[at:end]))
+        tip.records.append(Record(slot, Membership(version, members)))
+        at = end
+
+
+def pack_frame(frame: Frame, at: int, size: int) -> bytes:
+    """The entry of a frame whose `size` bytes begin at `at` of the data."""
+    packets = len(frame.table) // PACKET_ROW.size
+    fixed = _ENTRY.pack(
+        frame.slot, frame.timestamp_ns, frame.first_sequence, frame.records, packets, at, size, frame.chain
+    )
+    checksum = crc32(frame.table, crc32(fixed))
+    return b"".join((_ENTRY_HEAD.pack(_ENTRY_SIZE + len(frame.table), checksum), fixed, frame.table))
+
+
+def read_frames(content: bytes, at: int) -> Iterator[FrameLine]:
+    """Frames from byte `at` of an index on, as far as their entries are whole."""
+    view, end = memoryview(content), len(content)
+    while at + _ENTRY_SIZE <= end:
+        size, checksum = _ENTRY_HEAD.unpack_from(content, at)
+        if size < _ENTRY_SIZE or at + size > end or crc32(view[at + _ENTRY_HEAD.size : at + size]) != checksum:
+            return
+        line = FrameLine._make((*_ENTRY.unpack_from(content, at + _ENTRY_HEAD.size), at + _ENTRY_SIZE))
+        if size != _ENTRY_SIZE + line.packets * PACKET_ROW.size:
+            return
+        yield line
+        at += size
+
+
+def last_timestamp(content: bytes, at: int) -> int:
+    """The timestamp of the last frame of a finished index; from entry to entry, without a look at what is in them."""
+    timestamp_ns, end = 0, len(content)
+    while at + _ENTRY_SIZE <= end:
+        size, _ = _ENTRY_HEAD.unpack_from(content, at)
+        if size < _ENTRY_SIZE or at + size > end:
+            break
+        timestamp_ns = _ENTRY.unpack_from(content, at + _ENTRY_HEAD.size)[1]
+        at += size
+    return timestamp_ns
+
+
+def start_of(line: FrameLine) -> int:
+    """Where the entry of a frame starts in the index."""
+    return line.packets_at - _ENTRY_SIZE
+
+
+def end_of(line: FrameLine) -> int:
+    """Where the entry of a frame ends in the index."""
+    return line.packets_at + line.packets * PACKET_ROW.size
+
+
+def table_of(content: bytes, line: FrameLine) -> bytes:
+    """The rows of a frame's packets."""
+    return content[line.packets_at : end_of(line)]
+
+
+def read_packets(content: bytes, line: FrameLine) -> list[PacketLine]:
+    return [PacketLine(*row) for row in PACKET_ROW.iter_unpack(table_of(content, line))]

@@ -1,0 +1,221 @@
+"""One segment of a tape, read: its index, and its data mapped into memory.
+
+    DIR/0000000000000001.dbn          records 1 to about N; a DBN file that any DBN tool reads
+    DIR/0000000000000001.idx          its frames (`levelcast.storage.tape.index`)
+    DIR/0000000000100003.dbn.active   the segment that still grows; it has its index as well
+    DIR/0000000000100003.idx
+
+A segment is named by the sequence of its first record and holds whole frames. What the index does not (yet) have is
+not there: a reader beside a writer sees only finished frames.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+
+from levelcast.protocol.history import Frame, Place, Tip, chained, runs_of
+from levelcast.records import BadRecords, Batch, dbn_metadata, split
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.index import (
+    FrameLine,
+    IndexHeader,
+    PacketLine,
+    end_of,
+    read_frames,
+    read_packets,
+    table_of,
+    unpack_header,
+)
+from levelcast.storage.tape.stamps import frame_bytes, unstamp_into
+from levelcast.wire.messages import CONTROL_SOURCE, Run
+
+DATA, ACTIVE, INDEX = ".dbn", ".dbn.active", ".idx"
+_DIGITS = 16
+
+
+def segment_path(directory: Path, first_sequence: int, suffix: str) -> Path:
+    return directory / f"{first_sequence:0{_DIGITS}}{suffix}"
+
+
+class TapeFrame:
+    """A frame on the tape: its line in the index, and its bytes when they are asked for."""
+
+    __slots__ = ("line", "number", "segment")
+
+    def __init__(self, segment: Segment, number: int, line: FrameLine) -> None:
+        self.segment = segment
+        self.number = number
+        self.line = line
+
+    @property
+    def chain_before(self) -> bytes:
+        return self.segment.chain_before(self.number)
+
+    def packets(self) -> list[PacketLine]:
+        """Its packets without their payloads."""
+        return self.segment.packets(self.line)
+
+    def data(self) -> memoryview:
+        """The stamped records as they are in the file, without a copy."""
+        return self.segment.data(self.line)
+
+    def batches(self) -> list[Batch]:
+        """The stamped records as arrays, views of the file. A record's full sequence is
+        `line.first_sequence + batch.first + i`."""
+        try:
+            return split(self.data())
+        except BadRecords as error:
+            raise TapeError(f"{self}: {error}") from None
+
+    def frame(self) -> Frame:
+        """The frame as the ring had it, un-stamped; a TapeError unless it is what its chain hash says and the stamps
+        are what the frame says."""
+        line, packets, table = self.line, self.packets(), self.segment.table(self.line)
+        content = bytearray(self.data())
+        if sum(packet.size for packet in packets) != len(content):
+            raise TapeError(f"{self}: its packets do not add up to its bytes")
+        try:
+            unstamp_into(content)
+        except BadRecords as error:
+            raise TapeError(f"{self}: {error}") from None
+        records = sum(packet.records for packet in packets)
+        runs = runs_of(Run(source, incarnation, number, number) for source, incarnation, number, *_ in packets)
+        place = (line.slot, line.timestamp_ns, line.first_sequence, records)
+        frame = chained(*place, runs, table, bytes(content), self.chain_before)
+        if frame.chain != line.chain or records != line.records:
+            raise TapeError(f"{self}: the records are not those that its chain hash was made of")
+        if frame_bytes(frame) != self.data():
+            raise TapeError(f"{self}: a record has another sequence or receive time than its frame gives it")
+        return frame
+
+    def __repr__(self) -> str:
+        return f"{self.segment.data_path}: frame of slot {self.line.slot}, sequence {self.line.first_sequence}"
+
+
+class Segment:
+    """One segment; reads its index when first needed."""
+
+    def __init__(self, directory: Path, first_sequence: int, *, active: bool) -> None:
+        self.first_sequence = first_sequence
+        self.active = active
+        self.index_path = segment_path(directory, first_sequence, INDEX)
+        self.data_path = segment_path(directory, first_sequence, ACTIVE if active else DATA)
+        self._content = b""
+        self._header: IndexHeader | None = None
+        self._lines: list[FrameLine] = []
+        self._map: mmap.mmap | None = None
+
+    @property
+    def header(self) -> IndexHeader:
+        if self._header is None:
+            self._content = self.index_path.read_bytes()
+            self._header = unpack_header(self._content, self.index_path)
+            if self._header.tip.next_sequence != self.first_sequence:
+                raise TapeError(f"{self.index_path}: begins at another sequence than its name says")
+            self._lines = list(read_frames(self._content, self._header.size))
+        return self._header
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._header is not None
+
+    @property
+    def lines(self) -> list[FrameLine]:
+        _ = self.header
+        return self._lines
+
+    @property
+    def next_sequence(self) -> int:
+        return self.lines[-1].next_sequence if self.lines else self.first_sequence
+
+    @property
+    def index_end(self) -> int:
+        """The end of the last whole entry of the index."""
+        return end_of(self.lines[-1]) if self.lines else self.header.size
+
+    @property
+    def data_end(self) -> int:
+        """The end of the last frame that the index has."""
+        return self.lines[-1].at + self.lines[-1].size if self.lines else len(dbn_metadata())
+
+    def size_bytes(self) -> int:
+        return self.index_path.stat().st_size + self.data_path.stat().st_size
+
+    def refresh(self) -> None:
+        """Take in frames that were added since."""
+        if self._header is not None:
+            with self.index_path.open("rb") as file:
+                file.seek(self.index_end)
+                known = self.index_end
+                self._content = self._content[:known] + file.read()
+            self._lines += read_frames(self._content, known)
+
+    def unload(self) -> None:
+        """Free the memory that the index takes."""
+        self._header, self._content, self._lines, self._map = None, b"", [], None
+
+    def frames(self, first: int = 0) -> Iterator[TapeFrame]:
+        for number in range(first, len(self.lines)):
+            yield TapeFrame(self, number, self._lines[number])
+
+    def chain_before(self, number: int) -> bytes:
+        return self.lines[number - 1].chain if number else self.header.tip.chain
+
+    def packets(self, line: FrameLine) -> list[PacketLine]:
+        _ = self.header
+        return read_packets(self._content, line)
+
+    def table(self, line: FrameLine) -> bytes:
+        """The rows of a frame's packets as they are in the index."""
+        _ = self.header
+        return table_of(self._content, line)
+
+    def data(self, line: FrameLine) -> memoryview:
+        end = line.at + line.size
+        if self._map is None or len(self._map) < end:
+            with self.data_path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if len(self._map) < end:
+                raise TapeError(f"{self.data_path}: cut short, its index has records up to byte {end}")
+        return memoryview(self._map)[line.at : end]
+
+    def tip(self) -> Tip:
+        """The state of the order after this segment; reads no records but those that change the configured set."""
+        tip = self.header.tip.copy()
+        for frame in self.frames():
+            line, packets = frame.line, frame.packets()
+            if any(packet.source == CONTROL_SOURCE for packet in packets):
+                tip.append(frame.frame())
+                continue
+            for packet in packets:
+                tip.places[packet.source] = Place(packet.incarnation, packet.number + 1)
+            tip.slot, tip.chain, tip.next_sequence = line.slot, line.chain, line.next_sequence
+        return tip
+
+
+def list_segments(directory: Path) -> list[Segment]:
+    """The segments in order; a TapeError if there are none, or parts of one are missing."""
+    if not directory.is_dir():
+        raise TapeError(f"{directory}: {'is not a directory' if directory.exists() else 'there is no such directory'}")
+    found: dict[int, set[str]] = {}
+    for path in directory.iterdir():
+        name, dot, suffix = path.name.partition(".")
+        if dot and len(name) == _DIGITS and name.isdecimal() and f".{suffix}" in (DATA, ACTIVE, INDEX):
+            found.setdefault(int(name), set()).add(f".{suffix}")
+    if not found:
+        raise TapeError(f"{directory}: is not a tape directory, there is no segment in it")
+    segments = []
+    for first_sequence, suffixes in sorted(found.items()):
+        if INDEX not in suffixes:
+            raise TapeError(f"{segment_path(directory, first_sequence, min(suffixes))}: has no index beside it")
+        if suffixes == {INDEX}:
+            continue  # a segment that was just begun, or one that retention is taking
+        segments.append(Segment(directory, first_sequence, active=ACTIVE in suffixes))
+    if not segments:
+        raise TapeError(f"{directory}: is not a tape directory, its index has no records beside it")
+    for segment in segments[:-1]:
+        if segment.active:
+            raise TapeError(f"{segment.data_path}: is still active although another segment follows it")
+    return segments

@@ -1,0 +1,357 @@
+"""One segment of a tape, checked as a whole: its index as arrays, its records by one pass of the compiled kernel.
+
+`scan` answers for one segment: is every frame what its hash says, do frames, packets and stamps follow one another?
+It works on arrays, and in Python only where a hash is made of a frame. No Spark in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from blake3 import blake3
+
+from levelcast.native import crc32, stamped, unstamp
+from levelcast.pipeline.audit.inputs import SegmentFile
+from levelcast.records import RECORD_TYPES, WORD_BYTES, dbn_metadata
+from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.index import IndexHeader, unpack_header
+
+ENTRY = np.dtype(
+    [("size", "<u4"), ("crc", "<u4"), ("slot", "<u8"), ("timestamp", "<u8"), ("sequence", "<u8"), ("records", "<u4"),
+     ("packets", "<u4"), ("at", "<u8"), ("bytes", "<u8"), ("chain", "V32")]
+)  # fmt: skip
+"""A frame's line of the index without its packets (`levelcast.storage.tape.index`)."""
+PACKET = np.dtype([("source", "<u2"), ("incarnation", "<u8"), ("number", "<u8"), ("records", "<u4"), ("bytes", "<u4")])
+_HEAD = np.dtype([("slot", "<u8"), ("timestamp", "<u8"), ("sequence", "<u8"), ("packets", "<u4")])
+_SIZES = Struct("<II")
+_BLOCK = 1 << 22
+_KINDS = {kind.rtype: kind for kind in RECORD_TYPES}
+MOST_FAULTS = 1_000
+"""Of one segment: a tape that is wrong everywhere need not say so a million times."""
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.void]
+
+
+class Fault(NamedTuple):
+    """What is wrong with a segment by itself. `frame` counts from 0; -1 is none in particular."""
+
+    kind: str
+    frame: int
+    says: str
+
+
+@dataclass(slots=True)
+class Index:
+    """The index of one segment, as far as its entries are whole."""
+
+    header: IndexHeader
+    content: bytes
+    lines: Rows
+    starts: Ints
+    """Where each entry starts in the file."""
+    end: int
+    """Of the last whole entry."""
+
+    @property
+    def chains(self) -> list[bytes]:
+        return [bytes(chain) for chain in self.lines["chain"]]
+
+    def table(self, frame: int) -> bytes:
+        """The rows of a frame's packets."""
+        at = int(self.starts[frame])
+        return self.content[at + ENTRY.itemsize : at + int(self.lines["size"][frame])]
+
+    def packets(self) -> tuple[Rows, Ints]:
+        """All packets, and the frame of each."""
+        counts = self.lines["packets"].astype(np.int64)
+        frames = np.repeat(np.arange(len(counts)), counts)
+        first = np.cumsum(counts) - counts
+        at = self.starts[frames] + ENTRY.itemsize + (np.arange(len(frames)) - first[frames]) * PACKET.itemsize
+        octets = np.frombuffer(self.content, np.uint8)[at[:, None] + np.arange(PACKET.itemsize)]
+        return np.ascontiguousarray(octets).view(PACKET).reshape(-1), frames
+
+    @property
+    def next_sequence(self) -> int:
+        last = self.lines[-1] if len(self.lines) else None
+        return int(last["sequence"]) + int(last["records"]) if last is not None else self.header.tip.next_sequence
+
+
+def read_index(path: Path) -> Index:
+    """A TapeError where not even the header can be read."""
+    content = path.read_bytes()
+    header = unpack_header(content, path)
+    view, end, at, read = memoryview(content), len(content), header.size, _SIZES.unpack_from
+    starts: list[int] = []
+    least = ENTRY.itemsize
+    while at + least <= end:
+        size, checksum = read(content, at)
+        if size < least or at + size > end or crc32(view[at + 8 : at + size]) != checksum:
+            break
+        starts.append(at)
+        at += size
+    begun = np.array(starts, np.int64)
+    octets = np.frombuffer(content, np.uint8)
+    lines = np.ascontiguousarray(octets[begun[:, None] + np.arange(least)]).view(ENTRY).reshape(-1)
+    return Index(header, content, lines, begun, at)
+
+
+@dataclass(slots=True)
+class Scan:
+    """What one segment is, and what is wrong with it."""
+
+    segment: SegmentFile
+    frames: int = 0
+    records: int = 0
+    size: int = 0
+    first_slot: int = 0
+    last_slot: int = 0
+    next_sequence: int = 0
+    chain_before: bytes = b""
+    chain: bytes = b""
+    faults: list[Fault] = field(default_factory=list)
+    torn: str = ""
+    """What an unfinished write has left behind the last whole frame of the growing segment."""
+
+
+class Digest(NamedTuple):
+    """Two segments with the same digests are the same, byte for byte."""
+
+    lines: bytes
+    records: bytes
+    size: int
+
+
+def digest(segment: SegmentFile, *, data: bool = True) -> Digest | None:
+    """None where a file is missing, which is for `scan` to tell."""
+    try:
+        index, size = _digest_of(segment.index_path)
+        if not data:
+            return Digest(index, b"", size)
+        records, more = _digest_of(segment.data_path)
+    except FileNotFoundError:
+        return None
+    return Digest(index, records, size + more)
+
+
+def _digest_of(path: Path) -> tuple[bytes, int]:
+    made, size = blake3(), 0
+    block = memoryview(bytearray(_BLOCK))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(block):
+            made.update(block[:count])
+            size += count
+    return made.digest(), size
+
+
+def scan(segment: SegmentFile, *, data: bool = True) -> Scan:
+    """Check one segment: the index by itself and, with `data`, every record against it."""
+    found = Scan(segment)
+    try:
+        index = read_index(segment.index_path)
+    except FileNotFoundError:
+        found.faults.append(Fault("missing index", -1, "its index is missing"))
+        return found
+    except TapeError:
+        found.faults.append(Fault("index damaged", -1, "the header of its index is damaged"))
+        return found
+    lines = index.lines
+    found.frames = len(lines)
+    found.records = int(lines["records"].sum())
+    found.size = index.end
+    found.chain_before = index.header.tip.chain
+    found.next_sequence = index.next_sequence
+    found.chain = bytes(lines["chain"][-1]) if len(lines) else found.chain_before
+    if len(lines):
+        found.first_slot, found.last_slot = int(lines["slot"][0]), int(lines["slot"][-1])
+    _check_index(index, segment, found)
+    if data:
+        _check_data(index, segment, found)
+    del found.faults[MOST_FAULTS:]
+    return found
+
+
+def _check_index(index: Index, segment: SegmentFile, found: Scan) -> None:
+    lines, tip = index.lines, index.header.tip
+    left = len(index.content) - index.end
+    if left and segment.active:
+        found.torn = f"{left} bytes of an unfinished line of the index"
+    elif left:
+        found.faults.append(
+            Fault("index damaged", len(lines), f"its index is damaged from byte {index.end} on, {left} bytes are lost")
+        )
+    if not len(lines):
+        return
+    sequence, records = lines["sequence"].astype(np.int64), lines["records"].astype(np.int64)
+    slot, timestamp = lines["slot"].astype(np.int64), lines["timestamp"].astype(np.int64)
+    due = np.concatenate(([tip.next_sequence], sequence[:-1] + records[:-1]))
+    before = np.concatenate(([tip.slot], slot[:-1]))
+    for frame in np.flatnonzero(slot <= before).tolist():
+        found.faults.append(Fault("duplicate", frame, f"slot {slot[frame]} comes behind slot {before[frame]}"))
+    for frame in np.flatnonzero(sequence != due).tolist():
+        kind = "gap" if sequence[frame] > due[frame] else "duplicate"
+        found.faults.append(Fault(kind, frame, f"begins at sequence {sequence[frame]}, where {due[frame]} is due"))
+    for frame in (np.flatnonzero(timestamp[1:] <= timestamp[:-1]) + 1).tolist():
+        found.faults.append(Fault("index damaged", frame, "its timestamp is not later than that of the frame before"))
+    at, size = lines["at"].astype(np.int64), lines["bytes"].astype(np.int64)
+    expected = np.concatenate(([len(dbn_metadata())], at[:-1] + size[:-1]))
+    for frame in np.flatnonzero(at != expected).tolist():
+        found.faults.append(Fault("index damaged", frame, f"its bytes begin at {at[frame]}, not at {expected[frame]}"))
+    packets, frames = index.packets()
+    for name in ("records", "bytes"):
+        total = np.bincount(frames, packets[name], len(lines)).astype(np.int64)
+        for frame in np.flatnonzero(total != lines[name].astype(np.int64)).tolist():
+            found.faults.append(Fault("index damaged", frame, f"its packets do not add up to its {name}"))
+    _check_sources(index, packets, frames, found)
+
+
+def _check_sources(index: Index, packets: Rows, frames: Ints, found: Scan) -> None:
+    """Each source's packets come once, in order, without a gap (DESIGN §3)."""
+    for source in np.unique(packets["source"]).tolist():
+        chosen = np.flatnonzero(packets["source"] == source)
+        incarnation, number = (packets[name][chosen].astype(np.int64) for name in ("incarnation", "number"))
+        place = index.header.tip.places.get(source)
+        first = (place.incarnation, place.next) if place is not None else (int(incarnation[0]), 1)
+        before = np.concatenate(([first[0]], incarnation[:-1]))
+        due = np.where(incarnation == before, np.concatenate(([first[1]], number[:-1] + 1)), 1)
+        for i in np.flatnonzero((number != due) | (incarnation < before)).tolist():
+            again = bool(number[i] < due[i] or incarnation[i] < before[i])
+            says = f"has packet {number[i]} of source {source} where {due[i]} is due"
+            found.faults.append(Fault("duplicate" if again else "gap", int(frames[chosen[i]]), says))
+
+
+def _check_data(index: Index, segment: SegmentFile, found: Scan) -> None:
+    lines = index.lines
+    try:
+        content = bytearray(segment.data_path.read_bytes())
+    except FileNotFoundError:
+        found.faults.append(Fault("missing records", -1, "its records are missing"))
+        return
+    found.size += len(content)
+    head = len(dbn_metadata())
+    if content[:head] != dbn_metadata():
+        found.faults.append(Fault("changed bytes", -1, "does not begin like a tape of Levelcast"))
+    end = int(lines["at"][-1]) + int(lines["bytes"][-1]) if len(lines) else head
+    if len(content) < end:
+        found.faults.append(
+            Fault("cut short", int(np.searchsorted(lines["at"] + lines["bytes"], len(content), "right")),
+                  f"has {len(content)} bytes, and its index has frames up to byte {end}")
+        )  # fmt: skip
+    elif len(content) > end:
+        says = f"{len(content) - end} bytes behind its last frame"
+        if segment.active:
+            found.torn = ", and ".join(filter(None, (found.torn, says)))
+        else:
+            found.faults.append(Fault("torn tail", -1, f"has {says}"))
+    wrong = wrong_frames(index, content)
+    if wrong.hashes:  # a changed length may have led the one pass over all frames astray
+        wrong = wrong_frames(index, bytearray(segment.data_path.read_bytes()), together=False)
+    found.faults += [
+        Fault("changed bytes", frame, "its records are not those that its chain hash was made of")
+        for frame in wrong.hashes
+    ]
+    found.faults += [
+        Fault("changed bytes", frame, "a record has another sequence or receive time than its frame gives it")
+        for frame in wrong.stamps
+    ]
+
+
+class Wrong(NamedTuple):
+    """Frames whose hash, and frames of which only the stamps, are not what they should be."""
+
+    hashes: list[int]
+    stamps: list[int]
+
+
+def wrong_frames(index: Index, content: bytearray, *, together: bool = True) -> Wrong:
+    """Hash every frame from its records; `content` is the whole file and is un-stamped on the way."""
+    lines = index.lines
+    head = len(dbn_metadata())
+    stop = int(np.searchsorted(lines["at"] + lines["bytes"], len(content), "right"))
+    lines = lines[:stop]
+    if not len(lines):
+        return Wrong([], [])
+    end = int(lines["at"][-1]) + int(lines["bytes"][-1])
+    view = memoryview(content)[head:end]
+    suspicious = _stamps(lines, view) if together else None
+    original = bytes(view) if suspicious is None else b""
+    contiguous = together and unstamp(view) >= 0
+    heads = np.zeros(len(lines), _HEAD)
+    for name in _HEAD.names or ():
+        heads[name] = lines[name]
+    packed, chains = heads.tobytes(), index.chains
+    tables = memoryview(index.content)
+    table_at = (index.starts[:stop] + ENTRY.itemsize).tolist()
+    table_end = (index.starts[:stop] + lines["size"]).tolist()
+    at = (lines["at"].astype(np.int64) - head).tolist()
+    upto = (lines["at"].astype(np.int64) - head + lines["bytes"].astype(np.int64)).tolist()
+    wrong = Wrong([], [])
+    before = index.header.tip.chain
+    each = _HEAD.itemsize
+    join = b"".join
+    for frame in range(stop):
+        records: Any = view[at[frame] : upto[frame]]
+        if not contiguous:
+            records = bytearray(records)
+            unstamp(records)
+        table = tables[table_at[frame] : table_end[frame]]
+        made = blake3(join((before, packed[frame * each : frame * each + each], table, records))).digest()
+        before = chains[frame]
+        if made != before:
+            wrong.hashes.append(frame)
+        elif suspicious is None:
+            line = lines[frame]
+            again = stamped(bytes(table), bytes(records), int(line["sequence"]), int(line["timestamp"]))
+            if again is None or bytes(again) != original[at[frame] : upto[frame]]:
+                wrong.stamps.append(frame)
+    if suspicious is not None:
+        wrong.stamps.extend(frame for frame in suspicious if frame not in set(wrong.hashes))
+    return wrong
+
+
+def _stamps(lines: Rows, view: memoryview) -> list[int] | None:
+    """Frames with a wrong stamp, at once, where all records are of one type and size; else None."""
+    octets = np.frombuffer(view, np.uint8)
+    if len(octets) < 2:
+        return None
+    size, kind = int(octets[0]) * WORD_BYTES, _KINDS.get(int(octets[1]))
+    if kind is None or size != kind.dtype.itemsize or len(octets) % size:
+        return None
+    if kind.sequence_offset is None or kind.ts_recv_offset is None:
+        return None
+    shaped = octets.reshape(-1, size)
+    if not bool((shaped[:, :2] == shaped[0, :2]).all()) or int(lines["records"].sum()) != len(shaped):
+        return None
+    records = shaped.view(kind.dtype).reshape(-1)
+    counts = lines["records"].astype(np.int64)
+    first = np.cumsum(counts) - counts
+    place = np.arange(len(records)) - np.repeat(first, counts)
+    sequence = (np.repeat(lines["sequence"], counts) + place.astype(np.uint64)).astype(np.uint32)
+    bad = (records["sequence"] != sequence) | (records["ts_recv"] != np.repeat(lines["timestamp"], counts))
+    if not bool(bad.any()):
+        return []
+    return sorted(set((np.searchsorted(first, np.flatnonzero(bad), "right") - 1).tolist()))
+
+
+def own_hashes(index: Index, content: bytes, frames: Sequence[int]) -> dict[int, bytes]:
+    """What each frame is by itself, without its place in the chain: slot, instant, packets, records un-stamped."""
+    found = {}
+    for frame in frames:
+        line = index.lines[frame]
+        place = np.array([(line["slot"], line["timestamp"])], [("slot", "<u8"), ("timestamp", "<u8")]).tobytes()
+        found[frame] = blake3(place + index.table(frame) + bare(index, content, frame)).digest()
+    return found
+
+
+def bare(index: Index, content: bytes, frame: int) -> bytes:
+    """The records of a frame as the floors sent them."""
+    line = index.lines[frame]
+    records = bytearray(content[int(line["at"]) : int(line["at"]) + int(line["bytes"])])
+    unstamp(records)
+    return bytes(records)

@@ -1,0 +1,398 @@
+"""The tape of one receiver: released frames in append-only segments, the same bytes at every receiver (rule 14).
+
+- A frame's records go to the data first and its line to the index after them, so a line without its records cannot
+  be left behind by a process that dies. On `open` the growing segment is read again from its beginning, and what
+  index and chain hash do not confirm is cut off.
+- A segment ends with the frame in which the sequence reaches a multiple of N, whatever came in one call: all
+  receivers' segments have the same borders. It is then a complete DBN file and gets its final name.
+- Retention takes whole segments from the oldest on, never the one that grows. The index of each begins with the
+  state of the order (`Tip`), so nothing is lost that is needed to go on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from levelcast.protocol.history import Frame, Tip
+from levelcast.records import dbn_metadata
+from levelcast.storage.append_file import AppendFile, Durability, TapeError, lock_directory, remove, remove_unfinished
+from levelcast.storage.tape.index import last_timestamp, pack_frame, pack_header, start_of, unpack_header
+from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, Segment, TapeFrame, list_segments, segment_path
+from levelcast.storage.tape.stamps import frame_bytes
+
+RECORDS_PER_SEGMENT = 1_000_000
+"""64 MB of trades."""
+_KEPT_IN_MEMORY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What `open` cut off, because an unfinished write had left it."""
+
+    data_bytes: int
+    index_bytes: int
+    frames: int
+    """Frames that the index had and the records did not confirm."""
+
+
+class Span(NamedTuple):
+    """From where to when a finished segment goes: what retention looks at."""
+
+    after_slot: int
+    end_ns: int
+
+
+class TapeWriter:
+    """An open tape. One process writes it at a time; any number may read."""
+
+    def __init__(self, directory: Path, stripe: int, records_per_segment: int, durable: Durability) -> None:
+        self.directory = directory
+        self.stripe = stripe
+        self.records_per_segment = records_per_segment
+        self.durable = durable
+        self.tip = Tip()
+        self.repaired = Repaired(0, 0, 0)
+        self._first_sequence = 1
+        self._per_this_segment = records_per_segment
+        self._data: AppendFile | None = None
+        self._index: AppendFile | None = None
+        self._lock = -1
+        self._finished: dict[int, int] = {}
+        """Finished segments by their first sequence, oldest first, and how many bytes each has."""
+        self._spans: dict[int, Span] = {}
+        self._after_slot = 0
+        self._end_ns = 0
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path | str,
+        first: Tip,
+        *,
+        stripe: int = 0,
+        records_per_segment: int = RECORDS_PER_SEGMENT,
+        durable: Durability = "process",
+    ) -> TapeWriter:
+        """Go on with a tape, or begin one: `first` is the tip before the first slot (`ring.receiver.first_tip`)."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        writer = cls(directory, stripe, records_per_segment, durable)
+        writer._lock = lock_directory(directory, "tape")
+        try:
+            remove_unfinished(directory)
+            if _remove_leftovers(directory):
+                segments = list_segments(directory)
+                writer._finished = {each.first_sequence: each.size_bytes() for each in segments if not each.active}
+                writer._go_on(segments[-1])
+            else:
+                writer.tip = first.copy()
+                writer._begin()
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def _go_on(self, segment: Segment) -> None:
+        """From the end of the last segment, as far as it is confirmed."""
+        if segment.header.stripe != self.stripe:
+            raise TapeError(f"{self.directory}: is the tape of stripe {segment.header.stripe}, not of {self.stripe}")
+        if not segment.active:
+            self.tip = segment.tip()
+            self._begin()
+            return
+        self._first_sequence = segment.first_sequence
+        self._after_slot = segment.header.tip.slot
+        self._per_this_segment = segment.header.records_per_segment
+        self._data = AppendFile.open(segment.data_path)
+        self._index = AppendFile.open(segment.index_path)
+        self._repair(segment)
+        if self._is_full(self.tip):
+            self._roll()
+
+    def _repair(self, segment: Segment) -> None:
+        assert self._data is not None
+        assert self._index is not None
+        self.tip, confirmed = _confirm(segment)
+        last = segment.lines[confirmed - 1] if confirmed else None
+        self._end_ns = last.timestamp_ns if last is not None else 0
+        data_end = last.at + last.size if last is not None else len(dbn_metadata())
+        index_end = segment.index_end
+        if confirmed < len(segment.lines):
+            index_end = start_of(segment.lines[confirmed])
+        self.repaired = Repaired(
+            max(0, self._data.size - data_end), self._index.size - index_end, len(segment.lines) - confirmed
+        )
+        if self._index.size > index_end:
+            self._index.truncate(index_end)
+        if self._data.size > data_end:
+            self._data.truncate(data_end)
+        if last is None and self._data.read(data_end, 0) != dbn_metadata():
+            self._data.truncate(0)
+            self._data.append(dbn_metadata())
+
+    # -- writing ------------------------------------------------------------------------------------------
+
+    def append(self, frame: Frame, content: bytearray | None = None) -> None:
+        """Add one frame; `content` are its stamped records, if somebody has made them already."""
+        self._extend([(frame, content)])
+
+    def extend(self, frames: Iterable[Frame]) -> None:
+        """Add frames with one write to each file. After an error `tip` says how far the tape goes: whole frames."""
+        self._extend((frame, None) for frame in frames)
+
+    def _extend(self, frames: Iterable[tuple[Frame, bytearray | None]]) -> None:
+        if self._data is None:
+            self._begin()
+        tip = self.tip.copy()
+        data: list[bytearray] = []
+        lines: list[bytes] = []
+        end = self._data_end()
+        for frame, content in frames:
+            _check_follows(frame, tip)
+            if content is None:
+                content = frame_bytes(frame)
+            lines.append(pack_frame(frame, end, len(content)))
+            data.append(content)
+            end += len(content)
+            tip.append(frame)
+            if self._is_full(tip):
+                self._write(data, lines, tip, frame.timestamp_ns)
+                self._roll()
+                data, lines, tip = [], [], self.tip.copy()
+                end = self._data_end()
+        if data:
+            self._write(data, lines, tip, frame.timestamp_ns)
+
+    def _write(self, data: list[bytearray], lines: list[bytes], tip: Tip, end_ns: int) -> None:
+        if self._data is None or self._index is None:
+            self._begin()
+        assert self._data is not None
+        assert self._index is not None
+        before = self._data.size
+        self._data.append(data[0] if len(data) == 1 else b"".join(data))
+        try:
+            self._index.append(b"".join(lines))
+        except TapeError:
+            self._data.truncate(before)
+            raise
+        self.tip = tip
+        self._end_ns = end_ns
+
+    def sync(self) -> None:
+        """Wait until the tape is on the device."""
+        for file in (self._data, self._index):
+            if file is not None:
+                file.sync()
+
+    def close(self) -> None:
+        for file in (self._data, self._index):
+            if file is not None:
+                file.close()
+        self._data = self._index = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # -- segments -----------------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> int:
+        return len(self._finished) + (self._data is not None)
+
+    @property
+    def size_bytes(self) -> int:
+        """Records and indexes of all segments."""
+        growing = [file.size for file in (self._data, self._index) if file is not None]
+        return sum(self._finished.values()) + sum(growing)
+
+    def _data_end(self) -> int:
+        return self._data.size if self._data is not None else len(dbn_metadata())
+
+    def _is_full(self, tip: Tip) -> bool:
+        """Only the sequence decides, so all receivers' segments have the same borders."""
+        n = self._per_this_segment
+        return (tip.next_sequence - 1) // n > (self._first_sequence - 1) // n
+
+    def _begin(self) -> None:
+        """A new segment behind the tip: the index first, for without one a segment's data mean nothing."""
+        self._first_sequence = self.tip.next_sequence
+        self._after_slot = self.tip.slot
+        self._per_this_segment = self.records_per_segment
+        header = pack_header(self.stripe, self.records_per_segment, self.tip)
+        index = AppendFile.create(self._path(INDEX), header, self.durable)
+        try:
+            self._data = AppendFile.create(self._path(ACTIVE), dbn_metadata(), self.durable)
+        except (OSError, TapeError):
+            index.close()
+            raise
+        self._index = index
+
+    def _roll(self) -> None:
+        """The segment is complete: it gets its final name, and the next one begins (or at the next frame)."""
+        assert self._data is not None
+        assert self._index is not None
+        if self.durable == "power":
+            self.sync()
+        self._finished[self._first_sequence] = self._data.size + self._index.size
+        self._spans[self._first_sequence] = Span(self._after_slot, self._end_ns)
+        self._data.rename(self._path(DATA))
+        self._data.close()
+        self._index.close()
+        self._data = self._index = None
+        try:
+            self._begin()
+        except (OSError, TapeError):
+            return  # the next frame tries again, and says so
+
+    def _path(self, suffix: str) -> Path:
+        return segment_path(self.directory, self._first_sequence, suffix)
+
+    def retain(
+        self,
+        now_ns: int,
+        *,
+        max_bytes: int | None = None,
+        max_age_ns: int | None = None,
+        most: int | None = None,
+        remove: Callable[[Path], None] = remove,
+    ) -> int:
+        """Remove the oldest segments while the tape is larger than `max_bytes`, and those that ended more than
+        `max_age_ns` ago, `most` of them in one call; returns the slot up to which the tape is gone (0: nothing is)."""
+        total = self.size_bytes
+        oldest = list(self._finished)
+        if self._data is None:
+            oldest.pop()  # the newest segment alone says where the tape goes on
+        for first_sequence in oldest if most is None else oldest[:most]:
+            segment = Segment(self.directory, first_sequence, active=False)
+            span = self._span_of(segment)
+            too_large = max_bytes is not None and total > max_bytes
+            too_old = max_age_ns is not None and now_ns - span.end_ns > max_age_ns
+            if not too_large and not too_old:
+                return span.after_slot
+            total -= self._finished.pop(first_sequence)
+            remove(segment.data_path)
+            remove(segment.index_path)
+            del self._spans[first_sequence]
+        return self._first_slot()
+
+    def _first_slot(self) -> int:
+        """The slot before the tape's first segment."""
+        first = next(iter(self._finished), None)
+        if first is None:
+            return self._after_slot
+        return self._span_of(Segment(self.directory, first, active=False)).after_slot
+
+    def _span_of(self, segment: Segment) -> Span:
+        span = self._spans.get(segment.first_sequence)
+        if span is None:
+            content = segment.index_path.read_bytes()
+            header = unpack_header(content, segment.index_path)
+            span = Span(header.tip.slot, last_timestamp(content, header.size))
+            self._spans[segment.first_sequence] = span
+        return span
+
+
+class TapeReader:
+    """A tape, read. `refresh` shows it what a writer has added since."""
+
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory)
+        self.segments: list[Segment] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        known = {segment.data_path: segment for segment in self.segments}
+        self.segments = [known.get(each.data_path, each) for each in list_segments(self.directory)]
+        for segment in self.segments:
+            if segment.active:
+                segment.refresh()
+
+    @property
+    def before(self) -> Tip:
+        """The tip before the first frame that is (still) there."""
+        return self.segments[0].header.tip.copy()
+
+    @property
+    def stripe(self) -> int:
+        return self.segments[0].header.stripe
+
+    def tip(self) -> Tip:
+        """The tip behind the last frame, from the newest segment's index."""
+        return self.segments[-1].tip()
+
+    def frames(self, *, after_slot: int = 0, from_sequence: int = 1) -> Iterator[TapeFrame]:
+        """Frames in order, from the first one with a slot above `after_slot` and records from `from_sequence` on."""
+        first = 0
+        for number, segment in reversed(list(enumerate(self.segments))):
+            first = number
+            before = segment.header.tip
+            if before.slot <= after_slot or before.next_sequence <= from_sequence:
+                break
+        for segment in self.segments[first:]:
+            self._make_room(segment)
+            for frame in segment.frames():
+                if frame.line.slot > after_slot and frame.line.next_sequence > from_sequence:
+                    yield frame
+
+    def chain_at(self, slot: int) -> bytes:
+        """The chain hash behind the last frame up to `slot`."""
+        chain = self.segments[0].header.tip.chain
+        for segment in reversed(self.segments):
+            if segment.header.tip.slot <= slot:
+                chain = segment.header.tip.chain
+                for line in segment.lines:
+                    if line.slot > slot:
+                        break
+                    chain = line.chain
+                break
+        return chain
+
+    def _make_room(self, wanted: Segment) -> None:
+        """A long tape does not have to fit into memory: only the last few indexes stay."""
+        loaded = [segment for segment in self.segments if segment.is_loaded and segment is not wanted]
+        for segment in loaded[: max(0, len(loaded) - _KEPT_IN_MEMORY)]:
+            segment.unload()
+
+
+def _check_follows(frame: Frame, tip: Tip) -> None:
+    if frame.slot <= tip.slot or frame.chain_before != tip.chain or frame.first_sequence != tip.next_sequence:
+        raise TapeError(
+            f"the frame of slot {frame.slot}, sequence {frame.first_sequence}, does not follow the tape, which is at "
+            f"slot {tip.slot} and goes on with sequence {tip.next_sequence}"
+        )
+
+
+def _confirm(segment: Segment) -> tuple[Tip, int]:
+    """How many frames of a segment follow each other and are what their chain hash says, and the tip behind them."""
+    tip, end, confirmed = segment.header.tip.copy(), len(dbn_metadata()), 0
+    for found in segment.frames():
+        try:
+            if found.line.at != end:
+                break
+            frame = found.frame()
+            _check_follows(frame, tip)
+        except (TapeError, ValueError, OSError):
+            break
+        tip.append(frame)
+        end += found.line.size
+        confirmed += 1
+    return tip, confirmed
+
+
+def _remove_leftovers(directory: Path) -> bool:
+    """Indexes without data, left by a segment just begun or by retention; False if there is no segment then."""
+    data = {int(path.name.partition(".")[0]) for path in directory.glob("*" + DATA + "*")}
+    for path in sorted(directory.glob("*" + INDEX)):
+        first_sequence = int(path.name.removesuffix(INDEX))
+        if first_sequence in data:
+            continue
+        taken_by_retention = bool(data) and first_sequence < min(data)
+        just_begun = first_sequence > max(data, default=0) and (data or first_sequence == 1)
+        if not taken_by_retention and (not just_begun or Segment(directory, first_sequence, active=True).lines):
+            raise TapeError(f"{path}: the records of this segment are missing")
+        remove(path)
+    return bool(data)

@@ -1,0 +1,191 @@
+"""`levelcast init` and `levelcast timing`, as somebody at a terminal meets them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from levelcast import __version__
+from levelcast.cli import main
+from levelcast.cli.network_file import init_timing
+from levelcast.network import five_cities, parse_network
+from levelcast.timing.derive import show_ns
+from levelcast.timing.rules import liveness_bound_ns
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, and a terminal that is wide enough to read tables in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """The exit code of `levelcast` with these arguments, through its entry point."""
+    monkeypatch.setattr(sys, "argv", ["levelcast", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main.run()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def test_init_writes_a_file_that_timing_explains(here: Path) -> None:
+    result = runner.invoke(main.app, ["init"])
+    assert result.exit_code == 0
+    assert "levelcast timing network.toml" in result.output
+    assert (here / "network.toml").read_text(encoding="utf-8") == five_cities()
+    assert [path.name for path in here.iterdir()] == ["network.toml"]
+    result = runner.invoke(main.app, ["timing"])
+    assert result.exit_code == 0
+    for number in parse_network(five_cities()).explain():
+        assert number.name in result.output
+        assert number.text in result.output
+    assert "closed form" in result.output
+    bound_ns = sum(term.ns for term in parse_network(five_cities()).liveness())
+    assert show_ns(bound_ns) in result.output
+    assert "Warning" not in result.output
+
+
+def test_init_refuses_to_overwrite_unless_told_to(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = here / "mine.toml"
+    path.write_text("precious")
+    assert run(monkeypatch, "init", "mine.toml") == 2
+    assert capsys.readouterr().err == "levelcast: mine.toml: it exists already; --force replaces it\n"
+    assert path.read_text() == "precious"
+    assert run(monkeypatch, "init", "mine.toml", "--force") == 0
+    assert path.read_text(encoding="utf-8") == five_cities()
+
+
+def test_init_does_not_overwrite_a_file_that_appears_meanwhile(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def appear() -> str:
+        Path("network.toml").write_text("somebody else's")
+        return five_cities()
+
+    monkeypatch.setattr(init_timing, "five_cities", appear)
+    monkeypatch.setattr(Path, "exists", lambda self: False)
+    assert run(monkeypatch, "init") == 2
+    assert "it exists already" in capsys.readouterr().err
+    assert (here / "network.toml").read_text() == "somebody else's"
+    assert [path.name for path in here.iterdir()] == ["network.toml"]
+
+
+def test_init_says_what_is_wrong_with_its_path(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "init", "none/network.toml") == 2
+    assert capsys.readouterr().err == ("levelcast: none/network.toml: there is no such directory to write it in\n")
+    assert run(monkeypatch, "init", ".", "--force") == 2
+    assert "it is a directory" in capsys.readouterr().err
+
+
+def test_timing_as_json_has_the_numbers_the_rules_and_the_bound(here: Path) -> None:
+    Path("network.toml").write_text(five_cities(), encoding="utf-8")
+    result = runner.invoke(main.app, ["timing", "network.toml", "--json"])
+    assert result.exit_code == 0
+    report = json.loads(result.output)
+    (stripe,) = report["stripes"]
+    timing = parse_network(five_cities()).timing()
+    assert report["network"] == "five cities"
+    assert stripe["timing"]["hold_ns"] == timing.hold_ns
+    assert stripe["timing"]["recovery_ns"] == timing.recovery_ns
+    assert stripe["timing"]["closed_form_ns"] < timing.recovery_ns
+    assert stripe["liveness"]["bound_ns"] == liveness_bound_ns(timing, 5, 2)
+    assert {number["symbol"] for number in stripe["explained"]} >= {"k_r", "δ_N", "τ_r", "R", "Δ_A", "T_join"}
+    assert stripe["warnings"] == []
+
+
+def test_timing_prints_warnings_and_one_stripe_when_asked(here: Path) -> None:
+    text = five_cities().replace("# [stripes.main]", "[stripes.main]").replace("# [stripes.slow]", "[stripes.slow]")
+    text = text.replace('# slot = "200ms"', 'slot = "200ms"').replace('# witness = "all"', "witness = 1")
+    Path("network.toml").write_text(text, encoding="utf-8")
+    both = runner.invoke(main.app, ["timing"])
+    assert "stripe main" in both.output
+    slow = runner.invoke(main.app, ["timing", "--stripe", "slow"])
+    assert "stripe main" not in slow.output
+    assert "200 ms" in slow.output
+    assert "Warning: Witness is 1, less than a majority of 5" in slow.output
+
+
+def test_an_unknown_stripe_is_told_which_there_are(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("network.toml").write_text(five_cities(), encoding="utf-8")
+    assert run(monkeypatch, "timing", "--stripe", "slow") == 2
+    assert 'there is no stripe "slow" here, only "main"' in capsys.readouterr().err
+
+
+def test_every_problem_of_a_network_file_is_one_line_on_stderr(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = five_cities().replace('site = "sydney"', 'site = "sidney"')
+    Path("network.toml").write_text(text, encoding="utf-8")
+    assert run(monkeypatch, "timing", "network.toml") == 2
+    rows = capsys.readouterr().err.splitlines()
+    assert len(rows) == 2
+    assert all(row.startswith("network.toml:") and 'did you mean "sydney"?' in row for row in rows)
+
+
+def test_a_missing_file_is_one_sentence(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "timing", "none.toml") == 2
+    assert capsys.readouterr().err == "levelcast: none.toml: no such file or directory\n"
+
+
+def test_control_c_ends_with_130_and_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(init_timing, "load_network", interrupted)
+    assert run(monkeypatch, "timing") == 130
+    assert capsys.readouterr().err == "levelcast: stopped\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["init", "--help"], ["timing", "--help"]])
+def test_help_has_examples(arguments: list[str]) -> None:
+    result = runner.invoke(main.app, arguments)
+    assert result.exit_code == 0
+    assert "Examples" in result.output
+    assert "levelcast " in result.output
+
+
+def test_the_version_is_the_packages() -> None:
+    result = runner.invoke(main.app, ["--version"])
+    assert result.exit_code == 0
+    assert result.output == f"levelcast {__version__}\n"
+
+
+def test_the_command_runs_as_a_process_even_where_greek_cannot_be_printed(tmp_path: Path) -> None:
+    def levelcast(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "levelcast.cli.main", *arguments],
+            cwd=tmp_path,
+            env={"PYTHONIOENCODING": "ascii", "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert levelcast("init").returncode == 0
+    explained = levelcast("timing", "network.toml")
+    assert explained.returncode == 0, explained.stderr
+    assert "closed form" in explained.stdout
+    assert explained.stderr == ""
+    refused = levelcast("init")
+    assert refused.returncode == 2
+    assert refused.stderr == "levelcast: network.toml: it exists already; --force replaces it\n"

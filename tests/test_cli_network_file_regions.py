@@ -1,0 +1,87 @@
+"""`levelcast regions`: a table for people, a network file for nodes, one sentence for mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from levelcast.cli.main import app
+from levelcast.network import Group, NetworkError, parse_network
+from levelcast.network.regions.file import site_names
+
+CITIES = ["Oslo", "Rome", "Bonn", "New York", "Lima", "Quito"]
+
+
+@pytest.fixture
+def pings(tmp_path: Path) -> Path:
+    """Six cities in a row, 10 ms apart."""
+    rows = [f"{a},{b},{abs(i - k) * 10},2" for i, a in enumerate(CITIES) for k, b in enumerate(CITIES) if a != b]
+    path = tmp_path / "delays.csv"
+    path.write_text("\n".join(["from,to,delay_ms,jitter_ms", *rows]), encoding="utf-8")
+    return path
+
+
+def test_the_plan_is_a_network_file_with_two_lines_a_region(pings: Path, tmp_path: Path) -> None:
+    out = tmp_path / "network.toml"
+    done = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "7", "--regions", "3", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert f"levelcast timing {out}" in done.output.replace("\n", "")
+    text = out.read_text(encoding="utf-8")
+    groups = tomllib.loads(text)["edge"]["group"]
+    assert sorted(group["line"] for group in groups) == ["a", "a", "a", "b", "b", "b"]
+    assert len({(group["address"], group["port"]) for group in groups}) == 6
+    if "line" not in {field.name for field in fields(Group)}:
+        text = re.sub(r'\nline = "[ab]"', "", text)
+    network = parse_network(text)
+    assert len(network.receivers) == 7
+    assert len(network.sites) == 6
+    for region in {site.region for site in network.sites}:
+        sites = {receiver.site for receiver in network.receivers if network.region_of(receiver.name) == region}
+        assert len(sites) == 2, "a region's lines come from two sites"
+    assert network.link("oslo", "rome").quantile_ns == 12_000_000
+
+
+def test_json_has_what_the_table_has(pings: Path) -> None:
+    done = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "4", "--loss", "0.1", "--json"])
+    told = json.loads(done.stdout)
+    assert sum(region["receivers"] for region in told) == 4
+    assert sum(region["customers"] for region in told) == pytest.approx(6)
+    assert told[0]["both_lost"] == pytest.approx(0.01)
+
+
+def test_reach_keeps_far_sites_out(pings: Path) -> None:
+    done = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "2", "--reach", "15ms", "--json"])
+    sites = json.loads(done.stdout)[0]["sites"]
+    assert abs(CITIES.index(sites[0]) - CITIES.index(sites[1])) == 1
+
+
+def test_customers_draw_the_receivers_to_them(pings: Path, tmp_path: Path) -> None:
+    customers = tmp_path / "customers.csv"
+    customers.write_text("city,customers\nOslo,0\nRome,0\nBonn,0\nNew+York,0\nLima,5\nQuito,9\n", encoding="utf-8")
+    given = ["regions", str(pings), "--receivers", "2", "--customers", str(customers), "--json"]
+    told = json.loads(CliRunner().invoke(app, given).stdout)
+    assert told[0]["sites"] == ["Quito", "Lima"]
+    assert told[0]["customers"] == 14
+
+
+def test_what_cannot_be_planned_is_one_sentence(pings: Path, tmp_path: Path) -> None:
+    few = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "14"])
+    assert isinstance(few.exception, NetworkError)
+    assert "7 regions need 14 sites, two each, and there are 6" in str(few.exception)
+    odd = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "3", "--regions", "2"])
+    assert odd.exit_code == 2
+    out = tmp_path / "there.toml"
+    out.write_text("mine", encoding="utf-8")
+    kept = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "2", "--out", str(out)])
+    assert isinstance(kept.exception, FileExistsError)
+    assert out.read_text(encoding="utf-8") == "mine"
+
+
+def test_names_of_cities_become_names_of_sites() -> None:
+    assert site_names(["St. John's", "東京", "東京"]) == ["st-john-s", "site", "site-2"]

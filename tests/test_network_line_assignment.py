@@ -1,0 +1,144 @@
+"""Which receiver has which line: each line one, each region two, and nobody moves who need not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from levelcast.network import Group, Network, NetworkError, Secondary, five_cities, parse_network
+from levelcast.network.line_assignment import Lines, holders, preference
+
+CITIES = five_cities()
+_BEGIN = CITIES.index('[[edge.group]]\nname = "americas"')
+_END = CITIES.index("# ----", _BEGIN)
+
+
+def group(name: str, number: int, region: str | None, line: str | None, more: str = "") -> str:
+    text = f'[[edge.group]]\nname = "{name}"\naddress = "239.192.75.{number}"\nport = {31000 + number}\n{more}\n'
+    text += f'region = "{region}"\n' if region is not None else ""
+    return text + (f'line = "{line}"\n' if line is not None else "")
+
+
+def cities(*groups: str) -> Network:
+    return parse_network(CITIES[:_BEGIN] + "".join(groups) + CITIES[_END:])
+
+
+REGIONS = ("americas", "europe", "asia-pacific")
+BOTH = cities(
+    *(
+        group(f"{region}-{line}", 2 * number + (line == "b") + 1, region, line)
+        for number, region in enumerate(REGIONS)
+        for line in "ab"
+    )
+)
+EVERYBODY = [receiver.name for receiver in BOTH.receivers]
+
+
+def test_receivers_of_the_region_come_first_then_the_nearest() -> None:
+    assert preference(BOTH, "europe") == ["london-1", "frankfurt-1", "new-york-1", "tokyo-1", "sydney-1"]
+    assert preference(BOTH, "americas") == ["new-york-1", "london-1", "frankfurt-1", "tokyo-1", "sydney-1"]
+    assert preference(BOTH, "asia-pacific")[:3] == ["tokyo-1", "sydney-1", "new-york-1"]
+
+
+def test_each_line_of_a_region_has_another_receiver() -> None:
+    assert holders(BOTH, EVERYBODY) == {
+        "americas-a": "new-york-1",
+        "americas-b": "london-1",
+        "europe-a": "london-1",
+        "europe-b": "frankfurt-1",
+        "asia-pacific-a": "tokyo-1",
+        "asia-pacific-b": "sydney-1",
+    }
+
+
+def test_a_second_receiver_of_one_site_comes_after_another_site() -> None:
+    text = CITIES[:_BEGIN] + group("a", 1, "europe", "a") + group("b", 2, "europe", "b") + CITIES[_END:]
+    text = text.replace(
+        '[[receiver]]\nname = "frankfurt-1"', '[[receiver]]\nname = "london-2"\nid = 106\nsite = "london"\n\n'
+        '[[receiver]]\nname = "frankfurt-1"', 1,
+    )  # fmt: skip
+    network = parse_network(text)
+    assert preference(network, "europe")[:3] == ["london-1", "frankfurt-1", "london-2"]
+    assert set(holders(network, [each.name for each in network.receivers]).values()) == {"london-1", "frankfurt-1"}
+
+
+@given(st.sets(st.sampled_from(EVERYBODY)), st.sampled_from(EVERYBODY))
+def test_whoever_fails_a_line_that_is_at_its_home_stays_there(operable: set[str], lost: str) -> None:
+    left = operable - {lost}
+    before, after, homes = holders(BOTH, operable | {lost}), holders(BOTH, left), holders(BOTH, EVERYBODY)
+    assert set(after.values()) <= left
+    assert len(after) == (6 if left else 0)
+    for name, holder in after.items():
+        if homes[name] in left:
+            assert holder == before[name] == homes[name]
+
+
+@pytest.mark.parametrize("down", [*combinations(EVERYBODY, 1), *combinations(EVERYBODY, 2)])
+def test_with_one_or_two_of_five_down_every_region_has_two_senders(down: tuple[str, ...]) -> None:
+    found = holders(BOTH, [name for name in EVERYBODY if name not in down])
+    homes = holders(BOTH, EVERYBODY)
+    for region in REGIONS:
+        assert len({found[f"{region}-a"], found[f"{region}-b"]}) == 2
+    for name, holder in found.items():
+        assert holder == homes[name] or homes[name] in down, "it moved, and its home is there"
+
+
+def test_one_receiver_that_is_left_has_both_lines() -> None:
+    assert set(holders(BOTH, ["tokyo-1"]).values()) == {"tokyo-1"}
+
+
+def test_a_receiver_sends_to_its_lines_in_the_ring_and_to_groups_without_a_line_always() -> None:
+    network = cities(group("all", 9, "europe", None), group("a", 1, "europe", "a"), group("b", 2, "europe", "b"))
+    ids = {receiver.name: receiver.id for receiver in network.receivers}
+
+    def names(receiver: str, *members: str) -> list[str]:
+        return [each.name for each in Lines(network, receiver).groups([ids[name] for name in members])]
+
+    assert names("london-1") == ["all"]
+    assert names("london-1", "london-1", "frankfurt-1", "tokyo-1") == ["all", "a"]
+    assert names("frankfurt-1", "frankfurt-1", "tokyo-1", "new-york-1") == ["all", "b"]
+    assert names("new-york-1", "frankfurt-1", "tokyo-1", "new-york-1") == ["a"]
+    assert bool(Lines(network, "tokyo-1"))
+    assert not Lines(cities(group("all", 9, "europe", None)), "tokyo-1")
+
+
+def test_secondaries_count_as_operable_unless_they_are_said_to_be_down() -> None:
+    below = Secondary("new-york-2", 1001, "new-york", "london-1")
+    network = replace(BOTH, secondaries=(below,))
+    assert preference(network, "americas")[:2] == ["new-york-1", "new-york-2"]
+    ids = [receiver.id for receiver in network.receivers]
+    lines = Lines(network, "london-1")
+    assert [each.name for each in lines.groups(ids)] == ["europe-a"]
+    assert [each.name for each in lines.groups(ids, down=["new-york-2"])] == ["americas-b", "europe-a"]
+
+
+def test_a_region_with_one_receiver_is_worth_a_warning() -> None:
+    (warning,) = cities(group("west", 1, "americas", None)).warnings()
+    assert warning.startswith('Region "americas" is covered by one receiver, new-york-1')
+    (warning,) = cities(group("a", 1, "americas", "a")).warnings()
+    assert warning.startswith('Region "americas" is covered by one receiver, new-york-1')
+    assert BOTH.warnings() == []
+    assert cities(group("all", 1, None, None)).warnings() == []
+
+
+def test_a_group_may_have_a_line_and_a_scope() -> None:
+    network = cities(group("a", 1, "europe", "a", "ttl = 16"), group("b", 2, "europe", "b"))
+    assert network.edge.groups[0] == Group("a", "239.192.75.1", 31001, "europe", "a", 16)
+    assert network.edge.groups[1].ttl is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        ((group("a", 1, "europe", "a"), group("b", 2, "europe", "a")), 'is line "a" of its region, and so is edge'),
+        ((group("a", 1, "europe", ""),), "has line = "),
+        ((group("a", 1, "europe", "a", "ttl = 0"),), "ttl"),
+    ],
+)  # fmt: skip
+def test_a_wrong_line_is_told(groups: tuple[str, ...], says: str) -> None:
+    with pytest.raises(NetworkError, match=says):
+        cities(*groups)

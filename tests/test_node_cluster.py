@@ -1,0 +1,86 @@
+"""How the nodes of a cluster are started, and what a receiver tells of its ring."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from levelcast.network import five_cities, parse_network
+from levelcast.node.cluster import Cluster
+from levelcast.node.node import Options, Place, ring_of
+from levelcast.ring.member import Receiver
+from levelcast.storage.journal.file import JournalFile
+from tests.ring_parts import START, Seat, make_config, make_ring, seat_in_ring
+
+
+class NoProcess:
+    """What stands where a process would be."""
+
+    def __init__(self, command: list[str], **_: Any) -> None:
+        self.command = command
+        self.stdout = io.StringIO('{"name": "tokyo-1"}\n{"name"')
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self) -> int:
+        return 0
+
+
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> list[str]:
+    """The command by which tokyo-1 is started."""
+    monkeypatch.setattr(subprocess, "Popen", NoProcess)
+    cluster = Cluster(parse_network(five_cities()), Path("n.toml"), tmp_path, Options(), **arguments)
+    cluster.start("tokyo-1")
+    member = cluster.members["tokyo-1"]
+    assert isinstance(member.process, NoProcess)
+    assert member.reader is not None
+    member.reader.join()
+    assert member.status == {"name": "tokyo-1"}  # a line that was cut off says nothing
+    return member.process.command
+
+
+def test_a_launcher_puts_a_node_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def launcher(place: Place) -> tuple[list[str], list[str]]:
+        return ["ip", "netns", "exec", place.site], ["--interface", "10.0.0.4"]
+
+    plain = launched(tmp_path, monkeypatch)
+    assert plain[:4] == [sys.executable, "-m", "levelcast", "node"]
+    moved = launched(tmp_path, monkeypatch, launcher=launcher)
+    assert moved == ["ip", "netns", "exec", "tokyo", *plain, "--interface", "10.0.0.4"]
+
+
+def test_a_cluster_runs_every_stripe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", NoProcess)
+    text = five_cities().replace("# [stripes.main]\n# [stripes.slow]", "[stripes.main]\n[stripes.slow]")
+    network = parse_network(text + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n')
+    cluster = Cluster(network, Path("n.toml"), tmp_path, Options())
+    cluster.start_all("secondary")
+    commands: dict[str, list[str]] = {}
+    for name, member in cluster.members.items():
+        if isinstance(member.process, NoProcess):
+            commands[name] = member.process.command[4:]
+    assert set(commands) == {"main/tokyo-2", "slow/tokyo-2"}
+    assert commands["slow/tokyo-2"][-2:] == ["--stripe", "slow"]
+    opened = [JournalFile.open(tmp_path / name / "journal")[0] for name in commands]
+    assert {journal.stripe for journal in opened} == {0, 1}
+    for journal in opened:
+        journal.close()
+    assert len(cluster.releasing) == 2 * 6
+
+
+def test_a_receiver_tells_by_which_schedule_it_sends() -> None:
+    assert ring_of(Seat(make_config()).receiver) is None
+    receiver: Receiver = seat_in_ring(ring=make_ring(members=(1, 2, 3), start_slot=7)).receiver
+    assert ring_of(receiver) == {
+        "start_slot": 7,
+        "start_ns": START,
+        "slot_ns": receiver.timing.slot_ns,
+        "members": [1, 2, 3],
+    }

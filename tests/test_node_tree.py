@@ -1,0 +1,73 @@
+"""What nodes tell of the second layer, from machines that a script has brought there."""
+
+from __future__ import annotations
+
+from levelcast.node.tree import of_primary, of_secondary, of_server
+from levelcast.protocol.journal_image import Journal
+from levelcast.ring.group_server import NetworkServer
+from levelcast.ring.member import Receiver, first_tip
+from levelcast.ring.secondary import Secondary
+from levelcast.wire.messages import Group, GroupToken
+from tests.group_stage import EVERYBODY, GroupStage
+from tests.ring_parts import START, make_config
+from tests.ring_stage import A, B, C, P, Q, S, U
+
+NAMES = {A: "a-1", B: "b-1", P: "p", Q: "q", U: "u"}
+
+
+def test_a_secondary_tells_its_home_its_primary_and_its_group() -> None:
+    stage = GroupStage()
+    alone = Secondary(stage.config, P, Journal(), first_tip(stage.config), START)
+    assert of_secondary(alone, NAMES) == {
+        "state": "ALONE",
+        "home": "a-1",
+        "primary": None,
+        "suspect": None,
+        "group": None,
+    }
+    stage.begin()
+    told = of_secondary(stage.secondary(P), NAMES)
+    assert told["state"] == "FOLLOWS"
+    assert (told["home"], told["primary"], told["group"]["members"]) == ("a-1", "a-1", ["p", "q"])
+    stage.take_away(A)
+    stage.reform(S, {B, C}, announce_to=EVERYBODY - {A})
+    told = of_secondary(stage.secondary(P), NAMES)
+    assert (told["state"], told["suspect"]) == ("ORPHAN", "a-1")
+
+
+def test_a_primary_tells_whom_it_covers_and_who_has_left_the_minimum() -> None:
+    config = make_config()
+    receiver = Receiver(config, A, Journal(), first_tip(config), START)
+    assert of_primary(receiver, NAMES, START) == {"group": {"number": 0, "members": {}}}
+    stage = GroupStage()
+    stage.begin()
+    primary, now = stage.receiver(A), stage.world.now
+    members = of_primary(primary, NAMES, now)["group"]["members"]
+    assert set(members) == {"p", "q"}
+    assert all(each["counts"] and each["have"] + each["lag"] == primary.have for each in members.values())
+    late = of_primary(primary, NAMES, now + 10 * int(stage.patience_ms * 1e6))["group"]["members"]
+    assert not any(each["counts"] for each in late.values())
+
+
+def test_a_group_is_told_before_its_members_have_spoken_and_a_stranger_by_its_id() -> None:
+    config = make_config()
+    receiver = Receiver(config, A, Journal(), first_tip(config), START)
+    receiver.step((Group(5 << 32, S, A, (P, 999)), GroupToken(P, 1, 5 << 32, 1, 0)), START)
+    group = of_primary(receiver, NAMES, START)["group"]
+    assert group["number"] == 5
+    assert group["members"]["999"] == {"have": None, "lag": None, "counts": False}
+    assert set(group["members"]) == {"p", "999"}
+
+
+def test_a_server_tells_the_groups_that_it_formed() -> None:
+    stage = GroupStage()
+    stage.begin()
+    server = next(
+        machine
+        for node in stage.world.nodes.values()
+        if isinstance(machine := node.machine, NetworkServer) and machine.keeper.groups_formed
+    )
+    told = of_server(server, NAMES)
+    assert told["groups"] == {"a-1": ["p", "q"], "b-1": ["u"]}
+    assert told["groups_formed"] >= 1
+    assert told["group_phase"] == "IDLE"

@@ -1,0 +1,466 @@
+"""The tape: the same bytes at every receiver, whole frames whatever happens, and DBN that other tools read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import databento_dbn
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from levelcast.protocol.history import Frame
+from levelcast.records import dbn_metadata, stamp
+from levelcast.storage import append_file
+from levelcast.storage.append_file import AppendFile, TapeError
+from levelcast.storage.tape.segments import TapeReader, TapeWriter
+from levelcast.storage.tape.stamps import frame_bytes, packet_fault
+from levelcast.wire.messages import Packet
+from tests.tape_parts import (
+    FIRST,
+    T0,
+    Killed,
+    MortalOs,
+    content_of,
+    frame_of_packets,
+    largest_file,
+    make_frames,
+    tip_after,
+    trade_payload,
+)
+
+N = 40
+FRAMES = make_frames(30)
+
+
+def record(folder: Path, frames: list[Frame], *, batches: list[int] | None = None, n: int = N, **options: Any) -> None:
+    writer = TapeWriter.open(folder, FIRST, records_per_segment=n, **options)
+    at = 0
+    for size in batches if batches is not None else [1] * len(frames):
+        writer.extend(frames[at : at + size])
+        at += size
+    writer.extend(frames[at:])
+    writer.close()
+
+
+def reopen(folder: Path) -> TapeWriter:
+    return TapeWriter.open(folder, FIRST, records_per_segment=N)
+
+
+def read(folder: Path) -> list[Frame]:
+    return [found.frame() for found in TapeReader(folder).frames()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    record(folder, FRAMES)
+    return folder
+
+
+# -- what goes in comes out -------------------------------------------------------------------------------
+
+
+def test_frames_come_back_as_the_ring_had_them(whole: Path) -> None:
+    assert read(whole) == FRAMES
+    reader = TapeReader(whole)
+    assert reader.tip() == tip_after(FRAMES)
+    assert reader.before == FIRST
+    assert len(reader.segments) > 5
+
+
+def test_records_are_stamped_and_are_views_of_the_file(whole: Path) -> None:
+    sequence = 1
+    for found, frame in zip(TapeReader(whole).frames(), FRAMES, strict=True):
+        for batch in found.batches():
+            names = batch.kind.dtype.names or ()
+            expected = np.arange(sequence, sequence + len(batch.records))
+            if "sequence" in names:
+                assert (batch.records["sequence"] == expected).all()
+            if "ts_recv" in names:
+                assert (batch.records["ts_recv"] == frame.timestamp_ns).all()
+            sequence += len(batch.records)
+    assert sequence == tip_after(FRAMES).next_sequence
+
+
+def test_a_reader_starts_where_it_is_told(whole: Path) -> None:
+    reader = TapeReader(whole)
+    for frame in FRAMES:
+        after = [found.line.slot for found in reader.frames(after_slot=frame.slot)]
+        assert after == [each.slot for each in FRAMES if each.slot > frame.slot]
+        assert next(reader.frames(from_sequence=frame.first_sequence)).line.slot == frame.slot
+        assert reader.chain_at(frame.slot) == frame.chain
+    assert reader.chain_at(0) == FIRST.chain
+
+
+def test_a_reader_beside_a_writer_sees_what_was_added(tmp_path: Path) -> None:
+    writer = TapeWriter.open(tmp_path, FIRST, records_per_segment=N)
+    reader = TapeReader(tmp_path)
+    for number, frame in enumerate(FRAMES, 1):
+        writer.append(frame)
+        reader.refresh()
+        assert reader.tip() == writer.tip
+        assert sum(1 for _ in reader.frames()) == number
+    writer.close()
+    assert [found.frame() for found in reader.frames()] == FRAMES
+
+
+def test_the_tip_reads_no_records_but_those_that_change_the_set(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tape"
+    shutil.copytree(whole, folder)
+    active = next(folder.glob("*.active"))
+    size = active.stat().st_size
+    active.write_bytes(bytes(size))
+    assert TapeReader(folder).tip() == tip_after(FRAMES)
+
+
+# -- the same at every receiver ---------------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(1, 9)), st.integers(0, 30))
+def test_batches_and_restarts_leave_no_trace(whole: Path, batches: list[int], restart: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        record(Path(name), FRAMES[:restart], batches=batches)
+        writer = reopen(Path(name))
+        writer.extend(FRAMES[restart:])
+        writer.close()
+        assert content_of(Path(name)) == content_of(whole)
+
+
+def test_borders_depend_on_the_sequence_alone(whole: Path) -> None:
+    for segment in TapeReader(whole).segments:
+        first, last = segment.first_sequence, segment.next_sequence - 1
+        before_last = segment.lines[-1].first_sequence - 1 if segment.lines else 0
+        if segment.active:
+            assert last // N == (first - 1) // N
+        else:
+            assert last // N > (first - 1) // N, "it reaches a multiple of N"
+            assert before_last // N == (first - 1) // N, "with its last frame"
+
+
+def test_finished_segments_are_dbn_with_the_same_values(whole: Path) -> None:
+    dbn: Any = databento_dbn
+    expected: list[bytes] = []
+    for frame in FRAMES:
+        sequence = frame.first_sequence
+        for packet in frame.packets:
+            expected.append(stamp(packet.payload, sequence, frame.timestamp_ns))
+            sequence += packet.records
+    joined, decoded = b"", []
+    for segment in TapeReader(whole).segments:
+        content = segment.data_path.read_bytes()
+        joined += content.removeprefix(dbn_metadata())
+        if not segment.active:
+            decoder = dbn.DBNDecoder()
+            decoder.write(content)
+            metadata, *records = decoder.decode()
+            assert isinstance(metadata, dbn.Metadata)
+            assert decoder.buffer() == b""
+            assert len(records) == segment.next_sequence - segment.first_sequence
+            decoded += records
+    assert joined == b"".join(expected)
+    ours = [row for found in TapeReader(whole).frames() for batch in found.batches() for row in batch.records]
+    compared = 0
+    for theirs, row in zip(decoded, ours, strict=False):
+        assert theirs.instrument_id == row["instrument_id"]
+        if isinstance(theirs, dbn.TradeMsg):
+            compared += 1
+            for name in ("publisher_id", "ts_event", "price", "size", "ts_recv", "sequence"):
+                assert getattr(theirs, name) == row[name]
+    assert compared > 100
+
+
+# -- torn, killed, damaged --------------------------------------------------------------------------------
+
+
+def test_a_cut_at_any_byte_leaves_whole_frames(tmp_path: Path) -> None:
+    frames = make_frames(4, seed=3, records=2)
+    record(tmp_path / "whole", frames, n=1000)
+    want = content_of(tmp_path / "whole")
+    for name in want:
+        for cut in range(0 if name.endswith("active") else 200, len(want[name])):
+            folder = tmp_path / "cut"
+            shutil.copytree(tmp_path / "whole", folder)
+            (folder / name).write_bytes(want[name][:cut])
+            writer = TapeWriter.open(folder, FIRST, records_per_segment=1000)
+            kept = [frame for frame in frames if frame.slot <= writer.tip.slot]
+            assert len(kept) < len(frames)
+            assert writer.tip == tip_after(kept)
+            assert read(folder) == kept
+            writer.extend(frames[len(kept) :])
+            writer.close()
+            assert content_of(folder) == want
+            shutil.rmtree(folder)
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_a_changed_byte_of_the_growing_segment_is_never_believed(data: st.DataObject) -> None:
+    frames = make_frames(5, seed=4, records=2)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        record(folder, frames, n=1000)
+        path = folder / data.draw(st.sampled_from(sorted(content_of(folder))))
+        content = bytearray(path.read_bytes())
+        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+        path.write_bytes(content)
+        try:
+            writer = TapeWriter.open(folder, FIRST, records_per_segment=1000)
+        except TapeError:
+            return
+        kept = [frame for frame in frames if frame.slot <= writer.tip.slot]
+        assert writer.tip == tip_after(kept)
+        writer.close()
+        assert read(folder) == kept
+
+
+def test_killed_at_any_system_call_whole_frames_are_left(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives, frames = 0, FRAMES[:12]
+    record(tmp_path / "want", frames)
+    while True:
+        folder = tmp_path / f"{lives}"
+        monkeypatch.setattr(append_file, "os", mortal := MortalOs(lives))
+        writer, appended = None, 0
+        try:
+            writer = reopen(folder)
+            for frame in frames:
+                writer.append(frame)
+                appended += 1
+        except Killed:
+            pass
+        dead = len(mortal.calls) > lives
+        monkeypatch.setattr(append_file, "os", os)
+        if writer is not None:
+            writer.close()
+        writer = reopen(folder)
+        kept = [frame for frame in frames if frame.slot <= writer.tip.slot]
+        assert len(kept) in (appended, appended + 1)
+        assert read(folder) == kept
+        writer.extend(frames[len(kept) :])
+        writer.close()
+        assert content_of(folder) == content_of(tmp_path / "want")
+        shutil.rmtree(folder)
+        if not dead:
+            break
+        lives += 1
+    assert lives > 30
+
+
+def test_the_repair_says_what_it_cut_off(tmp_path: Path) -> None:
+    record(tmp_path, FRAMES[:3], n=1000)
+    with next(tmp_path.glob("*.active")).open("ab") as file:
+        file.write(b"half a frame")
+    with next(tmp_path.glob("*.idx")).open("ab") as file:
+        file.write(b"half")
+    writer = TapeWriter.open(tmp_path, FIRST, records_per_segment=1000)
+    assert (writer.repaired.data_bytes, writer.repaired.index_bytes, writer.repaired.frames) == (12, 4, 0)
+    writer.close()
+
+
+# -- what may not go to a tape ----------------------------------------------------------------------------
+
+
+def frame_of(*packets: Packet) -> Frame:
+    return frame_of_packets(1, T0, 1, packets, FIRST.chain)
+
+
+GOOD = trade_payload(Random(1), 3)
+
+
+@pytest.mark.parametrize(
+    ("packet", "says"),
+    [
+        (Packet(201, 1, 1, 2, GOOD), "3 records where the packet says 2"),
+        (Packet(201, 1, 1, 3, GOOD[:-1]), "runs past the end"),
+        (Packet(201, 1, 1, 3, stamp(GOOD, 1, 0)), "has a sequence or a receive time already"),
+        (Packet(201, 1, 1, 3, stamp(GOOD, 0, 7)), "has a sequence or a receive time already"),
+        (Packet(201, 1, 1, 1, b"\x10\x77" + bytes(62)), "unknown rtype 0x77"),
+        (Packet(201, 1, 1, 1, bytes(64)), "record of length zero"),
+    ],
+)
+def test_a_packet_that_would_spoil_the_tape_is_refused(tmp_path: Path, packet: Packet, says: str) -> None:
+    assert says in (packet_fault(packet) or "")
+    writer = reopen(tmp_path)
+    before = content_of(tmp_path)
+    for frame in (frame_of(packet), frame_of(Packet(202, 1, 1, 3, GOOD), packet)):
+        with pytest.raises(TapeError, match=r"cannot go to a tape|receive time already"):
+            writer.append(frame)
+    assert content_of(tmp_path) == before
+    assert writer.tip == FIRST
+    writer.close()
+
+
+def test_good_packets_have_no_fault() -> None:
+    for frame in FRAMES:
+        assert [packet_fault(packet) for packet in frame.packets] == [None] * len(frame.packets)
+
+
+def test_records_of_two_packets_never_run_into_each_other() -> None:
+    """Half a record in each of two packets is a whole record only when they are joined."""
+    with pytest.raises(TapeError, match="cannot go to a tape"):
+        frame_bytes(frame_of(Packet(201, 1, 1, 1, GOOD[:96]), Packet(201, 1, 2, 2, GOOD[96:])))
+
+
+@pytest.mark.parametrize("other", [FRAMES[1], FRAMES[0]._replace(chain_before=b"x" * 32)])
+def test_a_frame_that_does_not_follow_is_refused(tmp_path: Path, other: Frame) -> None:
+    writer = reopen(tmp_path)
+    with pytest.raises(TapeError, match="does not follow the tape"):
+        writer.append(other)
+    writer.close()
+
+
+# -- a full disk ------------------------------------------------------------------------------------------
+
+
+def test_on_a_full_disk_no_frame_is_half_written(whole: Path, tmp_path: Path) -> None:
+    """At every size of the disk: an error in one sentence, whole frames, and it goes on when there is room."""
+    said: list[str] = []
+    for size in range(150, 6000, 450):
+        folder = tmp_path / f"{size}"
+        with largest_file(size):
+            try:
+                writer = reopen(folder)
+            except TapeError:
+                continue
+            written = 0
+            for frame in FRAMES:
+                before = content_of(folder)
+                try:
+                    writer.append(frame)
+                except TapeError as error:
+                    said.append(str(error))
+                    after = content_of(folder)
+                    changed = [name for name in before if after[name] != before[name]]
+                    assert not changed
+                    break
+                written += 1
+        assert read(folder) == FRAMES[:written]
+        writer.extend(FRAMES[written:])
+        writer.close()
+        assert content_of(folder) == content_of(whole)
+    assert said
+    assert all("nothing of this write is in the file" in each for each in said)
+
+
+def test_a_segment_that_cannot_begin_is_tried_again(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = reopen(tmp_path)
+    create = AppendFile.create
+
+    def full(path: Path, *rest: Any) -> AppendFile:
+        raise TapeError(f"{path}: full")
+
+    for number, frame in enumerate(FRAMES):
+        monkeypatch.setattr(AppendFile, "create", full)
+        try:
+            writer.append(frame)
+        except TapeError:
+            assert writer.tip == tip_after(FRAMES[:number])
+            monkeypatch.setattr(AppendFile, "create", create)
+            writer.append(frame)
+        monkeypatch.setattr(AppendFile, "create", create)
+    writer.close()
+    reopen(tmp_path).close()
+    assert content_of(tmp_path) == content_of(whole)
+
+
+# -- retention --------------------------------------------------------------------------------------------
+
+
+def test_retention_by_size_takes_the_oldest_and_never_the_growing_segment(whole: Path, tmp_path: Path) -> None:
+    record(tmp_path, FRAMES)
+    total = sum(map(len, content_of(tmp_path).values()))
+    writer = reopen(tmp_path)
+    gone = writer.retain(0, max_bytes=total // 2)
+    left = content_of(tmp_path)
+    assert sum(map(len, left.values())) <= total // 2
+    assert left.items() <= content_of(whole).items()
+    assert read(tmp_path) == [frame for frame in FRAMES if frame.slot > gone]
+    writer.retain(0, max_bytes=0)
+    assert {Path(name).suffix for name in content_of(tmp_path)} == {".active", ".idx"}
+    assert writer.tip == tip_after(FRAMES)
+    writer.close()
+    writer = reopen(tmp_path)
+    assert writer.tip == tip_after(FRAMES), "what is left is enough to go on from"
+    writer.close()
+
+
+def test_retention_by_age(tmp_path: Path) -> None:
+    record(tmp_path, FRAMES)
+    writer = reopen(tmp_path)
+    now = FRAMES[-1].timestamp_ns
+    age = now - FRAMES[15].timestamp_ns
+    gone = writer.retain(now, max_age_ns=age)
+    frames = read(tmp_path)
+    assert frames == [frame for frame in FRAMES if frame.slot > gone]
+    assert set(FRAMES[15:]) <= set(frames)
+    assert 0 < len(FRAMES) - len(frames) <= 15
+    assert writer.retain(now, max_age_ns=age) == gone
+    writer.close()
+
+
+def test_retention_that_was_killed_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    record(tmp_path, FRAMES)
+    oldest = TapeReader(tmp_path).segments[0]
+    oldest.data_path.unlink()
+    writer = reopen(tmp_path)
+    assert not oldest.index_path.exists()
+    assert writer.tip == tip_after(FRAMES)
+    writer.close()
+
+
+# -- errors, one sentence each ----------------------------------------------------------------------------
+
+
+def test_a_tape_has_one_writer(tmp_path: Path) -> None:
+    writer = reopen(tmp_path)
+    with pytest.raises(TapeError, match="another process is writing this tape"):
+        reopen(tmp_path)
+    writer.close()
+
+
+def test_a_tape_of_another_stripe_is_refused(tmp_path: Path) -> None:
+    reopen(tmp_path).close()
+    with pytest.raises(TapeError, match="is the tape of stripe 0, not of 3"):
+        TapeWriter.open(tmp_path, FIRST, stripe=3)
+
+
+def test_lost_records_are_noticed(tmp_path: Path) -> None:
+    record(tmp_path, FRAMES)
+    segments = TapeReader(tmp_path).segments
+    segments[2].data_path.unlink()
+    with pytest.raises(TapeError, match="the records of this segment are missing"):
+        reopen(tmp_path)
+    for segment in segments:
+        segment.data_path.unlink(missing_ok=True)
+    with pytest.raises(TapeError, match="the records of this segment are missing"):
+        reopen(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda folder: shutil.rmtree(folder), "there is no such directory"),
+        (lambda folder: [path.unlink() for path in folder.iterdir()], "is not a tape directory"),
+        (lambda folder: next(folder.glob("*.idx")).unlink(), "has no index beside it"),
+        (lambda folder: next(folder.glob("*.idx")).write_bytes(b"GIF89a"), "is no index of a Levelcast tape"),
+        (lambda folder: next(folder.glob("*.idx")).write_bytes(b"LVLCTAPE\x01\0"), "cut short in its header"),
+        (lambda folder: next(folder.glob("*.idx")).write_bytes(b"LVLCTAPE\x09\0" + bytes(99)), "has version 9, and"),
+    ],
+)
+def test_what_is_no_tape_is_named(tmp_path: Path, make: Any, says: str) -> None:
+    folder = tmp_path / "tape"
+    record(folder, FRAMES[:3], n=1000)
+    make(folder)
+    with pytest.raises(TapeError, match=says):
+        TapeReader(folder).tip()
