@@ -58,11 +58,11 @@ from benchmarks.report import (
     tell,
 )
 from benchmarks.room import free_ports
+from levelcast.errors import NetError
 from levelcast.network import Network, load_network
 from levelcast.node.cluster import Cluster, Member, Run
 from levelcast.node.node import Options as NodeOptions
 from levelcast.node.verdict import judge
-from levelcast.runtime.sockets import NetError
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import read_releases
 from levelcast.timing.derive import show_ns

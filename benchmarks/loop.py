@@ -42,6 +42,7 @@ from benchmarks.plots import BLUE, FAINT, GREY, ORANGE, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.room import RECEIVERS, write_network
 from levelcast.edge.server.plan_switch import plan_records
+from levelcast.errors import NetError
 from levelcast.network import Directory, Network, load_network
 from levelcast.node.cluster import Cluster
 from levelcast.node.node import Options as NodeOptions
@@ -51,7 +52,6 @@ from levelcast.planner.generator import Model, generate
 from levelcast.planner.model import Floats, Instance, from_pairs
 from levelcast.planner.user_load import Reach, one_for_all, reach_of
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE
-from levelcast.runtime.sockets import NetError
 from levelcast.storage.tape.segments import TapeReader
 from levelcast.wire.channel_plan import Kind
 

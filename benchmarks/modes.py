@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks.plots import BLUE, FAINT, GREY, INK, ORANGE, RED, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, quantile, tell
 from levelcast.network import five_cities, parse_network
-from levelcast.ring.witness import Witnesses
+from levelcast.protocol.config import Witnesses
 from levelcast.sim.scenarios.steady import MS, steady_network
 from levelcast.timing.rules import Mode
 

@@ -29,6 +29,7 @@ import levelcast
 from benchmarks.report import Figure, Options, Result, Table, quantile, tell
 from benchmarks.room import RECEIVERS, write_network
 from levelcast.edge.subscriber.plan_follower import Replaced
+from levelcast.errors import NetError
 from levelcast.network import Directory, load_network
 from levelcast.node.cluster import Cluster, Run
 from levelcast.node.node import Options as NodeOptions
@@ -37,7 +38,6 @@ from levelcast.node.verdict import judge
 from levelcast.planner.files import StoredPlan, arrow
 from levelcast.planner.model import Plan
 from levelcast.records import RTYPE_TRADE
-from levelcast.runtime.sockets import NetError
 from levelcast.storage.tape.segments import TapeReader
 
 TIMES, RATE, PAUSE_S = 20, 10_000.0, 0.5

@@ -57,12 +57,12 @@ from benchmarks.report import (
 from benchmarks.room import free_ports
 from benchmarks.way import Speaker, speaking, stop, wait_for
 from levelcast.edge.subscriber.delivery import Grade
+from levelcast.errors import NetError
 from levelcast.network import load_network
 from levelcast.node.cluster import Cluster, Member
 from levelcast.node.node import Options as NodeOptions
 from levelcast.node.verdict import judge, quantiles
 from levelcast.records import RecordArray
-from levelcast.runtime.sockets import NetError
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import read_releases
 from levelcast.storage.tape.compare import tape_directory

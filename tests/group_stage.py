@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from levelcast.protocol.machine import Machine
-from levelcast.ring.group_server import NetworkServer, secondary_bound_ns
+from levelcast.ring.group_server import NetworkServer
 from levelcast.ring.secondary import Secondary
-from levelcast.ring.secondary_claims import patience_ns
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.receivers import SecondaryChecker
+from levelcast.timing.secondary import patience_ns, secondary_bound_ns
 from levelcast.wire.messages import Fault
 from tests.ring_stage import MS, SECONDARIES, SERVERS_BY_RANK, A, B, C, K, P, Q, S, Stage, StageError, U, X, Y, Z
 

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import RingConfig, Witnesses
 from levelcast.protocol.effects import Effect, Forget, Persist, Release, Report, Send
 from levelcast.protocol.history import Frame
 from levelcast.ring.member import Receiver
 from levelcast.ring.schedule import Schedule
-from levelcast.ring.witness import Witnesses
 from levelcast.sim.engine.disk import Disk
 from levelcast.timing.rules import Mode, Timing
 from levelcast.wire.messages import (

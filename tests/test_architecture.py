@@ -204,7 +204,11 @@ def test_allowed_code_passes(module: str, source: str) -> None:
         ("levelcast.wire.codec", "from .. import ring", "wire may not import levelcast.ring"),
         ("levelcast.records.walk", "from levelcast import timing", "records may not import levelcast.timing"),
         ("levelcast.wire.__init__", "from ..protocol import machine", "wire may not import levelcast.protocol"),
-        ("levelcast.ring.source", "import levelcast.sim.engine.world", "ring may not import levelcast.sim.engine.world"),
+        (
+            "levelcast.ring.source",
+            "import levelcast.sim.engine.world",
+            "ring may not import levelcast.sim.engine.world",
+        ),
         ("levelcast.ring.source", "def f():\n    from levelcast import cli", "levelcast.ring.source:2"),
         ("levelcast.ring.source", "from levelcast.storage import disk", "ring may not import levelcast.storage"),
         ("levelcast.sim.engine.world", "from levelcast.node import node", "sim may not import levelcast.node"),

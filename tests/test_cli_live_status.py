@@ -15,10 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli import main
+from levelcast.errors import NetError
 from levelcast.network import Network, load_network, parse_network
 from levelcast.node.http_server import Page, Responder
 from levelcast.node.status_client import Answer, ask_all, in_one_ring
-from levelcast.runtime.sockets import NetError
 from tests.network_parts import free_ports
 from tests.test_network import SMALL
 

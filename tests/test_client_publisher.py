@@ -13,9 +13,9 @@ import pytest
 import levelcast
 from levelcast.client.packet_queue import MAX_PACKET_BYTES
 from levelcast.client.publisher import MIN_PACKET_BYTES, FloorLoop, Publisher
+from levelcast.errors import NetError
 from levelcast.network import Directory, Network, parse_network
 from levelcast.records import RecordArray, quotes, split, trades
-from levelcast.runtime.sockets import NetError
 from levelcast.storage.append_file import TapeError
 from levelcast.wire.packets import DATA_OVERHEAD
 from tests.publish_parts import OneSocketRing, network_text

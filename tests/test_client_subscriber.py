@@ -22,9 +22,9 @@ from levelcast.client import subscriber as module
 from levelcast.client.edge_sockets import join
 from levelcast.client.subscriber import Batch, Grade, Subscriber
 from levelcast.edge.subscriber.delivery import Ended, Lost, Stuck, SubscriberConfig
+from levelcast.errors import NetError
 from levelcast.network import Network, five_cities, load_network, parse_network
 from levelcast.protocol.history import GENESIS, Frame, make_frame
-from levelcast.runtime.sockets import NetError
 from levelcast.wire import mold
 from levelcast.wire.messages import Packet
 from levelcast.wire.packets import seal

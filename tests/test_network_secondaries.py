@@ -12,7 +12,7 @@ from levelcast.cli import main
 from levelcast.network import Network, Secondary, five_cities, parse_network
 from levelcast.network.parse import FIRST_SECONDARY
 from levelcast.network.stripe_config import ring_config
-from levelcast.ring.group_server import secondary_bound_ns
+from levelcast.timing.secondary import secondary_bound_ns
 from levelcast.wire.group_codec import MAX_GROUP
 from tests.test_network import SMALL, problems_of
 

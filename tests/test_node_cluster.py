@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from levelcast.network import five_cities, parse_network
+from levelcast.network.placement import Place
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import Options, Place, ring_of
+from levelcast.node.node import Options, ring_of
 from levelcast.ring.member import Receiver
 from levelcast.storage.journal.file import JournalFile
 from tests.ring_parts import START, Seat, make_config, make_ring, seat_in_ring

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from levelcast.errors import NetError
 from levelcast.network import five_cities, load_network, parse_network
 from levelcast.node.demo.network import SCALE, check_multicast, network_text, set_stage
-from levelcast.runtime.sockets import NetError
 
 CITIES = parse_network(five_cities())
 

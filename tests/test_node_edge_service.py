@@ -16,13 +16,14 @@ import pytest
 
 from levelcast import native
 from levelcast.edge.server.packetizer import SessionPlan
+from levelcast.errors import NetError
 from levelcast.network import Network
 from levelcast.network.model import Rules, Stripe
+from levelcast.network.sessions import stripe_session
 from levelcast.node import edge_service as module
-from levelcast.node.edge_service import EdgeService, everything_in_one, restore, stripe_session
+from levelcast.node.edge_service import EdgeService, everything_in_one, restore
 from levelcast.protocol.history import Frame
 from levelcast.records import split
-from levelcast.runtime.sockets import NetError
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.segments import TapeReader, TapeWriter
 from levelcast.storage.tape.stamps import frame_bytes

@@ -9,8 +9,8 @@ from select import select
 
 import pytest
 
+from levelcast.errors import NetError
 from levelcast.node.http_server import CLIENT_NS, EVERY_NS, MAX_CLIENTS, MAX_REQUEST, PATIENCE_NS, Page, Responder
-from levelcast.runtime.sockets import NetError
 
 MS = 1_000_000
 NOW = 1_700_000_000_000_000_000

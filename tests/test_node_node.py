@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from levelcast.errors import NetError
 from levelcast.market.synthetic import MOST_RECORDS
 from levelcast.network import five_cities, parse_network
+from levelcast.network.placement import all_places, links_to, place_of, places
 from levelcast.network.stripe_config import ring_config
-from levelcast.node.node import Node, Options, all_places, build, links_to, place_of, places
+from levelcast.node.node import Node, Options, build
 from levelcast.node.synthetic_floor import SyntheticFloor
 from levelcast.protocol.effects import Report, Send
 from levelcast.protocol.journal_image import Journal
@@ -25,7 +27,6 @@ from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import SystemClock
-from levelcast.runtime.sockets import NetError
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.disk import initialise_disk
 from levelcast.wire.messages import Data, Mark, Packet, Token

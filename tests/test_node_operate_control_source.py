@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from levelcast.errors import NetError
 from levelcast.network import parse_network
 from levelcast.node.operate import control_source
 from levelcast.node.operate.control_source import NoKeeper, newest_membership, next_incarnation, publish, replaced
 from levelcast.node.status_client import Answer
-from levelcast.runtime.sockets import Address, Arrival, NetError
+from levelcast.runtime.sockets import Address, Arrival
 from levelcast.storage.tape.stamps import packet_fault
 from levelcast.wire.codec import decode, encode
 from levelcast.wire.membership import decode_membership

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from levelcast.errors import NetError
 from levelcast.network import NetworkError, five_cities, parse_network
+from levelcast.network.placement import place_of, probed_by
 from levelcast.network.regions.published import Unit, published_probes
 from levelcast.node.metrics import exposition
-from levelcast.node.node import place_of, probed_by
 from levelcast.node.probe_report import Gathered, probe_page, probe_status
 from levelcast.overlay.probe import KEPT, Prober
-from levelcast.runtime.sockets import NetError
 from levelcast.wire.messages import Echo
 
 T0 = 10**18

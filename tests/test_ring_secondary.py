@@ -18,11 +18,12 @@ from levelcast.protocol.journal_image import Journal
 from levelcast.ring.group_server import GroupKeeper
 from levelcast.ring.member import first_tip
 from levelcast.ring.schedule import Schedule
-from levelcast.ring.secondary import AWAY_ASKS, Secondary, Turns, silent_after_ns
-from levelcast.ring.secondary_claims import Cover, patience_ns
+from levelcast.ring.secondary import AWAY_ASKS, Secondary, Turns
+from levelcast.ring.secondary_claims import Cover
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.mutations import MUTATIONS, Mutation
 from levelcast.sim.run import replay_command, run_seed
+from levelcast.timing.secondary import patience_ns, silent_after_ns
 from levelcast.wire.messages import Data, Group, GroupInvite, GroupPlea, GroupToken, Repair, Request, Ring, Token
 from tests.group_stage import EVERYBODY, GroupStage, LayerStage
 from tests.ring_parts import MS, PIPELINED, START, kept, make_config, make_data, make_ring, make_token, sent

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from levelcast.protocol.config import Witnesses
 from levelcast.protocol.history import Record
 from levelcast.ring.schedule import Schedule
-from levelcast.ring.witness import Witness, Witnesses, guarantees
+from levelcast.ring.witness import Witness, guarantees
 from levelcast.wire.messages import Ring, Token
 from tests.ring_parts import PIPELINED, make_ring, make_token, membership
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from levelcast.errors import NetError
 from levelcast.protocol.effects import GROUP, SERVERS
-from levelcast.runtime.sockets import RECEIVERS, Arrival, CoreSockets, NetError
+from levelcast.runtime.sockets import RECEIVERS, Arrival, CoreSockets
 
 ADDRESS = "239.192.74.77"
 

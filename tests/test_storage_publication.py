@@ -17,8 +17,9 @@ from levelcast.client.packet_queue import Feed
 from levelcast.client.publisher import _disk
 from levelcast.client.replay import resume_from
 from levelcast.network import Directory, parse_network
+from levelcast.network.placement import place_of
 from levelcast.network.stripe_config import ring_config
-from levelcast.node.node import build, place_of
+from levelcast.node.node import build
 from levelcast.records import TRADE, RecordArray, split, trades
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver

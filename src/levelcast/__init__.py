@@ -7,12 +7,13 @@ of a customer needs is here, `levelcast.Subscriber` (docs/edge.md), and what one
 
 from typing import TYPE_CHECKING
 
+from levelcast.version import __version__
+
 if TYPE_CHECKING:
     from levelcast.client.publisher import Publisher
     from levelcast.client.subscriber import Subscriber
 
 __all__ = ["Publisher", "Subscriber", "__version__"]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:

@@ -17,8 +17,9 @@ import pytest
 
 from levelcast.client.subscriber import Subscriber
 from levelcast.network import Network, load_network
+from levelcast.network.placement import all_places
 from levelcast.node.cluster import Cluster, Run
-from levelcast.node.node import Options, all_places
+from levelcast.node.node import Options
 from levelcast.node.status_client import ask_all, in_one_ring, not_served
 from levelcast.node.verdict import judge
 from levelcast.storage.tape.compare import tape_directory

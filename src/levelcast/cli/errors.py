@@ -10,7 +10,7 @@ from types import FrameType
 
 import typer
 
-from levelcast.runtime.sockets import NetError
+from levelcast.errors import NetError
 from levelcast.storage.append_file import TapeError
 
 _UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from levelcast import __version__
 from levelcast.cli.demo import simulated
 from levelcast.cli.lake import matrix, pipeline, report
 from levelcast.cli.live import disk as live_disk
@@ -19,6 +18,7 @@ from levelcast.cli.plan import make as plan_make
 from levelcast.cli.sim import histories, sweep, world
 from levelcast.cli.tape import audit, certify, tape
 from levelcast.network import NetworkError
+from levelcast.version import __version__
 
 _EXAMPLES = """
 **Examples**

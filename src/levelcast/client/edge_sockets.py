@@ -8,8 +8,9 @@ import socket
 from collections.abc import Sequence
 
 from levelcast import records
+from levelcast.errors import NetError
 from levelcast.network import Group, Network
-from levelcast.runtime.sockets import RECEIVE_BUFFER, Address, NetError, takes_trains
+from levelcast.runtime.sockets import RECEIVE_BUFFER, Address, takes_trains
 from levelcast.wire.snapshot import HEADER_SIZE, Snapshot, decode_snapshot, snapshot_size
 
 __all__ = ["asking_socket", "groups_of", "join", "line_names", "read_snapshot"]

@@ -32,9 +32,10 @@ from zlib import crc32
 import numpy as np
 
 from levelcast.client.packet_queue import MAX_PACKET_BYTES, Feed
+from levelcast.errors import NetError
 from levelcast.network import Directory, Network, load_network
+from levelcast.network.placement import Place, links_to, place_of
 from levelcast.network.stripe_config import ring_config
-from levelcast.node.node import Place, build, links_to, place_of
 from levelcast.protocol.config import RingConfig
 from levelcast.protocol.effects import JournalEntry
 from levelcast.protocol.journal_image import Journal
@@ -42,8 +43,9 @@ from levelcast.records import INSTRUMENT, RECORD_TYPES, RTYPE_INSTRUMENT, TRADE,
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import LONGEST_SLEEP_NS, Driver
 from levelcast.runtime.impairment import Impairment, sender_of
-from levelcast.runtime.sockets import LOOPBACK, Address, Arrival, CoreSockets, NetError
+from levelcast.runtime.sockets import LOOPBACK, Address, Arrival, CoreSockets
 from levelcast.storage.disk import initialise_disk
+from levelcast.storage.journal.file import JournalFile
 from levelcast.storage.node_store import JournalKeeper, Keeper
 from levelcast.storage.publication import FILE, Progress, ProgressKeeper
 from levelcast.wire.codec import KIND_TOKEN
@@ -497,13 +499,12 @@ def _disk(
     folder, durable = Path(data), network.tape.durable
     folder.mkdir(parents=True, exist_ok=True)
     initialise_disk(folder, place.part, config.stripe, durable)
-    source, keeper = build(config, place, folder / place.part, now, network.tape)
-    assert isinstance(source, Source)
-    assert isinstance(keeper, JournalKeeper)
+    journal, image = JournalFile.open(folder / place.part / "journal", durable=durable)
+    source = Source(config, place.id, image.life, image, now)
     last = source.witnessed + source.unwitnessed
     try:
         progress = Progress.open(folder / place.part / FILE, source.incarnation, last, durable)
     except BaseException:
-        keeper.close()
+        journal.close()
         raise
-    return source, ProgressKeeper(keeper.journal, progress), progress
+    return source, ProgressKeeper(journal, progress), progress

@@ -42,10 +42,11 @@ from levelcast.edge.subscriber import session_reader as core
 from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Ended, Grade, Lost, Stuck, SubscriberCounts
 from levelcast.edge.subscriber.merge import Merger
 from levelcast.edge.subscriber.plan_follower import BASE, Closed, Followed, Follower, Happening, Join, Leave, Replaced
+from levelcast.errors import NetError
 from levelcast.network import Network, load_network
-from levelcast.node.edge_service import stripe_session
+from levelcast.network.sessions import stripe_session
 from levelcast.records import RecordArray, RecordType
-from levelcast.runtime.sockets import LOOPBACK, Address, NetError
+from levelcast.runtime.sockets import LOOPBACK, Address
 from levelcast.wire.channel_plan import ChannelPlan, parse_session
 from levelcast.wire.header import Malformed
 from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, Block, Heartbeat, decode, session_name

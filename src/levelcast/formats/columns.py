@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from levelcast.errors import UserError
 from levelcast.network import Directory, Floor
 from levelcast.records import PRICE_DECIMALS, UNDEF_PRICE, price_from_decimal
 
@@ -28,7 +29,7 @@ _DECIMAL = re.compile("[0-9]+", re.ASCII)
 _HEXADECIMAL = re.compile("(0[xX])?[0-9a-fA-F]+", re.ASCII)
 
 
-class TradeFileError(Exception):
+class TradeFileError(UserError):
     """Why a file of trades cannot be published, in one sentence for a person."""
 
 

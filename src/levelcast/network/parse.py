@@ -17,6 +17,7 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from levelcast.errors import UserError
 from levelcast.network import include
 from levelcast.network.fields import Fields, Problem, Report, did_you_mean, is_int, show
 from levelcast.network.model import (
@@ -63,7 +64,7 @@ _LEAST_PACKET, _MOST_PACKET = 1_200, 65_000
 """The largest record (1,020 bytes) and all headers fit the one; the other is the largest datagram, with some room."""
 
 
-class NetworkError(Exception):
+class NetworkError(UserError):
     """A network file that cannot be used; its text has one line for each of `problems`."""
 
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:

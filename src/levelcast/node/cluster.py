@@ -19,9 +19,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from levelcast.errors import NetError
 from levelcast.network import Network
-from levelcast.node.node import Options, Place, all_places
-from levelcast.runtime.sockets import NetError
+from levelcast.network.placement import Place, all_places
+from levelcast.node.node import Options
 from levelcast.storage.disk import initialise_disk
 
 STOP_LIMIT_S = 10.0

@@ -48,20 +48,22 @@ import numpy as np
 
 from levelcast.edge.server.feed import Feed, FeedState, decode_state
 from levelcast.edge.server.line_rate import NarrowLine
-from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionPlan, session_name
+from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionPlan
 from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.edge.server.request_policy import Desk, Route
 from levelcast.edge.server.retransmit_store import RetransmitConfig
+from levelcast.errors import NetError
 from levelcast.network import Directory, Group, Network, Stripe
 from levelcast.network.line_assignment import Lines
+from levelcast.network.sessions import stripe_session
 from levelcast.node.edge_archive import Archive, Marks
 from levelcast.protocol.effects import Release
-from levelcast.runtime.sockets import Address, NetError, SendCounts, Sender
+from levelcast.runtime.sockets import Address, SendCounts, Sender
 from levelcast.storage.append_file import AppendFile, TapeError
 from levelcast.storage.tape.segments import TapeReader
 from levelcast.wire.header import Malformed
 from levelcast.wire.messages import CONTROL_SOURCE
-from levelcast.wire.mold import SESSION_SIZE, split_train
+from levelcast.wire.mold import split_train
 
 STATE = Path("edge") / "state"
 MARKS = Path("edge") / "marks"
@@ -95,15 +97,6 @@ DIG_PATIENCE_NS = 20_000_000
 END_TIMES = 3
 END_EVERY_NS = 100_000_000
 _PORT_ATTEMPTS = 32
-
-
-def stripe_session(stripe: Stripe) -> bytes:
-    """The session of a stripe: its name, or where that is too long its beginning and the stripe's index."""
-    name = stripe.name
-    if len(name) > SESSION_SIZE:
-        mark = f"~{stripe.index}"  # no name has a tilde of its own
-        name = name[: SESSION_SIZE - len(mark)] + mark
-    return session_name(name)
 
 
 def everything_in_one(stripe: Stripe) -> SessionPlan:

@@ -15,7 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from levelcast.runtime.sockets import Address, NetError
+from levelcast.errors import NetError
+from levelcast.runtime.sockets import Address
 
 MAX_CLIENTS = 8
 MAX_REQUEST = 4096

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from levelcast.errors import NetError
 from levelcast.overlay.probe import KEPT, Prober
-from levelcast.runtime.sockets import NetError
 
 COLUMNS = ("from_site", "to_site", "at_ns", "round_trip_ns", "loss_ratio", "one_way_ns", "from_node", "to_node")
 

@@ -21,7 +21,6 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from levelcast import __version__
 from levelcast.node.http_server import Page, Responder
 from levelcast.node.metrics import CONTENT_TYPE, exposition
 from levelcast.protocol.effects import Release, Report
@@ -33,6 +32,7 @@ from levelcast.runtime.clock_sync import kernel_clock
 from levelcast.runtime.sockets import Address
 from levelcast.storage.node_store import JournalKeeper, Keeper
 from levelcast.storage.receiver_store import Store
+from levelcast.version import __version__
 
 KEPT = 20
 """Reports, and reformations, that are told."""

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from levelcast.errors import NetError
 from levelcast.network import Network
-from levelcast.node.node import Place, all_places, place_of
-from levelcast.runtime.sockets import Address, NetError
+from levelcast.network.placement import Place, all_places, place_of
+from levelcast.runtime.sockets import Address
 
 _LARGEST = 4 << 20
 _ANY = "0.0.0.0"

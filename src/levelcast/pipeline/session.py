@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from levelcast.errors import UserError
+
 if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
@@ -38,7 +40,7 @@ _STAMP = re.compile(r"^\d\d/\d\d/\d\d \S+ [A-Z]+ \w+: ")
 _MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://\S+")
 
 
-class SparkMissing(Exception):
+class SparkMissing(UserError):
     """Why there is no Spark here, in one sentence for a person."""
 
 

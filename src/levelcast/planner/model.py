@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from levelcast.errors import UserError
+
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -25,7 +27,7 @@ UNSENT = -1
 """The session of a flow that is not sent, because nobody wants it."""
 
 
-class PlanError(Exception):
+class PlanError(UserError):
     """Why there is no such plan, in one sentence for a person."""
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from levelcast.ring.witness import Witnesses
 from levelcast.timing.nack_sets import NackSets
 from levelcast.timing.rules import Timing
 from levelcast.wire.messages import Membership
@@ -49,3 +49,6 @@ class RingConfig:
     def accept_ahead(self) -> int:
         """How far beyond the order a receiver keeps packets: twice the credit, so that a window always fits."""
         return 2 * self.credit
+
+
+Witnesses = Literal["majority", "all"] | int

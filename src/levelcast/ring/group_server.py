@@ -31,9 +31,6 @@ from levelcast.protocol.config import RingConfig
 from levelcast.protocol.effects import SERVERS, Effect, Report, Send
 from levelcast.protocol.journal_image import Journal
 from levelcast.ring.reformation_server import ReformationServer
-from levelcast.ring.secondary import silent_after_ns
-from levelcast.ring.secondary_claims import patience_ns
-from levelcast.timing.rules import REFORMATIONS, Timing
 from levelcast.wire.messages import Group, GroupInvite, GroupPlea, Message, Ring
 
 Phase = Literal["IDLE", "WAITING", "GATHERING"]
@@ -42,8 +39,6 @@ REFUSED_ASKS = 4
 """For so many `ask` a primary that failed a secondary is the last one it is given again."""
 DEAF_ASKS = 100
 """So long two secondaries are kept apart of which one does not hear the other."""
-GROUP_REFORMATIONS = 2
-"""How many groups may be formed for a secondary after the last fault: the one under way, and the one that mends it."""
 
 
 class Refusal(NamedTuple):
@@ -271,21 +266,3 @@ class NetworkServer(ReformationServer):
         wakes = [wake for wake in (self.wake_ns, self.keeper.wake_ns) if wake is not None]
         self.wake_ns = min(wakes, default=None)
         return effects
-
-
-def secondary_bound_ns(timing: Timing, servers: int, layers: int = 1) -> int:
-    """How much longer than primaries secondaries may need after the last fault (see `liveness_bound_ns`).
-
-    In each reformation of the ring a secondary may hold its primary's claims for the cover's patience. Then groups are
-    formed anew: a silence is found, reported when it is time to ask, servers take their turns, gather and announce.
-    With its new primary it catches up. Groups are formed layer after layer.
-    """
-    exchange_ns = timing.attempts * timing.request_ns
-    group_ns = (
-        silent_after_ns(timing)
-        + 2 * timing.ask_ns
-        + max(servers - 1, 0) * (timing.backoff_ns + exchange_ns)
-        + 2 * exchange_ns
-        + timing.hear_ns
-    )
-    return REFORMATIONS * patience_ns(timing, layers) + layers * GROUP_REFORMATIONS * (group_ns + timing.recovery_ns)

@@ -57,6 +57,7 @@ from levelcast.ring.member import MAX_EARLY_TOKENS, Receiver
 from levelcast.ring.member_state import State
 from levelcast.ring.schedule import Schedule
 from levelcast.timing.rules import Timing
+from levelcast.timing.secondary import silent_after_ns
 from levelcast.wire.messages import (
     Data,
     Group,
@@ -93,11 +94,6 @@ class Turns:
         turn = now // self._slot_ns + 1
         turn += (self._members.index(member) - turn) % n
         return turn, turn * self._slot_ns
-
-
-def silent_after_ns(timing: Timing) -> int:
-    """When one that speaks every τ_r counts as silent: k_r rounds, one that was under way, and the way here."""
-    return timing.hear_ns + timing.request_ns
 
 
 class Secondary(Receiver):

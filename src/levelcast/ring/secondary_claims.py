@@ -23,12 +23,8 @@ from collections.abc import Iterator
 
 from levelcast.ring.schedule import Schedule
 from levelcast.timing.rules import Timing
+from levelcast.timing.secondary import patience_ns
 from levelcast.wire.messages import Group, GroupToken
-
-
-def patience_ns(timing: Timing, layers: int = 1) -> int:
-    """How long after a slot's time a secondary that lacks it may hold the claim of one with `layers` below it."""
-    return timing.recovery_ns + layers * timing.hear_ns
 
 
 class Cover:

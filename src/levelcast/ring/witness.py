@@ -16,14 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal
 
+from levelcast.protocol.config import Witnesses
 from levelcast.protocol.history import Record
 from levelcast.ring.quorum import majority, witnessed_by_majority
 from levelcast.ring.schedule import Schedule
 from levelcast.wire.messages import MemberLife, Token
-
-Witnesses = Literal["majority", "all"] | int
 
 
 class Witness:

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from levelcast import native
+from levelcast.errors import NetError
 from levelcast.protocol.effects import GROUP, SERVERS
 from levelcast.wire.messages import Data
 from levelcast.wire.packets import MAX_TOGETHER
@@ -49,10 +50,6 @@ _END = struct.Struct("<I")
 
 Address = tuple[str, int]
 Buffer = bytes | bytearray | memoryview
-
-
-class NetError(Exception):
-    """What keeps a node off the network, in one sentence for a person."""
 
 
 Arrival = tuple[bytes | Data, Address]

@@ -30,7 +30,20 @@ from levelcast.sim.run import SCENARIOS
 from levelcast.sim.scenarios.ring import RingHistory
 
 HELD, BROKEN, CRASHED = "held", "broken", "crashed"
-PARTS = ("native", "records", "timing", "wire", "protocol", "ring", "storage", "network", "edge", "market", "planner", "sim")
+PARTS = (
+    "native",
+    "records",
+    "timing",
+    "wire",
+    "protocol",
+    "ring",
+    "storage",
+    "network",
+    "edge",
+    "market",
+    "planner",
+    "sim",
+)
 """What a history is computed by."""
 _DIGITS = 16
 

@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from levelcast.errors import UserError
+
 Durability = Literal["process", "power"]
 
 NEW = ".new"
@@ -24,7 +26,7 @@ _MOST_PARTS = 1024
 """That one system call takes (IOV_MAX)."""
 
 
-class TapeError(Exception):
+class TapeError(UserError):
     """What is wrong with a journal, a tape or a release log, in one sentence for a person."""
 
 

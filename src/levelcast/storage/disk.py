@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from levelcast.runtime.sockets import NetError
+from levelcast.errors import NetError
 from levelcast.storage.append_file import NEW, AppendFile, Durability, TapeError, lock_directory
 from levelcast.storage.journal.file import SUFFIX, initialise, life_of
 

@@ -10,8 +10,9 @@ import typer
 
 from levelcast.cli.errors import duration_ns, one_sentence
 from levelcast.cli.live.node import Data
+from levelcast.errors import NetError
 from levelcast.network import Network, load_network
-from levelcast.node.node import Place, all_places, place_of, places
+from levelcast.network.placement import Place, all_places, place_of, places
 from levelcast.node.operate.control_source import (
     membership_to_change,
     newest_membership,
@@ -20,7 +21,7 @@ from levelcast.node.operate.control_source import (
     replaced,
 )
 from levelcast.node.status_client import Answer, ask_all
-from levelcast.runtime.sockets import LOOPBACK, NetError
+from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.disk import MAX_LIFE, declare_lost, has_journal, initialise_disk, known_life
 from levelcast.storage.journal.file import life_of
 from levelcast.wire.messages import MemberLife

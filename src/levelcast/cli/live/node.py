@@ -19,8 +19,9 @@ from rich.table import Table
 
 from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
 from levelcast.network import load_network
+from levelcast.network.placement import place_of
 from levelcast.node.cluster import Cluster, Kill, Run
-from levelcast.node.node import UNINTERESTING, Node, Options, place_of
+from levelcast.node.node import UNINTERESTING, Node, Options
 from levelcast.node.verdict import Verdict, judge
 from levelcast.protocol.effects import Report
 from levelcast.runtime.realtime import Realtime

@@ -14,11 +14,11 @@ import typer
 
 from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
 from levelcast.cli.network_file.init_timing import write_new
+from levelcast.errors import NetError
 from levelcast.network import load_network
 from levelcast.network.regions.published import Unit, published_probes
 from levelcast.node.probe_report import COLUMNS, Gathered
 from levelcast.node.status_client import ask_all
-from levelcast.runtime.sockets import NetError
 
 app = typer.Typer(help="Measure delay and loss between sites: from a running network, or from published figures.",
                   no_args_is_help=True)  # fmt: skip

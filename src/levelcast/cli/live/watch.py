@@ -22,7 +22,7 @@ from levelcast.client.subscriber import Batch, Start, Subscriber
 from levelcast.edge.subscriber.delivery import Ended, Grade, Lost, Stuck, SubscriberConfig
 from levelcast.edge.subscriber.plan_follower import Replaced
 from levelcast.network import Network, load_network
-from levelcast.node.edge_service import stripe_session
+from levelcast.network.sessions import stripe_session
 from levelcast.records import RTYPE_TRADE, UNDEF_PRICE, UNDEF_TIMESTAMP, RecordArray, price_to_decimal
 from levelcast.runtime.sockets import LOOPBACK
 

@@ -17,6 +17,7 @@ from levelcast.cli.lake.spark import LakeDir, Master
 from levelcast.cli.lake.spark import one_sentence as lake_sentence
 from levelcast.cli.plan.options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, weights_of
 from levelcast.cli.plan.show import bar, tell
+from levelcast.errors import NetError
 from levelcast.network import Directory, Network, load_network
 from levelcast.node.edge_service import plan_limits
 from levelcast.node.operate.channel_plans import plan_in_force
@@ -25,7 +26,7 @@ from levelcast.planner.annealing import Effort
 from levelcast.planner.files import StoredPlan, read_plan
 from levelcast.planner.make import check_numbers
 from levelcast.planner.model import PlanError
-from levelcast.runtime.sockets import LOOPBACK, NetError
+from levelcast.runtime.sockets import LOOPBACK
 
 if TYPE_CHECKING:
     from levelcast.pipeline.channels.job import Asked, Made

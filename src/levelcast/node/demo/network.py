@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
 
+from levelcast.errors import NetError
 from levelcast.network import Network, five_cities, parse_network
 from levelcast.protocol.effects import GROUP
-from levelcast.runtime.sockets import LOOPBACK, CoreSockets, NetError
+from levelcast.runtime.sockets import LOOPBACK, CoreSockets
 
 SCALE = 5
 LOSS_RATIO = 0.01

@@ -9,7 +9,7 @@ from threading import Thread
 
 from levelcast.client.subscriber import Subscriber
 from levelcast.network import Network
-from levelcast.node.edge_service import stripe_session
+from levelcast.network.sessions import stripe_session
 from levelcast.runtime.sockets import LOOPBACK
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from levelcast.client.subscriber import Subscriber
 from levelcast.edge.server.plan_switch import PACKET_OVERHEAD, plan_fault
+from levelcast.errors import NetError
 from levelcast.network import Directory, Network, Stripe
 from levelcast.node.edge_service import plan_limits
 from levelcast.node.operate.control_source import next_incarnation, send_records
@@ -28,7 +29,7 @@ from levelcast.node.status_client import Answer, ask_all
 from levelcast.planner.files import StoredPlan, arrow
 from levelcast.planner.model import Plan
 from levelcast.records import TRADE
-from levelcast.runtime.sockets import LOOPBACK, NetError
+from levelcast.runtime.sockets import LOOPBACK
 from levelcast.wire.channel_plan import ChannelPlan, make_plan, part_records, swap_record, symbols_crc
 from levelcast.wire.mold import LENGTH_SIZE
 

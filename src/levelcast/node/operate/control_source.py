@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from levelcast.errors import NetError
 from levelcast.network import Network
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import usable
@@ -21,7 +22,7 @@ from levelcast.protocol.history import Frame
 from levelcast.protocol.journal_image import Journal
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver
-from levelcast.runtime.sockets import LOOPBACK, CoreSockets, NetError
+from levelcast.runtime.sockets import LOOPBACK, CoreSockets
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership, Message
 

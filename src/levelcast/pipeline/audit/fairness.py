@@ -21,10 +21,11 @@ import numpy as np
 
 from levelcast.pipeline.audit.base import Audit, Figures, Finding, Job, Result
 from levelcast.pipeline.audit.hypotheses import Test, named, release_tests, wait_tests
-from levelcast.pipeline.audit.inputs import Inputs, Recorded, SegmentFile
+from levelcast.pipeline.audit.inputs import Inputs, Recorded
 from levelcast.pipeline.audit.release_stats import WINDOWS, Releases, log_units, read_logs
 from levelcast.pipeline.audit.source_wait import Chance, Waits, Windows, chance_of, waits_of
 from levelcast.pipeline.audit.stats import BOUNDS, design_effect, quantile, wilson
+from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.segment_check import read_index
 
 LONGEST_WAIT_NS = 60_000_000_000

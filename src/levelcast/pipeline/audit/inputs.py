@@ -16,28 +16,11 @@ from typing import NamedTuple
 from levelcast.network import Network
 from levelcast.pipeline.input.tapes import find_tapes
 from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.index import IndexHeader, read_frames, unpack_header
-from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, segment_path
+from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX
 
 _HEAD_BYTES = 1 << 16
-
-
-class SegmentFile(NamedTuple):
-    """One segment of one tape."""
-
-    directory: str
-    first: int
-    active: bool
-
-    @property
-    def data_path(self) -> Path:
-        """A segment that grew when it was listed may have its final name by now."""
-        growing = segment_path(Path(self.directory), self.first, ACTIVE)
-        return growing if self.active and growing.exists() else segment_path(Path(self.directory), self.first, DATA)
-
-    @property
-    def index_path(self) -> Path:
-        return segment_path(Path(self.directory), self.first, INDEX)
 
 
 @dataclass(slots=True)

@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from levelcast.pipeline.audit.base import Audit, Finding, Job, Result
-from levelcast.pipeline.audit.inputs import Recorded, SegmentFile
+from levelcast.pipeline.audit.inputs import Recorded
 from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.explain import Difference, alone, explain
 from levelcast.storage.tape.segment_check import Digest, Scan, digest, read_index, scan
 

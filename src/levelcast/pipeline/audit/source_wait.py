@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.network import Floor, Network
-from levelcast.pipeline.audit.inputs import SegmentFile
 from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, histogram
 from levelcast.records import WORD_BYTES
 from levelcast.records.codes import UNDEF_TIMESTAMP
+from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.segment_check import Index, Ints, Rows, read_index
 from levelcast.wire.messages import CONTROL_SOURCE
 

@@ -17,10 +17,11 @@ import numpy as np
 
 from levelcast.pipeline.audit.base import Audit, Figures, Finding, Job, Options, Result
 from levelcast.pipeline.audit.fairness import any_of
-from levelcast.pipeline.audit.inputs import Inputs, SegmentFile
+from levelcast.pipeline.audit.inputs import Inputs
 from levelcast.pipeline.audit.stats import BOUNDS, Counts, design_effect, histogram, quantile, wilson
 from levelcast.pipeline.input.tapes import runs_of_kinds
 from levelcast.records.codes import RTYPE_INSTRUMENT, UNDEF_TIMESTAMP
+from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.segment_check import read_index
 
 HOUR_NS = 3_600_000_000_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from levelcast.errors import UserError
+
 TARGET_BYTES = 128 * 2**20
 """What compaction makes of smaller files."""
 KEEP_HOURS = 24
@@ -14,5 +16,5 @@ EVERY_S = 3.0
 """How often a batch of a stream begins."""
 
 
-class LakeError(Exception):
+class LakeError(UserError):
     """Why a lake cannot be read or written, in one sentence for a person."""

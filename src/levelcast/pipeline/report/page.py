@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from levelcast import __version__
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.lake import Lake, State
 from levelcast.pipeline.report import sections
 from levelcast.plots import svg
 from levelcast.plots.html import card, table
+from levelcast.version import __version__
 
 SYMBOLS = 6
 _DAY_NS = 86_400_000_000_000

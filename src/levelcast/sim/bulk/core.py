@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 from levelcast.network.regions.delays import Delays
 from levelcast.protocol.loss import MAX_OPEN_SLOTS
-from levelcast.ring.secondary_claims import patience_ns
 from levelcast.timing.rules import Timing
+from levelcast.timing.secondary import patience_ns
 
 Floats = npt.NDArray[np.float32]
 Times = npt.NDArray[np.float64]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from levelcast.errors import UserError
 from levelcast.sim.bulk.edge import BIN_MS, EARLIEST_MS
 from levelcast.sim.bulk.run import WorldRun
 
@@ -35,7 +36,7 @@ STYLE: dict[str, Any] = {
 }
 
 
-class PlotError(Exception):
+class PlotError(UserError):
     """There is nothing to plot with."""
 
 

@@ -29,10 +29,9 @@ from typing import ClassVar
 from levelcast.protocol.config import RingConfig
 from levelcast.protocol.effects import Effect, Release, Report, Send
 from levelcast.protocol.machine import Machine
-from levelcast.ring.group_server import NetworkServer, secondary_bound_ns
+from levelcast.ring.group_server import NetworkServer
 from levelcast.ring.member import Receiver
-from levelcast.ring.secondary import Secondary, silent_after_ns
-from levelcast.ring.secondary_claims import patience_ns
+from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
 from levelcast.sim.check.edge import (
     Truth,
@@ -49,6 +48,7 @@ from levelcast.sim.engine.network import VirtualNetwork, Weather
 from levelcast.sim.engine.world import START_NS, SideWorld, SimNode, World
 from levelcast.sim.faults import MS, Adversary
 from levelcast.sim.scenarios.ring import Outcome, RingHistory
+from levelcast.timing.secondary import patience_ns, secondary_bound_ns, silent_after_ns
 from levelcast.wire.channel_plan import Kind, PlanRecord, encode_record, part_records
 from levelcast.wire.messages import (
     CONTROL_SOURCE,

@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from random import Random
 
 from levelcast.network import Link, Network
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import RingConfig, Witnesses
 from levelcast.protocol.effects import Effect, Release, Report, Send
 from levelcast.protocol.machine import Machine
 from levelcast.ring.member import Receiver
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.source import Source
-from levelcast.ring.witness import Witnesses
 from levelcast.sim.check.ring import Checker
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.network import LinkNetwork, VirtualNetwork, Weather

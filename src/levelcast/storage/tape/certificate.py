@@ -35,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from levelcast.errors import UserError
 from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.journal.file import life_of
@@ -52,7 +53,7 @@ _QUANTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 Statement = dict[str, Any]
 
 
-class NotCertified(Exception):
+class NotCertified(UserError):
     """The tapes do not allow a certificate, or do not agree with one; one sentence that says where."""
 
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.pipeline.audit.inputs import SegmentFile
 from levelcast.records import WORD_BYTES, BadRecords, split
 from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.segment_check import Index, Scan, bare, own_hashes, read_index, wrong_frames
 
 MOST_NAMED = 100

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from levelcast.native import crc32, stamped, unstamp
-from levelcast.pipeline.audit.inputs import SegmentFile
 from levelcast.records import RECORD_TYPES, WORD_BYTES, dbn_metadata
 from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.index import IndexHeader, unpack_header
 
 ENTRY = np.dtype(

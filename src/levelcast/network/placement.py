@@ -1,0 +1,99 @@
+"""Placement: the role, site and stripe of every node of a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from levelcast.errors import NetError
+from levelcast.network import Floor, Link, Network
+from levelcast.network import Receiver as NetworkReceiver
+from levelcast.network import ReformationServer as NetworkReformation
+from levelcast.network import Secondary as NetworkSecondary
+
+Role = Literal["receiver", "secondary", "reformation", "floor"]
+
+
+AnyNode = NetworkReceiver | NetworkSecondary | NetworkReformation | Floor
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Who a node is in one stripe, by the network file."""
+
+    name: str
+    id: int
+    role: Role
+    site: str
+    stripe: str
+    part: str
+    """What this part of the node is called, and where it is below the data directory."""
+    floor: Floor | None = None
+
+    @property
+    def releases(self) -> bool:
+        """Whether it is a receiver, of either layer: it has a tape, and instants to meet."""
+        return self.role in ("receiver", "secondary")
+
+
+def places(network: Network, stripe: int | str = 0) -> list[Place]:
+    """Every node of a stripe: receivers, reformation servers, floors, secondaries."""
+    found = network.stripe(stripe).name
+    floors = [floor for floor in network.floors if floor.stripe == found]
+
+    def place(node: AnyNode, role: Role, floor: Floor | None = None) -> Place:
+        return Place(node.name, node.id, role, node.site, found, part_of(network, node.name, found), floor)
+
+    return [
+        *(place(node, "receiver") for node in network.receivers),
+        *(place(node, "reformation") for node in network.reformation),
+        *(place(floor, "floor", floor) for floor in floors),
+        *(place(node, "secondary") for node in network.secondaries),
+    ]
+
+
+def all_places(network: Network) -> list[Place]:
+    """Every part of every node, stripe by stripe."""
+    return [place for stripe in network.stripes for place in places(network, stripe.name)]
+
+
+def part_of(network: Network, name: str, stripe: str) -> str:
+    """What a node's part in a stripe is called: by its name alone where there is one stripe."""
+    return name if len(network.stripes) == 1 else f"{stripe}/{name}"
+
+
+def place_of(network: Network, name: str, stripe: str | None = None) -> Place:
+    """The node of that name, or its part in a stripe: without one, of a receiver or server that in the first.
+
+    STRIPE/NAME says both. Raises NetError for what is not there.
+    """
+    if stripe is None and "/" in name:
+        stripe, _, name = name.partition("/")
+    if stripe is not None and all(known.name != stripe for known in network.stripes):
+        known = ", ".join(each.name for each in network.stripes)
+        raise NetError(f'no stripe of the network is called "{stripe}"; there are {known}')
+    everywhere = all_places(network)
+    found = [place for place in everywhere if place.name == name]
+    if not found:
+        raise NetError(f'no node of the network is called "{name}"; there are {", ".join(network.node_names)}')
+    for place in found:
+        if stripe in (None, place.stripe):
+            return place
+    raise NetError(f"{name} sends on stripe {found[0].stripe}, not on {stripe}")
+
+
+def links_to(network: Network, here: Place) -> dict[int, Link | None]:
+    """The links over which a node hears the others."""
+    links: dict[int, Link | None] = {}
+    for other in places(network, here.stripe):
+        try:
+            links[other.id] = network.link(here.site, other.site)
+        except KeyError:  # two floors need no link between them
+            links[other.id] = None
+    return links
+
+
+def probed_by(network: Network, here: Place) -> list[int]:
+    """Whom a node probes: everybody that it has to do with, so no floor another floor."""
+    others = (place for place in places(network, here.stripe) if place.id != here.id)
+    return [place.id for place in others if "floor" not in (place.role, here.role) or place.role != here.role]
