@@ -33,8 +33,8 @@ from benchmarks.processes import peak_memory
 from benchmarks.report import Table, machine_facts, show_facts
 from benchmarks.stages import log_settings, stages
 from levelcast.pipeline.audit import fairness, order, timeliness
-from levelcast.pipeline.audit.base import Job, Options, Result
-from levelcast.pipeline.audit.fairness import Measured, judge, measured_of
+from levelcast.pipeline.audit.base import AuditOptions, Job, Result
+from levelcast.pipeline.audit.fairness import StripeMeasures, judge, measured_of
 from levelcast.pipeline.audit.inputs import Inputs, gather
 from levelcast.pipeline.audit.stats import wilson
 from levelcast.pipeline.session import spark_session
@@ -58,21 +58,21 @@ class Plant:
     kind: str
     subject: str
     ms: float
-    plant: Callable[[Measured, float], None]
+    plant: Callable[[StripeMeasures, float], None]
 
 
-def _late_region(measured: Measured, ns: float) -> None:
+def _late_region(measured: StripeMeasures, ns: float) -> None:
     for name in ("london-1", "frankfurt-1"):
         place = measured.releases.receivers.index(name)
         measured.releases.delays[:, place] += ns * measured.releases.compared
 
 
-def _late_receiver(measured: Measured, ns: float) -> None:
+def _late_receiver(measured: StripeMeasures, ns: float) -> None:
     place = measured.releases.receivers.index("tokyo-1")
     measured.releases.delays[:, place] += ns * measured.releases.compared
 
 
-def _late_source(measured: Measured, ns: float) -> None:
+def _late_source(measured: StripeMeasures, ns: float) -> None:
     waits = measured.waits["XTKS"]
     assert waits.beyond is not None
     waits.beyond = waits.beyond + ns * waits.counts
@@ -158,7 +158,7 @@ def _kept(path: Path | None) -> list[Audited]:
     return [Audited(**{**each, "found": [(kind, ms) for kind, ms in each["found"]]}) for each in told]
 
 
-def _planted(clean: Sequence[Measured], plant: Plant, regions: dict[str, str], job: Job) -> list[Any]:
+def _planted(clean: Sequence[StripeMeasures], plant: Plant, regions: dict[str, str], job: Job) -> list[Any]:
     measured = copy.deepcopy(list(clean))
     plant.plant(measured[0], plant.ms * MS)
     result = Result("fairness")
@@ -201,7 +201,7 @@ def long_tapes(millions: Sequence[float], tapes: int, work: Path, master: str, *
             began = time.perf_counter()
             with spark_session(master, "audit benchmark", settings=log_settings(log)) as spark:
                 started = _since(began)
-                job = Job(spark, gather([data]), Options(bytes=read_bytes), lambda step: _say(f"  {step}"))
+                job = Job(spark, gather([data]), AuditOptions(bytes=read_bytes), lambda step: _say(f"  {step}"))
                 taken: dict[str, float] = {}
                 for audit in (order, fairness):
                     began = time.perf_counter()

@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from benchmarks.audit_stage import Punctuality
 from levelcast.native import crc32
-from levelcast.protocol.history import Place, Record, Tip
+from levelcast.protocol.history import MembershipChange, SourcePosition, Tip
 from levelcast.records import dbn_metadata, trades
 from levelcast.storage.release_log import ENTRIES_PER_FILE, RELEASE, SUFFIX
 from levelcast.storage.tape.index import pack_header
@@ -39,7 +39,7 @@ def make_tape(directory: Path, records: int, seed: int = 1) -> npt.NDArray[np.in
     """A tape of finished segments with at least so many trades; the slots of its frames."""
     directory.mkdir(parents=True)
     rng = np.random.default_rng(seed)
-    tip = Tip(records=[Record(0, Membership(0, tuple(MemberLife(i, 1) for i in range(101, 106))))])
+    tip = Tip(records=[MembershipChange(0, Membership(0, tuple(MemberLife(i, 1) for i in range(101, 106))))])
     slots: list[npt.NDArray[np.int64]] = []
     while tip.next_sequence <= records:
         slots.append(_segment(directory, tip, rng))
@@ -105,7 +105,7 @@ def _packets(
         start = tip.places[source].next if source in tip.places else 1
         packets["number"][mine] = start + np.arange(len(mine))
         if len(mine):
-            tip.places[source] = Place(1, start + len(mine))
+            tip.places[source] = SourcePosition(1, start + len(mine))
     return packets, of_frame
 
 

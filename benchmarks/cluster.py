@@ -238,7 +238,7 @@ def plan_lake(spark: Any, place: Place) -> None:
 
     lake = place.lake("channels")
     fill(spark, lake, FLOWS)
-    made = channels_job.execute(spark, lake, channels_job.Asked(sessions=60, groups=6, spark=True))
+    made = channels_job.execute(spark, lake, channels_job.PlanRequest(sessions=60, groups=6, spark=True))
     channels_job.record(spark, lake, made)
 
 

@@ -41,10 +41,10 @@ from benchmarks.room import free_ports
 from levelcast.client.replay import Replay
 from levelcast.formats.lean import VENUES, lean_files
 from levelcast.formats.trade_files import TradeFileError, open_trades
-from levelcast.network import Directory, Network, load_network
+from levelcast.network import Network, SymbolDirectory, load_network
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import Options
-from levelcast.node.verdict import Verdict, judge
+from levelcast.node.node import NodeOptions
+from levelcast.node.verdict import ClusterVerdict, judge
 from levelcast.records import RecordArray, trades
 from levelcast.storage.tape.compare import tape_directory
 from levelcast.storage.tape.segments import TapeReader
@@ -96,7 +96,7 @@ class Outcome:
     kills: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     checks: list[tuple[str, str]] = field(default_factory=list)
-    verdict: Verdict = field(default_factory=Verdict)
+    verdict: ClusterVerdict = field(default_factory=ClusterVerdict)
 
 
 class Killer:
@@ -141,8 +141,8 @@ def perform(folder: Path, work: Path, loss: float, seed: int | None, limit_s: fl
     file = work / "network.toml"
     file.write_text(network_text(loss), encoding="utf-8")
     network, outcome = load_network(file), Outcome()
-    directory, data = Directory(network), work / "data"
-    cluster = Cluster(network, file, data, Options(impair=True), floors=False)
+    directory, data = SymbolDirectory(network), work / "data"
+    cluster = Cluster(network, file, data, NodeOptions(impair=True), floors=False)
     began = time.monotonic()
     cluster.start_all()
     try:
@@ -179,7 +179,7 @@ def perform(folder: Path, work: Path, loss: float, seed: int | None, limit_s: fl
 # -- verifying --------------------------------------------------------------------------------------------
 
 
-def expected_rows(folder: Path, directory: Directory) -> dict[int, list[tuple[int, int, int, int, int]]]:
+def expected_rows(folder: Path, directory: SymbolDirectory) -> dict[int, list[tuple[int, int, int, int, int]]]:
     """Per publisher: time, price, size, condition and instrument of every trade, by the csv module, sorted by time."""
     rows: dict[int, list[tuple[int, int, int, int, int, int]]] = {}
     for number, path in enumerate(lean_files([folder])):
@@ -197,7 +197,7 @@ def expected_rows(folder: Path, directory: Directory) -> dict[int, list[tuple[in
 
 def verify(network: Network, folder: Path, data: Path, outcome: Outcome) -> None:
     """Compare tapes with each other and with the file; every difference is a problem, every check a line."""
-    directory = Directory(network)
+    directory = SymbolDirectory(network)
     names = [receiver.name for receiver in network.receivers]
     verdict = judge(data, names)
     outcome.verdict = verdict
@@ -219,7 +219,7 @@ def _yes(good: bool) -> str:
 
 
 def compare_with_file(
-    name: str, tape: Path, expected: dict[int, list[tuple[int, int, int, int, int]]], directory: Directory
+    name: str, tape: Path, expected: dict[int, list[tuple[int, int, int, int, int]]], directory: SymbolDirectory
 ) -> list[str]:
     """What is wrong with the trades of one receiver, in sentences."""
     problems: list[str] = []

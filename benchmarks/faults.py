@@ -60,8 +60,8 @@ from benchmarks.report import (
 from benchmarks.room import free_ports
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
-from levelcast.node.cluster import Cluster, Member, Run
-from levelcast.node.node import Options as NodeOptions
+from levelcast.node.cluster import Cluster, ClusterNode, ClusterRun
+from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import read_releases
@@ -187,7 +187,7 @@ class Campaign:
         self._open = fault
         self._since_s = time.monotonic()
 
-    def _choose(self) -> Member:
+    def _choose(self) -> ClusterNode:
         receivers = self.cluster.of_role("receiver")
         if self.kind == "any-node":
             return self._rng.choice(list(self.cluster.members.values()))
@@ -211,7 +211,7 @@ class Campaign:
         self._since_s = time.monotonic()
 
 
-def _signal(member: Member, number: signal.Signals) -> None:
+def _signal(member: ClusterNode, number: signal.Signals) -> None:
     assert member.process is not None
     member.process.send_signal(number)
 
@@ -306,7 +306,7 @@ def run_kind(kind: str, times: int, rate: float, seed: int, parent: Path | None 
 def perform(cluster: Cluster, campaign: Campaign) -> list[str]:
     """Run the cluster until the campaign is done; then drain and end it in order. What went wrong."""
     bound_s = sum(term.ns for term in cluster.network.liveness()) / 1e9 + 5.0
-    run = Run(cluster, None, bound_s)
+    run = ClusterRun(cluster, None, bound_s)
     try:
         for _ in run.steps():
             if run.phase == "running":
@@ -343,7 +343,7 @@ def examine(outcome: Outcome, cluster: Cluster) -> None:
         outcome.traded_s = float(content.timestamps_ns[-1] - content.timestamps_ns[0]) / 1e9
 
 
-def _claim(member: Member, faults: Sequence[Fault]) -> FloorClaim:
+def _claim(member: ClusterNode, faults: Sequence[Fault]) -> FloorClaim:
     floor, said = member.place.floor, member.status
     assert floor is not None
     starts = 1 + sum(fault.how == "kill" and fault.name == floor.name for fault in faults)

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.way import Case, network_text
 from levelcast.client.subscriber import Subscriber
 from levelcast.edge.server.feed import Feed
-from levelcast.edge.server.packetizer import GatherConfig, SessionPlan, session_name
+from levelcast.edge.server.packetizer import GatherConfig, SessionMap, session_name
 from levelcast.network import Network, parse_network
 from levelcast.protocol.history import GENESIS
 from levelcast.records import TRADE, trades
@@ -80,7 +80,7 @@ class Edge:
         """
         sessions = {i + 1: session_name(SESSIONS[i // INSTRUMENTS]) for i in range(2 * INSTRUMENTS)}
         largest = max(DEFAULT_PACKET_BYTES, HEADER_SIZE + h * (TRADE.itemsize + LENGTH_SIZE))
-        feed = Feed(SessionPlan(sessions), config=GatherConfig(packet_bytes=largest))
+        feed = Feed(SessionMap(sessions), config=GatherConfig(packet_bytes=largest))
         batch = trades(2 * h)
         batch["instrument_id"] = [i % h % INSTRUMENTS + i // h * INSTRUMENTS + 1 for i in range(2 * h)]
         batch["publisher_id"], batch["price"], batch["size"] = 1, 100_000_000_000, 100

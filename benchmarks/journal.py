@@ -20,7 +20,7 @@ from blake3 import blake3
 from benchmarks.report import Cell, Figure, Options, Result, Table, quantile, tell
 from levelcast.node.retention import Leaving
 from levelcast.protocol.effects import Checkpoint
-from levelcast.protocol.history import GENESIS, Frame, Record, Tip, make_frame
+from levelcast.protocol.history import GENESIS, Frame, MembershipChange, Tip, make_frame
 from levelcast.records import trades
 from levelcast.storage.append_file import Durability, remove
 from levelcast.storage.journal.file import SEGMENT_BYTES, JournalFile, initialise
@@ -45,7 +45,7 @@ SETTLE_SLOTS = 16
 TAPE_SEGMENT_BYTES = 64 << 20
 SEGMENTS_REMOVED = 6
 HASHED_BYTES, HASHES = 60_000, 2_000
-FIRST = Tip(records=[Record(0, Membership(0, (MemberLife(1, 1),)))])
+FIRST = Tip(records=[MembershipChange(0, Membership(0, (MemberLife(1, 1),)))])
 
 Times = list[float]
 

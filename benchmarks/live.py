@@ -43,7 +43,7 @@ from benchmarks.room import free_ports
 from benchmarks.way import Case, Speaker, busy_seconds, network_text, speaking, wait_for
 from levelcast.network import load_network
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import Options as NodeOptions
+from levelcast.node.node import NodeOptions
 
 RATE, RUN_S, KILLS = 100_000.0, 300.0, 10
 LIMIT_S = 15.0

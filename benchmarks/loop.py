@@ -43,9 +43,9 @@ from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.room import RECEIVERS, write_network
 from levelcast.edge.server.plan_switch import plan_records
 from levelcast.errors import NetError
-from levelcast.network import Directory, Network, load_network
+from levelcast.network import Network, SymbolDirectory, load_network
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import Options as NodeOptions
+from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.planner.files import arrow, read_plan
 from levelcast.planner.generator import Model, generate
@@ -387,7 +387,7 @@ class Sent:
     """Trades in the second before the swap, and in the one behind it."""
 
 
-def read_tape(tape: Path, directory: Directory, symbols: Sequence[str]) -> Sent:
+def read_tape(tape: Path, directory: SymbolDirectory, symbols: Sequence[str]) -> Sent:
     numbers = np.array([directory.id_of(symbol) for symbol in symbols], np.int64)
     counts = [np.zeros(int(numbers.max()) + 1), np.zeros(int(numbers.max()) + 1)]
     sequences: list[Numbers] = []
@@ -419,7 +419,7 @@ def read_tape(tape: Path, directory: Directory, symbols: Sequence[str]) -> Sent:
 
 def compare(base: Path, network: Network, market: Market, found: dict[str, Any], outcome: Outcome) -> None:
     """What customers counted, beside what the model says and what the tape has."""
-    directory = Directory(network)
+    directory = SymbolDirectory(network)
     sent = read_tape(base / "data" / RECEIVERS[0] / "tape", directory, market.symbols)
     outcome.sent = (int(sent.before.sum()), int(sent.after.sum()))
     outcome.around = sent.around
@@ -444,10 +444,10 @@ def compare(base: Path, network: Network, market: Market, found: dict[str, Any],
 
 
 def _plan_of(directory: Path, market: Market) -> Any:
-    from levelcast.planner.files import Problem, for_problem
+    from levelcast.planner.files import NamedInstance, for_problem
 
     stored = read_plan(directory)
-    return for_problem(stored, Problem(market.instance, arrow().array(market.symbols), None))
+    return for_problem(stored, NamedInstance(market.instance, arrow().array(market.symbols), None))
 
 
 def _counted(instance: Instance, messages: Floats) -> Instance:
@@ -467,7 +467,7 @@ def _watermarks(instance: Instance, plan: Any, seconds: tuple[float, float]) -> 
 
 def _customer(
     name: str, user: int, shares: tuple[float, float], sent: Sent, really: list[Reach],
-    standing: list[tuple[Floats, Floats]], found: dict[str, Any], symbols: list[str], directory: Directory,
+    standing: list[tuple[Floats, Floats]], found: dict[str, Any], symbols: list[str], directory: SymbolDirectory,
 ) -> Customer:  # fmt: skip
     told = found["told"][name]
     phases, got = told["phases"], found[name]

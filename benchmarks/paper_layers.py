@@ -18,7 +18,7 @@ from benchmarks.layers import passes_to_detect, passes_to_know, rings
 from benchmarks.report import Cell, Figure, Table
 from levelcast.protocol.effects import Effect, Report, Send
 from levelcast.protocol.machine import Machine
-from levelcast.ring.group_server import NetworkServer
+from levelcast.ring.group_server import ReformationAndGroupServer
 from levelcast.ring.secondary import Secondary, Turns
 from levelcast.sim.engine.network import VirtualNetwork
 from levelcast.sim.engine.world import SimNode
@@ -145,7 +145,7 @@ class TwoLayers(SteadyWorld):
         return Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
 
     def _start_server(self, node: SimNode) -> Machine:
-        return NetworkServer(self.config, node.id, node.disk.journal, node.local_ns)
+        return ReformationAndGroupServer(self.config, node.id, node.disk.journal, node.local_ns)
 
     def _formed(self) -> bool:
         machines = [node.machine for node in self.secondaries]

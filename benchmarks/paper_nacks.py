@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.report import Cell, Figure, Table, quantile
 from levelcast.protocol.effects import Effect, Send
-from levelcast.sim.compare_protocols import Ledger
+from levelcast.sim.compare_protocols import ProtocolRecorder
 from levelcast.sim.engine.network import Copy, VirtualNetwork
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.steady import MS, steady_world
@@ -136,7 +136,7 @@ def in_simulator(work: tuple[Case, int, int, int, int]) -> Counted:
         plain.rng, plain.delay_ns, plain.branch_of, plain.weather, members=frozenset(ring.roles.members)
     )
     ring.world.network = counting
-    ledger, requests = Ledger(ring.world, ring.roles.members), Requests()
+    ledger, requests = ProtocolRecorder(ring.world, ring.roles.members), Requests()
     ring.world.watchers += [ledger, requests]
     ledger.counting = True
     ring.load(lasting_ns)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.plots import BLUE, FAINT, INK, ORANGE, RED, canvas
 from benchmarks.report import Cell, Figure, Table, quantile
-from levelcast.sim.compare_protocols import Measured, Protocol, run_steady, time_to_fault_ns
+from levelcast.sim.compare_protocols import Protocol, ProtocolFigures, run_steady, time_to_fault_ns
 from levelcast.sim.scenarios.steady import MS
 from levelcast.timing.rules import Mode
 
@@ -66,7 +66,7 @@ def all_work(*, quick: bool) -> list[Work]:
     return work
 
 
-def measure(work: Work) -> Measured:
+def measure(work: Work) -> ProtocolFigures:
     """One run."""
     variant, loss, load, lasting_ns = work
     return run_steady(
@@ -88,10 +88,10 @@ def deaths(work: tuple[Variant, float, int]) -> list[float]:
     return sorted(found)
 
 
-Results = dict[tuple[str, float, float], Measured]
+Results = dict[tuple[str, float, float], ProtocolFigures]
 
 
-def expected_control(variant: Variant, one: Measured, load: float) -> str:
+def expected_control(variant: Variant, one: ProtocolFigures, load: float) -> str:
     """What the paper says of control messages without loss."""
     if variant.protocol == "rmp":
         return "1" if variant.idle_ns is None else "1 + idle passes"

@@ -105,7 +105,7 @@ def job(lake: Path, out: Path, engine: str, master: str) -> None:
     from levelcast.pipeline.session import spark_session
 
     tables = Lake(lake)
-    asked = channels_job.Asked(sessions=SESSIONS, groups=GROUPS, spark=engine == SPARK)
+    asked = channels_job.PlanRequest(sessions=SESSIONS, groups=GROUPS, spark=engine == SPARK)
     with spark_session(master, "levelcast plan", log_settings(out / "log")) as spark:
         made = channels_job.execute(spark, tables, asked)
         channels_job.write(made, out / "plan")

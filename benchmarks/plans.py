@@ -30,9 +30,9 @@ from benchmarks.report import Figure, Options, Result, Table, quantile, tell
 from benchmarks.room import RECEIVERS, write_network
 from levelcast.edge.subscriber.plan_follower import Replaced
 from levelcast.errors import NetError
-from levelcast.network import Directory, load_network
-from levelcast.node.cluster import Cluster, Run
-from levelcast.node.node import Options as NodeOptions
+from levelcast.network import SymbolDirectory, load_network
+from levelcast.node.cluster import Cluster, ClusterRun
+from levelcast.node.node import NodeOptions
 from levelcast.node.operate.channel_plans import Applied, apply_plan
 from levelcast.node.verdict import judge
 from levelcast.planner.files import StoredPlan, arrow
@@ -188,7 +188,7 @@ def compare(
     number: int,
     tape: Numbers,
     ids: Numbers,
-    directory: Directory,
+    directory: SymbolDirectory,
 ) -> Row:
     wanted = tape
     if customer.symbols is not None:
@@ -229,7 +229,7 @@ def perform(base: Path, times: int, rate: float) -> tuple[list[Applied], list[Ro
         progress = Progress(watching)
         progress.start()
         cluster = Cluster(network, file, base / "data", NodeOptions(rate=rate))
-        run = Run(cluster, None, sum(term.ns for term in network.liveness()) / 1e9 + 10.0)
+        run = ClusterRun(cluster, None, sum(term.ns for term in network.liveness()) / 1e9 + 10.0)
         swaps = Swaps(file, times)
         for _ in run.steps():
             receivers = [member.status for member in cluster.of_role("receiver")]
@@ -245,7 +245,7 @@ def perform(base: Path, times: int, rate: float) -> tuple[list[Applied], list[Ro
     problems = judge(base / "data", RECEIVERS, problems).problems
     tape, ids, seconds = read_trades(base / "data" / RECEIVERS[0] / "tape")
     found = dict(np.load(out))
-    directory = Directory(network)
+    directory = SymbolDirectory(network)
     rows = [compare(each, found, number, tape, ids, directory) for number, each in enumerate(customers())]
     return swaps.done, rows, problems, len(tape) / seconds
 

@@ -59,8 +59,8 @@ from benchmarks.way import Speaker, speaking, stop, wait_for
 from levelcast.edge.subscriber.delivery import Grade
 from levelcast.errors import NetError
 from levelcast.network import load_network
-from levelcast.node.cluster import Cluster, Member
-from levelcast.node.node import Options as NodeOptions
+from levelcast.node.cluster import Cluster, ClusterNode
+from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge, quantiles
 from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
@@ -256,7 +256,7 @@ class Campaign:
         self._since_s = time.monotonic()
 
 
-def ring_of_others(cluster: Cluster, dead: Member) -> str:
+def ring_of_others(cluster: Cluster, dead: ClusterNode) -> str:
     """The generation that the primaries were in when one died, as they said last."""
     said = {str(each.status.get("generation")) for each in cluster.of_role("receiver") if each is not dead}
     return " ".join(sorted(said))

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from levelcast import native
-from levelcast.client.line_stats import Line
+from levelcast.client.line_stats import LineStats
 from levelcast.edge.subscriber.delivery import Ask, Deliver
-from levelcast.edge.subscriber.session_reader import Subscriber
+from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.network import load_network
 from levelcast.network.stripe_config import ring_config
 from levelcast.protocol.effects import Effect
@@ -34,7 +34,7 @@ from levelcast.runtime.driver import Driver
 from levelcast.runtime.realtime import calm_garbage_collection, keep_freed_memory
 from levelcast.runtime.sockets import LOOPBACK, CoreSockets
 from levelcast.storage.journal.file import JournalFile, initialise
-from levelcast.storage.node_store import JournalKeeper
+from levelcast.storage.node_store import JournalStore
 from levelcast.wire.mold import Block
 from levelcast.wire.packets import DATA_OVERHEAD
 
@@ -154,7 +154,7 @@ def pump(options: argparse.Namespace) -> None:
     signal.signal(signal.SIGUSR1, lambda *_: work.finish())
     sockets = CoreSockets(group.address, group.port, hears_data=False)
     sockets.trains = sockets.trains and options.trains
-    driver = Driver(floor.id, config.stripe, source, sockets, JournalKeeper(journal), work=work)
+    driver = Driver(floor.id, config.stripe, source, sockets, JournalStore(journal), work=work)
     teller = Teller(
         lambda: {
             "records": work.records,
@@ -182,8 +182,8 @@ def customer(options: argparse.Namespace) -> None:
     if options.trains:
         for each in (listener, asking):
             each.setsockopt(socket.IPPROTO_UDP, 104, 1)
-    core = Subscriber()
-    line = Line("", arrivals=True) if options.arrivals is not None else None
+    core = SessionReader()
+    line = LineStats("", arrivals=True) if options.arrivals is not None else None
     seen = {"volume": 0, "packets": 0}
     teller = Teller(lambda: {"records": core.counts.records, "gaps": core.counts.gaps, **seen})
     server: tuple[str, int] | None = None

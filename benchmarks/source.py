@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.processes import cpu_s
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
-from levelcast.protocol.history import GENESIS, Frame, Record, Tip, make_frame
+from levelcast.protocol.history import GENESIS, Frame, MembershipChange, Tip, make_frame
 from levelcast.records import instruments, trades
 from levelcast.storage.tape.segments import TapeWriter
 from levelcast.wire.messages import MemberLife, Membership, Packet
@@ -45,7 +45,7 @@ REPEATS = 3
 CLOCKS = ((0, "CPU"), (1, "wall"))
 SLOT_NS = 5_000_000
 START_NS = 1_381_147_200_000_000_000
-FIRST = Tip(records=[Record(0, Membership(0, (MemberLife(1, 1),)))])
+FIRST = Tip(records=[MembershipChange(0, Membership(0, (MemberLife(1, 1),)))])
 
 
 def run(options: Options) -> Result:

@@ -23,7 +23,7 @@ from benchmarks.processes import cpu_s
 from benchmarks.room import free_ports
 from levelcast.network import Network, load_network
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import Options as NodeOptions
+from levelcast.node.node import NodeOptions as NodeOptions
 
 SETTLE_S = 20.0
 """How long a ring may take to form, and to drain at the end."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from levelcast.network import Link
 from levelcast.network.regions.delays import Delays
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, Effect, Release, Send
 from levelcast.protocol.machine import Machine
-from levelcast.ring.group_server import NetworkServer
+from levelcast.ring.group_server import ReformationAndGroupServer
 from levelcast.ring.secondary import Secondary
 from levelcast.sim.bulk.core import BulkCore, Core, CoreRun
 from levelcast.sim.engine.network import LinkNetwork
@@ -87,7 +87,7 @@ class Asked:
 class Layered(SteadyWorld):
     """A ring with secondaries, and nothing that fails."""
 
-    def __init__(self, config: RingConfig, roles: Roles, network: LinkNetwork, seed: int, gap_ns: int) -> None:
+    def __init__(self, config: StripeConfig, roles: Roles, network: LinkNetwork, seed: int, gap_ns: int) -> None:
         super().__init__(config, roles, network, seed, gap_ns, MS // 2)
         self.asked = Asked()
         self.world.watchers.append(self.asked)
@@ -96,7 +96,7 @@ class Layered(SteadyWorld):
             self.world.nodes[secondary].listens = Secondary.LISTENS
 
     def _start_server(self, node: SimNode) -> Machine:
-        return NetworkServer(self.config, node.id, node.disk.journal, node.local_ns)
+        return ReformationAndGroupServer(self.config, node.id, node.disk.journal, node.local_ns)
 
     def _start_secondary(self, node: SimNode) -> Machine:
         return Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
@@ -126,7 +126,7 @@ def exact(small: Small, seed: int, lasting_ns: int) -> Layered:
         for k, b in enumerate(nodes)
         if a != b
     }
-    config = RingConfig(
+    config = StripeConfig(
         stripe=0,
         timing=small.timing(),
         witnesses="majority",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from levelcast.protocol.machine import Machine
-from levelcast.ring.group_server import NetworkServer
+from levelcast.ring.group_server import ReformationAndGroupServer
 from levelcast.ring.secondary import Secondary
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.receivers import SecondaryChecker
@@ -30,7 +30,7 @@ class GroupStage(Stage):
         self.world.watchers.append(SecondaryChecker(self.world, set(SECONDARIES)))
 
     def _new_server(self, node: SimNode) -> Machine:
-        return NetworkServer(self.config, node.id, node.disk.journal, node.local_ns)
+        return ReformationAndGroupServer(self.config, node.id, node.disk.journal, node.local_ns)
 
     def _new_secondary(self, node: SimNode) -> Machine:
         return Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)

@@ -9,7 +9,7 @@ import numpy as np
 
 from levelcast.protocol.history import Frame, Tip
 from levelcast.records import instruments, statuses, trades
-from levelcast.wire.channel_plan import ChannelPlan, make_plan, part_records, swap_record, symbols_crc
+from levelcast.wire.channel_plan import ChannelPlan, build_channel_plan, part_records, swap_record, symbols_crc
 from levelcast.wire.messages import CONTROL_SOURCE, Packet
 from tests.tape_parts import FIRST, SLOT_NS, T0, frame_of_packets
 
@@ -26,7 +26,7 @@ def some_plan(number: int, seed: int, stripe: int = 0, groups: int = 4) -> Chann
     pairs = [(each, rng.randrange(sessions)) for each in range(1, INSTRUMENTS + 1)]
     places = [rng.randrange(groups) for _ in range(sessions)]
     default = rng.randrange(sessions)
-    return make_plan(number, pairs, places, default=default, symbols=symbols_crc(SYMBOLS.items()))
+    return build_channel_plan(number, pairs, places, default=default, symbols=symbols_crc(SYMBOLS.items()))
 
 
 def definitions() -> bytes:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from levelcast.protocol.config import RingConfig, Witnesses
+from levelcast.protocol.config import StripeConfig, Witnesses
 from levelcast.protocol.effects import Effect, Forget, Persist, Release, Report, Send
 from levelcast.protocol.history import Frame
-from levelcast.ring.member import Receiver
+from levelcast.ring.member import Member
 from levelcast.ring.schedule import Schedule
 from levelcast.sim.engine.disk import Disk
 from levelcast.timing.rules import Mode, Timing
@@ -68,8 +68,8 @@ def make_config(
     witnesses: Witnesses = "majority",
     credit: int = 8,
     servers: tuple[int, ...] = (SERVER, SERVER + 1),
-) -> RingConfig:
-    return RingConfig(
+) -> StripeConfig:
+    return StripeConfig(
         stripe=0,
         timing=PIPELINED if mode == "pipelined" else LOCKSTEP,
         witnesses=witnesses,
@@ -119,7 +119,7 @@ def make_token(
         ring.generation,
         slot,
         schedule.time_of(slot),
-        schedule.site_of(slot),
+        schedule.owner_of(slot),
         slot if have is None else have,
         credit,
         tuple(runs),
@@ -183,11 +183,11 @@ def reports(effects: Iterable[Effect], kind: str) -> list[Report]:
 class Seat:
     """A receiver with its disk, as a driver runs it: effects are carried out, sends are only returned."""
 
-    def __init__(self, config: RingConfig, member: int = 1, at: int = START, life: int = 1) -> None:
+    def __init__(self, config: StripeConfig, member: int = 1, at: int = START, life: int = 1) -> None:
         self.config = config
         self.member = member
         self.disk = Disk(config, life)
-        self.receiver = Receiver(config, member, self.disk.journal, self.disk.tape.tip, at)
+        self.receiver = Member(config, member, self.disk.journal, self.disk.tape.tip, at)
 
     @property
     def frames(self) -> list[Frame]:
@@ -210,11 +210,11 @@ class Seat:
 
     def restart(self, at: int) -> None:
         """kill -9 and start again on the same disk."""
-        self.receiver = Receiver(self.config, self.member, self.disk.journal, self.disk.tape.tip, at)
+        self.receiver = Member(self.config, self.member, self.disk.journal, self.disk.tape.tip, at)
 
 
 def seat_in_ring(
-    config: RingConfig | None = None, member: int = 1, ring: Ring | None = None, at: int = START - 20 * MS
+    config: StripeConfig | None = None, member: int = 1, ring: Ring | None = None, at: int = START - 20 * MS
 ) -> Seat:
     """A member that has entered `ring` a little before it starts."""
     config = config if config is not None else make_config()

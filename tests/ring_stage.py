@@ -20,10 +20,10 @@ from itertools import count
 from random import Random
 from typing import ClassVar
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, SERVERS, Effect, Send
 from levelcast.protocol.machine import Machine
-from levelcast.ring.member import Receiver
+from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.schedule import Schedule
 from levelcast.ring.source import Source
@@ -37,6 +37,7 @@ from levelcast.timing.rules import liveness_bound_ns
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import (
     CONTROL_SOURCE,
+    CatchUp,
     Data,
     Fault,
     FaultReason,
@@ -46,7 +47,6 @@ from levelcast.wire.messages import (
     Message,
     Repair,
     Ring,
-    Settled,
     Token,
 )
 
@@ -62,7 +62,7 @@ Nodes = int | Collection[int] | None
 """One node, several, or (None) all of them."""
 Matches = Callable[[Message], bool]
 
-RING_TRAFFIC = (Token, Data, Repair, Settled)
+RING_TRAFFIC = (Token, Data, Repair, CatchUp)
 """What a member hears of the ring; reformation is not part of it."""
 
 
@@ -100,7 +100,7 @@ class Loss:
 class StageWorld(World):
     """The simulator's world, with a script instead of weather."""
 
-    def __init__(self, config: RingConfig, network: VirtualNetwork) -> None:
+    def __init__(self, config: StripeConfig, network: VirtualNetwork) -> None:
         super().__init__(config, 0, network, network.rng)
         self.losses: list[Loss] = []
         self.sent: list[tuple[int, Message]] = []
@@ -135,7 +135,7 @@ class Stage:
         path = Path(delay_ns=5 * MS, loss_ratio=0.0, clock_error_ns=clock_error_ms * MS, process_ns=2 * MS)
         shape = Shape("pipelined", slot_ms * MS, witnesses=2, members=3, servers=2, layers=self.LAYERS)
         self.membership = Membership(0, tuple(MemberLife(member, 1) for member in (A, B, C)))
-        self.config = RingConfig(
+        self.config = StripeConfig(
             stripe=0,
             timing=derive(path, shape, Given(attempts=3)).timing,
             witnesses="majority",
@@ -163,7 +163,7 @@ class Stage:
         self.world.nodes[node] = SimNode(self.world, node, NAMES[node], new, Disk(self.config, 1))
 
     def _new_receiver(self, node: SimNode) -> Machine:
-        return Receiver(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+        return Member(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
 
     def _new_server(self, node: SimNode) -> Machine:
         return ReformationServer(self.config, node.id, node.disk.journal, node.local_ns)
@@ -180,9 +180,9 @@ class Stage:
         self.reform(S, {A, B, C})
         self.until(lambda: min(self.have(A), self.have(B), self.have(C)) >= 3)
 
-    def receiver(self, node: int) -> Receiver:
+    def receiver(self, node: int) -> Member:
         machine = self.world.nodes[node].machine
-        if not isinstance(machine, Receiver):
+        if not isinstance(machine, Member):
             raise StageError(f"{NAMES[node]} is not a running receiver")
         return machine
 
@@ -260,14 +260,14 @@ class Stage:
         """Wait until it is exactly so long before a slot of this node, by true time. Returns the slot."""
         schedule = self._schedule_of(node)
         slot = schedule.slot_at(self.world.now + int(ms * MS)) + 1
-        while schedule.site_of(slot) != node:
+        while schedule.owner_of(slot) != node:
             slot += 1
         self.world.run(schedule.time_of(slot) - int(ms * MS))
         return slot
 
-    def site_of(self, node: int, slot: int) -> int:
+    def owner_of(self, node: int, slot: int) -> int:
         """Whose slot that is in the ring which the node has entered."""
-        return self._schedule_of(node).site_of(slot)
+        return self._schedule_of(node).owner_of(slot)
 
     def _schedule_of(self, node: int) -> Schedule:
         schedule = self.receiver(node)._schedule

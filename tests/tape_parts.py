@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import JournalEntry, ServeTape
-from levelcast.protocol.history import Frame, Record, Tip, make_frame
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.history import Frame, MembershipChange, Tip, make_frame
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.machine import Machine
 from levelcast.records import instruments, quotes, statuses, trades
-from levelcast.ring.member import Receiver, first_tip
+from levelcast.ring.member import Member, first_tip
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.source import Source
-from levelcast.sim.engine.disk import Disk, Tape
+from levelcast.sim.engine.disk import Disk, SimTape
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.ring import RingHistory
-from levelcast.storage.receiver_store import Store, serve
+from levelcast.storage.receiver_store import ReceiverStore, serve
 from levelcast.storage.tape.segments import TapeReader
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership, Message, Packet
@@ -32,7 +32,7 @@ from levelcast.wire.packets import DATA_OVERHEAD, seal
 
 T0 = 1_700_000_000_000_000_000
 SLOT_NS = 5_000_000
-FIRST = Tip(records=[Record(0, Membership(0, (MemberLife(1, 1), MemberLife(2, 1), MemberLife(3, 1))))])
+FIRST = Tip(records=[MembershipChange(0, Membership(0, (MemberLife(1, 1), MemberLife(2, 1), MemberLife(3, 1))))])
 
 
 def trade_payload(rng: Random, count: int) -> bytes:
@@ -123,10 +123,10 @@ class TradeHistory(RingHistory):
             node.perform(submitted.effects)
 
 
-class FileJournal(Journal):
+class FileJournal(JournalImage):
     """Stands where the simulator has an image; keeps nothing in memory."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ReceiverStore) -> None:
         super().__init__(store.journal.life)
         self._store = store
 
@@ -138,8 +138,8 @@ class FileJournal(Journal):
         self._store.forget(slot, ordered)  # type: ignore[arg-type]
 
 
-class FileTape(Tape):
-    def __init__(self, config: RingConfig, store: Store) -> None:
+class FileTape(SimTape):
+    def __init__(self, config: StripeConfig, store: ReceiverStore) -> None:
         super().__init__(config)
         self._store = store
         self.tip = store.tape.tip
@@ -163,23 +163,23 @@ class FileTape(Tape):
 class FileDisk(Disk):
     """A node's files. `reopen` is what a process does that starts; the kill before may have cut a write short."""
 
-    def __init__(self, config: RingConfig, life: int, directory: Path, rng: Random, segment_bytes: int) -> None:
+    def __init__(self, config: StripeConfig, life: int, directory: Path, rng: Random, segment_bytes: int) -> None:
         self.config = config
         self.directory = directory
         self._rng = rng
         self._segment_bytes = segment_bytes
-        Store.initialise(directory, life)
+        ReceiverStore.initialise(directory, life)
         self.torn = 0
         self._open()
 
-    def _open(self) -> Journal:
-        self.store = Store.open(self.directory, first_tip(self.config), records_per_segment=7)
+    def _open(self) -> JournalImage:
+        self.store = ReceiverStore.open(self.directory, first_tip(self.config), records_per_segment=7)
         self.store.journal.segment_bytes = self._segment_bytes
         self.journal = FileJournal(self.store)
         self.tape = FileTape(self.config, self.store)
         return self.store.image
 
-    def reopen(self) -> Journal:
+    def reopen(self) -> JournalImage:
         self.store.close()
         self._tear()
         return self._open()
@@ -225,7 +225,7 @@ class FileHistory(TradeHistory):
     def _start_receiver(self, node: SimNode) -> Machine:
         assert isinstance(node.disk, FileDisk)
         image = node.disk.reopen()
-        return Receiver(self.config, node.id, image, node.disk.tape.tip, node.local_ns)
+        return Member(self.config, node.id, image, node.disk.tape.tip, node.local_ns)
 
     def _start_server(self, node: SimNode) -> Machine:
         assert isinstance(node.disk, FileDisk)

@@ -54,7 +54,7 @@ def test_the_token_site_is_the_one_of_the_schedule() -> None:
     said = {"start_slot": 40, "start_ns": 1000 * S, "slot_ns": SLOT, "members": [103, 101, 102]}
     for passed in (0, 1, SLOT - 1, SLOT, 2 * SLOT, 3 * SLOT, 1000 * SLOT + 7):
         now = 1000 * S + passed
-        assert token_site(said, now) == schedule.site_of(schedule.slot_at(now))
+        assert token_site(said, now) == schedule.owner_of(schedule.slot_at(now))
     assert token_site(said, 1000 * S - 1) is None
 
 

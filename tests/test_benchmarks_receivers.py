@@ -31,7 +31,7 @@ from levelcast.client.subscriber import Batch
 from levelcast.network import load_network
 from levelcast.network.line_assignment import holders
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import Options
+from levelcast.node.node import NodeOptions
 from levelcast.records import RECORD_TYPES, RTYPE_TRADE, trades
 
 MS = 1_000_000
@@ -121,7 +121,7 @@ def test_a_silence_counts_where_it_ends() -> None:
 
 def test_a_network_is_whole_with_one_ring_and_every_secondary_counted(tmp_path: Path) -> None:
     file = receivers.write_network(QUICK, tmp_path)
-    cluster = Cluster(load_network(file), file, tmp_path, Options(), floors=False)
+    cluster = Cluster(load_network(file), file, tmp_path, NodeOptions(), floors=False)
 
     class Lives:
         def poll(self) -> None:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from levelcast.cli.demo.event_text import Tale
+from levelcast.cli.demo.event_text import EventText
 from levelcast.network import five_cities, parse_network
 
 
 @pytest.fixture
-def tale() -> Tale:
-    return Tale(parse_network(five_cities()))
+def tale() -> EventText:
+    return EventText(parse_network(five_cities()))
 
 
-def tell(tale: Tale, *events: tuple[str, str]) -> list[str]:
+def tell(tale: EventText, *events: tuple[str, str]) -> list[str]:
     for name, what in events:
         tale.hear(1.0, name, what)
     return [sentence.text for sentence in tale.sentences]
 
 
-def test_a_site_dies_and_comes_back(tale: Tale) -> None:
+def test_a_site_dies_and_comes_back(tale: EventText) -> None:
     assert tell(
         tale,
         ("london-1", "fault outside the ring, suspect 0"),
@@ -57,7 +57,7 @@ def test_a_site_dies_and_comes_back(tale: Tale) -> None:
     ]
 
 
-def test_what_is_alarming_is_told_and_what_is_ordinary_is_not(tale: Tale) -> None:
+def test_what_is_alarming_is_told_and_what_is_ordinary_is_not(tale: EventText) -> None:
     assert tell(
         tale,
         ("tokyo-1", "promised generation 1@201"),

@@ -9,12 +9,12 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from levelcast.cli.demo.event_text import Tale
+from levelcast.cli.demo.event_text import EventText
 from levelcast.cli.demo.screen import picture
 from levelcast.network import five_cities, parse_network
 from levelcast.node.cluster import Cluster
 from levelcast.node.demo.run import Show
-from levelcast.node.node import Options
+from levelcast.node.node import NodeOptions
 
 WORLD = "delays ÷ 5: 1.5 to 30 ms, 1 % loss; a token every 20 ms, release 1.53 s after it"
 
@@ -36,7 +36,7 @@ class Dead(Running):
 @pytest.fixture
 def show(tmp_path: Path) -> Show:
     network = parse_network(five_cities())
-    cluster = Cluster(network, tmp_path / "network.toml", tmp_path, Options(rate=1))
+    cluster = Cluster(network, tmp_path / "network.toml", tmp_path, NodeOptions(rate=1))
     show = Show(cluster, 12.0, 10.0)
     for name, member in cluster.members.items():
         member.process = cast("subprocess.Popen[str]", Dead() if name == "tokyo-1" else Running())
@@ -53,7 +53,7 @@ def show(tmp_path: Path) -> Show:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
 def test_it_fits_the_terminal_and_nothing_is_cut(show: Show, width: int, height: int) -> None:
-    tale = Tale(show.cluster.network)
+    tale = EventText(show.cluster.network)
     for _ in range(50):
         tale.hear(99.9, "tokyo-1", "killed (SIGKILL)")
     console = Console(width=width, height=height, force_terminal=False)
@@ -76,6 +76,6 @@ def test_it_fits_the_terminal_and_nothing_is_cut(show: Show, width: int, height:
 def test_where_there_are_many_floors_the_rest_are_added_up(show: Show) -> None:
     console = Console(width=80, height=20, force_terminal=False)
     with console.capture() as capture:
-        console.print(picture(show, Tale(show.cluster.network), WORLD, 80, 18))
+        console.print(picture(show, EventText(show.cluster.network), WORLD, 80, 18))
     assert "+ 3" in capture.get()
     assert "370,368" in capture.get()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from levelcast.cli import main
 from levelcast.network import five_cities
-from levelcast.sim.floors import Verdict
+from levelcast.sim.floors import RehearsalVerdict
 from levelcast.sim.rehearsal import Rehearsal
 from levelcast.sim.rehearsal_text import MOST_LINES, and_join, count_word
 
@@ -136,8 +136,8 @@ def test_a_network_file_and_another_loss_are_used(tmp_path: Path) -> None:
 
 
 def test_tapes_that_differ_end_with_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    def differ(rehearsal: Rehearsal) -> Verdict:
-        return Verdict(real(rehearsal).prints, ["the tapes of Tokyo and London differ from slot 7 on"])
+    def differ(rehearsal: Rehearsal) -> RehearsalVerdict:
+        return RehearsalVerdict(real(rehearsal).prints, ["the tapes of Tokyo and London differ from slot 7 on"])
 
     real = Rehearsal.verdict
     monkeypatch.setattr(Rehearsal, "verdict", differ)

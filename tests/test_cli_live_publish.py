@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from levelcast.cli import main
 from levelcast.cli.live import publish
 from levelcast.formats.trade_files import open_trades
-from levelcast.network import Directory, load_network
+from levelcast.network import SymbolDirectory, load_network
 from levelcast.records import RecordArray
 from tests.publish_parts import OneSocketRing, network_text, write_csv
 
@@ -53,7 +53,7 @@ def as_json(*arguments: object) -> dict[str, Any]:
 
 
 def trades_of(path: Path, publisher: int) -> RecordArray:
-    (batch,) = open_trades([path], Directory(load_network("network.toml")))
+    (batch,) = open_trades([path], SymbolDirectory(load_network("network.toml")))
     mine: RecordArray = batch[batch["publisher_id"] == publisher]
     return mine
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli.main import app
-from levelcast.network import Group, NetworkError, parse_network
+from levelcast.network import MulticastGroup, NetworkError, parse_network
 from levelcast.network.regions.file import site_names
 
 CITIES = ["Oslo", "Rome", "Bonn", "New York", "Lima", "Quito"]
@@ -36,7 +36,7 @@ def test_the_plan_is_a_network_file_with_two_lines_a_region(pings: Path, tmp_pat
     groups = tomllib.loads(text)["edge"]["group"]
     assert sorted(group["line"] for group in groups) == ["a", "a", "a", "b", "b", "b"]
     assert len({(group["address"], group["port"]) for group in groups}) == 6
-    if "line" not in {field.name for field in fields(Group)}:
+    if "line" not in {field.name for field in fields(MulticastGroup)}:
         text = re.sub(r'\nline = "[ab]"', "", text)
     network = parse_network(text)
     assert len(network.receivers) == 7

@@ -12,9 +12,9 @@ import pytest
 
 import levelcast
 from levelcast.client.packet_queue import MAX_PACKET_BYTES
-from levelcast.client.publisher import MIN_PACKET_BYTES, FloorLoop, Publisher
+from levelcast.client.publisher import MIN_PACKET_BYTES, Publisher, SourceLoop
 from levelcast.errors import NetError
-from levelcast.network import Directory, Network, parse_network
+from levelcast.network import Network, SymbolDirectory, parse_network
 from levelcast.records import RecordArray, quotes, split, trades
 from levelcast.storage.append_file import TapeError
 from levelcast.wire.packets import DATA_OVERHEAD
@@ -34,7 +34,7 @@ def ring(network: Network) -> Iterator[OneSocketRing]:
 
 
 def some(network: Network, count: int, floor: str = "XNYS", first: int = 1) -> RecordArray:
-    directory = Directory(network)
+    directory = SymbolDirectory(network)
     batch = trades(count)
     batch["publisher_id"] = directory.floor(floor).publisher
     batch["instrument_id"] = directory.id_of("IBM")
@@ -183,7 +183,7 @@ def test_who_is_superseded_is_told(network: Network, ring: OneSocketRing, tmp_pa
 
 
 def test_floors_share_a_thread_and_sockets(network: Network, ring: OneSocketRing, tmp_path: Path) -> None:
-    loop = FloorLoop(network)
+    loop = SourceLoop(network)
     floors = {name: Publisher(network, name, data=tmp_path, loop=loop) for name in ("XNYS", "XLON")}
     for first in range(1, 1001, 100):
         for name, floor in floors.items():

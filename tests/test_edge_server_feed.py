@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast.edge.server.feed import Feed, decode_state
-from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionPlan
+from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionMap
 from levelcast.protocol.history import Frame
 from levelcast.storage.tape.stamps import frame_bytes
 from levelcast.wire.header import Malformed
@@ -18,8 +18,8 @@ from levelcast.wire.snapshot import decode_snapshot
 from tests.edge_parts import ALPHA, BETA
 from tests.tape_parts import SLOT_NS, make_frames
 
-EVERYTHING = SessionPlan({}, ALPHA)
-TWO = SessionPlan({1: BETA, 2: BETA}, ALPHA)
+EVERYTHING = SessionMap({}, ALPHA)
+TWO = SessionMap({1: BETA, 2: BETA}, ALPHA)
 CONFIG = GatherConfig(watermark_ns=4 * SLOT_NS)
 
 
@@ -37,7 +37,7 @@ def play(feed: Feed, frames: list[Frame], chance: Random) -> Iterator[Outgoing]:
 
 @given(st.integers(0, 2**32), st.sampled_from([EVERYTHING, TWO]), st.integers(2, 25))
 def test_a_feed_that_was_restored_sends_what_one_that_never_stopped_sends(
-    seed: int, plan: SessionPlan, count: int
+    seed: int, plan: SessionMap, count: int
 ) -> None:
     chance = Random(seed)
     frames = make_frames(count, seed=seed % 50)

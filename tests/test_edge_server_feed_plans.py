@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast.edge.server.feed import END_TIMES, LINGER_NS, Feed, decode_state
-from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionPlan, session_name
+from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionMap, session_name
 from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.protocol.history import Frame
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, split
@@ -19,8 +19,8 @@ from levelcast.wire import mold
 from levelcast.wire.channel_plan import (
     Kind,
     PlanRecord,
+    build_channel_plan,
     decode_record,
-    make_plan,
     parse_session,
     part_records,
     plan_session,
@@ -34,7 +34,7 @@ from tests.planned_parts import INSTRUMENTS, PlannedTape, planned_tape, some_pla
 from tests.tape_parts import SLOT_NS
 
 MAIN = session_name("main")
-FIRST = SessionPlan({}, MAIN)
+FIRST = SessionMap({}, MAIN)
 CONFIG = GatherConfig(watermark_ns=4 * SLOT_NS)
 
 
@@ -63,7 +63,7 @@ def payloads(sent: Iterable[Outgoing]) -> dict[bytes, bytes]:
     for out in sent:
         for datagram in out.datagrams:
             message = mold.decode(datagram)
-            if isinstance(message, mold.Packet):
+            if isinstance(message, mold.EdgePacket):
                 assert message.sequence == numbers.get(message.session, 1)
                 numbers[message.session] = message.sequence + message.records
                 found[message.session] = found.get(message.session, b"") + message.payload
@@ -159,7 +159,7 @@ def test_the_plan_is_a_session_of_its_own_that_can_be_asked_for_after_a_restart(
     feed = make_feed()
     play(feed, tape.frames, Random(1))
     again = make_feed(feed.state())
-    request = mold.encode(mold.Request(plan_session(1, 0), 1, 9))
+    request = mold.encode(mold.RetransmitRequest(plan_session(1, 0), 1, 9))
     first, second = feed.retransmitter.answer(request), again.retransmitter.answer(request)
     assert first is not None
     assert second == first
@@ -177,7 +177,7 @@ def test_the_plan_is_a_session_of_its_own_that_can_be_asked_for_after_a_restart(
 
 
 def test_a_plan_that_does_not_fit_changes_nothing_but_the_refusal() -> None:
-    bad = make_plan(1, [(each, 0) for each in range(1, INSTRUMENTS)], [0])
+    bad = build_channel_plan(1, [(each, 0) for each in range(1, INSTRUMENTS)], [0])
     tape = PlannedTape(1)
     tape.swap(bad)
     feed = make_feed()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.edge.server.line_rate import HEADERS, LEAST_BURST, MOST_BEHIND_S, NarrowLine
+from levelcast.edge.server.line_rate import HEADERS, LEAST_BURST, MOST_BEHIND_S, LineRate
 
 S = 1_000_000_000
 
 
 @given(st.integers(500, 100_000), st.lists(st.tuples(st.integers(0, S), st.integers(20, 1_400)), max_size=60))
 def test_never_more_than_the_rate_and_a_burst(rate: int, sends: list[tuple[int, int]]) -> None:
-    line, now, sent = NarrowLine(rate, 0), 0, 0
+    line, now, sent = LineRate(rate, 0), 0, 0
     pushed: list[bytes] = []
     got: list[bytes] = []
     burst = max(LEAST_BURST, rate // 20)
@@ -37,7 +37,7 @@ def test_never_more_than_the_rate_and_a_burst(rate: int, sends: list[tuple[int, 
 
 
 def test_what_waits_too_long_is_dropped_oldest_first() -> None:
-    line = NarrowLine(7_000, 0)
+    line = LineRate(7_000, 0)
     line.push(number.to_bytes(4, "big").ljust(1_000 - HEADERS) for number in range(400))
     assert line.behind_ns <= MOST_BEHIND_S * S
     assert line.dropped == 400 - 210

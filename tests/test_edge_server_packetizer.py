@@ -14,27 +14,27 @@ from hypothesis import strategies as st
 
 from levelcast import records
 from levelcast.edge.server import packetizer
-from levelcast.edge.server.packetizer import GatherConfig, Gatherer, Outgoing, SessionPlan
+from levelcast.edge.server.packetizer import GatherConfig, Outgoing, Packetizer, SessionMap
 from levelcast.wire import mold
-from levelcast.wire.mold import EndOfSession, Heartbeat, Packet, session_name
+from levelcast.wire.mold import EdgePacket, EndOfSession, Heartbeat, session_name
 from levelcast.wire.watermark import Watermark, decode_watermark, encode_watermark, last_watermark
 from tests.edge_parts import ALPHA, BETA, GAMMA, KINDS, each_record, payloads, some_trades, with_ids
 
-PLAN = SessionPlan({1: ALPHA, 2: ALPHA, 3: BETA, 4: BETA, 5: GAMMA, 6: ALPHA})  # 7 and 8 have none
+PLAN = SessionMap({1: ALPHA, 2: ALPHA, 3: BETA, 4: BETA, 5: GAMMA, 6: ALPHA})  # 7 and 8 have none
 QUIET = GatherConfig(watermark_ns=0)
 MS = 1_000_000
 
 
-def packets_of(out: Iterable[Outgoing]) -> dict[bytes, list[Packet]]:
+def packets_of(out: Iterable[Outgoing]) -> dict[bytes, list[EdgePacket]]:
     """The packets of each session, after checking that what is said beside them is what is in them."""
-    found: dict[bytes, list[Packet]] = defaultdict(list)
+    found: dict[bytes, list[EdgePacket]] = defaultdict(list)
     for outgoing in out:
         assert len(outgoing.datagrams) == outgoing.packets > 0
         assert b"".join(outgoing.datagrams) == outgoing.buffer
         following = outgoing.sequence
         for datagram in outgoing.datagrams:
             packet = mold.decode(datagram)
-            assert isinstance(packet, Packet)
+            assert isinstance(packet, EdgePacket)
             assert packet[:2] == (outgoing.session, following)
             assert len(datagram) <= 1_400
             following += packet.records
@@ -43,7 +43,7 @@ def packets_of(out: Iterable[Outgoing]) -> dict[bytes, list[Packet]]:
     return found
 
 
-def expected(payload: bytes, plan: SessionPlan) -> dict[bytes, list[bytes]]:
+def expected(payload: bytes, plan: SessionMap) -> dict[bytes, list[bytes]]:
     """The rule, one record at a time."""
     found: dict[bytes, list[bytes]] = defaultdict(list)
     for record in each_record(payload):
@@ -60,8 +60,8 @@ def expected(payload: bytes, plan: SessionPlan) -> dict[bytes, list[bytes]]:
 @given(st.lists(payloads(), min_size=1, max_size=4), st.sampled_from([0, 2**31]))
 def test_each_session_gets_its_records_in_order(frames: list[bytes], far: int) -> None:
     # The same plan with an instrument far out is searched instead of looked up.
-    plan = SessionPlan({**PLAN.session_of, **({far: GAMMA} if far else {})})
-    gatherer = Gatherer(plan, 0, config=QUIET)
+    plan = SessionMap({**PLAN.session_of, **({far: GAMMA} if far else {})})
+    gatherer = Packetizer(plan, 0, config=QUIET)
     sequences = dict.fromkeys(plan.sessions, 1)
     for slot, payload in enumerate(frames, 1):
         wanted = expected(payload, plan)
@@ -76,12 +76,12 @@ def test_each_session_gets_its_records_in_order(frames: list[bytes], far: int) -
 
 
 def test_packets_are_full() -> None:
-    out = Gatherer(PLAN, 0, config=QUIET).release(1, 1, with_ids([(KINDS[0], 1, 1)] * 50), 0)
+    out = Packetizer(PLAN, 0, config=QUIET).release(1, 1, with_ids([(KINDS[0], 1, 1)] * 50), 0)
     assert [each.records for each in packets_of(out)[ALPHA]] == [20, 20, 10]  # 20 + 20 * (2 + 64) = 1,340 bytes
 
 
 def test_records_of_no_session_are_counted() -> None:
-    gatherer = Gatherer(PLAN, 0, config=QUIET)
+    gatherer = Packetizer(PLAN, 0, config=QUIET)
     control, halt, unplanned = (KINDS[3], 0, 0), (KINDS[2], 1, 0), (KINDS[0], 1, 7)
     found = packets_of(gatherer.release(1, 1, with_ids([control, halt, unplanned]), 0))
     assert {session: [packet.records for packet in packets] for session, packets in found.items()} == {
@@ -94,15 +94,15 @@ def test_records_of_no_session_are_counted() -> None:
 
 @given(st.lists(payloads(), min_size=1, max_size=3), st.sampled_from([{}, {1: ALPHA}, {1: ALPHA, 2**31: BETA}]))
 def test_with_a_default_session_no_record_is_lost(frames: list[bytes], session_of: dict[int, bytes]) -> None:
-    everything = SessionPlan({**dict.fromkeys(range(1, 10), GAMMA), **session_of})
-    one, other = Gatherer(SessionPlan(session_of, GAMMA), 0), Gatherer(everything, 0)
+    everything = SessionMap({**dict.fromkeys(range(1, 10), GAMMA), **session_of})
+    one, other = Packetizer(SessionMap(session_of, GAMMA), 0), Packetizer(everything, 0)
     for slot, payload in enumerate(frames, 1):
         assert one.release(slot, 1, payload, 0) == other.release(slot, 1, payload, 0)
     assert one.unplanned == 0
 
 
 def test_a_plan_without_instruments_sends_nothing() -> None:
-    gatherer = Gatherer(SessionPlan({}), 0)
+    gatherer = Packetizer(SessionMap({}), 0)
     assert gatherer.release(10**9, 1, some_trades(3), 0) == []
     assert gatherer.next_ns is None
 
@@ -121,7 +121,7 @@ def test_every_receiver_sends_the_same_packets(frames: list[tuple[int, bytes]], 
         times.append(at)
     last_ns = at + 250 * MS
 
-    one = Gatherer(PLAN, 0)
+    one = Packetizer(PLAN, 0)
     ones: list[Outgoing] = []
     complete = 0
     for time_ns, (_, payload) in zip(times, frames, strict=True):
@@ -133,11 +133,11 @@ def test_every_receiver_sends_the_same_packets(frames: list[tuple[int, bytes]], 
         ones += one.advance(step, now=step)
     ones += one.advance(last_ns, now=last_ns)
 
-    other = Gatherer(PLAN, 0)
+    other = Packetizer(PLAN, 0)
     others: list[Outgoing] = []
     for time_ns, (_, payload) in zip(times, frames, strict=True):
         others += other.release(time_ns, 1, payload, now=5)
-        other = Gatherer(PLAN, 0, resume=other.state)
+        other = Packetizer(PLAN, 0, resume=other.state)
     others += other.advance(last_ns, now=5)
 
     def by_session(out: list[Outgoing]) -> dict[bytes, list[bytes]]:
@@ -151,7 +151,7 @@ def test_every_receiver_sends_the_same_packets(frames: list[tuple[int, bytes]], 
 
 
 def test_a_watermark_stands_between_what_it_divides() -> None:
-    gatherer = Gatherer(PLAN, 0, stripe=3)
+    gatherer = Packetizer(PLAN, 0, stripe=3)
     trade = with_ids([(KINDS[0], 1, 1)])
     out = gatherer.release(100 * MS, 2**40, trade, 0)  # on the grid: below the watermark
     assert gatherer.advance(100 * MS - 1, 0) == []
@@ -203,7 +203,7 @@ def test_no_mark_in_other_records() -> None:
 
 
 def test_a_silent_session_gets_heartbeats() -> None:
-    gatherer = Gatherer(PLAN, 0, config=GatherConfig(watermark_ns=0, heartbeat_ns=1_000), now=0)
+    gatherer = Packetizer(PLAN, 0, config=GatherConfig(watermark_ns=0, heartbeat_ns=1_000), now=0)
     gatherer.release(1, 1, with_ids([(KINDS[0], 1, 1)] * 3), now=600)
     assert gatherer.next_ns == 1_000
     assert gatherer.heartbeats(999) == []
@@ -217,14 +217,14 @@ def test_a_silent_session_gets_heartbeats() -> None:
 
 
 def test_watermarks_keep_heartbeats_away() -> None:
-    gatherer = Gatherer(PLAN, 0, now=0)
+    gatherer = Packetizer(PLAN, 0, now=0)
     assert len(gatherer.advance(100 * MS, now=900 * MS)) == 3
     assert gatherer.heartbeats(1_800 * MS) == []
     assert len(gatherer.heartbeats(1_900 * MS)) == 3  # the ring stands still, the edge lives
 
 
 def test_the_end_can_be_said_again() -> None:
-    gatherer = Gatherer(PLAN, 0, config=QUIET)
+    gatherer = Packetizer(PLAN, 0, config=QUIET)
     gatherer.release(1, 1, with_ids([(KINDS[0], 1, 1)] * 3), 0)
     said = [mold.decode(each.buffer) for each in gatherer.end()]
     assert said == [EndOfSession(ALPHA, 4), EndOfSession(BETA, 1), EndOfSession(GAMMA, 1)]
@@ -254,8 +254,8 @@ def test_one_session_for_everything_is_cut_as_any_plan_is(rows: list[tuple[int, 
         record["instrument_id"], record["publisher_id"] = instrument, 3
         payload += record.tobytes()
     name = session_name("ALL")
-    whole = Gatherer(SessionPlan({}, name), start_ns=0)
-    named = Gatherer(SessionPlan({1: name}, name), start_ns=0)
+    whole = Packetizer(SessionMap({}, name), start_ns=0)
+    named = Packetizer(SessionMap({1: name}, name), start_ns=0)
     for number in range(frames):
         arguments = (5_000_000 * (number + 1), 1 + number * len(rows), payload, 0)
         assert whole.release(*arguments) == named.release(*arguments)

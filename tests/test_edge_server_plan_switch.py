@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.edge.server.packetizer import SessionPlan
+from levelcast.edge.server.packetizer import SessionMap
 from levelcast.edge.server.plan_switch import (
     Happened,
     PlanLimits,
+    PlanRefusal,
     Plans,
     Ready,
-    Refused,
     Swapped,
     defined_ids,
     plan_fault,
@@ -28,8 +28,8 @@ from levelcast.wire.channel_plan import (
     ChannelPlan,
     Kind,
     PlanRecord,
+    build_channel_plan,
     decode_record,
-    make_plan,
     part_records,
     session_of,
     symbols_crc,
@@ -48,11 +48,13 @@ def a_plan(
     symbols: int = CRC,
     rates: Iterable[int] = (),
 ) -> ChannelPlan:
-    return make_plan(number, zip(SYMBOLS, sessions, strict=False), groups, symbols=symbols, rates=rates)
+    return build_channel_plan(number, zip(SYMBOLS, sessions, strict=False), groups, symbols=symbols, rates=rates)
 
 
 def of_symbols(*ids: int) -> ChannelPlan:
-    return make_plan(1, [(each, 0) for each in ids], [0], symbols=symbols_crc((each, SYMBOLS[each]) for each in ids))
+    return build_channel_plan(
+        1, [(each, 0) for each in ids], [0], symbols=symbols_crc((each, SYMBOLS[each]) for each in ids)
+    )
 
 
 def parts_of(plan: ChannelPlan, stripe: int = 0) -> list[PlanRecord]:
@@ -65,7 +67,7 @@ def swap_to(plan: ChannelPlan) -> PlanRecord:
 
 def large(number: int) -> ChannelPlan:
     """One of several parts."""
-    return make_plan(number, [(each, pow(3, each, 65_537) % 900) for each in range(1, 2_000)], [0] * 900)
+    return build_channel_plan(number, [(each, pow(3, each, 65_537) % 900) for each in range(1, 2_000)], [0] * 900)
 
 
 def definitions_of(ids: Iterable[int]) -> bytes:
@@ -89,13 +91,15 @@ def test_a_plan_becomes_ready_and_takes_effect() -> None:
 
 
 def test_parts_of_an_operator_that_gave_up_are_forgotten() -> None:
-    first, second = large(1), make_plan(1, [(1, 0)], [0])
+    first, second = large(1), build_channel_plan(1, [(1, 0)], [0])
     assert len(parts_of(first)) > 2
     plans = Plans()
     assert feed(plans, parts_of(first)[:2], ()) == []
     assert feed(plans, parts_of(second), ()) == [Ready(second)]
     assert feed(plans, parts_of(first)[2:], ()) == [], "parts without their beginning"
-    assert feed(plans, [swap_to(first)], ()) == [Refused(1, "it was to take effect before it was ready", first.digest)]
+    assert feed(plans, [swap_to(first)], ()) == [
+        PlanRefusal(1, "it was to take effect before it was ready", first.digest)
+    ]
     assert feed(plans, [swap_to(second)], ()) == [Swapped(second)]
 
 
@@ -106,7 +110,7 @@ def test_records_of_another_stripe_are_nothing() -> None:
 def test_only_the_next_number_counts() -> None:
     plans = Plans(LIMITS)
     (refused,) = feed(plans, parts_of(a_plan(2)))
-    assert refused == Refused(2, "plan 0 is in force, and 1 is the next", a_plan(2).digest)
+    assert refused == PlanRefusal(2, "plan 0 is in force, and 1 is the next", a_plan(2).digest)
     assert (plans.number, plans.ready, plans.refused) == (0, None, refused)
 
 
@@ -117,7 +121,10 @@ def test_only_the_next_number_counts() -> None:
         (of_symbols(1), "misses 2 of the directory's symbols: KO, VOD"),
         (a_plan(1, groups=(0, 4)), "it has group 4, and the smallest [[edge.group]] block of the network file has 4"),
         (a_plan(1, symbols=1), "it is for another directory, in which instruments have other symbols"),
-        (make_plan(1, [(1, 0), (2, 0), (3, 0), (9, 0)], [0]), "it is for another directory, which has instrument 9"),
+        (
+            build_channel_plan(1, [(1, 0), (2, 0), (3, 0), (9, 0)], [0]),
+            "it is for another directory, which has instrument 9",
+        ),
     ],
 )  # fmt: skip
 def test_a_plan_that_does_not_fit_is_refused_with_the_reason(plan: ChannelPlan, reason: str) -> None:
@@ -125,10 +132,10 @@ def test_a_plan_that_does_not_fit_is_refused_with_the_reason(plan: ChannelPlan, 
     good = a_plan(1)
     feed(plans, parts_of(good))
     (refused,) = feed(plans, parts_of(plan))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, PlanRefusal)
     assert reason in refused.reason
     assert (plans.number, plans.ready) == (0, good), "what was there stays"
-    assert feed(plans, [swap_to(plan)]) == [Refused(1, "it was to take effect before it was ready", plan.digest)]
+    assert feed(plans, [swap_to(plan)]) == [PlanRefusal(1, "it was to take effect before it was ready", plan.digest)]
     assert feed(plans, [swap_to(good)]) == [Swapped(good)]
 
 
@@ -212,10 +219,10 @@ def test_a_session_plan_of_arrays_is_that_of_a_table(seed: int, stripe: int) -> 
     sessions = rng.randint(1, 50)
     top = rng.choice((60, 2**32 - 1))
     pairs = [(each, rng.randrange(sessions)) for each in rng.sample(range(1, top), 40)]
-    plan = make_plan(1, pairs, [0] * sessions, default=rng.randrange(sessions))
+    plan = build_channel_plan(1, pairs, [0] * sessions, default=rng.randrange(sessions))
     made = session_plan(plan, stripe)
     names = {number: session_of(1, stripe, index) for number, index in pairs}
-    slow = SessionPlan(names, session_of(1, stripe, plan.default))
+    slow = SessionMap(names, session_of(1, stripe, plan.default))
     assert made.sessions == slow.sessions
     asked = np.array([0, 1, 2, top, *names], np.uint32)
     assert made.indices(asked).tolist() == slow.indices(asked).tolist()

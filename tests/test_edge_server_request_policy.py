@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from levelcast.edge.server.packetizer import Outgoing
-from levelcast.edge.server.request_policy import Desk, DeskConfig, Route
-from levelcast.wire.mold import Request
+from levelcast.edge.server.request_policy import DeskConfig, RequestPolicy, Route
+from levelcast.wire.mold import RetransmitRequest
 from tests.edge_parts import ALPHA, BETA
 
 MS = 1_000_000
@@ -16,7 +16,7 @@ def answer(first: int, count: int, size: int = 100) -> Outgoing:
 
 
 def test_a_customer_has_a_burst_and_then_a_rate() -> None:
-    desk = Desk(DeskConfig(requests_a_second=100, burst=10))
+    desk = RequestPolicy(DeskConfig(requests_a_second=100, burst=10))
     assert [desk.admit("a", 0) for _ in range(15)] == [True] * 10 + [False] * 5
     assert desk.admit("b", 0), "another one has its own"
     assert [desk.admit("a", 30 * MS) for _ in range(5)] == [True] * 3 + [False] * 2
@@ -26,7 +26,7 @@ def test_a_customer_has_a_burst_and_then_a_rate() -> None:
 
 
 def test_buckets_are_bounded() -> None:
-    desk = Desk(DeskConfig(burst=1, max_customers=2))
+    desk = RequestPolicy(DeskConfig(burst=1, max_customers=2))
     for customer in ("a", "b", "a", "c", "b"):
         desk.admit(customer, 0)
     assert len(desk._customers) == 2
@@ -34,31 +34,31 @@ def test_buckets_are_bounded() -> None:
 
 
 def test_the_second_customer_makes_it_the_groups_and_the_third_needs_nothing() -> None:
-    desk = Desk()
-    assert desk.route("a", Request(ALPHA, 10, 5), 0) is Route.CUSTOMER
+    desk = RequestPolicy()
+    assert desk.route("a", RetransmitRequest(ALPHA, 10, 5), 0) is Route.CUSTOMER
     assert desk.answered("a", answer(10, 5), Route.CUSTOMER, 0) is Route.CUSTOMER
-    assert desk.route("a", Request(ALPHA, 10, 5), MS) is Route.CUSTOMER, "it asks again for itself"
-    assert desk.route("b", Request(ALPHA, 20, 5), MS) is Route.CUSTOMER, "other messages"
-    assert desk.route("b", Request(BETA, 10, 5), MS) is Route.CUSTOMER
-    assert desk.route("b", Request(ALPHA, 8, 4), MS) is Route.GROUP
+    assert desk.route("a", RetransmitRequest(ALPHA, 10, 5), MS) is Route.CUSTOMER, "it asks again for itself"
+    assert desk.route("b", RetransmitRequest(ALPHA, 20, 5), MS) is Route.CUSTOMER, "other messages"
+    assert desk.route("b", RetransmitRequest(BETA, 10, 5), MS) is Route.CUSTOMER
+    assert desk.route("b", RetransmitRequest(ALPHA, 8, 4), MS) is Route.GROUP
     assert desk.answered("b", answer(8, 4), Route.GROUP, MS) is Route.GROUP
-    assert desk.route("c", Request(ALPHA, 8, 9), 2 * MS) is Route.NOBODY
-    assert desk.route("a", Request(ALPHA, 11, 1), 2 * MS) is Route.NOBODY
-    assert desk.route("c", Request(ALPHA, 12, 5), 2 * MS) is Route.GROUP, "not in what went to the group"
+    assert desk.route("c", RetransmitRequest(ALPHA, 8, 9), 2 * MS) is Route.NOBODY
+    assert desk.route("a", RetransmitRequest(ALPHA, 11, 1), 2 * MS) is Route.NOBODY
+    assert desk.route("c", RetransmitRequest(ALPHA, 12, 5), 2 * MS) is Route.GROUP, "not in what went to the group"
     assert (desk.counts.shared, desk.counts.to_group) == (3, 1)
 
 
 def test_who_asks_again_after_the_window_is_answered() -> None:
-    desk = Desk()
+    desk = RequestPolicy()
     desk.answered("a", answer(1, 5), Route.GROUP, 0)
-    assert desk.route("b", Request(ALPHA, 1, 5), desk.config.window_ns - 1) is Route.NOBODY
-    assert desk.route("b", Request(ALPHA, 1, 5), desk.config.window_ns) is Route.CUSTOMER
+    assert desk.route("b", RetransmitRequest(ALPHA, 1, 5), desk.config.window_ns - 1) is Route.NOBODY
+    assert desk.route("b", RetransmitRequest(ALPHA, 1, 5), desk.config.window_ns) is Route.CUSTOMER
     desk.answered("a", answer(1, 5), Route.GROUP, 10 * SECOND)
-    assert desk.route("b", Request(ALPHA, 1, 5), 5 * SECOND) is Route.CUSTOMER, "the clock was set back"
+    assert desk.route("b", RetransmitRequest(ALPHA, 1, 5), 5 * SECOND) is Route.CUSTOMER, "the clock was set back"
 
 
 def test_what_goes_to_the_group_is_bounded() -> None:
-    desk = Desk(DeskConfig(group_burst=1_000, group_bytes_a_second=1_000))
+    desk = RequestPolicy(DeskConfig(group_burst=1_000, group_bytes_a_second=1_000))
     routes = [desk.answered("a", answer(number, 1, 400), Route.GROUP, 0) for number in range(4)]
     assert routes == [Route.GROUP, Route.GROUP, Route.CUSTOMER, Route.CUSTOMER]
     assert desk.answered("a", answer(9, 1, 400), Route.GROUP, SECOND) is Route.GROUP

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.edge.server.packetizer import GatherConfig, Gatherer, Outgoing, SessionPlan
+from levelcast.edge.server.packetizer import GatherConfig, Outgoing, Packetizer, SessionMap
 from levelcast.edge.server.retransmit_store import RetransmitConfig, Retransmitter
 from levelcast.wire import mold
-from levelcast.wire.mold import Packet, Reason, Request
+from levelcast.wire.mold import EdgePacket, Reason, RetransmitRequest
 from tests.edge_parts import ALPHA, BETA, KINDS, each_record, payloads, with_ids
 
-PLAN = SessionPlan(dict.fromkeys(range(1, 9), ALPHA))
+PLAN = SessionMap(dict.fromkeys(range(1, 9), ALPHA))
 
 
 def sent_of(frames: list[bytes]) -> list[Outgoing]:
-    gatherer = Gatherer(PLAN, 0, config=GatherConfig(watermark_ns=0))
+    gatherer = Packetizer(PLAN, 0, config=GatherConfig(watermark_ns=0))
     return [packet for slot, payload in enumerate(frames, 1) for packet in gatherer.release(slot, 1, payload, 0)]
 
 
@@ -32,7 +32,7 @@ def records_of(sent: list[Outgoing], first: int) -> list[bytes]:
         assert out.sequence == first + len(found)
         for datagram in out.datagrams:
             packet = mold.decode(datagram)
-            assert isinstance(packet, Packet)
+            assert isinstance(packet, EdgePacket)
             assert packet[:2] == (out.session, first + len(found))
             assert len(datagram) <= 1_400
             found += each_record(packet.payload)
@@ -42,7 +42,7 @@ def records_of(sent: list[Outgoing], first: int) -> list[bytes]:
 
 def ask(server: Retransmitter, sequence: int, count: int, session: bytes = ALPHA) -> list[Outgoing]:
     """The answer, if there is one."""
-    answer = server.answer(mold.encode(Request(session, sequence, count)))
+    answer = server.answer(mold.encode(RetransmitRequest(session, sequence, count)))
     return [] if answer is None else [answer]
 
 

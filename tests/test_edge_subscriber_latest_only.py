@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from levelcast import records
 from levelcast.edge.subscriber import latest_only
 from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Effect, Ended, Grade, Lost, SubscriberConfig
-from levelcast.edge.subscriber.session_reader import Subscriber
+from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.wire import mold
 from levelcast.wire.mold import EndOfSession, Heartbeat
 from levelcast.wire.watermark import Watermark, encode_watermark
@@ -49,7 +49,7 @@ def asked(effects: list[Effect]) -> list[tuple[int, int]]:
 
 
 def test_what_is_behind_a_hole_does_not_wait() -> None:
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     assert delivered(customer.receive([trades(1, 1), trades(4, 1, 2)], 0)) == [1, 4, 5]
     assert customer.position(ALPHA) == 6
     assert customer.counts.gaps == 1
@@ -57,7 +57,7 @@ def test_what_is_behind_a_hole_does_not_wait() -> None:
 
 
 def test_of_an_answer_only_what_is_not_out_of_date_is_delivered_under_its_own_sequence() -> None:
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     customer.receive([trades(1, 1), trades(7, 1, 2)], 0)
     assert asked(customer.wake(MS)) == [(2, 5)]
     effects = customer.receive([trades(2, 3, 1, 3, 2, 4)], 2 * MS)
@@ -68,7 +68,7 @@ def test_of_an_answer_only_what_is_not_out_of_date_is_delivered_under_its_own_se
 
 
 def test_records_of_two_holes_never_go_back() -> None:
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     customer.receive([trades(2, 9), trades(4, 9)], 0)
     assert delivered(customer.receive([trades(3, 5)], 0)) == [3]
     assert delivered(customer.receive([trades(1, 5)], 0)) == []  # 3 is newer
@@ -76,7 +76,7 @@ def test_records_of_two_holes_never_go_back() -> None:
 
 
 def test_a_packet_that_fills_holes_and_goes_on() -> None:
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     customer.receive([trades(2, 7), trades(4, 7)], 0)
     assert delivered(customer.receive([trades(1, 1, 7, 2, 7, 3)], 0)) == [1, 3, 5]
     assert (customer.counts.duplicates, customer.counts.superseded) == (2, 0)
@@ -84,7 +84,7 @@ def test_a_packet_that_fills_holes_and_goes_on() -> None:
 
 
 def test_a_hole_is_asked_for_a_bounded_number_of_times_then_lost() -> None:
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     customer.receive([trades(3, 1)], 0)
     found: list[Effect] = []
     while (due := customer.next_ns) is not None:
@@ -96,7 +96,7 @@ def test_a_hole_is_asked_for_a_bounded_number_of_times_then_lost() -> None:
 
 
 def test_a_hole_that_cannot_matter_is_not_asked_for() -> None:
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     customer.expect(ALPHA, [(1, 5), (1, 6)])
     customer.receive([trades(1, 5), trades(4, 5)], 0)
     assert asked(customer.wake(MS)) == [(2, 2)]  # 6 may be in it
@@ -114,7 +114,7 @@ def test_what_is_no_price_is_never_out_of_date() -> None:
     bust["instrument_id"], bust["publisher_id"], bust["ts_event"] = 5, 1, 1
     order = records.orders(1)
     order["instrument_id"], order["publisher_id"], order["ts_event"] = 5, 1, 2
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     customer.receive([trades(3, 5)], 0)
     (packet,) = mold.encode_payload(ALPHA, 1, bust.tobytes() + order.tobytes())
     assert delivered(customer.receive([packet], 0)) == [1, 2]
@@ -127,7 +127,7 @@ def test_a_session_is_complete_up_to_a_watermark_when_no_hole_before_it_is_open(
     def told(effects: list[Effect]) -> list[int]:
         return [each.watermark.complete_ns for each in effects if isinstance(each, Complete)]
 
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     assert told(customer.receive([trades(1, 1), mark(2, 100)], 0)) == [100]
     assert told(customer.receive([mark(4, 200), trades(5, 3), mark(7, 300)], 0)) == []
     assert told(customer.receive([trades(3, 3)], 0)) == [200]  # of which nothing is delivered
@@ -135,7 +135,7 @@ def test_a_session_is_complete_up_to_a_watermark_when_no_hole_before_it_is_open(
 
 
 def test_the_end_waits_for_what_may_hold_a_newest_price() -> None:
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     customer.receive([trades(1, 1), trades(3, 1), mold.encode(EndOfSession(ALPHA, 6))], 0)
     assert asked(customer.wake(MS)) == [(2, 1), (4, 2)]
     customer.receive([trades(2, 2)], 2 * MS)
@@ -146,7 +146,7 @@ def test_the_end_waits_for_what_may_hold_a_newest_price() -> None:
 
 
 def test_a_heartbeat_that_lies_does_not_make_it_deaf() -> None:
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     customer.receive([trades(1, 1), mold.encode(Heartbeat(ALPHA, 2**63))], 0)
     for _ in range(50):
         due = customer.next_ns
@@ -156,7 +156,7 @@ def test_a_heartbeat_that_lies_does_not_make_it_deaf() -> None:
 
 
 def test_the_largest_sequences_there_are() -> None:
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     (packet,) = mold.encode_payload(ALPHA, 2**64 - 3, records.trades(2).tobytes())
     (before,) = mold.encode_payload(ALPHA, 2**64 - 5, records.trades(2).tobytes())
     effects = customer.receive([trades(1, 1), packet, before], 0)
@@ -165,11 +165,11 @@ def test_the_largest_sequences_there_are() -> None:
 
 
 def test_holes_and_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     customer.receive([trades(2 * number, 1) for number in range(1, 400)], 0)
     assert customer.counts.lost == 399 - latest_only.MAX_HOLES
     monkeypatch.setattr(latest_only, "MAX_KEYS", 3)
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     effects = customer.receive([trades(2, 1, 2, 3)], 0)
     assert Lost(ALPHA, 1, 1) not in effects
     assert Lost(ALPHA, 1, 1) in customer.receive([trades(5, 4)], 0)
@@ -177,7 +177,7 @@ def test_holes_and_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_caller_may_skip_a_hole() -> None:
-    customer = Subscriber({ALPHA: 1}, LATEST)
+    customer = SessionReader({ALPHA: 1}, LATEST)
     customer.receive([trades(3, 1), trades(5, 1)], 0)
     assert customer.skip(ALPHA, 0) == [Lost(ALPHA, 1, 2)]
     assert customer.skip(ALPHA, 0) == [Lost(ALPHA, 4, 1)]
@@ -229,7 +229,7 @@ def test_whatever_is_lost_and_repaired_prices_never_go_back_and_the_last_ones_co
     stream = [record for part in parts for record in each_record(part)]
     stream = [record[:8] + number.to_bytes(8, "little") + record[16:] for number, record in enumerate(stream, 1)]
     model = Model(stream, {}, set())
-    customer = Subscriber({ALPHA: 1}, SubscriberConfig(Grade.LATEST_ONLY, attempts=10**6 if answered else 2))
+    customer = SessionReader({ALPHA: 1}, SubscriberConfig(Grade.LATEST_ONLY, attempts=10**6 if answered else 2))
     end = mold.encode(EndOfSession(ALPHA, len(stream) + 1))
 
     def cut(first: int, last: int) -> list[bytes]:

@@ -11,15 +11,23 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from levelcast.edge.server.feed import Feed
-from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionPlan, session_name
+from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionMap, session_name
 from levelcast.edge.server.retransmit_store import RetransmitConfig, Retransmitter
 from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Ended, Grade, Lost, Stuck, SubscriberConfig
 from levelcast.edge.subscriber.merge import Merger
-from levelcast.edge.subscriber.plan_follower import Closed, Followed, Follower, Happening, Join, Leave, Replaced
+from levelcast.edge.subscriber.plan_follower import (
+    Closed,
+    Followed,
+    Happening,
+    JoinGroup,
+    Leave,
+    PlanFollower,
+    Replaced,
+)
 from levelcast.protocol.history import Frame
 from levelcast.records import RTYPE_STATUS, RTYPE_SYSTEM, RTYPE_TRADE, split
 from levelcast.storage.tape.stamps import frame_bytes
-from levelcast.wire.channel_plan import make_plan, part_records, session_of
+from levelcast.wire.channel_plan import build_channel_plan, part_records, session_of
 from levelcast.wire.mold import Block
 from levelcast.wire.snapshot import decode_snapshot
 from tests.planned_parts import INSTRUMENTS, PlannedTape, planned_tape, some_plan
@@ -35,7 +43,7 @@ Pair = tuple[int, int]
 class Customer:
     """A follower, what it was given, and what that says."""
 
-    def __init__(self, stage: Stage, follower: Follower, wanted: Collection[int] | None, loss: float) -> None:
+    def __init__(self, stage: Stage, follower: PlanFollower, wanted: Collection[int] | None, loss: float) -> None:
         self.stage = stage
         self.follower = follower
         self.wanted = None if wanted is None else set(wanted)
@@ -52,7 +60,7 @@ class Customer:
         for effect in effects:
             if isinstance(effect, Ask):
                 self.stage.ask(self, effect)
-            elif isinstance(effect, Join):
+            elif isinstance(effect, JoinGroup):
                 assert effect.group not in self.joined
                 self.joined.add(effect.group)
             elif isinstance(effect, Leave):
@@ -93,7 +101,7 @@ class Stage:
         self.rng = Random(f"stage {seed}")
         self.now = T0
         self.customers: list[Customer] = []
-        self.feeds = {stripe: Feed(SessionPlan({}, _name(stripe)), stripe, CONFIG) for stripe in tapes}
+        self.feeds = {stripe: Feed(SessionMap({}, _name(stripe)), stripe, CONFIG) for stripe in tapes}
         self.tapes = tapes
         self.archives = {stripe: Retransmitter(RetransmitConfig(1 << 30)) for stripe in tapes}
         """What the tape has: everything that was sent."""
@@ -104,7 +112,7 @@ class Stage:
         self, wanted: Collection[int] | None, loss: float = 0.2, start: Mapping[bytes, int] | None = None,
         grade: Grade = Grade.GUARANTEED, sessions: Collection[bytes] | None = None,
     ) -> Customer:  # fmt: skip
-        follower = Follower(wanted, STRIPES, sessions, start, SubscriberConfig(grade))
+        follower = PlanFollower(wanted, STRIPES, sessions, start, SubscriberConfig(grade))
         self.customers.append(made := Customer(self, follower, wanted, loss))
         return made
 
@@ -383,8 +391,8 @@ def test_sessions_that_the_caller_chose_are_followed_to_their_ends_and_no_furthe
 def test_a_plan_announced_again_with_another_content_is_the_one_that_counts() -> None:
     tape = PlannedTape(5)
     tape.trade(2)
-    first = make_plan(1, [(each, 0) for each in range(1, INSTRUMENTS + 1)], [0])
-    second = make_plan(1, [(each, each % 3) for each in range(1, INSTRUMENTS + 1)], [1, 2, 3])
+    first = build_channel_plan(1, [(each, 0) for each in range(1, INSTRUMENTS + 1)], [0])
+    second = build_channel_plan(1, [(each, each % 3) for each in range(1, INSTRUMENTS + 1)], [1, 2, 3])
     tape.trade(2, part_records(first, 0))
     tape.trade(3)
     tape.swap(second)

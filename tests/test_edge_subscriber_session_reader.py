@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelcast import native, records
-from levelcast.edge.server.packetizer import GatherConfig, Gatherer, Outgoing, SessionPlan
+from levelcast.edge.server.packetizer import GatherConfig, Outgoing, Packetizer, SessionMap
 from levelcast.edge.server.retransmit_store import RetransmitConfig, Retransmitter
 from levelcast.edge.subscriber.session_reader import (
     Ask,
@@ -23,16 +23,16 @@ from levelcast.edge.subscriber.session_reader import (
     Ended,
     Grade,
     Lost,
+    SessionReader,
     Stuck,
-    Subscriber,
     SubscriberConfig,
 )
 from levelcast.wire import mold
-from levelcast.wire.mold import Block, EndOfSession, Heartbeat, Reason, Request
+from levelcast.wire.mold import Block, EndOfSession, Heartbeat, Reason, RetransmitRequest
 from tests.edge_parts import ALPHA, BETA, GAMMA, KINDS, each_record, payloads, with_ids
 
 MS = 1_000_000
-PLAN = SessionPlan({1: ALPHA, 2: ALPHA, 3: BETA, 4: BETA, 5: GAMMA, 6: ALPHA})
+PLAN = SessionMap({1: ALPHA, 2: ALPHA, 3: BETA, 4: BETA, 5: GAMMA, 6: ALPHA})
 BEST_EFFORT = SubscriberConfig(Grade.BEST_EFFORT)
 
 
@@ -70,13 +70,13 @@ def asks(effects: list[Effect]) -> list[tuple[int, int, int]]:
 
 
 def test_neighbouring_packets_are_one_batch() -> None:
-    effects = Subscriber().receive([packet(1, 3), packet(4), packet(5, 2)], 0)
+    effects = SessionReader().receive([packet(1, 3), packet(4), packet(5, 2)], 0)
     assert [effect[:4] for effect in effects] == [(ALPHA, 1, 6, 64)]
     assert delivered(effects) == [1, 2, 3, 4, 5, 6]
 
 
 def test_packets_that_overtake_are_put_in_order_without_asking() -> None:
-    customer = Subscriber()
+    customer = SessionReader()
     assert delivered(customer.receive([packet(1)], 0)) == [1]
     assert customer.receive([packet(3), packet(4)], 0) == []
     assert customer.next_ns == MS
@@ -86,7 +86,7 @@ def test_packets_that_overtake_are_put_in_order_without_asking() -> None:
 
 
 def test_a_hole_is_asked_for_again_and_again_then_reported() -> None:
-    customer = Subscriber({ALPHA: 1}, SubscriberConfig(attempts=2))
+    customer = SessionReader({ALPHA: 1}, SubscriberConfig(attempts=2))
     customer.receive([packet(4, 2), packet(9)], 0)
     assert customer.wake(MS - 1) == []
     assert asks(customer.wake(MS)) == [(0, 1, 3), (0, 6, 3)]
@@ -102,7 +102,7 @@ def test_a_hole_is_asked_for_again_and_again_then_reported() -> None:
 
 
 def test_the_caller_may_skip_what_does_not_come() -> None:
-    customer = Subscriber({ALPHA: 1})
+    customer = SessionReader({ALPHA: 1})
     customer.receive([packet(4)], 0)
     effects = customer.skip(ALPHA, 0)
     assert effects[0] == Lost(ALPHA, 1, 3)
@@ -112,7 +112,7 @@ def test_the_caller_may_skip_what_does_not_come() -> None:
 
 
 def test_a_heartbeat_shows_what_is_missing_at_the_end() -> None:
-    customer = Subscriber()
+    customer = SessionReader()
     customer.receive([packet(1), mold.encode(Heartbeat(ALPHA, 2))], 0)
     assert customer.next_ns is None
     customer.receive([mold.encode(Heartbeat(ALPHA, 5))], 0)
@@ -120,7 +120,7 @@ def test_a_heartbeat_shows_what_is_missing_at_the_end() -> None:
 
 
 def test_a_late_joiner_begins_where_it_says_or_where_it_comes_in() -> None:
-    customer = Subscriber({ALPHA: 3, BETA: None})
+    customer = SessionReader({ALPHA: 3, BETA: None})
     effects = customer.receive([packet(2, 2), packet(7, 1, BETA), packet(1, 1, GAMMA)], 0)
     assert delivered(effects) == [3, 7]
     assert (customer.position(ALPHA), customer.position(BETA), customer.position(GAMMA)) == (4, 8, None)
@@ -128,7 +128,7 @@ def test_a_late_joiner_begins_where_it_says_or_where_it_comes_in() -> None:
 
 
 def test_what_is_not_wanted_is_dropped_by_its_header_unopened(monkeypatch: pytest.MonkeyPatch) -> None:
-    customer = Subscriber({ALPHA: 1})
+    customer = SessionReader({ALPHA: 1})
     opened: list[bytes] = []
 
     def decode(datagram: mold.Buffer, real: Callable[[mold.Buffer], mold.Downstream] = mold.decode) -> mold.Downstream:
@@ -151,7 +151,7 @@ def test_what_is_not_wanted_is_dropped_by_its_header_unopened(monkeypatch: pytes
 
 
 def test_overlaps_are_trimmed_and_counted() -> None:
-    customer = Subscriber({ALPHA: 1})
+    customer = SessionReader({ALPHA: 1})
     effects = customer.receive([packet(1, 4), packet(3, 4), packet(2, 2), packet(9, 2), packet(9, 3), packet(9)], 0)
     assert delivered(effects) == [1, 2, 3, 4, 5, 6]
     assert delivered(customer.receive([packet(7, 3)], 0)) == [7, 8, 9, 10, 11]
@@ -159,7 +159,7 @@ def test_overlaps_are_trimmed_and_counted() -> None:
 
 
 def test_best_effort_waits_a_moment_then_goes_on() -> None:
-    customer = Subscriber({ALPHA: 1}, BEST_EFFORT)
+    customer = SessionReader({ALPHA: 1}, BEST_EFFORT)
     customer.receive([packet(3), packet(6)], 0)
     effects = customer.wake(MS)
     assert [type(effect) for effect in effects] == [Lost, Deliver, Lost, Deliver]
@@ -170,7 +170,7 @@ def test_best_effort_waits_a_moment_then_goes_on() -> None:
 
 
 def test_best_effort_believes_data_more_than_heartbeats() -> None:
-    customer = Subscriber(None, BEST_EFFORT)
+    customer = SessionReader(None, BEST_EFFORT)
     customer.receive([packet(1), mold.encode(Heartbeat(ALPHA, 2**63))], 0)
     assert customer.wake(10**12) == []
     assert delivered(customer.receive([packet(2)], 10**12)) == [2]
@@ -178,7 +178,7 @@ def test_best_effort_believes_data_more_than_heartbeats() -> None:
 
 @pytest.mark.parametrize("grade", Grade)
 def test_the_end_comes_when_everything_before_it_has(grade: Grade) -> None:
-    customer = Subscriber({ALPHA: 1}, SubscriberConfig(grade))
+    customer = SessionReader({ALPHA: 1}, SubscriberConfig(grade))
     over = mold.encode(EndOfSession(ALPHA, 4))
     assert customer.receive([packet(1), over, over], 0)[1:] == []
     effects = customer.receive([packet(2, 2), over], 0)
@@ -189,13 +189,13 @@ def test_the_end_comes_when_everything_before_it_has(grade: Grade) -> None:
 
 
 def test_the_end_of_a_session_that_is_whole_already() -> None:
-    customer = Subscriber()
+    customer = SessionReader()
     customer.receive([packet(1)], 0)
     assert customer.receive([mold.encode(EndOfSession(ALPHA, 2))], 0) == [Ended(ALPHA, 2)]
 
 
 def test_best_effort_ends_without_what_is_lost() -> None:
-    customer = Subscriber({ALPHA: 1}, BEST_EFFORT)
+    customer = SessionReader({ALPHA: 1}, BEST_EFFORT)
     customer.receive([packet(1), mold.encode(EndOfSession(ALPHA, 4))], 0)
     assert customer.wake(MS) == [Lost(ALPHA, 2, 2), Ended(ALPHA, 4)]
     assert customer.next_ns is None
@@ -203,7 +203,7 @@ def test_best_effort_ends_without_what_is_lost() -> None:
 
 @pytest.mark.parametrize("grade", [Grade.GUARANTEED, Grade.BEST_EFFORT])
 def test_memory_is_bounded(grade: Grade) -> None:
-    customer = Subscriber({ALPHA: 1}, SubscriberConfig(grade, max_waiting=4))
+    customer = SessionReader({ALPHA: 1}, SubscriberConfig(grade, max_waiting=4))
     customer.receive([packet(number) for number in range(2, 12)], 0)
     assert customer.counts.overflow == 6
     if grade is Grade.BEST_EFFORT:
@@ -214,13 +214,13 @@ def test_memory_is_bounded(grade: Grade) -> None:
 
 
 def test_more_sessions_than_believable_are_foreign() -> None:
-    customer = Subscriber(None, SubscriberConfig(max_sessions=2))
+    customer = SessionReader(None, SubscriberConfig(max_sessions=2))
     customer.receive([packet(1, 1, session) for session in (ALPHA, BETA, GAMMA)], 0)
     assert customer.counts.foreign == 1
 
 
 def test_malformed_packets_are_counted_and_never_delivered() -> None:
-    customer = Subscriber()
+    customer = SessionReader()
     good = packet(1)
     unknown_type = good[:23] + b"\x99" + good[24:]
     assert customer.receive([b"", good[:-1], unknown_type, good + b"\0"], 0) == []
@@ -235,15 +235,15 @@ def test_malformed_packets_are_counted_and_never_delivered() -> None:
 
 @given(st.lists(st.binary(max_size=60), max_size=5))
 def test_no_packet_is_an_error(datagrams: list[bytes]) -> None:
-    customer = Subscriber()
+    customer = SessionReader()
     customer.receive(datagrams, 0)
     customer.wake(10**12)
 
 
 def test_a_watermark_is_told() -> None:
-    gatherer = Gatherer(PLAN, 0, stripe=2)
+    gatherer = Packetizer(PLAN, 0, stripe=2)
     out = gatherer.release(50 * MS, 7, with_ids([(KINDS[0], 1, 1)] * 2), 0) + gatherer.advance(250 * MS, 0)
-    effects = Subscriber().receive([datagram for each in out for datagram in each.datagrams], 0)
+    effects = SessionReader().receive([datagram for each in out for datagram in each.datagrams], 0)
     told = [effect for effect in effects if isinstance(effect, Complete)]
     assert [(each.session, *each.watermark) for each in told] == [
         (session, 200 * MS, 9, 2) for session in (ALPHA, BETA, GAMMA)
@@ -263,7 +263,7 @@ def block(first: int, *counts: int) -> Block:
 
 
 def test_a_block_is_delivered_as_it_came() -> None:
-    customer = Subscriber({ALPHA: 1})
+    customer = SessionReader({ALPHA: 1})
     whole = block(1, 20, 20, 3)
     (effect,) = customer.receive([whole], 0)
     assert isinstance(effect, Deliver)
@@ -273,7 +273,7 @@ def test_a_block_is_delivered_as_it_came() -> None:
 
 
 def test_blocks_and_packets_overlap_in_any_way() -> None:
-    customer = Subscriber({ALPHA: 1})
+    customer = SessionReader({ALPHA: 1})
     assert delivered(customer.receive([block(11, 5, 5), packet(9, 4), block(9, 4, 9)], 0)) == []
     assert delivered(customer.receive([block(1, 3, 3), block(5, 4, 4)], 0)) == list(range(1, 22))
     counts = customer.counts
@@ -284,7 +284,7 @@ def test_blocks_and_packets_overlap_in_any_way() -> None:
 
 
 def test_waiting_is_bounded_by_packets_and_not_by_blocks() -> None:
-    customer = Subscriber({ALPHA: 1}, SubscriberConfig(max_waiting=4))
+    customer = SessionReader({ALPHA: 1}, SubscriberConfig(max_waiting=4))
     customer.receive([block(10, 1, 1), block(20, 1, 1)], 0)
     assert customer.counts.overflow == 0
     customer.receive([block(5, 1, 1, 1)], 0)
@@ -296,7 +296,7 @@ def test_waiting_is_bounded_by_packets_and_not_by_blocks() -> None:
 
 
 def test_waiting_is_bounded_by_bytes() -> None:
-    customer = Subscriber({ALPHA: 1}, SubscriberConfig(max_waiting_bytes=10 * 64))
+    customer = SessionReader({ALPHA: 1}, SubscriberConfig(max_waiting_bytes=10 * 64))
     customer.receive([block(10, 3, 3), packet(20, 3), packet(30, 3)], 0)
     assert customer.counts.overflow == 1
     assert delivered(customer.receive([packet(1, 9), packet(16, 4)], 0)) == list(range(1, 23))
@@ -304,7 +304,7 @@ def test_waiting_is_bounded_by_bytes() -> None:
 
 
 def test_a_large_hole_is_asked_for_in_parts_and_bounded() -> None:
-    customer = Subscriber({ALPHA: 1})
+    customer = SessionReader({ALPHA: 1})
     far = mold.encode_payload(ALPHA, 10_001, records.trades(40).tobytes())
     customer.receive([*far[:1], mold.encode(Heartbeat(ALPHA, 12_000))], 0)
     wanted = asks(customer.wake(MS))
@@ -312,13 +312,13 @@ def test_a_large_hole_is_asked_for_in_parts_and_bounded() -> None:
     customer.receive(mold.encode_payload(ALPHA, 1, records.trades(9_900).tobytes()), 2 * MS)
     assert asks(customer.wake(3 * MS)) == [(0, 9_901, 100), *((0, 10_021 + 160 * part, 160) for part in range(12)),
                                            (0, 11_941, 59)]  # fmt: skip
-    large = Subscriber({ALPHA: 1})
+    large = SessionReader({ALPHA: 1})
     large.receive(mold.encode_payload(ALPHA, 100_001, records.trades(900).tobytes(), 60_000), 0)
     assert asks(large.wake(MS)) == [(0, 1, 7_200)]
 
 
 def test_large_blocks_are_not_copied_into_one_batch() -> None:
-    customer = Subscriber({ALPHA: 1})
+    customer = SessionReader({ALPHA: 1})
     many = mold.encode_payload(ALPHA, 1, records.trades(3_000).tobytes())
     one, other = (native.join_molds(part, Block)[0] for part in (many[:75], many[75:]))
     effects = [each for each in customer.receive([one, other, *many[:3]], 0) if isinstance(each, Deliver)]
@@ -341,9 +341,9 @@ class Lossy:
         self.joined = joined
         self.chance = random.Random(seed)
         self.loss = loss
-        self.gatherer = Gatherer(PLAN, 0, config=GatherConfig(watermark_ns=20 * MS, heartbeat_ns=50 * MS))
+        self.gatherer = Packetizer(PLAN, 0, config=GatherConfig(watermark_ns=20 * MS, heartbeat_ns=50 * MS))
         self.server = Retransmitter(RetransmitConfig(reply_packets=2))
-        self.customer = Subscriber(
+        self.customer = SessionReader(
             dict.fromkeys(PLAN.sessions, 1), SubscriberConfig(grade, retry_ns=7 * MS, attempts=10**6)
         )
         self.sent: dict[bytes, list[bytes]] = {session: [] for session in PLAN.sessions}
@@ -365,7 +365,7 @@ class Lossy:
             for datagram in each.datagrams:
                 if each.records:
                     found = mold.decode(datagram)
-                    assert isinstance(found, mold.Packet)
+                    assert isinstance(found, mold.EdgePacket)
                     self.sent[each.session] += each_record(found.payload)
                 self.carry(now, "customer", datagram)
 
@@ -457,11 +457,11 @@ def test_best_effort_says_exactly_what_it_lost(seed: int, loss: float, frames: l
 
 
 def test_a_request_for_more_than_it_can_say_is_cut() -> None:
-    customer = Subscriber({ALPHA: 1})
+    customer = SessionReader({ALPHA: 1})
     customer.receive([mold.encode(Heartbeat(ALPHA, 10**9))], 0)
     (ask,) = customer.wake(MS)
     assert isinstance(ask, Ask)
-    assert mold.decode_request(ask.datagram) == Request(ALPHA, 1, 0xFFFF)
+    assert mold.decode_request(ask.datagram) == RetransmitRequest(ALPHA, 1, 0xFFFF)
 
 
 def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,9 +18,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 from levelcast.formats import iex, itch, pcap
-from levelcast.formats.captures import FILE_STEP, Batch, TradeFileError, read_task, tasks_of
+from levelcast.formats.captures import FILE_STEP, CaptureBatch, TradeFileError, read_task, tasks_of
 from levelcast.formats.trade_files import open_trades
-from levelcast.network import Directory, parse_network
+from levelcast.network import SymbolDirectory, parse_network
 from levelcast.pipeline.input.files import quarantined, rows_of
 from levelcast.records import FLAG_LAST, FLAG_MBP, dbn_metadata, orders, trades
 from tests.publish_parts import network_text
@@ -41,7 +41,7 @@ def read(paths: Path | Iterable[Path], format: str, **options: Any) -> tuple[lis
     return sorted(rows, key=lambda row: row["sequence"]), refused
 
 
-def batches(paths: list[Path], format: str, **options: Any) -> Iterator[Batch]:
+def batches(paths: list[Path], format: str, **options: Any) -> Iterator[CaptureBatch]:
     for task in tasks_of(paths, format, **options):
         yield from read_task(task)
 
@@ -158,7 +158,7 @@ def test_the_days_of_us_trades(data_dir: Path, day: int, count: int) -> None:
     assert sum(map(len, found["quote"])) == (585_922 if day == 7 else 0)
     whole = np.sort(np.concatenate(found["trade"] + found["quote"]))
     assert whole.tolist() == list(range(1, len(whole) + 1))
-    directory = Directory(parse_network(network_text()))
+    directory = SymbolDirectory(parse_network(network_text()))
     published = np.concatenate(list(open_trades([folder], directory, format="lean", day=when)))
     assert volume == int(published["size"].astype(np.int64).sum())
     assert np.concatenate(prices["trade"])[np.argsort(sequence)].tolist() == published["price"].tolist()
@@ -459,7 +459,7 @@ def test_the_samples_of_lobster(data_dir: Path) -> None:
 
 
 def test_records_of_dbn_that_a_tape_does_not_have_are_refused(tmp_path: Path) -> None:
-    directory = Directory(parse_network(network_text()))
+    directory = SymbolDirectory(parse_network(network_text()))
     floor = directory.floors[0]
     made = trades(3)
     made["publisher_id"], made["instrument_id"] = floor.publisher, next(iter(directory.ids_of(floor).values()))

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from levelcast.formats import csv_parquet, dbn, lean
 from levelcast.formats.columns import Rows, prices
 from levelcast.formats.trade_files import TradeFileError, open_trades, survey
-from levelcast.network import Directory, parse_network
+from levelcast.network import SymbolDirectory, parse_network
 from levelcast.records import (
     FLAG_PUBLISHER_SPECIFIC,
     RecordArray,
@@ -37,7 +37,7 @@ from levelcast.records import (
 )
 from tests.publish_parts import SYMBOLS, network_text
 
-DIRECTORY = Directory(parse_network(network_text()))
+DIRECTORY = SymbolDirectory(parse_network(network_text()))
 DAY = date(2013, 10, 7)
 NOON = 1_381_161_600_000_000_000
 HEADER = "ts_event,symbol,price,size,floor\n"

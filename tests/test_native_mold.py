@@ -140,7 +140,7 @@ def said_by(datagrams: list[bytes]) -> list[Any]:
             packet = mold.decode(datagram)
         except mold.Malformed:
             packet = None
-        if isinstance(packet, mold.Packet) and packet.size and native.count(packet.payload) == packet.records:
+        if isinstance(packet, mold.EdgePacket) and packet.size and native.count(packet.payload) == packet.records:
             found += [
                 (packet.session, packet.sequence + i, packet.payload[i * packet.size : (i + 1) * packet.size])
                 for i in range(packet.records)

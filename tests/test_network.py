@@ -16,8 +16,8 @@ from levelcast.network import (
     Carriage,
     NetworkError,
     Problem,
-    Receiver,
-    ReformationServer,
+    ReceiverNode,
+    ReformationNode,
     five_cities,
     load_network,
     model,
@@ -25,7 +25,7 @@ from levelcast.network import (
     toml_lines,
 )
 from levelcast.network.stripe_config import ring_config
-from levelcast.network.toml_lines import KeyPath, Lines
+from levelcast.network.toml_lines import KeyPath, LineNumbers
 
 MS = 1_000_000
 
@@ -123,11 +123,11 @@ def test_the_numbers_that_five_cities_suggests_to_give_are_accepted() -> None:
 def test_nodes_keep_the_order_of_the_file() -> None:
     network = parse_network(SMALL)
     assert network.receivers == (
-        Receiver("tokyo-1", 1, "tokyo"),
-        Receiver("osaka-1", 2, "osaka"),
-        Receiver("osaka-2", 3, "osaka"),
+        ReceiverNode("tokyo-1", 1, "tokyo"),
+        ReceiverNode("osaka-1", 2, "osaka"),
+        ReceiverNode("osaka-2", 3, "osaka"),
     )
-    assert network.reformation == (ReformationServer("reform", 11, "tokyo", 0),)
+    assert network.reformation == (ReformationNode("reform", 11, "tokyo", 0),)
     assert network.floors[0].id == network.floors[0].publisher == 21
 
 
@@ -553,7 +553,7 @@ def test_every_value_of_a_file_is_located_on_the_line_that_spells_it() -> None:
     text = five_cities()
     parsed = tomllib.loads(text)
     rows = text.split("\n")
-    lines = Lines(text)
+    lines = LineNumbers(text)
     for leaf in _leaves(parsed):
         value: object = parsed
         for step in leaf:
@@ -567,7 +567,7 @@ def test_the_locator_follows_all_the_ways_to_write_a_table() -> None:
         '[x]\n"q k" = [ { n = 1, m = [1,\n 2, {z = """\n[not]\n=""" } ] }, # ] }\n { n = 3.5 } ]\n'
         "[[y]]\nk = 1\n[y.sub]\nv = 2\n[[y.deep]]\nw = 1\n[[y.deep]]\nw = 2\n[[y]]\n[y.sub]\nv = 3\n"
     )
-    lines = Lines(text)
+    lines = LineNumbers(text)
     assert tomllib.loads(text)["y"][1]["sub"]["v"] == 3
     expected: dict[KeyPath, int] = {
         ("a", "b"): 1,

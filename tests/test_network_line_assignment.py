@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.network import Group, Network, NetworkError, Secondary, five_cities, parse_network
-from levelcast.network.line_assignment import Lines, holders, preference
+from levelcast.network import MulticastGroup, Network, NetworkError, SecondaryNode, five_cities, parse_network
+from levelcast.network.line_assignment import LineAssignment, holders, preference
 
 CITIES = five_cities()
 _BEGIN = CITIES.index('[[edge.group]]\nname = "americas"')
@@ -96,22 +96,22 @@ def test_a_receiver_sends_to_its_lines_in_the_ring_and_to_groups_without_a_line_
     ids = {receiver.name: receiver.id for receiver in network.receivers}
 
     def names(receiver: str, *members: str) -> list[str]:
-        return [each.name for each in Lines(network, receiver).groups([ids[name] for name in members])]
+        return [each.name for each in LineAssignment(network, receiver).groups([ids[name] for name in members])]
 
     assert names("london-1") == ["all"]
     assert names("london-1", "london-1", "frankfurt-1", "tokyo-1") == ["all", "a"]
     assert names("frankfurt-1", "frankfurt-1", "tokyo-1", "new-york-1") == ["all", "b"]
     assert names("new-york-1", "frankfurt-1", "tokyo-1", "new-york-1") == ["a"]
-    assert bool(Lines(network, "tokyo-1"))
-    assert not Lines(cities(group("all", 9, "europe", None)), "tokyo-1")
+    assert bool(LineAssignment(network, "tokyo-1"))
+    assert not LineAssignment(cities(group("all", 9, "europe", None)), "tokyo-1")
 
 
 def test_secondaries_count_as_operable_unless_they_are_said_to_be_down() -> None:
-    below = Secondary("new-york-2", 1001, "new-york", "london-1")
+    below = SecondaryNode("new-york-2", 1001, "new-york", "london-1")
     network = replace(BOTH, secondaries=(below,))
     assert preference(network, "americas")[:2] == ["new-york-1", "new-york-2"]
     ids = [receiver.id for receiver in network.receivers]
-    lines = Lines(network, "london-1")
+    lines = LineAssignment(network, "london-1")
     assert [each.name for each in lines.groups(ids)] == ["europe-a"]
     assert [each.name for each in lines.groups(ids, down=["new-york-2"])] == ["americas-b", "europe-a"]
 
@@ -127,7 +127,7 @@ def test_a_region_with_one_receiver_is_worth_a_warning() -> None:
 
 def test_a_group_may_have_a_line_and_a_scope() -> None:
     network = cities(group("a", 1, "europe", "a", "ttl = 16"), group("b", 2, "europe", "b"))
-    assert network.edge.groups[0] == Group("a", "239.192.75.1", 31001, "europe", "a", 16)
+    assert network.edge.groups[0] == MulticastGroup("a", "239.192.75.1", 31001, "europe", "a", 16)
     assert network.edge.groups[1].ttl is None
 
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli import main
-from levelcast.network import Network, Secondary, five_cities, parse_network
+from levelcast.network import Network, SecondaryNode, five_cities, parse_network
 from levelcast.network.parse import FIRST_SECONDARY
 from levelcast.network.stripe_config import ring_config
 from levelcast.timing.secondary import secondary_bound_ns
@@ -46,9 +46,9 @@ def one(name: str = "s", **keys: object) -> str:
 def test_a_secondary_has_a_home_and_an_id_of_its_own() -> None:
     network = network_with(FAR)
     assert network.secondaries == (
-        Secondary("nagoya-s", FIRST_SECONDARY, "nagoya", "osaka-2"),
-        Secondary("osaka-s", FIRST_SECONDARY + 1, "osaka", "osaka-1"),
-        Secondary("tokyo-s", 77, "tokyo", "tokyo-1"),
+        SecondaryNode("nagoya-s", FIRST_SECONDARY, "nagoya", "osaka-2"),
+        SecondaryNode("osaka-s", FIRST_SECONDARY + 1, "osaka", "osaka-1"),
+        SecondaryNode("tokyo-s", 77, "tokyo", "tokyo-1"),
     )
     assert [each.name for each in network.secondaries_of("osaka-1")] == ["osaka-s"]
     assert ring_config(network).homes == {FIRST_SECONDARY: 3, FIRST_SECONDARY + 1: 2, 77: 1}

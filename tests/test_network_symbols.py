@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from levelcast.market.synthetic import Trades
-from levelcast.network import Directory, NetworkError, five_cities, parse_network
+from levelcast.network import NetworkError, SymbolDirectory, five_cities, parse_network
 from levelcast.records import UNDEF_PRICE, dbn_metadata
 
 FLOORS = """
@@ -33,8 +33,8 @@ BEFORE, _, AFTER = five_cities().partition('[[floor]]\nname = "XNYS"')
 AFTER = "\n[core]\naddress" + AFTER.partition("[core]\naddress")[2]
 
 
-def directory(instruments: str = "", floors: str = FLOORS) -> Directory:
-    return Directory(parse_network(BEFORE + floors + instruments + AFTER))
+def directory(instruments: str = "", floors: str = FLOORS) -> SymbolDirectory:
+    return SymbolDirectory(parse_network(BEFORE + floors + instruments + AFTER))
 
 
 def test_a_symbol_has_one_id_on_all_floors_in_the_order_of_first_mention() -> None:

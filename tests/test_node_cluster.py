@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from levelcast.network import five_cities, parse_network
-from levelcast.network.placement import Place
+from levelcast.network.placement import Placement
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import Options, ring_of
-from levelcast.ring.member import Receiver
+from levelcast.node.node import NodeOptions, ring_of
+from levelcast.ring.member import Member
 from levelcast.storage.journal.file import JournalFile
 from tests.ring_parts import START, Seat, make_config, make_ring, seat_in_ring
 
@@ -37,7 +37,7 @@ class NoProcess:
 def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> list[str]:
     """The command by which tokyo-1 is started."""
     monkeypatch.setattr(subprocess, "Popen", NoProcess)
-    cluster = Cluster(parse_network(five_cities()), Path("n.toml"), tmp_path, Options(), **arguments)
+    cluster = Cluster(parse_network(five_cities()), Path("n.toml"), tmp_path, NodeOptions(), **arguments)
     cluster.start("tokyo-1")
     member = cluster.members["tokyo-1"]
     assert isinstance(member.process, NoProcess)
@@ -48,7 +48,7 @@ def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **arguments: Any) 
 
 
 def test_a_launcher_puts_a_node_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def launcher(place: Place) -> tuple[list[str], list[str]]:
+    def launcher(place: Placement) -> tuple[list[str], list[str]]:
         return ["ip", "netns", "exec", place.site], ["--interface", "10.0.0.4"]
 
     plain = launched(tmp_path, monkeypatch)
@@ -61,7 +61,7 @@ def test_a_cluster_runs_every_stripe(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(subprocess, "Popen", NoProcess)
     text = five_cities().replace("# [stripes.main]\n# [stripes.slow]", "[stripes.main]\n[stripes.slow]")
     network = parse_network(text + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n')
-    cluster = Cluster(network, Path("n.toml"), tmp_path, Options())
+    cluster = Cluster(network, Path("n.toml"), tmp_path, NodeOptions())
     cluster.start_all("secondary")
     commands: dict[str, list[str]] = {}
     for name, member in cluster.members.items():
@@ -78,7 +78,7 @@ def test_a_cluster_runs_every_stripe(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_receiver_tells_by_which_schedule_it_sends() -> None:
     assert ring_of(Seat(make_config()).receiver) is None
-    receiver: Receiver = seat_in_ring(ring=make_ring(members=(1, 2, 3), start_slot=7)).receiver
+    receiver: Member = seat_in_ring(ring=make_ring(members=(1, 2, 3), start_slot=7)).receiver
     assert ring_of(receiver) == {
         "start_slot": 7,
         "start_ns": START,

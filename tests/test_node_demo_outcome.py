@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from levelcast.node.demo.outcome import Outcome, ReceiverLine, _evenness, explain_late, floor_problem
+from levelcast.node.demo.outcome import DemoOutcome, ReceiverLine, _evenness, explain_late, floor_problem
 from levelcast.node.demo.run import FloorLine
 from levelcast.storage.release_log import LATE, RELEASE
 
@@ -60,12 +60,12 @@ def line(name: str, on_time: int, late: int) -> ReceiverLine:
 
 
 def test_late_releases_are_explained() -> None:
-    assert explain_late(Outcome([line("a", 10, 0), line("b", 10, 0)]), ["a"]) == []
+    assert explain_late(DemoOutcome([line("a", 10, 0), line("b", 10, 0)]), ["a"]) == []
     lines = [line("a", 5, 5), line("b", 9, 1)]
-    assert explain_late(Outcome(lines, load=7.0, cores=1), ["a"]) == [
+    assert explain_late(DemoOutcome(lines, load=7.0, cores=1), ["a"]) == [
         "a was away, and released what it missed when it was back.",
         "10.0% elsewhere, by more than 1 ms: 2 receivers release at one instant on 1 core (load 7.0).",
     ]
-    assert explain_late(Outcome([line("a", 99_999, 1)], load=0.5, realtime=False), []) == [
+    assert explain_late(DemoOutcome([line("a", 99_999, 1)], load=0.5, realtime=False), []) == [
         "less than 0.1% of all, by more than 1 ms: the machine is busy, without real-time priority (load 0.5)."
     ]

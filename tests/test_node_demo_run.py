@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from levelcast.node.demo.run import Releases
+from levelcast.node.demo.run import LiveReleases
 from levelcast.storage.release_log import Released, ReleaseLog
 
 
@@ -14,7 +14,7 @@ def release(log: ReleaseLog, slot: int, at_ns: int, *, late: bool = False) -> No
 
 def test_release_logs_are_read_as_they_grow(tmp_path: Path) -> None:
     logs = {name: ReleaseLog(tmp_path / name / "releases", entries_per_file=2) for name in ("a", "b", "c")}
-    releases = Releases(tmp_path, [*logs, "d"])
+    releases = LiveReleases(tmp_path, [*logs, "d"])
     releases.look()
     assert releases.spread_ns() is None
     for slot in (1, 2, 3):

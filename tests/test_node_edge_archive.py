@@ -25,7 +25,7 @@ from levelcast.storage.tape.cursor import first_sequence_of
 from levelcast.storage.tape.stamps import frame_bytes
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import plan_session, session_of
-from levelcast.wire.mold import Heartbeat, Packet, Request
+from levelcast.wire.mold import EdgePacket, Heartbeat, RetransmitRequest
 from tests.edge_parts import each_record
 from tests.net_edge_parts import Ear, Receiver, some_network
 from tests.planned_parts import planned_tape
@@ -70,7 +70,7 @@ def messages(datagrams: list[bytes]) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     for datagram in datagrams:
         packet = mold.decode(datagram)
-        if isinstance(packet, Packet):
+        if isinstance(packet, EdgePacket):
             found |= dict(enumerate(each_record(packet.payload), packet.sequence))
     return found
 
@@ -98,7 +98,7 @@ def dig(archive: Archive, limit: int = 10_000) -> list[tuple[tuple[str, int], Ou
 
 
 def answered(archive: Archive, first: int, count: int) -> dict[int, bytes]:
-    request = Request(MAIN, first, count)
+    request = RetransmitRequest(MAIN, first, count)
     assert archive.takes(request)
     assert archive.ask(request, CUSTOMER)
     ((customer, out),) = dig(archive)
@@ -122,7 +122,7 @@ def test_any_message_that_was_sent_can_be_had(receiver: Receiver, west: Ear) -> 
         assert found == {number: sent[number] for number in found}
         assert len(found) == count or len(found) > 50
     assert receiver.edge.status()["from_tape"] > 0
-    assert not archive.takes(Request(MAIN, held[0], 5))
+    assert not archive.takes(RetransmitRequest(MAIN, held[0], 5))
     assert len(archive._readings) == module.READINGS
 
 
@@ -204,7 +204,7 @@ def test_gone_is_only_what_retention_has_taken_and_the_customer_is_told(receiver
     left = archive.marks.first(MAIN, first_sequence_of(receiver.directory / "tape") or 0)
     assert left is not None
     assert left > 100
-    archive.ask(Request(MAIN, left - 1, 5), CUSTOMER)
+    archive.ask(RetransmitRequest(MAIN, left - 1, 5), CUSTOMER)
     ((_, out),) = dig(archive)
     assert [mold.decode(each) for each in out.datagrams] == [Heartbeat(MAIN, left)]
     assert answered(archive, left, 5) == {number: sent[number] for number in range(left, left + 5)}
@@ -227,16 +227,16 @@ def test_customers_take_turns_and_each_has_so_many_waiting(receiver: Receiver, w
     play(receiver, west, make_frames(100))
     archive = archive_of(receiver)
     for number in range(module.MAX_WAITING + 5):
-        assert archive.ask(Request(MAIN, 1 + number, 1), CUSTOMER) == (number < module.MAX_WAITING)
-    assert archive.ask(Request(MAIN, 1, 1), CUSTOMER), "it waits already"
-    assert archive.ask(Request(MAIN, 2, 1), OTHER)
+        assert archive.ask(RetransmitRequest(MAIN, 1 + number, 1), CUSTOMER) == (number < module.MAX_WAITING)
+    assert archive.ask(RetransmitRequest(MAIN, 1, 1), CUSTOMER), "it waits already"
+    assert archive.ask(RetransmitRequest(MAIN, 2, 1), OTHER)
     assert archive.counts.too_many == 5
     order = [customer for customer, _ in dig(archive)]
     assert order[1] == OTHER
     assert len(order) == module.MAX_WAITING + 1
     for port in range(module.MAX_CUSTOMERS):
-        assert archive.ask(Request(MAIN, 1, 1), ("10.0.0.1", port))
-    assert not archive.ask(Request(MAIN, 1, 1), CUSTOMER)
+        assert archive.ask(RetransmitRequest(MAIN, 1, 1), ("10.0.0.1", port))
+    assert not archive.ask(RetransmitRequest(MAIN, 1, 1), CUSTOMER)
 
 
 def test_one_turn_reads_one_slice_and_none_when_the_ring_is_about_to_be_due(
@@ -248,7 +248,7 @@ def test_one_turn_reads_one_slice_and_none_when_the_ring_is_about_to_be_due(
     due_ns = T0 + edge_module.DIG_GAP_NS // 2
     edge._ring_ns = lambda: due_ns
     edge._dug_ns = T0
-    archive.ask(Request(MAIN, 300, 65_535), CUSTOMER)
+    archive.ask(RetransmitRequest(MAIN, 300, 65_535), CUSTOMER)
     for _ in range(5):
         edge.step((), T0)
     assert archive.counts.slices == 0
@@ -326,7 +326,7 @@ def test_the_sessions_of_plans_that_were_replaced_can_be_had_from_the_tape(
     assert plan_session(2, 0) in old
     for name in old:
         assert feed.retransmitter.held(name) is None
-        request = Request(name, 1, min(40, len(sent[name])))
+        request = RetransmitRequest(name, 1, min(40, len(sent[name])))
         assert archive.takes(request)
         assert archive.ask(request, CUSTOMER)
         ((_, out),) = dig(archive)
@@ -335,7 +335,7 @@ def test_the_sessions_of_plans_that_were_replaced_can_be_had_from_the_tape(
         assert found.items() <= sent[name].items()
         assert 1 in found
     for unknown in (session_of(9, 0, 0), session_of(2, 1, 0), mold.session_name("other")):
-        assert not archive.takes(Request(unknown, 1, 1))
-    assert archive.ask(Request(session_of(1, 0, 999), 1, 1), CUSTOMER)
+        assert not archive.takes(RetransmitRequest(unknown, 1, 1))
+    assert archive.ask(RetransmitRequest(session_of(1, 0, 999), 1, 1), CUSTOMER)
     assert [out.records for _, out in dig(archive)] in ([], [0]), "it was never there"
     receiver.stop()

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from levelcast import native
-from levelcast.edge.server.packetizer import SessionPlan
+from levelcast.edge.server.packetizer import SessionMap
 from levelcast.errors import NetError
 from levelcast.network import Network
-from levelcast.network.model import Rules, Stripe
+from levelcast.network.model import Stripe, TimingRules
 from levelcast.network.sessions import stripe_session
 from levelcast.node import edge_service as module
 from levelcast.node.edge_service import EdgeService, everything_in_one, restore
@@ -28,7 +28,7 @@ from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.segments import TapeReader, TapeWriter
 from levelcast.storage.tape.stamps import frame_bytes
 from levelcast.wire import mold
-from levelcast.wire.mold import EndOfSession, Heartbeat, Packet, Request
+from levelcast.wire.mold import EdgePacket, EndOfSession, Heartbeat, RetransmitRequest
 from levelcast.wire.snapshot import decode_snapshot
 from tests.edge_parts import each_record
 from tests.net_edge_parts import LOOPBACK, Ear, Receiver, some_network
@@ -82,7 +82,7 @@ def numbered(heard: list[tuple[bytes, tuple[str, int]]]) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     for datagram, _ in heard:
         packet = mold.decode(datagram)
-        if isinstance(packet, Packet):
+        if isinstance(packet, EdgePacket):
             assert found.setdefault(packet.sequence, datagram) == datagram
     return found
 
@@ -92,7 +92,7 @@ def records_in(packets: dict[int, bytes]) -> list[bytes]:
     following = 1
     for sequence, datagram in sorted(packets.items()):
         packet = mold.decode(datagram)
-        assert isinstance(packet, Packet)
+        assert isinstance(packet, EdgePacket)
         assert sequence == following, "a hole"
         following += packet.records
         found += [each for each in each_record(packet.payload) if b"levelcast complete to" not in each]
@@ -110,7 +110,7 @@ def market_records(frames: list[Frame]) -> list[bytes]:
     return found
 
 
-def ask(edge: EdgeService, request: Request) -> list[Packet]:
+def ask(edge: EdgeService, request: RetransmitRequest) -> list[EdgePacket]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as customer:
         customer.bind((LOOPBACK, 0))
         customer.settimeout(0.2)
@@ -122,7 +122,7 @@ def ask(edge: EdgeService, request: Request) -> list[Packet]:
                 datagram, source = customer.recvfrom(65_535)
                 assert source == edge.address
                 packet = mold.decode(datagram)
-                assert isinstance(packet, Packet)
+                assert isinstance(packet, EdgePacket)
                 found.append(packet)
         except TimeoutError:
             return found
@@ -192,8 +192,8 @@ def test_sessions_end_only_when_asked_and_several_times(
 
 
 def test_the_sessions_name_is_the_stripes() -> None:
-    assert stripe_session(Stripe("main", 0, Rules())) == b"main      "
-    assert stripe_session(Stripe("a-very-long-name", 12, Rules())) == b"a-very-~12"
+    assert stripe_session(Stripe("main", 0, TimingRules())) == b"main      "
+    assert stripe_session(Stripe("a-very-long-name", 12, TimingRules())) == b"a-very-~12"
 
 
 # -- answers ----------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_what_was_sent_can_be_asked_for_where_it_came_from(start: Callable[..., 
     for frame in make_frames(20):
         receiver.release(frame)
     sent = records_in(numbered(west.all()))
-    answer = ask(receiver.edge, Request(MAIN, 3, 5))
+    answer = ask(receiver.edge, RetransmitRequest(MAIN, 3, 5))
     assert [each for packet in answer for each in each_record(packet.payload)] == sent[2:7]
     status = receiver.edge.status()
     assert (status["requests"], status["retransmitted"], status["refused"]) == (1, len(answer), {})
@@ -212,7 +212,7 @@ def test_what_was_sent_can_be_asked_for_where_it_came_from(start: Callable[..., 
 
 def test_refusals_are_counted_by_reason(start: Callable[..., Receiver]) -> None:
     edge = start("a-1").edge
-    assert ask(edge, Request(MAIN, 1, 5)) == []
+    assert ask(edge, RetransmitRequest(MAIN, 1, 5)) == []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as customer:
         customer.sendto(b"what?", edge.address)
         customer.sendto(bytes(4000), edge.address)
@@ -243,7 +243,7 @@ class Customer:
         self.socket.setblocking(False)
 
     def ask(self, sequence: int, messages: int) -> None:
-        self.socket.sendto(mold.encode(Request(MAIN, sequence, messages)), self.edge.address)
+        self.socket.sendto(mold.encode(RetransmitRequest(MAIN, sequence, messages)), self.edge.address)
 
     def heard(self) -> int:
         """How many packets have come since."""
@@ -278,7 +278,7 @@ def test_what_several_customers_miss_is_sent_once_to_the_group(
     receiver.step()
     assert [each.heard() for each in several] == [1] + [0] * 11
     answers = [mold.decode(datagram) for datagram, _ in west.all()]
-    assert [(each.sequence, each.records) for each in answers if isinstance(each, Packet)] == [(1, 5)]
+    assert [(each.sequence, each.records) for each in answers if isinstance(each, EdgePacket)] == [(1, 5)]
     assert len(answers) == 1
     status = receiver.edge.status()
     assert (status["requests"], status["shared"], status["to_group"], status["retransmitted"]) == (12, 11, 1, 2)
@@ -340,7 +340,7 @@ def test_a_line_is_sent_to_by_its_holder_alone_and_taken_over(network: Network, 
         for heard in found:
             for datagram, source in heard:
                 packet = mold.decode(datagram)
-                if isinstance(packet, Packet):
+                if isinstance(packet, EdgePacket):
                     assert sent.setdefault(packet.sequence, datagram) == datagram
                 assert source in addresses
         return [{source for _, source in heard} for heard in found]
@@ -493,7 +493,7 @@ def test_after_a_restart_customers_can_ask_for_what_was_sent_before(
     assert held is not None
     first = held[0]
     assert first < sorted(packets)[-10]
-    answer = ask(receiver.edge, Request(MAIN, first, 3))
+    answer = ask(receiver.edge, RetransmitRequest(MAIN, first, 3))
     assert [each for packet in answer for each in each_record(packet.payload)][:1] == each_record(
         packets[first][mold.HEADER_SIZE + mold.LENGTH_SIZE :][: packets[first][mold.HEADER_SIZE + 2] * 4]
     )
@@ -523,7 +523,7 @@ def test_a_state_that_is_missing_damaged_or_of_another_tape_is_made_anew(
             state.write_bytes(wrong)
         assert feed_at(tape, state, network) == wanted
     state.write_bytes(content)
-    later = restore(TapeReader(tape), state, SessionPlan({1: MAIN}, mold.session_name("rest")))
+    later = restore(TapeReader(tape), state, SessionMap({1: MAIN}, mold.session_name("rest")))
     assert set(later.next_sequences) == {MAIN, mold.session_name("rest")}
 
 
@@ -599,7 +599,7 @@ def test_packets_that_the_kernel_refuses_are_counted_and_can_be_asked_for(
     assert sum(receiver.edge.status()["unsent"].values()) > 0
     assert receiver.edge.status()["packets"] == 0
     total = len(market_records([frame]))
-    answer = ask(receiver.edge, Request(MAIN, 1, total))
+    answer = ask(receiver.edge, RetransmitRequest(MAIN, 1, total))
     assert sum(packet.records for packet in answer) == total
 
 
@@ -665,7 +665,7 @@ def test_watermarks_stand_where_the_ring_is_complete(start: Callable[..., Receiv
     receiver.complete_ns += 350_000_000
     receiver.step()
     packets = [mold.decode(datagram) for datagram, _ in west.all()]
-    marks = [each for each in packets if isinstance(each, Packet) and b"levelcast complete to" in each.payload]
+    marks = [each for each in packets if isinstance(each, EdgePacket) and b"levelcast complete to" in each.payload]
     times = [int(np.frombuffer(each.payload[8:16], "<u8")[0]) for each in marks]
     first = (frame.timestamp_ns - 1) // 100_000_000 * 100_000_000 + 100_000_000
     assert times == [first + i * 100_000_000 for i in range(len(times))]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import levelcast
-from levelcast.client.line_stats import Line
+from levelcast.client.line_stats import LineStats
 from levelcast.network import Network
 from levelcast.records import trades
 from levelcast.wire import mold
@@ -116,7 +116,7 @@ def test_a_line_that_dies_leaves_no_gap(network: Network, two: tuple[Receiver, R
 
 
 def test_what_a_line_notes_of_odd_packets() -> None:
-    line = Line("a", arrivals=True)
+    line = LineStats("a", arrivals=True)
     assert line.take(b"", 1, 9) == 0
     assert line.take(mold.encode(Heartbeat(MAIN, 7)), 1, 9) == 0
     batch = trades(4)

@@ -16,13 +16,13 @@ from levelcast.market.synthetic import MOST_RECORDS
 from levelcast.network import five_cities, parse_network
 from levelcast.network.placement import all_places, links_to, place_of, places
 from levelcast.network.stripe_config import ring_config
-from levelcast.node.node import Node, Options, build
+from levelcast.node.node import Node, NodeOptions, build
 from levelcast.node.synthetic_floor import SyntheticFloor
 from levelcast.protocol.effects import Report, Send
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.records import TRADE
-from levelcast.ring.group_server import NetworkServer
-from levelcast.ring.member import Receiver
+from levelcast.ring.group_server import ReformationAndGroupServer
+from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
@@ -42,7 +42,7 @@ CONFIG = ring_config(NETWORK)
 @pytest.mark.parametrize(
     ("name", "machine", "parts"),
     [
-        ("tokyo-1", Receiver, {"journal", "tape", "releases"}),
+        ("tokyo-1", Member, {"journal", "tape", "releases"}),
         ("reform-london", ReformationServer, {"journal"}),
         ("XLON", Source, {"journal"}),
     ],
@@ -66,7 +66,9 @@ TREE = parse_network(
 )
 
 
-@pytest.mark.parametrize(("name", "machine"), [("slow/tokyo-2", Secondary), ("slow/reform-london", NetworkServer)])
+@pytest.mark.parametrize(
+    ("name", "machine"), [("slow/tokyo-2", Secondary), ("slow/reform-london", ReformationAndGroupServer)]
+)
 def test_with_secondaries_there_are_two_more_machines(name: str, machine: type, tmp_path: Path) -> None:
     place = place_of(TREE, name)
     assert place.releases is (machine is Secondary)
@@ -96,7 +98,7 @@ def test_a_secondary_of_the_second_stripe_tells_who_and_where_it_is(
 ) -> None:
     monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
     initialise_disk(tmp_path, "slow/tokyo-2", stripe=1)
-    options = Options(realtime="off", status_port=0)
+    options = NodeOptions(realtime="off", status_port=0)
     node = Node(TREE, "tokyo-2", tmp_path, time.time_ns(), options, stripe="slow")
     try:
         node.driver.turn()
@@ -133,7 +135,7 @@ def test_a_clock_that_is_set_silences_a_receiver_and_is_reported(
     monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
     initialise_disk(tmp_path, "tokyo-1")
     reports: list[Report] = []
-    options = Options(realtime="off", status_port=0)
+    options = NodeOptions(realtime="off", status_port=0)
     node = Node(NETWORK, "tokyo-1", tmp_path, time.time_ns(), options, reports.append)
     told = []
     try:
@@ -156,7 +158,7 @@ def test_a_floor_whose_time_is_over_stays_until_all_it_sent_is_witnessed(
     monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
     initialise_disk(tmp_path, "XTKS")
     now = time.time_ns()
-    node = Node(NETWORK, "XTKS", tmp_path, now, Options(run_ns=1, status_port=0))
+    node = Node(NETWORK, "XTKS", tmp_path, now, NodeOptions(run_ns=1, status_port=0))
     try:
         machine = node.driver.machine
         assert isinstance(machine, Source)
@@ -178,8 +180,8 @@ def test_links_are_those_of_the_sites() -> None:
     assert links[105] == NETWORK.link("tokyo", "sydney")
 
 
-def floor_at(rate: float, until_ns: int | None = None, journal: Journal | None = None) -> SyntheticFloor:
-    source = Source(CONFIG, 1, 1, journal or Journal(), NOW)
+def floor_at(rate: float, until_ns: int | None = None, journal: JournalImage | None = None) -> SyntheticFloor:
+    source = Source(CONFIG, 1, 1, journal or JournalImage(), NOW)
     return SyntheticFloor(NETWORK.floors[0], source, rate, NOW, until_ns, seed=1)
 
 
@@ -219,7 +221,7 @@ def test_without_credit_a_floor_waits_and_makes_no_more_trades() -> None:
 
 
 def test_a_floor_that_starts_again_uses_no_trade_id_twice() -> None:
-    journal = Journal()
+    journal = JournalImage()
     for number in (1, 2, 3):
         journal.apply(seal(Packet(1, 1, number, MOST_RECORDS, b"x" * MOST_RECORDS), 0))
     floor = floor_at(1000, journal=journal)
@@ -235,7 +237,7 @@ def test_sigusr1_ends_the_sessions_of_a_receiver_and_nothing_else(
     network, name = some_network(), "a-1"
     initialise_disk(tmp_path, name)
     now = time.time_ns()
-    node = Node(network, name, tmp_path, now, Options(realtime="off", run_ns=300_000_000))
+    node = Node(network, name, tmp_path, now, NodeOptions(realtime="off", run_ns=300_000_000))
     assert node.edge is not None
     told: list[bool] = []
 

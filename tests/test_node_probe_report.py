@@ -9,7 +9,7 @@ import pytest
 from levelcast.errors import NetError
 from levelcast.network import NetworkError, five_cities, parse_network
 from levelcast.network.placement import place_of, probed_by
-from levelcast.network.regions.published import Unit, published_probes
+from levelcast.network.regions.published import MatrixUnit, published_probes
 from levelcast.node.metrics import exposition
 from levelcast.node.probe_report import Gathered, probe_page, probe_status
 from levelcast.overlay.probe import KEPT, Prober
@@ -115,7 +115,7 @@ def test_matrices_with_and_without_names(tmp_path: Path) -> None:
     rows = published_probes(tmp_path / "regions.csv", T0)
     assert rows == [("a-1", "b-1", T0, 240 * MS, ""), ("b-1", "a-1", T0, 241 * MS, "")]
     (tmp_path / "hosts.tsv").write_text("0\t0.17\t0\n0.2\t0\t0.3\n0.1\t0.1\t0\n")
-    rows = published_probes(tmp_path / "hosts.tsv", T0, Unit.S)
+    rows = published_probes(tmp_path / "hosts.tsv", T0, MatrixUnit.S)
     assert rows[0] == ("host-1", "host-2", T0, 170 * MS, "")
     assert len(rows) == 5  # a zero off the diagonal is no measurement
 

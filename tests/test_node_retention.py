@@ -10,7 +10,7 @@ import pytest
 from levelcast.network import Keeping
 from levelcast.node.retention import EVERY_NS, GAP_NS, PATIENCE_NS, SOON_NS, Leaving, Retention
 from levelcast.protocol.effects import Effect, Release, Report
-from levelcast.storage.receiver_store import Store
+from levelcast.storage.receiver_store import ReceiverStore
 from levelcast.storage.tape.segment import list_segments
 from tests.tape_parts import FIRST, make_frames
 
@@ -28,8 +28,8 @@ class Machine:
 
 class Stage:
     def __init__(self, directory: Path, keeping: Keeping) -> None:
-        Store.initialise(directory, life=1)
-        self.store = Store.open(directory, FIRST, records_per_segment=20)
+        ReceiverStore.initialise(directory, life=1)
+        self.store = ReceiverStore.open(directory, FIRST, records_per_segment=20)
         for frame in FRAMES:
             self.store.release(Release(frame, frame.timestamp_ns, False), self.store.content(frame), 1, 0)
         self.machine = Machine()

@@ -15,8 +15,8 @@ import pytest
 from levelcast import __version__
 from levelcast.network import Network, parse_network
 from levelcast.node.metrics import exposition
-from levelcast.node.node import Node, Options
-from levelcast.node.status import BOUNDS_S, KEPT, Diary, Lateness, StatusService
+from levelcast.node.node import Node, NodeOptions
+from levelcast.node.status import BOUNDS_S, KEPT, EventLog, Lateness, StatusService
 from levelcast.protocol.effects import Release, Report
 from levelcast.protocol.history import GENESIS, make_frame
 from levelcast.runtime.clock_sync import KernelClock, kernel_clock
@@ -49,7 +49,7 @@ def start(network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        nodes.append(Node(network, name, tmp_path, NOW, Options(realtime="off", status_port=port)))
+        nodes.append(Node(network, name, tmp_path, NOW, NodeOptions(realtime="off", status_port=port)))
         return nodes[-1]
 
     yield make
@@ -144,7 +144,7 @@ def test_a_bound_belongs_to_its_bucket() -> None:
 
 
 def test_a_reformation_has_the_fault_before_it_as_its_cause() -> None:
-    diary = Diary()
+    diary = EventLog()
     diary.note(Report("fault", 5, "token missing, suspect 3"), 10)
     diary.note(Report("promised", 5, "generation 2@201"), 11)
     diary.note(Report("entered", 6, "generation 2@201, members 1, 2"), 12)
@@ -158,7 +158,7 @@ def test_a_reformation_has_the_fault_before_it_as_its_cause() -> None:
 
 
 def test_only_the_last_reports_are_kept() -> None:
-    diary = Diary()
+    diary = EventLog()
     for number in range(3 * KEPT):
         diary.note(Report("entered", number, ""), number)
     assert [each.slot for each in diary.reformations] == list(range(2 * KEPT, 3 * KEPT))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from levelcast.node.tree import of_primary, of_secondary, of_server
-from levelcast.protocol.journal_image import Journal
-from levelcast.ring.group_server import NetworkServer
-from levelcast.ring.member import Receiver, first_tip
+from levelcast.protocol.journal_image import JournalImage
+from levelcast.ring.group_server import ReformationAndGroupServer
+from levelcast.ring.member import Member, first_tip
 from levelcast.ring.secondary import Secondary
 from levelcast.wire.messages import Group, GroupToken
 from tests.group_stage import EVERYBODY, GroupStage
@@ -17,7 +17,7 @@ NAMES = {A: "a-1", B: "b-1", P: "p", Q: "q", U: "u"}
 
 def test_a_secondary_tells_its_home_its_primary_and_its_group() -> None:
     stage = GroupStage()
-    alone = Secondary(stage.config, P, Journal(), first_tip(stage.config), START)
+    alone = Secondary(stage.config, P, JournalImage(), first_tip(stage.config), START)
     assert of_secondary(alone, NAMES) == {
         "state": "ALONE",
         "home": "a-1",
@@ -37,7 +37,7 @@ def test_a_secondary_tells_its_home_its_primary_and_its_group() -> None:
 
 def test_a_primary_tells_whom_it_covers_and_who_has_left_the_minimum() -> None:
     config = make_config()
-    receiver = Receiver(config, A, Journal(), first_tip(config), START)
+    receiver = Member(config, A, JournalImage(), first_tip(config), START)
     assert of_primary(receiver, NAMES, START) == {"group": {"number": 0, "members": {}}}
     stage = GroupStage()
     stage.begin()
@@ -51,7 +51,7 @@ def test_a_primary_tells_whom_it_covers_and_who_has_left_the_minimum() -> None:
 
 def test_a_group_is_told_before_its_members_have_spoken_and_a_stranger_by_its_id() -> None:
     config = make_config()
-    receiver = Receiver(config, A, Journal(), first_tip(config), START)
+    receiver = Member(config, A, JournalImage(), first_tip(config), START)
     receiver.step((Group(5 << 32, S, A, (P, 999)), GroupToken(P, 1, 5 << 32, 1, 0)), START)
     group = of_primary(receiver, NAMES, START)["group"]
     assert group["number"] == 5
@@ -65,7 +65,7 @@ def test_a_server_tells_the_groups_that_it_formed() -> None:
     server = next(
         machine
         for node in stage.world.nodes.values()
-        if isinstance(machine := node.machine, NetworkServer) and machine.keeper.groups_formed
+        if isinstance(machine := node.machine, ReformationAndGroupServer) and machine.keeper.groups_formed
     )
     told = of_server(server, NAMES)
     assert told["groups"] == {"a-1": ["p", "q"], "b-1": ["u"]}

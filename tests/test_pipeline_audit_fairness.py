@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.audit_stage import Day, simulate
 from levelcast.network import five_cities, parse_network
-from levelcast.pipeline.audit.base import Finding, Job, Options, Result
+from levelcast.pipeline.audit.base import AuditOptions, Finding, Job, Result
 from levelcast.pipeline.audit.fairness import run
 from levelcast.pipeline.audit.hypotheses import lower_third, middle
 from levelcast.pipeline.audit.inputs import gather
@@ -36,7 +36,7 @@ def day(clean: Day) -> Day:
 
 def audit(day: Day, data: Path, **options: float) -> Result:
     day.write(data)
-    return run(Job(None, gather([data], day.network), Options(**options)))  # type: ignore[arg-type]
+    return run(Job(None, gather([data], day.network), AuditOptions(**options)))  # type: ignore[arg-type]
 
 
 def only(result: Result) -> Finding:

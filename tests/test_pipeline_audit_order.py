@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from levelcast.pipeline.audit.base import Finding, Job, Options, Result
+from levelcast.pipeline.audit.base import AuditOptions, Finding, Job, Result
 from levelcast.pipeline.audit.inputs import gather
 from levelcast.pipeline.audit.order import run
 from levelcast.protocol.history import Frame
@@ -20,7 +20,7 @@ BYTE_OF_PRICE = 16
 
 
 def audit(data: Path, **options: bool) -> Result:
-    return run(Job(None, gather([data]), Options(**options)))
+    return run(Job(None, gather([data]), AuditOptions(**options)))
 
 
 def only(result: Result) -> Finding:

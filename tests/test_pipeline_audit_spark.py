@@ -30,11 +30,11 @@ def slow() -> Day:
     return simulate(6, SECONDS, slow_source="XTKS", slow_ns=30_000_000)
 
 
-def ask(spark: Any, which: str, day: Day, data: Path) -> audit_run.Outcome:
+def ask(spark: Any, which: str, day: Day, data: Path) -> audit_run.AuditOutcome:
     return audit_run.run(audit_run.names_of(which), Job(spark, gather([data], day.network)))
 
 
-def only(outcome: audit_run.Outcome) -> Finding:
+def only(outcome: audit_run.AuditOutcome) -> Finding:
     assert outcome.exit_code == 1
     (found,) = [finding for result in outcome.results for finding in result.findings]
     return found

@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 
-from levelcast.pipeline.audit.base import Finding, Job, Options, Result
+from levelcast.pipeline.audit.base import AuditOptions, Finding, Job, Result
 from levelcast.pipeline.audit.inputs import gather
 from levelcast.pipeline.audit.timeliness import HOUR_NS, measure, run
 from levelcast.protocol.history import Frame
@@ -39,7 +39,7 @@ def frames_of(ages_ns: dict[int, list[int]], records: int = 10) -> list[Frame]:
 
 def audit(data: Path, frames: list[Frame], **options: int) -> Result:
     record(data / "a", frames)
-    return run(Job(None, gather([data]), Options(**options)))  # type: ignore[arg-type]
+    return run(Job(None, gather([data]), AuditOptions(**options)))  # type: ignore[arg-type]
 
 
 def only(result: Result) -> Finding:

@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from levelcast.pipeline.channels import job as channels_job
-from levelcast.pipeline.channels.job import Asked, check_overlap, execute, flow_rates, overlapping, record, write
+from levelcast.pipeline.channels.job import PlanRequest, check_overlap, execute, flow_rates, overlapping, record, write
 from levelcast.pipeline.derive.rates import SECONDS
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.lake import Lake
@@ -105,7 +105,7 @@ def of_lake(stored: StoredPlan, instance: Instance) -> Plan:
 def test_costs_before_and_after_are_exact_at_either_engine(
     spark: Any, lake: Lake, instance: Instance, tmp_path: Path, on_spark: bool
 ) -> None:
-    asked = Asked(symbols=names(instance), sessions=40, groups=5, spark=on_spark)
+    asked = PlanRequest(symbols=names(instance), sessions=40, groups=5, spark=on_spark)
     made = execute(spark, lake, asked)
     order = [int(user[1:]) for user in made.users]
     assert sorted(order) == list(range(instance.n_users))
@@ -138,7 +138,7 @@ def test_costs_before_and_after_are_exact_at_either_engine(
 
 
 def test_without_a_network_only_what_is_wanted_is_planned(spark: Any, lake: Lake, instance: Instance) -> None:
-    both = [execute(spark, lake, Asked(sessions=40, groups=5, spark=on_spark)) for on_spark in (False, True)]
+    both = [execute(spark, lake, PlanRequest(sessions=40, groups=5, spark=on_spark)) for on_spark in (False, True)]
     for made in both:
         assert made.report["flows_sent"] == int(instance.wanted.sum())
         assert made.before.received == pytest.approx(np.full(instance.n_users, counted(instance).rates.sum()))
@@ -150,7 +150,7 @@ def test_a_plan_in_force_that_lacks_symbols_sends_them_in_its_first_session(spar
         Plan(np.array([0, 1], np.int32), np.array([0, 1], np.int32)), arrow().array(["S000", "S001"]),
         np.arange(2, dtype=np.int32), np.arange(2, dtype=np.int32), {},
     )  # fmt: skip
-    here, there = (execute(spark, lake, Asked(sessions=40, groups=5, spark=each), one) for each in (False, True))
+    here, there = (execute(spark, lake, PlanRequest(sessions=40, groups=5, spark=each), one) for each in (False, True))
     assert here.before.received == pytest.approx(there.before.received)
     assert here.before.accepted == pytest.approx(there.before.accepted)
 
@@ -159,13 +159,13 @@ def test_more_pairs_than_one_process_takes_are_planned_on_spark(
     spark: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channels_job, "LOCAL_PAIRS", 3)
-    assert execute(spark, lake, Asked(sessions=4, groups=2)).report["engine"] == "spark"
+    assert execute(spark, lake, PlanRequest(sessions=4, groups=2)).report["engine"] == "spark"
     with pytest.raises(PlanError, match=r"and one process plans at most 3 from a lake: leave the engine out"):
-        execute(spark, lake, Asked(sessions=4, groups=2, spark=False))
+        execute(spark, lake, PlanRequest(sessions=4, groups=2, spark=False))
 
 
 def test_a_row_of_plans_is_kept(spark: Any, lake: Lake, instance: Instance) -> None:
-    made = execute(spark, lake, Asked(symbols=names(instance), sessions=40, groups=5, busiest=True))
+    made = execute(spark, lake, PlanRequest(symbols=names(instance), sessions=40, groups=5, busiest=True))
     record(spark, lake, made)
     (row,) = lake.arrow("plans").to_pylist()
     assert set(row) == set(TABLES["plans"].names)
@@ -181,21 +181,21 @@ def test_a_row_of_plans_is_kept(spark: Any, lake: Lake, instance: Instance) -> N
 def test_a_lake_without_rates_or_subscriptions(spark: Any, tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     with pytest.raises(LakeError, match="has no rates, so there is nothing to plan by: levelcast pipeline run"):
-        execute(spark, lake, Asked())
+        execute(spark, lake, PlanRequest())
     lake.append("rates", rate_rows(spark, (DAY, "A", 0, 300)))
     with pytest.raises(LakeError, match=r"has no subscriptions, .*: levelcast pipeline load subscriptions"):
-        execute(spark, lake, Asked())
+        execute(spark, lake, PlanRequest())
     with pytest.raises(LakeError, match="has no rates of 2026-11-17; it has those of 2026-11-16"):
-        execute(spark, lake, Asked(days=("2026-11-17",)))
+        execute(spark, lake, PlanRequest(days=("2026-11-17",)))
 
 
 def test_another_directory(spark: Any, lake: Lake, instance: Instance) -> None:
     with pytest.raises(PlanError, match=r"is of another directory: no floor of net.toml trades its symbols, .* S000"):
-        execute(spark, lake, Asked(symbols=frozenset({"VOD", "BP"}), network="net.toml"))
+        execute(spark, lake, PlanRequest(symbols=frozenset({"VOD", "BP"}), network="net.toml"))
     some = names(instance) - {f"S{flow:03}" for flow in np.flatnonzero(instance.wanted)[:2]}
     with pytest.raises(PlanError, match=r"subscriptions are for symbols that no floor of net.toml trades: S\d+, S\d+"):
-        execute(spark, lake, Asked(symbols=some, network="net.toml", sessions=40, groups=5))
-    made = execute(spark, lake, Asked(symbols=some, skip_unknown=True, sessions=40, groups=5))
+        execute(spark, lake, PlanRequest(symbols=some, network="net.toml", sessions=40, groups=5))
+    made = execute(spark, lake, PlanRequest(symbols=some, skip_unknown=True, sessions=40, groups=5))
     assert made.skipped == int(instance.degrees[np.flatnonzero(instance.wanted)[:2]].sum())
     assert set(made.stored.flows.to_pylist()) == some
 
@@ -208,5 +208,5 @@ def test_a_day_loaded_twice_is_refused(spark: Any, tmp_path: Path, instance: Ins
     check_overlap(spark, lake, [str(DAY)])
     lake.append("tape", whole.filter("stripe = 1"))
     with pytest.raises(LakeError, match="2026-11-16 is there twice, S000 of XNYS in stripes 0 and 1 at the same time"):
-        execute(spark, lake, Asked())
+        execute(spark, lake, PlanRequest())
     check_overlap(spark, lake, ["2026-11-17"])

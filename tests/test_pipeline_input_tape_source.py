@@ -19,15 +19,15 @@ pytest.importorskip("pyspark")
 
 from levelcast.pipeline import register
 from levelcast.pipeline.input.tape_source import (
-    Asked,
     LevelcastSource,
     OptionError,
+    SourceOptions,
     complete_upto,
     marks_of,
     narrowed,
     sentence_of,
 )
-from levelcast.pipeline.input.tapes import Range, Wanted
+from levelcast.pipeline.input.tapes import Range, TapeSelection
 
 __all__ = ["spark"]
 
@@ -97,7 +97,7 @@ def test_filters_leave_out_what_is_not_wanted(session: Any, tape: Path) -> None:
 def test_filters_narrow_what_is_read() -> None:
     from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual, Not
 
-    wanted = narrowed(Wanted(), GreaterThan(("sequence",), 10))
+    wanted = narrowed(TapeSelection(), GreaterThan(("sequence",), 10))
     wanted = narrowed(wanted, LessThanOrEqual(("sequence",), 20))
     assert wanted.sequence == Range(11, 20)
     wanted = narrowed(wanted, EqualTo(("day",), date(1970, 1, 2)))
@@ -135,7 +135,7 @@ def test_what_is_wrong_is_one_sentence(session: Any, tape: Path, tmp_path: Path)
         reader.load(str(truncated)).count()
     assert "its index has records up to byte" in str(sentence_of(caught.value))
     with pytest.raises(OptionError, match="not both"):
-        Asked({"path": "x", "maxRecordsPerBatch": "1", "maxSegmentsPerBatch": "1"})
+        SourceOptions({"path": "x", "maxRecordsPerBatch": "1", "maxSegmentsPerBatch": "1"})
     assert LevelcastSource.name() == "levelcast"
 
 

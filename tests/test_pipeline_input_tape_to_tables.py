@@ -27,7 +27,7 @@ from levelcast.pipeline.input.tape_to_tables import FILED
 from levelcast.pipeline.input.tapes import Definitions
 from levelcast.pipeline.jobs.load import load_files, load_pieces, tape_ends
 from levelcast.pipeline.lake import quarantine
-from levelcast.pipeline.lake.lake import STAGING, File, Lake, Mark
+from levelcast.pipeline.lake.lake import STAGING, CommitMark, File, Lake
 from levelcast.pipeline.lake.schema import SchemaError, arrow_schema, spark_schema
 from levelcast.pipeline.lake.tables import BARS, TAPE, TRADES
 
@@ -185,7 +185,9 @@ def test_marks_are_read_on_from_where_they_were(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     follower, behind = Lake(lake.directory), Lake(lake.directory)
     for number in range(1, 8):
-        assert lake.land("trades", [], [Mark("tape/0", number, before=number - 1), Mark(f"input/{number}", 1)])
+        assert lake.land(
+            "trades", [], [CommitMark("tape/0", number, before=number - 1), CommitMark(f"input/{number}", 1)]
+        )
         assert follower.all_marks("trades", "tape/") == {"tape/0": number}
         if number == 3:
             assert behind.all_marks("trades", "tape/") == {"tape/0": 3}
@@ -193,7 +195,7 @@ def test_marks_are_read_on_from_where_they_were(tmp_path: Path) -> None:
     *old, _ = sorted((lake.directory / "trades" / "_delta_log").glob("*.json"))
     for path in old:
         path.unlink()
-    lake.land("trades", [], [Mark("tape/0", 8, before=7)])
+    lake.land("trades", [], [CommitMark("tape/0", 8, before=7)])
     for each in (lake, follower, behind, Lake(lake.directory)):
         assert each.all_marks("trades") == {"tape/0": 8} | {f"input/{number}": 1 for number in range(1, 8)}
 

@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from levelcast.network import Directory, five_cities, parse_network
+from levelcast.network import SymbolDirectory, five_cities, parse_network
 from levelcast.pipeline.input.tapes import (
     Definitions,
-    Mark,
     Piece,
     Range,
+    StripeEnd,
     Tapes,
-    Wanted,
+    TapeSelection,
     end_of_batch,
     find_tapes,
     rows,
@@ -110,15 +110,15 @@ def test_what_is_not_wanted_is_left_out(tape: Path) -> None:
     everything = all_rows(pieces)
     names = Definitions({2: "TWO", 3: "THREE"}, {number: f"V{number}" for number in range(1, 14)})
     for wanted, right in (
-        (Wanted(slot=Range(20, 60)), lambda row: 20 <= row["slot"] <= 60),
-        (Wanted(ts_recv=Range(T0 + 50 * SLOT_NS)), lambda row: row["slot"] >= 50),
-        (Wanted(sequence=Range(33, 35)), lambda row: 33 <= row["sequence"] <= 35),
-        (Wanted(kinds=frozenset({"quote"})), lambda row: row["kind"] == "quote"),
+        (TapeSelection(slot=Range(20, 60)), lambda row: 20 <= row["slot"] <= 60),
+        (TapeSelection(ts_recv=Range(T0 + 50 * SLOT_NS)), lambda row: row["slot"] >= 50),
+        (TapeSelection(sequence=Range(33, 35)), lambda row: 33 <= row["sequence"] <= 35),
+        (TapeSelection(kinds=frozenset({"quote"})), lambda row: row["kind"] == "quote"),
         (
-            Wanted(symbols=frozenset({"TWO", "NONE"})),
+            TapeSelection(symbols=frozenset({"TWO", "NONE"})),
             lambda row: row["instrument_id"] == 2 or row["kind"] == "instrument",
         ),
-        (Wanted(venues=frozenset({"V7"})), lambda row: row["publisher_id"] == 7 or row["kind"] == "instrument"),
+        (TapeSelection(venues=frozenset({"V7"})), lambda row: row["publisher_id"] == 7 or row["kind"] == "instrument"),
     ):
         found = all_rows(pieces, names, wanted=wanted)
         assert [row["sequence"] for row in found] == [row["sequence"] for row in everything if right(row)]
@@ -134,7 +134,7 @@ def test_a_tape_is_continued_by_another_receivers(tmp_path: Path, frames: list[F
     tapes = Tapes([tmp_path / "data"])
     (stripe,) = tapes.stripes.values()
     assert stripe.start.sequence == 1
-    assert stripe.end == Mark(tip_after(frames).next_sequence, frames[-1].slot, frames[-1].timestamp_ns)
+    assert stripe.end == StripeEnd(tip_after(frames).next_sequence, frames[-1].slot, frames[-1].timestamp_ns)
     found = all_rows(stripe.pieces(1, stripe.end.sequence))
     assert [row["sequence"] for row in found] == list(range(1, stripe.end.sequence))
     shutil.rmtree(tmp_path / "data" / "a")
@@ -207,7 +207,7 @@ def test_a_batch_ends_with_a_frame_and_all_stripes_at_one_instant(tmp_path: Path
 
 
 def test_symbols_and_venues_come_from_the_definitions(tmp_path: Path) -> None:
-    directory = Directory(parse_network(five_cities()))
+    directory = SymbolDirectory(parse_network(five_cities()))
     floor = directory.floor("XLON")
     tip, made, rng = FIRST.copy(), [], Random(1)
     for number in range(1, 30):

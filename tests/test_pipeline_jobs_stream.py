@@ -172,10 +172,10 @@ def test_a_stream_that_was_killed_makes_no_day_anew(spark: Any, tmp_path: Path) 
     lake = Lake.create(tmp_path / "lake")
     follow(spark, lake, tmp_path / "a")
     before = lake.handle("bars").version()
-    stream.Follower(spark, lake, "x").begin()
+    stream.StreamWriter(spark, lake, "x").begin()
     assert lake.handle("bars").version() == before
     refresh(spark, lake)
-    follower = stream.Follower(spark, lake, "x")
+    follower = stream.StreamWriter(spark, lake, "x")
     follower.begin()
     assert lake.handle("bars").version() > before + 1
     assert follower.lag_s is not None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.pipeline.lake.lake import STAGING, Lake, Mark, highest
+from levelcast.pipeline.lake.lake import STAGING, CommitMark, Lake, highest
 from levelcast.pipeline.lake.tables import LAKE_VERSION, TABLES, markdown
 from tests.conftest import REPOSITORY
 from tests.spark_parts import spark
@@ -67,12 +67,12 @@ def test_duckdb_reads_it(spark: Any, lake: Lake) -> None:
 
 
 def test_a_batch_lands_once(spark: Any, lake: Lake) -> None:
-    assert lake.append("trades", rows(spark, 1, 10), [Mark("tape/0", 10, before=0)]) is not None
-    assert lake.append("trades", rows(spark, 1, 10), [Mark("tape/0", 10, before=0)]) is None
-    assert lake.append("trades", rows(spark, 1, 12), [Mark("tape/0", 12, before=0)]) is None
-    assert lake.append("trades", rows(spark, 11, 12), [Mark("tape/0", 12, before=10)]) is not None
-    assert lake.append("trades", rows(spark, 90, 95), [Mark("input/abc", 1)]) is not None
-    assert lake.append("trades", rows(spark, 90, 95), [Mark("input/abc", 1)]) is None
+    assert lake.append("trades", rows(spark, 1, 10), [CommitMark("tape/0", 10, before=0)]) is not None
+    assert lake.append("trades", rows(spark, 1, 10), [CommitMark("tape/0", 10, before=0)]) is None
+    assert lake.append("trades", rows(spark, 1, 12), [CommitMark("tape/0", 12, before=0)]) is None
+    assert lake.append("trades", rows(spark, 11, 12), [CommitMark("tape/0", 12, before=10)]) is not None
+    assert lake.append("trades", rows(spark, 90, 95), [CommitMark("input/abc", 1)]) is not None
+    assert lake.append("trades", rows(spark, 90, 95), [CommitMark("input/abc", 1)]) is None
     assert lake.marks("trades", ["tape/0", "tape/1", "input/abc"]) == {"tape/0": 12, "input/abc": 1}
     assert sequences(spark, lake) == [*range(1, 13), *range(90, 96)]
 
@@ -80,7 +80,7 @@ def test_a_batch_lands_once(spark: Any, lake: Lake) -> None:
 def test_a_mark_may_follow_from_what_was_written(spark: Any, lake: Lake) -> None:
     both = rows(spark, 1, 10).union(rows(spark, 1, 7, stripe=1))
     lake.append("trades", both, [], lambda files: [
-        Mark(f"tape/{stripe}", to, before=0) for stripe, to in highest(files, "sequence", "stripe").items()
+        CommitMark(f"tape/{stripe}", to, before=0) for stripe, to in highest(files, "sequence", "stripe").items()
     ])  # fmt: skip
     assert lake.marks("trades", ["tape/0", "tape/1"]) == {"tape/0": 10, "tape/1": 7}
 
@@ -90,11 +90,11 @@ def test_two_who_write_the_same_batch_at_once(spark: Any, lake: Lake) -> None:
     other = Lake(lake.directory)
     lake.append("trades", rows(spark, 1, 2))
 
-    def meanwhile(_: Any) -> list[Mark]:
-        assert other.append("trades", rows(spark, 3, 4), [Mark("tape/0", 4, before=0)]) is not None
+    def meanwhile(_: Any) -> list[CommitMark]:
+        assert other.append("trades", rows(spark, 3, 4), [CommitMark("tape/0", 4, before=0)]) is not None
         return []
 
-    assert lake.append("trades", rows(spark, 3, 4), [Mark("tape/0", 4, before=0)], meanwhile) is None
+    assert lake.append("trades", rows(spark, 3, 4), [CommitMark("tape/0", 4, before=0)], meanwhile) is None
     assert sequences(spark, lake) == [1, 2, 3, 4]
     assert _orphans(lake, "trades") == []
 
@@ -129,7 +129,7 @@ def test_files_of_a_crashed_writer_are_nothing_and_go_later(spark: Any, lake: La
 def test_what_fails_before_the_commit_leaves_nothing(spark: Any, lake: Lake) -> None:
     lake.append("trades", rows(spark, 1, 4))
 
-    def fail(_: Any) -> list[Mark]:
+    def fail(_: Any) -> list[CommitMark]:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -161,7 +161,7 @@ def test_compaction_keeps_the_rows_and_goes_beside_a_writer(spark: Any, lake: La
     merge = lake._merge
 
     def slow(*arguments: Any) -> None:
-        lake.append("trades", rows(spark, 41, 50), [Mark("tape/0", 50)])
+        lake.append("trades", rows(spark, 41, 50), [CommitMark("tape/0", 50)])
         merge(*arguments)
 
     lake._merge = slow  # type: ignore[method-assign,assignment]
@@ -204,18 +204,18 @@ def test_two_corrections_of_the_same_day_do_not_both_stay(spark: Any, lake: Lake
 
 
 def test_state_tells_rows_files_days_and_marks(spark: Any, lake: Lake) -> None:
-    lake.append("trades", rows(spark, 1, 10), [Mark("tape/0", 10)])
+    lake.append("trades", rows(spark, 1, 10), [CommitMark("tape/0", 10)])
     (state,) = lake.states()
     assert (state.name, state.rows, state.days) == ("trades", 10, ("2026-11-16", "2026-11-17"))
     assert state.marks == {"tape/0": 10}
     for number in range(11, 24):  # more commits than lie between two checkpoints of the log
-        lake.append("trades", rows(spark, number, number), [Mark("tape/0", number)])
+        lake.append("trades", rows(spark, number, number), [CommitMark("tape/0", number)])
     (state,) = lake.states()
     assert (state.rows, state.marks) == (23, {"tape/0": 23})
 
 
 def test_an_empty_batch_makes_no_file_and_still_counts(spark: Any, lake: Lake) -> None:
-    assert lake.append("quotes", rows(spark, 1, 2).limit(0), [Mark("tape/0", 2)]) is not None
+    assert lake.append("quotes", rows(spark, 1, 2).limit(0), [CommitMark("tape/0", 2)]) is not None
     assert lake.marks("quotes", ["tape/0"]) == {"tape/0": 2}
     assert lake.files("quotes") == []
     assert lake.read(spark, "quotes").count() == 0
@@ -261,13 +261,13 @@ def test_a_full_disk_commits_nothing(spark: Any, small_disk: Path) -> None:
     lake = Lake.create(small_disk / "lake")
     lake.append("trades", rows(spark, 1, 10))
     with pytest.raises(LakeError, match="the disk is full: nothing of this batch was committed"):
-        lake.append("trades", rows(spark, 11, 2_000_000, price="xxhash64(id)"), [Mark("tape/0", 2_000_000)])
+        lake.append("trades", rows(spark, 11, 2_000_000, price="xxhash64(id)"), [CommitMark("tape/0", 2_000_000)])
     assert sequences(spark, lake) == list(range(1, 11))
     spark.range(1).count()  # on one core: behind tasks of the failed job that were still at it
     lake.clean("trades", keep_hours=0)
     spark._jvm.System.gc()  # a failed task leaves its file open, so its room comes back with the garbage
     assert _orphans(lake, "trades") == []
-    assert lake.append("trades", rows(spark, 11, 20), [Mark("tape/0", 20)]) is not None
+    assert lake.append("trades", rows(spark, 11, 20), [CommitMark("tape/0", 20)]) is not None
 
 
 def test_the_documented_tables_are_those_of_the_code() -> None:

@@ -16,7 +16,7 @@ from levelcast.pipeline.lake.schema import (
     SCHEMA_VERSION,
     VERSION_KEY,
     Names,
-    Part,
+    RecordRows,
     SchemaError,
     Words,
     arrow_schema,
@@ -56,7 +56,7 @@ def test_trades_keep_every_bit() -> None:
     batch["ts_recv"] = NOON + 1
     batch["publisher_id"] = [1, 2, 0]
     batch["instrument_id"] = [2**32 - 1, 5, 0]
-    part = Part(batch, numbered(2**40, 3), slot=numbered(7, 3))
+    part = RecordRows(batch, numbered(2**40, 3), slot=numbered(7, 3))
     rows = to_arrow([part], stripe=3, symbols=Names({2**32 - 1: "SPY"}), venues=Names({1: "XNYS", 2: "XLON"}))
     assert rows.schema == arrow_schema()
     found = rows.to_pydict()
@@ -107,7 +107,8 @@ def test_types_are_mixed_in_order_of_the_sequence() -> None:
     Random(3).shuffle(places)
     times = np.array([NOON], np.uint64)
     parts = [
-        Part(batch, numbered(10 + place, 1), ts_recv=times) for place, batch in zip(places, made.values(), strict=True)
+        RecordRows(batch, numbered(10 + place, 1), ts_recv=times)
+        for place, batch in zip(places, made.values(), strict=True)
     ]
     rows = {row["kind"]: row for row in to_arrow(parts).to_pylist()}
     assert [row["sequence"] - 10 for row in rows.values()] == sorted(places)
@@ -130,7 +131,7 @@ def test_a_record_without_a_receive_time_has_that_of_its_event() -> None:
     batch = trades(2)
     batch["ts_event"] = [NOON, NOON + 1]
     batch["ts_recv"] = [0, NOON + 13 * 3600 * 10**9]
-    found = to_arrow([Part(batch, numbered(1, 2))]).to_pydict()
+    found = to_arrow([RecordRows(batch, numbered(1, 2))]).to_pydict()
     assert found["ts_recv"] == [NOON, NOON + 13 * 3600 * 10**9]
     assert found["day"] == [date(2013, 10, 7), date(2013, 10, 8)]
 
@@ -140,7 +141,7 @@ def test_what_a_part_names_itself_and_what_its_records_have_no_field_for() -> No
     batch["ts_event"] = NOON
     words = Words(np.array([1, -1]), ["A", "B"])
     order_id = np.ma.array(np.array([2**64 - 1, 3], np.uint64).view(np.int64), mask=[False, True])
-    found = to_arrow([Part(batch, numbered(1, 2), symbol=words, extra={"order_id": order_id})]).to_pydict()
+    found = to_arrow([RecordRows(batch, numbered(1, 2), symbol=words, extra={"order_id": order_id})]).to_pydict()
     assert found["symbol"] == ["B", None]
     assert found["order_id"] == [-1, None]
 
@@ -161,7 +162,7 @@ def test_names_are_found_by_number(largest: int) -> None:
 def test_columns_are_chosen_by_name() -> None:
     batch = trades(1)
     batch["ts_event"] = NOON
-    rows = to_arrow([Part(batch, numbered(4, 1))], columns=["price", "sequence"])
+    rows = to_arrow([RecordRows(batch, numbered(4, 1))], columns=["price", "sequence"])
     assert rows.schema.names == ["sequence", "price"]
     assert to_arrow([], columns=["symbol", "price"]).num_rows == 0
     assert to_arrow([]).schema == arrow_schema()

@@ -256,7 +256,7 @@ def planted(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-def measure(spark: Any, here: Path, hour: str, quantile: float = 0.99) -> matrix_job.Measured:
+def measure(spark: Any, here: Path, hour: str, quantile: float = 0.99) -> matrix_job.MatrixResult:
     return matrix_job.measure(spark, Lake(here / "lake"), load_network(here / "bare.toml"), hour, quantile)
 
 

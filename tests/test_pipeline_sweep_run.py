@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.pipeline.sweep.plots import Wanted, plot
+from levelcast.pipeline.sweep.plots import SweepPlot, plot
 from levelcast.pipeline.sweep.run import (
-    Costs,
     FileStore,
+    HistoryCosts,
     Item,
     LakeStore,
     ProcessEngine,
@@ -81,7 +81,7 @@ def items(count: int, *points: str) -> list[Item]:
 
 
 def test_tasks_have_about_the_same_work_and_every_item_once() -> None:
-    costs = Costs()
+    costs = HistoryCosts()
     for point, cpu_s in (("cheap", 0.01), ("dear", 1.5)):
         costs.add({"scenario": "fast", "parameters": point, "cpu_s": cpu_s})
     wanted = items(400, "cheap", "dear")
@@ -94,7 +94,7 @@ def test_tasks_have_about_the_same_work_and_every_item_once() -> None:
 
 
 def test_the_first_round_has_one_history_of_each_point_and_later_ones_go_by_its_cost() -> None:
-    costs, wanted = Costs(), items(3000, "cheap", "dear")
+    costs, wanted = HistoryCosts(), items(3000, "cheap", "dear")
     made = rounds(wanted, costs, lambda: 2)
     assert next(made) == [[("fast", "cheap", 0)], [("fast", "dear", 0)]]
     costs.add({"scenario": "fast", "parameters": "cheap", "cpu_s": 0.001})
@@ -203,14 +203,14 @@ def test_a_picture_has_a_panel_for_each_value_and_a_band() -> None:
          "figures": {"wait": n + seed * loss}}
         for n in (3, 5) for loss in (0.0, 0.1) for seed in range(10)
     ]  # fmt: skip
-    text = plot(rows, Wanted("wait", "members", "loss"))
+    text = plot(rows, SweepPlot("wait", "members", "loss"))
     assert text.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
     assert (text.count("<polygon"), text.count("<polyline")) == (4, 2)
     assert "loss 0.1" in text
     with pytest.raises(ValueError, match="no history has 'speed'"):
-        plot(rows, Wanted("speed", "members"))
+        plot(rows, SweepPlot("speed", "members"))
     with pytest.raises(ValueError, match="is no picture"):
-        Wanted.read("wait")
+        SweepPlot.read("wait")
 
 
 def test_spark_gives_the_rows_that_this_process_gives(spark: Any, tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast.protocol.catchup import from_tape, take_over
-from levelcast.protocol.history import GENESIS, Frame, History, Record, Tip, make_frame, runs_of
+from levelcast.protocol.history import GENESIS, Frame, History, MembershipChange, Tip, make_frame, runs_of
 from levelcast.protocol.holdings import Holdings
 from levelcast.wire.codec import encode
-from levelcast.wire.messages import Data, Message, Packet, Repair, Run, Settled
+from levelcast.wire.messages import CatchUp, Data, Message, Packet, Repair, Run
 from levelcast.wire.packets import seal
 from tests.ring_parts import MS, START, make_data, membership
 
@@ -35,9 +35,9 @@ def tape_of(sizes: list[int], sources: int = 1) -> list[Frame]:
     return frames
 
 
-def parts(messages: list[Message]) -> tuple[Settled, list[Data]]:
+def parts(messages: list[Message]) -> tuple[CatchUp, list[Data]]:
     settled, *repairs = messages
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, CatchUp)
     packets: list[Data] = []
     for repair in repairs:
         assert isinstance(repair, Repair)
@@ -82,7 +82,7 @@ def test_the_answer_has_no_more_of_a_source_than_its_credit_but_always_a_frame(
 
 
 def test_a_stretch_of_empty_slots_is_an_answer_too() -> None:
-    assert from_tape(3, [], 4, 9, GENESIS, 8, 0) == [Settled(3, 4, 9, GENESIS, GENESIS, ())]
+    assert from_tape(3, [], 4, 9, GENESIS, 8, 0) == [CatchUp(3, 4, 9, GENESIS, GENESIS, ())]
 
 
 def test_asking_again_from_where_the_answer_stopped_brings_the_rest() -> None:
@@ -119,7 +119,7 @@ def behind(packets: list[Data]) -> tuple[History, Holdings]:
     held = Holdings()
     for packet in packets:
         held.add(packet)
-    return History(Tip(records=[Record(0, membership(1, 2, 3))])), held
+    return History(Tip(records=[MembershipChange(0, membership(1, 2, 3))])), held
 
 
 @given(sizes_of_frames, st.integers(1, 3))

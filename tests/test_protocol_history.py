@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.protocol.history import GENESIS, History, Place, Record, Tip, make_frame
+from levelcast.protocol.history import GENESIS, History, MembershipChange, SourcePosition, Tip, make_frame
 from levelcast.protocol.holdings import Holdings
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, Data, Packet, Run
@@ -38,7 +38,7 @@ def tokens(draw: st.DrawFn) -> list[Slot]:
 
     A run begins at or before the next packet of its source: later ones are not contiguous, and no site names them.
     """
-    place = {source: Place(1, 1) for source in SOURCES}
+    place = {source: SourcePosition(1, 1) for source in SOURCES}
     slots = []
     for slot in range(1, draw(st.integers(2, 9))):
         runs = []
@@ -50,13 +50,13 @@ def tokens(draw: st.DrawFn) -> list[Slot]:
             last = draw(st.integers(first, next_number + 2))
             runs.append(Run(source, incarnation, first, last))
             if incarnation >= now.incarnation:
-                place[source] = Place(incarnation, max(last + 1, next_number))
+                place[source] = SourcePosition(incarnation, max(last + 1, next_number))
         slots.append(Slot(slot, tuple(runs)))
     return slots
 
 
 def new_history() -> History:
-    return History(Tip(records=[Record(0, membership(1, 2, 3))]))
+    return History(Tip(records=[MembershipChange(0, membership(1, 2, 3))]))
 
 
 def packets_of(slots: list[Slot]) -> list[Data]:
@@ -163,7 +163,7 @@ def test_a_sources_packets_keep_their_order_and_sequence_numbers_have_no_gap(slo
 def test_a_run_of_a_lower_incarnation_is_skipped_even_if_it_was_never_ordered() -> None:
     history = in_slot_order([Slot(1, (Run(201, 2, 1, 2),)), Slot(2, (Run(201, 1, 1, 5),))])
     assert history.at(2).frame is None
-    assert history.tip.places[201] == Place(2, 3)
+    assert history.tip.places[201] == SourcePosition(2, 3)
 
 
 def test_sequence_numbers_count_records_not_packets() -> None:
@@ -278,4 +278,4 @@ def test_only_the_successor_of_the_current_set_changes_it_and_only_from_the_cont
         versions.append([(record.slot, record.membership.version) for record in history.tip.records])
     assert versions == [[(0, 0)], [(0, 0), (2, 1)], [(0, 0), (2, 1)], [(0, 0), (2, 1)], [(2, 1), (5, 2)]]
     history.rollback(1)
-    assert history.tip.records == [Record(0, membership(1, 2, 3))]
+    assert history.tip.records == [MembershipChange(0, membership(1, 2, 3))]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.protocol.history import Place
-from levelcast.protocol.holdings import Holdings, Shelf
+from levelcast.protocol.history import SourcePosition
+from levelcast.protocol.holdings import Holdings, PacketRanges
 from levelcast.wire.messages import Data
 from levelcast.wire.packets import join, open_packets
 from tests.ring_parts import make_data
@@ -27,7 +27,7 @@ def numbers(data: Data) -> range:
 
 @given(st.lists(spans, max_size=12), spans, st.integers(1, 40))
 def test_a_shelf_holds_every_packet_once(added: list[tuple[int, int]], asked: tuple[int, int], before: int) -> None:
-    shelf, held = Shelf(), set[int]()
+    shelf, held = PacketRanges(), set[int]()
     for span in added:
         new = [number for data in shelf.add(piece(*span)) for number in numbers(data)]
         assert new == [number for number in range(span[0], span[1] + 1) if number not in held]
@@ -52,6 +52,6 @@ def test_what_is_below_a_place_goes_whatever_its_incarnation() -> None:
     for incarnation in (1, 2, 3):
         for number in (1, 2, 3):
             held.add(make_data(201, number, incarnation=incarnation))
-    held.forget(0, {201: Place(2, 3)})
+    held.forget(0, {201: SourcePosition(2, 3)})
     left = {(data.incarnation, data.first) for shelf in held.packets.values() for data in shelf}
     assert left == {(2, 3), (3, 1), (3, 2), (3, 3)}

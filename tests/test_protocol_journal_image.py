@@ -6,21 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast.protocol.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from tests.ring_parts import make_data, make_ring, make_token
 
 RING = make_ring()
 
 
-def journal_of(*entries: JournalEntry) -> Journal:
-    journal = Journal()
+def journal_of(*entries: JournalEntry) -> JournalImage:
+    journal = JournalImage()
     for entry in entries:
         journal.apply(entry)
     return journal
 
 
 def test_an_empty_journal_has_promised_nothing() -> None:
-    journal = Journal(life=3)
+    journal = JournalImage(life=3)
     assert (journal.life, journal.promised, journal.counter) == (3, 0, 0)
     assert (journal.ring, journal.checkpoint, journal.mark) == (None, None, None)
     assert not journal.tokens

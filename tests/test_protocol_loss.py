@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from levelcast.protocol.history import Place, Tip
+from levelcast.protocol.history import SourcePosition, Tip
 from levelcast.protocol.holdings import Holdings
-from levelcast.protocol.loss import MAX_OPEN_SLOTS, Repairs, Want, holders
-from levelcast.protocol.retransmit import MAX_REMEMBERED, Audience, look_up
+from levelcast.protocol.loss import MAX_OPEN_SLOTS, LossDetector, Want, holders
+from levelcast.protocol.retransmit import MAX_REMEMBERED, RetransmitScope, look_up
 from levelcast.wire.messages import FaultReason, Request, Run
 from tests.ring_parts import MS, PIPELINED, START, make_data, make_ring, make_token
 
@@ -31,7 +31,7 @@ def complete(_: int) -> tuple[Run, ...] | None:
 
 
 def test_a_missing_token_is_asked_for_every_request_interval() -> None:
-    repairs = Repairs(PIPELINED)
+    repairs = LossDetector(PIPELINED)
     repairs.open(7, "TOKEN", START)
     assert repairs.due(START - 1, 6, no_token) == ([], [])
     assert repairs.next_ns == START
@@ -48,7 +48,7 @@ def test_a_missing_token_is_asked_for_every_request_interval() -> None:
 def test_after_k_r_requests_without_success_a_fault_is_reported_and_asking_goes_on(
     missing: Callable[[int], tuple[Run, ...] | None], reason: int
 ) -> None:
-    repairs = Repairs(PIPELINED)
+    repairs = LossDetector(PIPELINED)
     repairs.open(7, "TOKEN", START)
     faults_at = []
     for attempt in range(2 * K_R + 1):
@@ -61,7 +61,7 @@ def test_after_k_r_requests_without_success_a_fault_is_reported_and_asking_goes_
 
 
 def test_the_packets_of_a_recovered_token_get_k_r_attempts_of_their_own() -> None:
-    repairs = Repairs(PIPELINED)
+    repairs = LossDetector(PIPELINED)
     repairs.open(7, "TOKEN", START)
     for attempt in range(K_R):
         repairs.due(START + attempt * TAU_R, 6, no_token)
@@ -78,7 +78,7 @@ def test_the_packets_of_a_recovered_token_get_k_r_attempts_of_their_own() -> Non
 
 def test_who_catches_up_from_before_the_ring_has_all_attempts_again_whenever_it_comes_forward() -> None:
     """A member that returned got a part of what it asked for each time, and had the ring formed again all the same."""
-    repairs = Repairs(PIPELINED)
+    repairs = LossDetector(PIPELINED)
     for slot in (50, 60):
         repairs.open(slot, "TOKEN", START)
     faults_at: list[tuple[int, int]] = []
@@ -92,7 +92,7 @@ def test_who_catches_up_from_before_the_ring_has_all_attempts_again_whenever_it_
 
 
 def test_a_stage_begins_anew_when_the_token_turns_out_to_be_there_or_gone() -> None:
-    repairs = Repairs(PIPELINED)
+    repairs = LossDetector(PIPELINED)
     repairs.open(7, "TOKEN", START)
     repairs.due(START, 6, no_token)
     assert repairs.due(START + TAU_R, 6, no_packets)[0] == [Want(7, "PACKETS", 0, LACKS)]
@@ -100,7 +100,7 @@ def test_a_stage_begins_anew_when_the_token_turns_out_to_be_there_or_gone() -> N
 
 
 def test_noting_the_same_stage_again_asks_no_sooner() -> None:
-    repairs = Repairs(PIPELINED)
+    repairs = LossDetector(PIPELINED)
     repairs.open(7, "TOKEN", START)
     repairs.due(START, 6, no_token)
     repairs.open(7, "TOKEN", START + 1)
@@ -109,7 +109,7 @@ def test_noting_the_same_stage_again_asks_no_sooner() -> None:
 
 
 def test_what_is_complete_or_ordered_is_closed_without_asking() -> None:
-    repairs = Repairs(PIPELINED)
+    repairs = LossDetector(PIPELINED)
     repairs.open(7, "PACKETS", START)
     repairs.open(8, "TOKEN", START)
     repairs.open(9, "TOKEN", START + 5 * MS)
@@ -122,14 +122,14 @@ def test_what_is_complete_or_ordered_is_closed_without_asking() -> None:
 
 
 def test_slots_are_asked_for_lowest_first() -> None:
-    repairs = Repairs(PIPELINED)
+    repairs = LossDetector(PIPELINED)
     for slot in (9, 7, 8):
         repairs.open(slot, "TOKEN", START)
     assert [want.slot for want in repairs.due(START, 6, no_token)[0]] == [7, 8, 9]
 
 
 def test_a_member_far_behind_works_on_so_many_slots_at_once() -> None:
-    repairs = Repairs(PIPELINED)
+    repairs = LossDetector(PIPELINED)
     for slot in range(MAX_OPEN_SLOTS):
         assert not repairs.full
         repairs.open(slot, "TOKEN", START)
@@ -155,21 +155,21 @@ def test_the_site_is_asked_first_then_who_claims_to_have_it_then_the_rest_by_nea
 
 
 def test_what_two_members_ask_for_within_a_request_interval_is_sent_to_all() -> None:
-    audience = Audience(PIPELINED)
+    audience = RetransmitScope(PIPELINED)
     assert not audience.is_everybody("packet", 1, START)
     assert not audience.is_everybody("other packet", 2, START)
     assert audience.is_everybody("packet", 2, START + TAU_R)
 
 
 def test_one_member_that_asks_again_or_another_one_much_later_is_answered_alone() -> None:
-    audience = Audience(PIPELINED)
+    audience = RetransmitScope(PIPELINED)
     assert not audience.is_everybody("packet", 1, START)
     assert not audience.is_everybody("packet", 1, START + 1)
     assert not audience.is_everybody("packet", 2, START + 2 + TAU_R)
 
 
 def test_what_was_asked_for_long_ago_is_forgotten() -> None:
-    audience = Audience(PIPELINED)
+    audience = RetransmitScope(PIPELINED)
     for number in range(MAX_REMEMBERED):
         audience.is_everybody(number, 1, START)
     audience.is_everybody("recent", 1, START + 2 * TAU_R)
@@ -178,7 +178,7 @@ def test_what_was_asked_for_long_ago_is_forgotten() -> None:
 
 
 def test_an_answer_is_split_into_what_one_asked_for_and_what_several_did() -> None:
-    audience = Audience(PIPELINED)
+    audience = RetransmitScope(PIPELINED)
     token, first, second = make_token(make_ring(), 7), make_data(201, 1), make_data(201, 2)
     assert audience.split([token, first], 1, START) == ([token, first], [])
     assert audience.split([token, second], 2, START + 1) == ([second], [token])
@@ -188,7 +188,7 @@ def test_what_is_held_is_found_and_what_only_the_tape_holds_is_found_there() -> 
     held = Holdings()
     held.tokens = {slot: make_token(make_ring(), slot) for slot in (5, 6)}
     held.add(make_data(201, 4))
-    base = Tip(slot=4, places={201: Place(1, 4)})
+    base = Tip(slot=4, places={201: SourcePosition(1, 4)})
 
     def found(slots: tuple[int, ...], *runs: Run, oldest_slot: int = 1) -> tuple[list[object], bool]:
         items, from_tape = look_up(Request(2, 1, 0, slots, runs), held, base, 5, oldest_slot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.protocol.retransmit import MAX_ITEMS_PER_REPAIR, Audience, pack_repairs
+from levelcast.protocol.retransmit import MAX_ITEMS_PER_REPAIR, RetransmitScope, pack_repairs
 from levelcast.timing.derive import Path, Shape, derive
 from levelcast.wire.codec import MAX_DATAGRAM, MAX_PAYLOAD, encode
 from levelcast.wire.messages import Data, Packet, Run, Token
@@ -35,7 +35,7 @@ def test_every_repair_fits_a_datagram_and_nothing_is_left_out(items: list[Token 
 
 def test_a_repair_that_a_second_member_asks_for_soon_goes_to_everybody() -> None:
     packet = seal(Packet(7, 1, 1, 1, b"x"), 0)
-    audience = Audience(TIMING)
+    audience = RetransmitScope(TIMING)
     assert audience.split([packet], 1, 0) == ([packet], [])
     assert audience.split([packet], 1, 1) == ([packet], []), "the same member again is no second one"
     assert audience.split([packet], 2, TIMING.request_ns) == ([], [packet])
@@ -43,6 +43,6 @@ def test_a_repair_that_a_second_member_asks_for_soon_goes_to_everybody() -> None
 
 def test_a_repair_that_a_second_member_asks_for_later_goes_to_it_alone() -> None:
     packet = seal(Packet(7, 1, 1, 1, b"x"), 0)
-    audience = Audience(TIMING)
+    audience = RetransmitScope(TIMING)
     audience.split([packet], 1, 0)
     assert audience.split([packet], 2, TIMING.request_ns + 1) == ([packet], [])

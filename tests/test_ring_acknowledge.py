@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.protocol.history import Place
+from levelcast.protocol.history import SourcePosition
 from levelcast.protocol.holdings import Holdings
 from levelcast.ring.acknowledge import runs_for
 from levelcast.wire.codec import MAX_RUNS
@@ -47,7 +47,7 @@ def test_a_run_is_all_that_is_held_from_the_first_packet_that_no_lower_token_nam
     expected: list[int] = []
     while first + len(expected) in numbers:
         expected.append(first + len(expected))
-    runs = runs_for(slot, have, {201: Place(1, next_number)}, holding({(201, 1): numbers}, tokens))
+    runs = runs_for(slot, have, {201: SourcePosition(1, next_number)}, holding({(201, 1): numbers}, tokens))
     assert runs == ((Run(201, 1, expected[0], expected[-1]),) if expected else ())
 
 
@@ -66,12 +66,12 @@ def test_nor_does_a_token_of_the_same_slot() -> None:
 def test_nothing_behind_a_gap_is_named() -> None:
     assert runs_for(3, 2, {}, holding({(201, 1): {2, 3}})) == ()
     assert runs_for(3, 2, {}, holding({(201, 1): {1, 3}})) == (Run(201, 1, 1, 1),)
-    assert runs_for(3, 2, {201: Place(1, 4)}, holding({(201, 1): {3, 5}})) == ()
+    assert runs_for(3, 2, {201: SourcePosition(1, 4)}, holding({(201, 1): {3, 5}})) == ()
 
 
 def test_each_incarnation_is_numbered_from_one_and_lower_ones_than_ordered_are_left_out() -> None:
     held = holding({(201, 1): {4, 5}, (201, 2): {3}, (201, 3): {1, 2}})
-    assert runs_for(9, 8, {201: Place(2, 3)}, held) == (Run(201, 2, 3, 3), Run(201, 3, 1, 2))
+    assert runs_for(9, 8, {201: SourcePosition(2, 3)}, held) == (Run(201, 2, 3, 3), Run(201, 3, 1, 2))
 
 
 def test_sources_are_named_in_one_order_whatever_order_they_were_heard_in() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import (
     GROUP,
     Checkpoint,
@@ -18,9 +18,10 @@ from levelcast.protocol.effects import (
     Send,
     ServeTape,
 )
-from levelcast.protocol.journal_image import Journal
-from levelcast.ring.member import Receiver, first_tip
+from levelcast.protocol.journal_image import JournalImage
+from levelcast.ring.member import Member, first_tip
 from levelcast.wire.messages import (
+    CatchUp,
     Data,
     Fault,
     FaultReason,
@@ -32,7 +33,6 @@ from levelcast.wire.messages import (
     Request,
     Ring,
     Run,
-    Settled,
     Token,
 )
 from levelcast.wire.packets import open_packets
@@ -292,7 +292,7 @@ def test_tokens_of_the_promised_generation_that_come_before_the_ring_are_not_los
 
 
 @pytest.mark.parametrize(
-    "wrong", [make_token(RING, 2)._replace(site=3), make_token(RING, 2)._replace(timestamp_ns=at_slot(2) + 1)]
+    "wrong", [make_token(RING, 2)._replace(owner=3), make_token(RING, 2)._replace(timestamp_ns=at_slot(2) + 1)]
 )
 def test_a_token_that_does_not_fit_the_schedule_is_rejected(wrong: Token) -> None:
     seat = active()
@@ -465,7 +465,7 @@ def test_nobody_is_woken_to_ask_for_what_has_come(runs: dict[int, Run], wakes: i
 # -- release ----------------------------------------------------------------------------------------------
 
 
-def loaded(config: RingConfig | None = None) -> Seat:
+def loaded(config: StripeConfig | None = None) -> Seat:
     """A member that has named packet 1 in slot 1."""
     seat = seat_in_ring(config, ring=RING)
     seat.step(make_data(201, 1), at=START)
@@ -522,8 +522,8 @@ def test_a_late_witness_means_the_same_later_instant_at_every_receiver() -> None
     lagging = Seat(make_config(), 3, SOON)
     lagging.enter(RING, SOON)
     own = [make_token(RING, slot, runs=[run_of(1, 1)] if slot == 1 else ()) for slot in range(1, 36, 3)]
-    lagging.step(*[token for token in tokens if token.site != 3], *own, at=instant - 2 * MS)
-    lagging.step(make_data(201, 1), *[token for token in tokens if token.site == 3], at=instant - MS)
+    lagging.step(*[token for token in tokens if token.owner != 3], *own, at=instant - 2 * MS)
+    lagging.step(make_data(201, 1), *[token for token in tokens if token.owner == 3], at=instant - MS)
     for seat in (prompt, lagging):
         assert released(seat.step(at=instant - 1)) == []
         (release,) = released(seat.step(at=instant))
@@ -765,11 +765,11 @@ def far_ahead() -> Seat:
     return seat
 
 
-def served(seat: Seat, request: Request, at: int) -> list[Settled | Repair]:
+def served(seat: Seat, request: Request, at: int) -> list[CatchUp | Repair]:
     effects = seat.step(request, at=at)
     (serve,) = [effect for effect in effects if isinstance(effect, ServeTape)]
     messages = seat.disk.tape.serve(seat.member, serve, seat.config.credit)
-    return [message for message in messages if isinstance(message, Settled | Repair)]
+    return [message for message in messages if isinstance(message, CatchUp | Repair)]
 
 
 def behind() -> Seat:
@@ -782,7 +782,7 @@ def test_one_that_is_too_far_behind_catches_up_by_frames_and_has_the_same_tape()
     now = at_slot(90)
     (request, *_) = [r for r in sent(seat.step(at=now), Request) if 1 in r.slots]
     settled, *repairs = served(ahead, request, now)
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, CatchUp)
     assert released(seat.step(settled, at=now)) == []  # its packets are still missing
     effects = seat.step(*repairs, at=now)
     assert [release.late for release in released(effects)] == [True]
@@ -801,7 +801,7 @@ def test_frames_with_a_wrong_chain_are_refused(wrong: str) -> None:
     now = at_slot(90)
     seat.step(at=now)
     settled, *repairs = served(ahead, Request(2, 5, 0, (1,), ()), now)
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, CatchUp)
     other = bytes([1]) * 32
     lie = settled._replace(chain_before=other) if wrong == "chain_before" else settled._replace(chain_after=other)
     effects = seat.step(*repairs, lie, at=now)
@@ -813,7 +813,7 @@ def test_frames_with_a_wrong_chain_are_refused(wrong: str) -> None:
 
 def test_frames_that_begin_elsewhere_are_ignored() -> None:
     seat = behind()
-    effects = seat.step(Settled(1, 3, 40, bytes(32), bytes(32), ()), at=START)
+    effects = seat.step(CatchUp(1, 3, 40, bytes(32), bytes(32), ()), at=START)
     assert (seat.receiver.have, reports(effects, "diverged")) == (0, [])
 
 
@@ -839,12 +839,12 @@ def test_with_a_witness_below_a_majority_a_ring_may_void_what_was_released_and_t
 def test_a_restarted_member_reads_its_journal_before_it_answers_an_invitation() -> None:
     """Its claims are in the journal: a JOIN that said less would let the next ring void them (rule 8)."""
     config, ring = make_config(), make_ring()
-    journal = Journal()
+    journal = JournalImage()
     journal.apply(Promise(ring.generation))
     journal.apply(ring)
     for slot in (1, 2, 3):
         journal.apply(make_token(ring, slot))
-    receiver = Receiver(config, 1, journal, first_tip(config), START)
+    receiver = Member(config, 1, journal, first_tip(config), START)
     (join,) = sent(receiver.step((Invite(ring.generation + 1, SERVER),), START), Join)
     assert (join.caught_up, join.have) == (ring.generation, 3)
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from levelcast.protocol.history import Record
+from levelcast.protocol.history import MembershipChange
 from levelcast.ring.quorum import has_majority, in_doubt, majority, may_form, witnessed_by_majority
 from levelcast.wire.messages import Join, MemberLife, Membership
 from tests.ring_parts import lives, make_join, membership
 
 OLD, NEW = membership(1, 2, 3), membership(3, 4, 5, version=1)
 CHANGED_AT = 4
-RECORDS = [Record(0, OLD), Record(CHANGED_AT, NEW)]
+RECORDS = [MembershipChange(0, OLD), MembershipChange(CHANGED_AT, NEW)]
 
 sets_of_members = st.lists(st.integers(1, 6), min_size=1, max_size=5, unique=True)
 
@@ -44,7 +44,7 @@ def may_form_from(
 
 
 def witnesses(
-    group: frozenset[MemberLife], slot: int, records: list[Record], witnessed: int = 0, standing: int = -1
+    group: frozenset[MemberLife], slot: int, records: list[MembershipChange], witnessed: int = 0, standing: int = -1
 ) -> bool:
     return witnessed_by_majority(slot, records, witnessed, standing, lambda life, _: life in group)
 
@@ -131,7 +131,7 @@ def test_what_the_ring_says_to_stand_is_witnessed_up_to_its_record_and_then_the_
 
 
 def test_a_slot_before_every_set_that_is_still_known_is_witnessed() -> None:
-    later = [Record(CHANGED_AT, NEW), Record(9, membership(5, 6, 7, version=2))]
+    later = [MembershipChange(CHANGED_AT, NEW), MembershipChange(9, membership(5, 6, 7, version=2))]
     assert witnesses(frozenset(), CHANGED_AT - 1, later)
     assert not witnesses(frozenset(), CHANGED_AT, later)
 
@@ -144,7 +144,7 @@ def test_any_two_rings_and_any_ring_and_any_witness_of_one_set_share_a_member(me
     configured = membership(*members)
     everybody = list(groups(configured.members))
     rings = [group for group in everybody if may_form_from(group, None, configured, witnessed=True)]
-    witnessed = [group for group in everybody if witnesses(group, 1, [Record(0, configured)])]
+    witnessed = [group for group in everybody if witnesses(group, 1, [MembershipChange(0, configured)])]
     assert rings
     assert rings == witnessed
     assert all(a & b for a in rings for b in rings)
@@ -159,7 +159,7 @@ def test_a_change_of_the_set_leaves_no_two_groups_that_can_decide_apart(before: 
     joiner knows more, a ring that holds it meets every witness of the old set.
     """
     old, new = membership(*before), membership(*after, version=1)
-    records = [Record(0, old), Record(CHANGED_AT, new)]
+    records = [MembershipChange(0, old), MembershipChange(CHANGED_AT, new)]
     everybody = list(groups((*old.members, *new.members)))
     of_old = [group for group in everybody if may_form_from(group, None, old, witnessed=True)]
     doubting = [group for group in everybody if may_form_from(group, old, new, witnessed=False)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast.protocol.effects import GROUP, Effect, Persist, Send, ServerCounter
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.timing.rules import REFUSED_ASKS
 from levelcast.wire.messages import Era, Fault, FaultReason, Invite, Join, Membership, Message, Promised, Ring
@@ -37,8 +37,8 @@ BACKOFF = PIPELINED.backoff_ns
 class Office:
     """A reformation server with its journal."""
 
-    def __init__(self, server: int = SERVER, journal: Journal | None = None, at: int = START) -> None:
-        self.journal = journal if journal is not None else Journal()
+    def __init__(self, server: int = SERVER, journal: JournalImage | None = None, at: int = START) -> None:
+        self.journal = journal if journal is not None else JournalImage()
         self.server = ReformationServer(make_config(), server, self.journal, at)
 
     @property
@@ -178,7 +178,7 @@ def test_the_ring_is_announced_k_r_times() -> None:
 
 def test_a_generation_is_never_used_again_across_restarts() -> None:
     """History F5."""
-    journal = Journal()
+    journal = JournalImage()
     generations = []
     for restart in range(4):
         office = Office(journal=journal, at=START + restart * MS)
@@ -197,7 +197,7 @@ def test_a_server_that_was_killed_before_its_first_invitation_left_has_used_up_t
 def test_no_two_servers_and_no_two_lives_of_one_have_a_generation_in_common() -> None:
     mine = Office().invite()
     other = Office(SERVER + 1).invite()
-    returned = Office(journal=Journal(life=2)).invite()
+    returned = Office(journal=JournalImage(life=2)).invite()
     assert len({mine, other, returned}) == 3
 
 

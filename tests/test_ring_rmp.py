@@ -10,7 +10,7 @@ import pytest
 from levelcast.protocol.effects import GROUP, Effect, Release, Send
 from levelcast.ring.rmp import RmpReceiver, RmpSource
 from levelcast.sim import compare_protocols
-from levelcast.sim.compare_protocols import CONTROL, Measured, run_steady, time_to_fault_ns
+from levelcast.sim.compare_protocols import CONTROL, ProtocolFigures, run_steady, time_to_fault_ns
 from levelcast.wire.messages import Data, GroupToken, Repair, Request, Run, Token
 from tests.ring_parts import MS, PIPELINED, START, make_config, make_data, released, reports, sent
 
@@ -52,7 +52,7 @@ def test_the_next_site_takes_the_token_and_acknowledges_what_waits() -> None:
     assert sends(site.step([make_data(201, 1), make_data(202, 1)], START)) == []
     effects = site.step([ack(1, 201, 1)], START + MS)
     (token,) = sent(effects, Token)
-    assert (token.slot, token.site, token.runs) == (2, 2, (Run(202, 1, 1, 1),))
+    assert (token.slot, token.owner, token.runs) == (2, 2, (Run(202, 1, 1, 1),))
 
 
 def test_a_site_that_misses_a_message_does_not_take_the_token_until_it_has_it() -> None:
@@ -248,7 +248,7 @@ def test_a_dead_member_is_reported_sooner_by_the_clock_than_by_the_next_messages
 def test_runs_add_up() -> None:
     one, two = (run_steady("timed", members=3, loss=0.0, load=50, lasting_ns=500 * MS, seed=seed) for seed in (1, 2))
     tokens, packets = one.sent["token"] + two.sent["token"], one.packets + two.packets
-    total = Measured(one.protocol, one.members, one.loss, one.load, one.timing)
+    total = ProtocolFigures(one.protocol, one.members, one.loss, one.load, one.timing)
     total.add(one)
     total.add(two)
     assert total.sent["token"] == total.control == tokens

@@ -36,8 +36,8 @@ def test_slots_are_tau_apart_and_go_round_the_ring(start_slot: int, members: lis
     schedule = Schedule(make_ring(7, members, start_slot=start_slot), SLOT_NS)
     slot = start_slot + ahead
     assert schedule.time_of(slot) == START + ahead * SLOT_NS
-    assert schedule.site_of(slot) == members[ahead % len(members)]
-    assert schedule.site_of(slot + len(members)) == schedule.site_of(slot)
+    assert schedule.owner_of(slot) == members[ahead % len(members)]
+    assert schedule.owner_of(slot + len(members)) == schedule.owner_of(slot)
 
 
 @given(st.integers(1, 100), st.lists(st.integers(1, 50), min_size=1, max_size=6, unique=True))
@@ -49,7 +49,7 @@ def test_every_member_has_one_slot_in_each_round_and_its_first_one_is_known(
     for member in members:
         first = schedule.first_own_slot(member)
         assert start_slot <= first < start_slot + len(members)
-        assert schedule.site_of(first) == member
+        assert schedule.owner_of(first) == member
 
 
 @given(st.integers(1, 100), st.integers(0, 100), st.integers(0, SLOT_NS - 1))

@@ -14,17 +14,17 @@ import pytest
 
 from benchmarks.layers import passes_to_detect, passes_to_know, rings
 from levelcast.protocol.effects import SERVERS, Persist, Send
-from levelcast.protocol.journal_image import Journal
-from levelcast.ring.group_server import GroupKeeper
+from levelcast.protocol.journal_image import JournalImage
+from levelcast.ring.group_server import GroupServer
 from levelcast.ring.member import first_tip
 from levelcast.ring.schedule import Schedule
 from levelcast.ring.secondary import AWAY_ASKS, Secondary, Turns
-from levelcast.ring.secondary_claims import Cover
+from levelcast.ring.secondary_claims import SecondaryClaims
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.mutations import MUTATIONS, Mutation
 from levelcast.sim.run import replay_command, run_seed
 from levelcast.timing.secondary import patience_ns, silent_after_ns
-from levelcast.wire.messages import Data, Group, GroupInvite, GroupPlea, GroupToken, Repair, Request, Ring, Token
+from levelcast.wire.messages import Data, Group, GroupInvite, GroupRequest, GroupToken, Repair, Request, Ring, Token
 from tests.group_stage import EVERYBODY, GroupStage, LayerStage
 from tests.ring_parts import MS, PIPELINED, START, kept, make_config, make_data, make_ring, make_token, sent
 from tests.ring_stage import RING_TRAFFIC, A, B, C, P, Q, S, U, X, Y
@@ -339,7 +339,7 @@ def test_turns_come_round_once_in_a_request_interval_and_never_two_at_a_time() -
 
 def secondary_in_group(at: int = START) -> Secondary:
     config = make_config()
-    secondary = Secondary(config, P, Journal(), first_tip(config), at)
+    secondary = Secondary(config, P, JournalImage(), first_tip(config), at)
     secondary.step((Group(5, 101, A, (P, Q)), make_ring()), at)
     return secondary
 
@@ -360,7 +360,7 @@ def test_a_secondary_says_nothing_that_a_member_says() -> None:
     messages: list[object] = []
     for ms in range(0, 2000, 5):
         messages += [e.message for e in secondary.step((), START + ms * MS) if isinstance(e, Send)]
-    assert {type(message) for message in messages} == {GroupToken, GroupPlea, Request}
+    assert {type(message) for message in messages} == {GroupToken, GroupRequest, Request}
 
 
 def test_a_slot_that_nobody_claims_does_not_make_a_primary_suspect() -> None:
@@ -384,8 +384,8 @@ def test_a_secondary_with_a_wrong_clock_is_silent() -> None:
 
 def test_a_secondary_that_is_left_out_of_the_group_of_its_primary_asks_again() -> None:
     secondary = secondary_in_group()
-    (plea,) = sent(secondary.step((Group(6, 102, A, (Q,)),), START + MS), GroupPlea)
-    assert plea == GroupPlea(P, 0, 6, 0, 0)
+    (plea,) = sent(secondary.step((Group(6, 102, A, (Q,)),), START + MS), GroupRequest)
+    assert plea == GroupRequest(P, 0, 6, 0, 0)
     assert secondary.standing == "ALONE"
 
 
@@ -409,7 +409,7 @@ def test_tokens_of_a_ring_that_it_was_not_told_of_are_kept_until_it_is() -> None
 
 def test_a_cover_counts_who_was_heard_and_drops_who_lags() -> None:
     ring = make_ring()
-    schedule, cover = Schedule(ring, PIPELINED.slot_ns), Cover(PIPELINED)
+    schedule, cover = Schedule(ring, PIPELINED.slot_ns), SecondaryClaims(PIPELINED)
     assert not dict(cover.claims(schedule, START))
     cover.hear(GroupToken(P, 1, 5, 10, 7))
     cover.hear(GroupToken(P, 1, 5, 9, 3))  # overtaken on its way
@@ -422,7 +422,7 @@ def test_a_cover_counts_who_was_heard_and_drops_who_lags() -> None:
 
 def test_a_cover_hears_a_group_that_has_become_smaller() -> None:
     """In a smaller group turns are longer, so their numbers are lower."""
-    cover, timing = Cover(PIPELINED), PIPELINED
+    cover, timing = SecondaryClaims(PIPELINED), PIPELINED
     turn_of_two, _ = Turns(timing, (P, Q)).next_of(P, START)
     turn_alone, _ = Turns(timing, (P,)).next_of(P, START + 1_000 * MS)
     assert turn_alone < turn_of_two
@@ -434,7 +434,7 @@ def test_a_cover_hears_a_group_that_has_become_smaller() -> None:
 
 
 def test_a_cover_lets_go_of_who_is_in_its_group_no_more_and_tells_them() -> None:
-    cover = Cover(PIPELINED)
+    cover = SecondaryClaims(PIPELINED)
     cover.hear(GroupToken(P, 1, 5, 10, 7))
     group = Group(6, 101, A, (Q,))
     assert cover.take(group) == [P]
@@ -447,7 +447,7 @@ def test_a_cover_lets_go_of_who_is_in_its_group_no_more_and_tells_them() -> None
 
 def test_a_cover_hears_a_secondary_whose_new_group_has_a_lower_number() -> None:
     """Secondary and server were restarted: neither knows the number that was in use (seed 4455 of `receivers`)."""
-    cover = Cover(PIPELINED)
+    cover = SecondaryClaims(PIPELINED)
     cover.hear(GroupToken(P, 1, 7, 10, 7))
     cover.hear(GroupToken(P, 1, 6, 11, 8))
     cover.hear(GroupToken(P, 1, 6, 12, 8))
@@ -458,7 +458,7 @@ def test_a_cover_hears_a_secondary_whose_new_group_has_a_lower_number() -> None:
 
 def test_a_secondary_of_an_older_ring_counts_below_the_start_of_this_one() -> None:
     ring = make_ring(2, start_slot=50, start_ns=START + 500 * MS)
-    schedule, cover = Schedule(ring, PIPELINED.slot_ns), Cover(PIPELINED)
+    schedule, cover = Schedule(ring, PIPELINED.slot_ns), SecondaryClaims(PIPELINED)
     cover.hear(GroupToken(P, 1, 5, 10, 49))
     cover.hear(GroupToken(Q, 3, 5, 10, 49))
     assert dict(cover.claims(schedule, START + 500 * MS)) == {P: 48, Q: None}
@@ -470,11 +470,11 @@ class Keeper:
     def __init__(self, homes: dict[int, int], server: int = 101) -> None:
         config = make_config()
         config.homes.update(homes)
-        self.keeper = GroupKeeper(config, server, 1)
+        self.keeper = GroupServer(config, server, 1)
         self.ring = make_ring()
         self.now = START
 
-    def step(self, *messages: GroupPlea | Group, ms: int = 0) -> list[Send]:
+    def step(self, *messages: GroupRequest | Group, ms: int = 0) -> list[Send]:
         self.now += ms * MS
         return [e for e in self.keeper.step(messages, self.ring, self.now) if isinstance(e, Send)]
 
@@ -487,11 +487,11 @@ class Keeper:
 
 def test_a_plea_gathers_those_of_the_same_home_and_gives_each_its_primary() -> None:
     keeper = Keeper({P: A, Q: A, U: B})
-    invited = keeper.invited(keeper.step(GroupPlea(P, 0, 0, 0, 0)))
+    invited = keeper.invited(keeper.step(GroupRequest(P, 0, 0, 0, 0)))
     assert set(invited) == {P, Q}
     number = invited[P]
-    assert keeper.step(GroupPlea(P, number, 0, 0, 0)) == []
-    sends = keeper.step(GroupPlea(Q, number, 0, 0, 0))
+    assert keeper.step(GroupRequest(P, number, 0, 0, 0)) == []
+    sends = keeper.step(GroupRequest(Q, number, 0, 0, 0))
     assert keeper.groups(sends) == {A: (P, Q)}
     assert {send.to for send in sends} == {A, P, Q, SERVERS}
     assert len(keeper.step(ms=26)) == 4, "announcements are repeated"
@@ -499,8 +499,8 @@ def test_a_plea_gathers_those_of_the_same_home_and_gives_each_its_primary() -> N
 
 def test_who_does_not_answer_gets_no_place() -> None:
     keeper = Keeper({P: A, Q: A})
-    number = keeper.invited(keeper.step(GroupPlea(P, 0, 0, 0, Q)))[P]
-    keeper.step(GroupPlea(P, number, 0, 0, Q))
+    number = keeper.invited(keeper.step(GroupRequest(P, 0, 0, 0, Q)))[P]
+    keeper.step(GroupRequest(P, number, 0, 0, Q))
     assert keeper.invited(keeper.step(ms=26)) == {Q: number}
     assert keeper.groups(keeper.step(ms=52)) == {A: (P,)}
 
@@ -509,34 +509,34 @@ def test_an_orphan_gets_the_primary_with_the_fewest() -> None:
     keeper = Keeper({P: A, Q: B})
     keeper.ring = make_ring(2, (B, C))
     keeper.step(Group(1 << 32, 102, B, (Q,)))
-    number = keeper.invited(keeper.step(GroupPlea(P, 0, 0, A, A)))[P]
+    number = keeper.invited(keeper.step(GroupRequest(P, 0, 0, A, A)))[P]
     assert number >> 32 == 2, "above every number that it has heard of"
-    assert keeper.groups(keeper.step(GroupPlea(P, number, 0, A, A))) == {C: (P,)}
+    assert keeper.groups(keeper.step(GroupRequest(P, number, 0, A, A))) == {C: (P,)}
 
 
 def test_a_primary_that_failed_a_secondary_is_not_given_again_at_once() -> None:
     keeper = Keeper({P: A})
-    number = keeper.invited(keeper.step(GroupPlea(P, 0, 0, A, A)))[P]
-    assert keeper.groups(keeper.step(GroupPlea(P, number, 0, A, A))) == {B: (P,)}
-    later = keeper.step(GroupPlea(P, 0, number, B, B), ms=10_000)
+    number = keeper.invited(keeper.step(GroupRequest(P, 0, 0, A, A)))[P]
+    assert keeper.groups(keeper.step(GroupRequest(P, number, 0, A, A))) == {B: (P,)}
+    later = keeper.step(GroupRequest(P, 0, number, B, B), ms=10_000)
     number = keeper.invited(later)[P]
-    assert keeper.groups(keeper.step(GroupPlea(P, number, number, B, B))) == {A: (P,), B: ()}
+    assert keeper.groups(keeper.step(GroupRequest(P, number, number, B, B))) == {A: (P,), B: ()}
 
 
 def test_a_secondary_that_missed_its_group_is_told_and_nothing_is_formed() -> None:
     keeper = Keeper({P: A})
     group = Group(7 << 32, 102, A, (P, Q))
     keeper.step(group)
-    assert keeper.step(GroupPlea(P, 0, 0, 0, 0)) == [Send(P, group)]
+    assert keeper.step(GroupRequest(P, 0, 0, 0, 0)) == [Send(P, group)]
     assert keeper.keeper.phase == "IDLE"
 
 
 def test_the_second_server_leaves_it_to_the_first() -> None:
     keeper = Keeper({P: A}, server=102)
-    assert keeper.step(GroupPlea(P, 0, 0, 0, 0)) == []
+    assert keeper.step(GroupRequest(P, 0, 0, 0, 0)) == []
     keeper.step(Group(7 << 32, 101, A, (P,)), ms=50)
     assert keeper.step(ms=1000) == []
-    keeper.step(GroupPlea(P, 0, 7 << 32, A, A))
+    keeper.step(GroupRequest(P, 0, 7 << 32, A, A))
     assert keeper.invited(keeper.step(ms=1000)), "the first one does nothing"
 
 

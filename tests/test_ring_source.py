@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from levelcast.protocol.effects import GROUP, Effect, Persist, Send, SourceMark
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.source import Source
 from levelcast.wire.messages import Data, Mark, Packet, Run
 from levelcast.wire.packets import seal
@@ -19,9 +19,11 @@ RING = make_ring()
 class Floor:
     """A source with its journal."""
 
-    def __init__(self, incarnation: int = 1, journal: Journal | None = None, credit: int = 8, at: int = START) -> None:
+    def __init__(
+        self, incarnation: int = 1, journal: JournalImage | None = None, credit: int = 8, at: int = START
+    ) -> None:
         self.config = make_config(credit=credit)
-        self.journal = journal if journal is not None else Journal()
+        self.journal = journal if journal is not None else JournalImage()
         self.source = Source(self.config, ME, incarnation, self.journal, at)
 
     def _keep(self, effects: list[Effect]) -> list[Effect]:

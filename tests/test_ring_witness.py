@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast.protocol.config import Witnesses
-from levelcast.protocol.history import Record
+from levelcast.protocol.history import MembershipChange
 from levelcast.ring.schedule import Schedule
 from levelcast.ring.witness import Witness, guarantees
 from levelcast.wire.messages import Ring, Token
@@ -17,7 +17,7 @@ from tests.ring_parts import PIPELINED, make_ring, make_token, membership
 
 START_SLOT = 11
 RING = make_ring(2, (1, 2, 3), start_slot=START_SLOT)
-RECORDS = [Record(0, membership(1, 2, 3))]
+RECORDS = [MembershipChange(0, membership(1, 2, 3))]
 
 rules = st.sampled_from(["majority", "all", 1, 2, 3])
 
@@ -48,7 +48,7 @@ def completing_by_definition(tokens: list[Token], slot: int, needed: int) -> int
     claimed = set()
     for token in tokens:
         if token.have >= slot:
-            claimed.add(token.site)
+            claimed.add(token.owner)
         if len(claimed) >= needed and token.slot >= slot:
             return token.slot
     return None
@@ -120,7 +120,7 @@ def test_how_many_tokens_a_slot_waits_for(witnesses: Witnesses, after_each_token
 
 def test_a_majority_is_of_the_configured_set_not_of_the_ring_as_it_has_shrunk() -> None:
     ring = make_ring(2, (1, 2, 3), start_slot=START_SLOT, configured=membership(1, 2, 3, 4, 5))
-    records = [Record(0, ring.membership)]
+    records = [MembershipChange(0, ring.membership)]
     witness = witness_of(ring, "majority")
     for token in tokens_with([11, 12], ring):
         witness.read(token)
@@ -134,8 +134,8 @@ def test_all_means_all_of_the_ring_and_still_a_majority_of_the_configured_set() 
     witness = witness_of(ring, "all")
     for token in tokens_with([11, 12, 13, 14], ring):
         witness.read(token)
-    assert witness.advance(14, [Record(0, ring.membership)]) == 10
-    assert witness.advance(14, [Record(0, membership(1, 2, 3))]) == 13
+    assert witness.advance(14, [MembershipChange(0, ring.membership)]) == 10
+    assert witness.advance(14, [MembershipChange(0, membership(1, 2, 3))]) == 13
 
 
 def test_a_member_with_another_life_than_the_configured_one_witnesses_nothing() -> None:
@@ -149,7 +149,7 @@ def test_a_member_with_another_life_than_the_configured_one_witnesses_nothing() 
 def test_a_change_of_the_set_needs_a_majority_of_both_sets_and_then_of_the_new_one() -> None:
     new = membership(3, 4, 5, version=1)
     ring = make_ring(2, (1, 2, 3, 4, 5), start_slot=START_SLOT, configured=membership(1, 2, 3), stands=False)
-    records = [*RECORDS, Record(START_SLOT, new)]
+    records = [*RECORDS, MembershipChange(START_SLOT, new)]
     witness = witness_of(ring, "majority", standing=-1)
     found = []
     for token in tokens_with([11, 11, 13, 14], ring):

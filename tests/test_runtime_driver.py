@@ -245,7 +245,7 @@ def test_addresses_are_learnt_from_sound_datagrams_only_and_again_after_a_restar
 def test_a_process_with_the_same_name_is_noticed_and_not_believed(stage: Stage) -> None:
     machine = Script()
     running = driver(stage, machine)
-    stage.inbox = [(encode(TOKEN._replace(site=ME), 0), FROM_PEER)]
+    stage.inbox = [(encode(TOKEN._replace(owner=ME), 0), FROM_PEER)]
     running.turn()
     assert machine.batches == [[]]
     assert running.counters.namesakes == 1

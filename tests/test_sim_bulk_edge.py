@@ -11,7 +11,7 @@ import pytest
 from levelcast.edge.server.packetizer import Outgoing
 from levelcast.edge.server.retransmit_store import Retransmitter
 from levelcast.edge.subscriber.delivery import Ask
-from levelcast.edge.subscriber.session_reader import Subscriber, SubscriberConfig
+from levelcast.edge.subscriber.session_reader import SessionReader, SubscriberConfig
 from levelcast.network.regions.delays import Delays
 from levelcast.sim.bulk.core import CoreRun
 from levelcast.sim.bulk.edge import (
@@ -19,7 +19,7 @@ from levelcast.sim.bulk.edge import (
     GUARANTEED,
     LATEST_ONLY,
     BulkEdge,
-    Customers,
+    BulkSubscribers,
     EdgeRules,
     EdgeRun,
     histogram_quantile,
@@ -53,7 +53,7 @@ def run(loss: float, grade: int = GUARANTEED, customers: int = 20_000, slots: in
     """One region: customers in city 0, their lines at cities 1 (5 ms) and 2 (20 ms), one receiver each."""
     delay = np.array([[0.5, 5.0, 20.0], [5.0, 0.5, 15.0], [20.0, 15.0, 0.5]])
     delays = Delays(("a", "b", "c"), delay, np.full((3, 3), 1.0), np.full((3, 3), loss))
-    everybody = Customers(
+    everybody = BulkSubscribers(
         np.zeros(customers, np.int32),
         np.zeros(customers, np.int32),
         np.ones(customers, np.int32),
@@ -127,7 +127,7 @@ def test_a_late_release_is_late_at_customers() -> None:
     assert seen.slowest_ms < 7.0
     delays = Delays(("a",), np.ones((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)))
     here = np.zeros(5, np.int32)
-    one = Customers(here, here, here, np.zeros(5, np.int8), np.array([0, 5]))
+    one = BulkSubscribers(here, here, here, np.zeros(5, np.int8), np.array([0, 5]))
     late = BulkEdge(delays, np.zeros(1, np.intp), one, EdgeRules(), 1).run(released(1, 4, 300.0), HOLD_MS, SLOT_MS, 4)
     assert late.quantile_ms(0.5) == pytest.approx(301.0, abs=0.2)
 
@@ -141,7 +141,7 @@ RETRY_MS = 2.0 * (20.0 + 1.0 + 1.0)
 def subscribed(rng: Random, loss: float, packets: int) -> tuple[int, list[float]]:
     """One guaranteed customer: how often it asked, and after how many ms it had each packet but the last ones."""
     config = SubscriberConfig(reorder_ns=1_000_000, retry_ns=int(RETRY_MS * 1e6), attempts=1_000)
-    customer, server = Subscriber({ALPHA: 1}, config), Retransmitter()
+    customer, server = SessionReader({ALPHA: 1}, config), Retransmitter()
     events: list[tuple[float, int, bytes]] = []
 
     def travel(at_ms: float, line: int, data: bytes) -> None:
@@ -150,7 +150,7 @@ def subscribed(rng: Random, loss: float, packets: int) -> tuple[int, list[float]
 
     for number in range(packets):
         payload = some_trades(1)
-        packet = mold.encode(mold.Packet(ALPHA, number + 1, 1, len(payload), payload))
+        packet = mold.encode(mold.EdgePacket(ALPHA, number + 1, 1, len(payload), payload))
         server.keep([Outgoing(ALPHA, number + 1, 1, packet, len(packet).to_bytes(4, "little"))])
         for line in (0, 1):
             travel(number * SLOT_MS, line, packet)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelcast.protocol.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.storage import append_file
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.journal import open_marker
@@ -56,7 +56,7 @@ entries = st.one_of(
 
 
 def image_of(listed: Iterable[JournalEntry], life: int = 1) -> dict[str, Any]:
-    image = Journal(life)
+    image = JournalImage(life)
     for entry in listed:
         image.apply(entry)
     return vars(image)
@@ -258,7 +258,7 @@ def test_killed_at_any_system_call_nothing_committed_is_lost(tmp_path: Path, mon
         folder = tmp_path / f"{lives}"
         initialise(folder, 1)
         monkeypatch.setattr(append_file, "os", mortal := MortalOs(lives))
-        committed, in_flight, everything = Journal(1), list[JournalEntry](), Journal(1)
+        committed, in_flight, everything = JournalImage(1), list[JournalEntry](), JournalImage(1)
         journal: JournalFile | None = None
         try:
             journal, _ = JournalFile.open(folder, segment_bytes=500)
@@ -330,10 +330,12 @@ def abandon(journal: JournalFile) -> None:
     journal.close()
 
 
-def check_remembered(folder: Path, committed: Journal, in_flight: list[JournalEntry], everything: Journal) -> None:
+def check_remembered(
+    folder: Path, committed: JournalImage, in_flight: list[JournalEntry], everything: JournalImage
+) -> None:
     journal, image = JournalFile.open(folder)
     journal.close()
-    started = Journal(1)
+    started = JournalImage(1)
     vars(started).update({name: getattr(committed, name) for name in vars(committed)})
     possible = [(committed.promised, committed.ring, committed.checkpoint)]
     for entry in in_flight:

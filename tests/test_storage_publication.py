@@ -13,10 +13,10 @@ from threading import Condition
 import numpy as np
 import pytest
 
-from levelcast.client.packet_queue import Feed
+from levelcast.client.packet_queue import PacketQueue
 from levelcast.client.publisher import _disk
 from levelcast.client.replay import resume_from
-from levelcast.network import Directory, parse_network
+from levelcast.network import SymbolDirectory, parse_network
 from levelcast.network.placement import place_of
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import build
@@ -35,7 +35,7 @@ from tests.publish_parts import network_text
 NETWORK = parse_network(network_text(("XNYS",)))
 CONFIG = ring_config(NETWORK)
 PLACE = place_of(NETWORK, "XNYS")
-DIRECTORY = Directory(NETWORK)
+DIRECTORY = SymbolDirectory(NETWORK)
 RING: Address = ("127.0.0.1", 9)
 
 
@@ -89,7 +89,7 @@ class Floor:
         assert isinstance(keeper, ProgressKeeper)
         assert progress is not None
         self.keeper, self.wire, self.source = keeper, wire, source
-        self.feed = Feed(source, DIRECTORY.definitions(PLACE.floor, 0), progress, Condition(), packet_bytes)  # type: ignore[arg-type]
+        self.feed = PacketQueue(source, DIRECTORY.definitions(PLACE.floor, 0), progress, Condition(), packet_bytes)  # type: ignore[arg-type]
         self.position = 0
         known = {1: progress.points}
         for position, hashed in resume_from([everything], known).values():

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from levelcast.protocol.effects import Checkpoint, Release, ServeTape
-from levelcast.sim.engine.disk import Tape
+from levelcast.sim.engine.disk import SimTape
 from levelcast.storage import append_file
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.receiver_store import Store, serve
+from levelcast.storage.receiver_store import ReceiverStore, serve
 from levelcast.storage.release_log import read_releases
 from levelcast.storage.tape.compare import verify
 from levelcast.storage.tape.segments import TapeReader
-from levelcast.wire.messages import Settled
+from levelcast.wire.messages import CatchUp
 from tests.ring_parts import make_config, make_data
 from tests.tape_parts import FIRST, FileHistory, MortalOs, TradeHistory, make_frames, tip_after
 
@@ -48,12 +48,12 @@ def test_a_history_on_files_is_the_history_on_the_simulators_disk(seed: int, tmp
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    Store.initialise(tmp_path, life=4)
-    return Store.open(tmp_path, FIRST, records_per_segment=50)
+def store(tmp_path: Path) -> ReceiverStore:
+    ReceiverStore.initialise(tmp_path, life=4)
+    return ReceiverStore.open(tmp_path, FIRST, records_per_segment=50)
 
 
-def test_a_release_goes_to_the_tape_and_to_the_log(store: Store, tmp_path: Path) -> None:
+def test_a_release_goes_to_the_tape_and_to_the_log(store: ReceiverStore, tmp_path: Path) -> None:
     for frame in FRAMES[:5]:
         release = Release(frame, frame.timestamp_ns + 7, late=frame is FRAMES[3])
         store.release(release, store.content(frame), 9, frame.timestamp_ns + 8)
@@ -66,8 +66,8 @@ def test_a_release_goes_to_the_tape_and_to_the_log(store: Store, tmp_path: Path)
 
 
 @pytest.mark.parametrize("after", [0, 1, 40, 100])
-def test_it_serves_what_the_simulators_tape_serves(store: Store, after: int) -> None:
-    tape = Tape(make_config())
+def test_it_serves_what_the_simulators_tape_serves(store: ReceiverStore, after: int) -> None:
+    tape = SimTape(make_config())
     for frame in FRAMES:
         tape.append(frame)
         store.tape.append(frame)
@@ -79,7 +79,7 @@ def test_it_serves_what_the_simulators_tape_serves(store: Store, after: int) -> 
     store.close()
 
 
-def test_what_retention_took_is_not_served(store: Store, tmp_path: Path) -> None:
+def test_what_retention_took_is_not_served(store: ReceiverStore, tmp_path: Path) -> None:
     store.tape.extend(FRAMES)
     store.retain(0, max_bytes=20_000)
     reader = TapeReader(tmp_path / "tape")
@@ -87,7 +87,7 @@ def test_what_retention_took_is_not_served(store: Store, tmp_path: Path) -> None
     assert begins > 0
     assert serve(reader, 1, ServeTape(2, 0, FRAMES[-1].slot), 100, 0) == []
     settled = serve(reader, 1, ServeTape(2, begins, FRAMES[-1].slot), 100, 0)[0]
-    assert isinstance(settled, Settled)
+    assert isinstance(settled, CatchUp)
     assert settled.chain_before == reader.before.chain
     store.close()
 
@@ -95,8 +95,8 @@ def test_what_retention_took_is_not_served(store: Store, tmp_path: Path) -> None
 def test_with_power_durability_the_tape_is_on_the_device_before_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Store.initialise(tmp_path, life=1)
-    store = Store.open(tmp_path, FIRST, durable="power")
+    ReceiverStore.initialise(tmp_path, life=1)
+    store = ReceiverStore.open(tmp_path, FIRST, durable="power")
     store.tape.append(FRAMES[0])
     monkeypatch.setattr(append_file, "os", counting := MortalOs(lives=10**6))
     store.persist(make_data(201, 9))
@@ -109,13 +109,13 @@ def test_with_power_durability_the_tape_is_on_the_device_before_its_checkpoint(
     store.close()
 
 
-def test_a_journal_without_its_tape_is_refused(store: Store, tmp_path: Path) -> None:
+def test_a_journal_without_its_tape_is_refused(store: ReceiverStore, tmp_path: Path) -> None:
     store.tape.extend(FRAMES)
     store.persist(Checkpoint(FRAMES[-1].slot, FRAMES[-1].chain))
     store.close()
     for path in (tmp_path / "tape").iterdir():
         path.unlink()
     with pytest.raises(TapeError, match="the journal relies on a tape up to slot"):
-        Store.open(tmp_path, FIRST)
+        ReceiverStore.open(tmp_path, FIRST)
     with pytest.raises(TapeError, match="the journal relies on a tape up to slot"):
-        Store.open(tmp_path, FIRST)
+        ReceiverStore.open(tmp_path, FIRST)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from levelcast.network import NetworkError, five_cities, parse_network
 from levelcast.network.stripe_config import ring_config
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, Effect, Send
-from levelcast.protocol.retransmit import Audience
+from levelcast.protocol.retransmit import RetransmitScope
 from levelcast.sim.run import replay_command, run_seed
 from levelcast.sim.scenarios.nack import draw_sets
 from levelcast.timing import nack_sets
@@ -175,7 +175,7 @@ def test_the_sets_are_explained_only_where_there_are_some() -> None:
 # -- a receiver -------------------------------------------------------------------------------------------
 
 
-def config_with(sets: NackSets) -> RingConfig:
+def config_with(sets: NackSets) -> StripeConfig:
     config = make_config()
     return replace(config, nack=sets, timing=replace(config.timing, stagger_ns=(sets.count - 1) * TAU_R))
 
@@ -238,7 +238,7 @@ def test_what_is_long_past_nobody_else_waits_for() -> None:
 
 def test_an_item_is_multicast_again_after_it_may_have_been_lost() -> None:
     packet = make_data(201, 1)
-    audience = Audience(PIPELINED)
+    audience = RetransmitScope(PIPELINED)
     assert audience.once([packet], START) == [packet]
     assert audience.once([packet], START + LATE) == []
     assert audience.once([packet], START + LATE + 1) == [packet]

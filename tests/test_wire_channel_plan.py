@@ -15,10 +15,10 @@ from levelcast.wire.channel_plan import (
     Kind,
     PlanRecord,
     SessionId,
+    build_channel_plan,
     decode_plan,
     decode_record,
     encode_record,
-    make_plan,
     parse_session,
     part_records,
     plan_session,
@@ -34,7 +34,7 @@ def plans(draw: st.DrawFn) -> ChannelPlan:
     sessions = draw(st.integers(1, 6))
     ids = draw(st.sets(st.integers(1, 2**32 - 1), max_size=40))
     one = st.integers(0, sessions - 1)
-    return make_plan(
+    return build_channel_plan(
         draw(number),
         [(each, draw(one)) for each in ids],
         draw(st.lists(st.integers(0, 2**16 - 1), min_size=sessions, max_size=sessions)),
@@ -62,14 +62,14 @@ def test_a_plan_there_and_back_in_parts(plan: ChannelPlan, stripe: int) -> None:
 
 
 def test_a_large_plan_has_many_parts() -> None:
-    plan = make_plan(7, [(each * 7 + 1, pow(3, each, 65_537) % 1_000) for each in range(20_000)], range(1_000))
+    plan = build_channel_plan(7, [(each * 7 + 1, pow(3, each, 65_537) % 1_000) for each in range(20_000)], range(1_000))
     parts = part_records(plan, 0)
     assert len(parts) == -(-len(plan.content) // PART_BYTES) > 10
     assert all(records.count_records(part) == 1 and len(part) <= records.MAX_RECORD_BYTES for part in parts)
 
 
 def test_dbn_reads_a_part() -> None:
-    part = part_records(make_plan(3, [(1, 0)], [0]), 0)[0]
+    part = part_records(build_channel_plan(3, [(1, 0)], [0]), 0)[0]
     decoder = dbn.DBNDecoder()
     decoder.write(records.dbn_metadata() + part + records.trades(1).tobytes())
     _, message, trade = decoder.decode()
@@ -119,11 +119,11 @@ def test_a_damaged_content_is_malformed_or_another_plan(plan: ChannelPlan, data:
 )  # fmt: skip
 def test_what_no_plan_can_say(pairs: list[tuple[int, int]], groups: list[int], default: int) -> None:
     with pytest.raises(ValueError, match=r"instrument|sessions|default"):
-        make_plan(1, pairs, groups, default=default)
+        build_channel_plan(1, pairs, groups, default=default)
 
 
 def test_the_sessions_of_some_instruments() -> None:
-    plan = make_plan(1, [(1, 0), (5, 2), (9, 1)], [0, 0, 1], default=1)
+    plan = build_channel_plan(1, [(1, 0), (5, 2), (9, 1)], [0, 0, 1], default=1)
     assert plan.sessions_of([1, 5]) == [0, 2]
     assert plan.sessions_of([7]) == [1], "an instrument that was listed later"
     assert plan.sessions_of([]) == []

@@ -15,6 +15,8 @@ from levelcast.wire import codec, group_codec
 from levelcast.wire.codec import Malformed, Reason, decode, decode_batch, encode, encode_batch
 from levelcast.wire.header import HEADER_SIZE, SEAL_SIZE
 from levelcast.wire.messages import (
+    CatchUp,
+    CatchUpSlot,
     Data,
     Echo,
     Era,
@@ -22,7 +24,7 @@ from levelcast.wire.messages import (
     FaultReason,
     Group,
     GroupInvite,
-    GroupPlea,
+    GroupRequest,
     GroupToken,
     Invite,
     Join,
@@ -37,8 +39,6 @@ from levelcast.wire.messages import (
     Request,
     Ring,
     Run,
-    Settled,
-    SettledSlot,
     Token,
 )
 from levelcast.wire.packets import seal
@@ -69,13 +69,13 @@ def a_packet(draw: st.DrawFn) -> Data:
 
 
 @st.composite
-def a_settled(draw: st.DrawFn) -> Settled:
+def a_settled(draw: st.DrawFn) -> CatchUp:
     numbers = sorted(draw(st.sets(u64, min_size=2, max_size=6)))
     runs = tuples_of(a_run())
-    slots = tuple(SettledSlot(slot, draw(times_ns), draw(runs)) for slot in numbers[1:])
+    slots = tuple(CatchUpSlot(slot, draw(times_ns), draw(runs)) for slot in numbers[1:])
     upto = draw(st.integers(numbers[-1], 2**64 - 1))
     chain = st.binary(max_size=codec.MAX_HASH)
-    return Settled(draw(u16), numbers[0], upto, draw(chain), draw(chain), slots)
+    return CatchUp(draw(u16), numbers[0], upto, draw(chain), draw(chain), slots)
 
 
 @st.composite
@@ -107,7 +107,7 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     Token: tokens,
     Request: st.builds(Request, u16, u64, u64, tuples_of(u64), tuples_of(a_run())),
     Repair: st.builds(Repair, u16, tuples_of(st.one_of(tokens, a_packet()))),
-    Settled: a_settled(),
+    CatchUp: a_settled(),
     Fault: st.builds(Fault, u16, u32, u64, u64, st.sampled_from(sorted(FaultReason.NAMES)), u64, u16),
     Invite: st.builds(Invite, u64, u16),
     Join: st.builds(
@@ -118,7 +118,7 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     Promised: st.builds(Promised, u16, u64),
     Ring: a_ring(),
     GroupToken: st.builds(GroupToken, u16, u64, u64, u64, u64),
-    GroupPlea: st.builds(GroupPlea, u16, u64, u64, u16, u16),
+    GroupRequest: st.builds(GroupRequest, u16, u64, u64, u16, u16),
     GroupInvite: st.builds(GroupInvite, u64, u16),
     Group: st.builds(Group, u64, u16, u16, st.lists(u16, max_size=6, unique=True).map(tuple)),
     Probe: st.builds(Probe, u16, u64, u64),
@@ -145,14 +145,14 @@ EXAMPLES: list[Message] = [
     TOKEN,
     Request(1, 3, 90, (91, 95), (RUN,)),
     Repair(1, (TOKEN, DATA)),
-    Settled(1, 10, 20, b"h" * 32, b"i" * 32, (SettledSlot(12, 10**18, (RUN,)), SettledSlot(20, 10**18, ()))),
+    CatchUp(1, 10, 20, b"h" * 32, b"i" * 32, (CatchUpSlot(12, 10**18, (RUN,)), CatchUpSlot(20, 10**18, ()))),
     Fault(1, 1, 3, 4, FaultReason.STUCK, 91, 2),
     Invite(4, 9),
     JOIN,
     Promised(1, 5),
     RING,
     GroupToken(301, 3, 5, 77, 90),
-    GroupPlea(301, 0, 5, 1, 302),
+    GroupRequest(301, 0, 5, 1, 302),
     GroupInvite(6, 9),
     Group(6, 9, 1, (301, 302)),
     Probe(301, 8, 10**18),
@@ -334,7 +334,7 @@ BODY = HEADER_SIZE
         (TOKEN, BODY + 32 + 10, "<Q", 10),  # a run that ends before it starts
         (EXAMPLES[2], BODY + 8, "<I", codec.MAX_REQUEST_SLOTS + 1),
         (EXAMPLES[3], BODY, "<I", codec.MAX_REPAIR_ITEMS + 1),
-        (Settled(1, 10, 20, b"", b"", ()), BODY, "<Q", 21),  # after > upto
+        (CatchUp(1, 10, 20, b"", b"", ()), BODY, "<Q", 21),  # after > upto
         (EXAMPLES[4], BODY + 8, "<Q", 19),  # a slot beyond upto
         (EXAMPLES[4], BODY + 16 + 33 + 33 + 4 + 8, "<Q", 2**63),  # a slot's timestamp
         (EXAMPLES[4], BODY + 16 + 33 + 33 + 4 + 20 + 10, "<Q", 0),  # a slot's run
@@ -346,7 +346,7 @@ BODY = HEADER_SIZE
         (RING, 8, "<Q", 4),  # not the generation of its last era
         (RING, BODY + 2, "<B", 2),  # a flag that does not exist
         (RING, BODY + 66, "<B", 0xFF),  # no UTF-8
-        (GroupPlea(301, 0, 5, 1, 302), 8, "<Q", 1),  # a generation in a kind that has none
+        (GroupRequest(301, 0, 5, 1, 302), 8, "<Q", 1),  # a generation in a kind that has none
         (Group(6, 9, 1, (301, 302)), BODY + 2, "<I", group_codec.MAX_GROUP + 1),
         (Group(6, 9, 1, (301, 302)), BODY + 6, "<H", 302),  # a member twice
     ],
@@ -356,7 +356,7 @@ def test_a_field_out_of_range_is_rejected(message: Message, at: int, layout: str
 
 
 def test_a_hash_that_is_too_long_is_rejected() -> None:
-    longest = bytearray(unsealed(encode(Settled(1, 10, 20, b"h" * codec.MAX_HASH, b"", ()), 1)))
+    longest = bytearray(unsealed(encode(CatchUp(1, 10, 20, b"h" * codec.MAX_HASH, b"", ()), 1)))
     longest[BODY + 16 : BODY + 17] = bytes((codec.MAX_HASH + 1, 0))
     assert reason_for(resized(bytes(longest))) is Reason.BAD_FIELD
 
@@ -400,8 +400,8 @@ def test_the_seal_of_a_repair_does_not_vouch_for_its_items() -> None:
         Request(1, 1, 1, tuple(range(codec.MAX_REQUEST_SLOTS + 1)), ()),
         Repair(1, (seal(PACKET._replace(payload=bytes(40_000)), STRIPE),) * 2),
         Repair(1, (Repair(1, ()),)),  # type: ignore[arg-type]
-        Settled(1, 5, 9, b"", b"", (SettledSlot(7, 0, ()), SettledSlot(6, 0, ()))),
-        Settled(1, 5, 9, b"", b"x" * (codec.MAX_HASH + 1), ()),
+        CatchUp(1, 5, 9, b"", b"", (CatchUpSlot(7, 0, ()), CatchUpSlot(6, 0, ()))),
+        CatchUp(1, 5, 9, b"", b"x" * (codec.MAX_HASH + 1), ()),
         Fault(1, 1, 1, 1, 0, 1, 1),
         RING._replace(members=()),
         RING._replace(lineage=()),

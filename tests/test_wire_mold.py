@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from levelcast import records
 from levelcast.wire import mold
-from levelcast.wire.mold import EndOfSession, Heartbeat, Malformed, Packet, Reason, Request
+from levelcast.wire.mold import EdgePacket, EndOfSession, Heartbeat, Malformed, Reason, RetransmitRequest
 from tests.edge_parts import ALPHA, BETA, KINDS, each_record, payloads, pcap, some_trades
 
 PORT = 31_001
@@ -30,8 +30,8 @@ sequences = st.integers(1, 2**64 - 1)
 low_sequences = st.integers(1, 2**60)
 
 
-def as_packet(session: bytes, sequence: int, payload: bytes) -> Packet:
-    return Packet(session, sequence, len(each_record(payload)), mold.uniform_size(payload), payload)
+def as_packet(session: bytes, sequence: int, payload: bytes) -> EdgePacket:
+    return EdgePacket(session, sequence, len(each_record(payload)), mold.uniform_size(payload), payload)
 
 
 def by_hand(session: bytes, sequence: int, blocks: list[bytes]) -> bytes:
@@ -56,7 +56,9 @@ def test_the_packets_without_records_there_and_back(session: bytes, sequence: in
         datagram = mold.encode(message)
         assert len(datagram) == 20
         assert mold.decode(datagram) == message
-    assert mold.decode_request(mold.encode(Request(session, sequence, count))) == Request(session, sequence, count)
+    assert mold.decode_request(mold.encode(RetransmitRequest(session, sequence, count))) == RetransmitRequest(
+        session, sequence, count
+    )
 
 
 @given(sessions, low_sequences, payloads(120), st.integers(mold.MIN_PACKET_BYTES, 9_000))
@@ -67,14 +69,14 @@ def test_a_payload_is_cut_into_packets_that_fit(
     at, found = sequence, []
     for number, datagram in enumerate(packets):
         packet = mold.decode(datagram)
-        assert isinstance(packet, Packet)
+        assert isinstance(packet, EdgePacket)
         assert len(datagram) <= packet_bytes
         assert (packet.session, packet.sequence) == (session, at)
         at += packet.records
         found.append(packet.payload)
         if number + 1 < len(packets):  # the next record would not have fitted
             following = mold.decode(packets[number + 1])
-            assert isinstance(following, Packet)
+            assert isinstance(following, EdgePacket)
             assert len(datagram) + 2 + len(each_record(following.payload)[0]) > packet_bytes
     assert b"".join(found) == payload
 
@@ -93,7 +95,7 @@ def test_a_record_array_decodes_to_itself() -> None:
     batch = np.frombuffer(some_trades(20), records.TRADE)
     (datagram,) = mold.encode_payload(ALPHA, 1, batch.tobytes())
     packet = mold.decode(datagram)
-    assert isinstance(packet, Packet)
+    assert isinstance(packet, EdgePacket)
     assert packet.size == records.TRADE.itemsize
     assert np.array_equal(np.frombuffer(packet.payload, records.TRADE), batch)
 
@@ -170,18 +172,18 @@ def test_malformed_requests_say_why(datagram: bytes, reason: Reason) -> None:
         Heartbeat(b"short", 1),
         Heartbeat(ALPHA, 0),
         EndOfSession(ALPHA, 2**64),
-        Request(ALPHA, 1, 0),
-        Request(ALPHA, 1, 0x10000),
-        Packet(ALPHA, 1, 2, 64, TRADE),
-        Packet(ALPHA, 1, 1, 0, TRADE),
-        Packet(ALPHA, 1, 0, 0, b""),
-        Packet(ALPHA, 1, 1, 0, TRADE[:-1]),
-        Packet(ALPHA, 1, 1, 0, bytes(64)),
-        Packet(ALPHA, 2**64 - 1, 2, 64, TRADE * 2),
-        Packet(ALPHA, 1, 1_000, 64, TRADE * 1_000),
+        RetransmitRequest(ALPHA, 1, 0),
+        RetransmitRequest(ALPHA, 1, 0x10000),
+        EdgePacket(ALPHA, 1, 2, 64, TRADE),
+        EdgePacket(ALPHA, 1, 1, 0, TRADE),
+        EdgePacket(ALPHA, 1, 0, 0, b""),
+        EdgePacket(ALPHA, 1, 1, 0, TRADE[:-1]),
+        EdgePacket(ALPHA, 1, 1, 0, bytes(64)),
+        EdgePacket(ALPHA, 2**64 - 1, 2, 64, TRADE * 2),
+        EdgePacket(ALPHA, 1, 1_000, 64, TRADE * 1_000),
     ],
 )
-def test_no_packet_can_say_it(message: mold.Downstream | Request) -> None:
+def test_no_packet_can_say_it(message: mold.Downstream | RetransmitRequest) -> None:
     with pytest.raises(Malformed):
         mold.encode(message)
 
@@ -244,5 +246,5 @@ def test_tshark_reads_the_packets(require_tool: Callable[[str], str], tmp_path: 
         blocks = seen.get("moldudp64.msgblock", [])
         lengths = [int(block["moldudp64.msglen"], 0) for block in (blocks if isinstance(blocks, list) else [blocks])]
         message = mold.decode(datagram)
-        expected = [len(record) for record in each_record(message.payload)] if isinstance(message, Packet) else []
+        expected = [len(record) for record in each_record(message.payload)] if isinstance(message, EdgePacket) else []
         assert lengths == expected

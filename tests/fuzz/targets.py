@@ -32,13 +32,13 @@ def _core() -> tuple[Check, list[bytes]]:
     life = messages.MemberLife(1, 1)
     members = messages.Membership(1, (life, messages.MemberLife(2, 5)))
     token = messages.Token(3, 100, 10**18, 2, 99, 64, (run, run), (messages.Mark(7, 1, 4),))
-    slots = (messages.SettledSlot(12, 10**18, (run,)), messages.SettledSlot(20, 10**18, ()))
+    slots = (messages.CatchUpSlot(12, 10**18, (run,)), messages.CatchUpSlot(20, 10**18, ()))
     examples: list[messages.Message] = [
         data,
         token,
         messages.Request(1, 3, 90, (91, 95), (run,)),
         messages.Repair(1, (token, data)),
-        messages.Settled(1, 10, 20, b"h" * 32, b"i" * 32, slots),
+        messages.CatchUp(1, 10, 20, b"h" * 32, b"i" * 32, slots),
         messages.Fault(1, 1, 3, 4, messages.FaultReason.STUCK, 91, 2),
         messages.Invite(4, 9),
         messages.Join(3, 1, 1, 2, 99, 90, 10**18, (era,), members, members, True),
@@ -47,7 +47,7 @@ def _core() -> tuple[Check, list[bytes]]:
         messages.Ring(3, 9, 1, members, True, (life,), (era,), ((1, "233.252.0.1:7001"), (2, "börse:7002"))),
         messages.Ring(3, 9, 1, members, False, (life,), (era,), ()),
         messages.GroupToken(301, 3, 5, 77, 90),
-        messages.GroupPlea(301, 0, 5, 1, 302),
+        messages.GroupRequest(301, 0, 5, 1, 302),
         messages.GroupInvite(6, 9),
         messages.Group(6, 9, 1, (301, 302)),
     ]
@@ -146,9 +146,9 @@ def _membership() -> tuple[Check, list[bytes]]:
 
 def _mold() -> tuple[Check, list[bytes]]:
     from levelcast import native, records
-    from levelcast.client.line_stats import Line
+    from levelcast.client.line_stats import LineStats
     from levelcast.edge.server.retransmit_store import Retransmitter
-    from levelcast.edge.subscriber.session_reader import Grade, Subscriber, SubscriberConfig
+    from levelcast.edge.subscriber.session_reader import Grade, SessionReader, SubscriberConfig
     from levelcast.native import pure_mold
     from levelcast.wire import mold
 
@@ -156,13 +156,13 @@ def _mold() -> tuple[Check, list[bytes]]:
     payload = records.trades(2).tobytes()
     mixed = payload + records.quotes(1).tobytes() + records.statuses(1).tobytes()
     seeds = [*mold.encode_payload(session, 1, payload), *mold.encode_payload(session, 3, mixed)]
-    bare = (mold.Heartbeat(session, 7), mold.EndOfSession(session, 7), mold.Request(session, 1, 6))
+    bare = (mold.Heartbeat(session, 7), mold.EndOfSession(session, 7), mold.RetransmitRequest(session, 1, 6))
     seeds += [mold.encode(message) for message in bare]
 
     def check(datagram: bytes) -> None:
         for decode in (mold.decode, mold.decode_request):
             try:
-                message: mold.Downstream | mold.Request = decode(datagram)
+                message: mold.Downstream | mold.RetransmitRequest = decode(datagram)
             except mold.Malformed:
                 continue
             assert mold.encode(message) == datagram, "two encodings of one packet"
@@ -170,14 +170,14 @@ def _mold() -> tuple[Check, list[bytes]]:
         blocks = native.join_molds(arrived, mold.Block)
         assert blocks == pure_mold.join_molds(arrived, mold.Block)
         for grade in Grade:
-            one, other = (Subscriber({session: 1}, SubscriberConfig(grade)) for _ in range(2))
+            one, other = (SessionReader({session: 1}, SubscriberConfig(grade)) for _ in range(2))
             one.receive(arrived, 0)
             other.receive(blocks, 0)
             for customer in (one, other):
                 customer.wake(10**12)
             assert one.counts == other.counts
             assert one.position(session) == other.position(session) is not None
-        line = Line("a", arrivals=True)
+        line = LineStats("a", arrivals=True)
         for item in (datagram, *blocks):
             line.take(item, 0, 9)
         Retransmitter().answer(datagram)

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import levelcast
-from levelcast.network import Group, Network, load_network
-from levelcast.node.cluster import Cluster, Kill, Run
-from levelcast.node.node import Options
+from levelcast.network import MulticastGroup, Network, load_network
+from levelcast.node.cluster import Cluster, ClusterRun, Kill
+from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.records import RecordArray, trades
 from levelcast.storage.tape.segments import TapeReader
@@ -62,7 +62,7 @@ def ending(command: list[str], output: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def bare_listener(group: Group, output: Path) -> Iterator[subprocess.Popen[str]]:
+def bare_listener(group: MulticastGroup, output: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-u", str(LISTEN), group.address, str(group.port), "127.0.0.1"]
     with ending(command, output) as listener:
         assert listener.stderr is not None
@@ -72,9 +72,9 @@ def bare_listener(group: Group, output: Path) -> Iterator[subprocess.Popen[str]]
 
 async def trade(file: Path, network: Network, data: Path, kills: list[Kill]) -> Cluster:
     """The network's life: floors trade, everything is released, all nodes end in order."""
-    options = Options(rate=1_000, run_ns=int(TRADING_S * 1e9), impair=True)
+    options = NodeOptions(rate=1_000, run_ns=int(TRADING_S * 1e9), impair=True)
     cluster = Cluster(network, file, data, options)
-    run = Run(cluster, TRADING_S, 15.0, kills)
+    run = ClusterRun(cluster, TRADING_S, 15.0, kills)
     steps = run.steps()
     while await asyncio.to_thread(lambda: next(steps, "over")) != "over":
         pass
@@ -161,7 +161,7 @@ async def story(file: Path, network: Network, data: Path, kills: list[Kill]) -> 
 
 
 @contextmanager
-def capture(require_tool: Callable[[str], str], group: Group, path: Path) -> Iterator[None]:
+def capture(require_tool: Callable[[str], str], group: MulticastGroup, path: Path) -> Iterator[None]:
     """What is sent to a group while this is open, as a capture file."""
     dumpcap = require_tool("dumpcap")
     command = [dumpcap, "-q", "-i", "lo", "-f", f"udp and dst host {group.address}", "-w", str(path)]

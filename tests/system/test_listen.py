@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from levelcast import records
-from levelcast.edge.server.packetizer import Gatherer, SessionPlan
+from levelcast.edge.server.packetizer import Packetizer, SessionMap
 from tests.edge_parts import ALPHA, BETA, GAMMA, KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def free_port() -> int:
 
 def test_the_bare_listener_gets_every_record() -> None:
     session_of = {1: ALPHA, 2: BETA, 3: GAMMA}
-    gatherer = Gatherer(SessionPlan(session_of), 0)
+    gatherer = Packetizer(SessionMap(session_of), 0)
     frames = some_frames(20)
     port = free_port()
     command = [sys.executable, str(LISTEN), GROUP, str(port), "127.0.0.1"]

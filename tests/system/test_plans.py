@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import levelcast as api
-from levelcast.network import Directory, Network, load_network
-from levelcast.node.cluster import Cluster, Run
-from levelcast.node.node import Options
+from levelcast.network import Network, SymbolDirectory, load_network
+from levelcast.node.cluster import Cluster, ClusterRun
+from levelcast.node.node import NodeOptions
 from levelcast.node.operate.channel_plans import apply_plan, plan_in_force
 from levelcast.node.verdict import judge
 from levelcast.planner.files import StoredPlan, arrow, read_plan
@@ -77,12 +77,12 @@ class Customer:
                 if batch.kind.name == "trade":
                     self.batches.append(np.asarray(batch.records))
 
-    def wanted_of(self, tape: RecordArray, directory: Directory) -> RecordArray:
+    def wanted_of(self, tape: RecordArray, directory: SymbolDirectory) -> RecordArray:
         if self.symbols is None:
             return tape
         return tape[np.isin(tape["instrument_id"], [directory.id_of(each) for each in self.symbols])]
 
-    def check(self, tape: RecordArray, directory: Directory) -> None:
+    def check(self, tape: RecordArray, directory: SymbolDirectory) -> None:
         found, wanted = np.concatenate([trades(0), *self.batches]), self.wanted_of(tape, directory)
         assert len(np.unique(found["sequence"])) == len(found), "nothing comes twice"
         assert self.tape.counts.lost == 0
@@ -120,7 +120,7 @@ def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> N
         text = text.replace(f'name = "{floor}"', f'name = "{floor}"\nsymbols = {json.dumps(symbols)}')
     file.write_text(text + EDGE.format(port % 250 + 1, port), encoding="utf-8")
     network = load_network(file)
-    directory = Directory(network)
+    directory = SymbolDirectory(network)
     first = write_plan(tmp_path / "first", [("IBM", "GE"), ("KO", "VOD"), ("F", "T", "BP")], [0, 1, 3])
     second = write_plan(tmp_path / "second", [("IBM", "KO", "BP", "GE"), ("F", "VOD", "T")], [2, 1])
     bad = {
@@ -279,8 +279,8 @@ def test_two_stripes_get_their_plans_and_are_merged_in_one_order(tmp_path: Path)
         read_plan(write_plan(tmp_path / "second", [("IBM",), ("KO", "GE", "VOD")], [3, 2])),
     ]
     customers = [Customer(network, None, merged=True), Customer(network, ["KO"], merged=True)]
-    cluster = Cluster(network, file, tmp_path / "data", Options(rate=200))
-    life = Run(cluster, None, 60.0)
+    cluster = Cluster(network, file, tmp_path / "data", NodeOptions(rate=200))
+    life = ClusterRun(cluster, None, 60.0)
 
     def live() -> None:
         for _ in life.steps():
@@ -313,7 +313,7 @@ def test_two_stripes_get_their_plans_and_are_merged_in_one_order(tmp_path: Path)
                     assert (applied.number, applied.edges) == (number + 1, 2)
                 stopping.set()
                 await asyncio.to_thread(drained.wait)
-                ko = Directory(network).id_of("KO")
+                ko = SymbolDirectory(network).id_of("KO")
                 while True:
                     wanted = tapes()
                     if (

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from levelcast.network import load_network
 from levelcast.network.stripe_config import ring_config
-from levelcast.node.cluster import Cluster, Run
-from levelcast.node.node import Options
+from levelcast.node.cluster import Cluster, ClusterRun
+from levelcast.node.node import NodeOptions
 from levelcast.node.probe_report import Gathered
 from levelcast.node.status_client import ask_all
 from levelcast.node.verdict import judge
@@ -47,7 +47,7 @@ def _all_measured(answered: dict[tuple[str, str], int]) -> bool:
 def test_what_is_measured_is_what_the_file_adds(tmp_path: Path) -> None:
     file = write(tmp_path / "network.toml", f"[links]\n{PAIRS}", PROBE)
     network = load_network(file)
-    cluster = Cluster(network, file, tmp_path / "data", Options(impair=True), floors=False)
+    cluster = Cluster(network, file, tmp_path / "data", NodeOptions(impair=True), floors=False)
     gathered = Gathered()
     answered: dict[tuple[str, str], int] = {}
     try:
@@ -89,8 +89,8 @@ def test_a_network_runs_on_an_included_file(tmp_path: Path) -> None:
     file = write(tmp_path / "network.toml", "", head='include = ["measured.toml"]\n')
     network = load_network(file)
     assert ring_config(network).nearness[101] == (102, 103)  # c is nearer
-    cluster = Cluster(network, file, tmp_path / "data", Options(rate=500, run_ns=3_000_000_000, impair=True))
-    run = Run(cluster, 3.0, LIMIT_S)
+    cluster = Cluster(network, file, tmp_path / "data", NodeOptions(rate=500, run_ns=3_000_000_000, impair=True))
+    run = ClusterRun(cluster, 3.0, LIMIT_S)
     for _ in run.steps():
         pass
     verdict = judge(tmp_path / "data", RECEIVERS, run.problems)
@@ -112,7 +112,7 @@ def test_gathering_says_what_is_missing_and_writes_nothing(tmp_path: Path) -> No
 
 def test_what_is_gathered_is_a_table_of_probes(tmp_path: Path) -> None:
     file = write(tmp_path / "network.toml", f"[links]\n{PAIRS}", PROBE)
-    cluster = Cluster(load_network(file), file, tmp_path / "data", Options(impair=True), floors=False)
+    cluster = Cluster(load_network(file), file, tmp_path / "data", NodeOptions(impair=True), floors=False)
     try:
         cluster.start_all()
         deadline = time.monotonic() + LIMIT_S

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from levelcast.formats.trade_files import open_trades
-from levelcast.network import Directory, Network, load_network
+from levelcast.network import Network, SymbolDirectory, load_network
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import Options
+from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.records import RecordArray
 from tests.publish_parts import RECEIVERS, batches_of, network_text, trades_on, write_csv
@@ -36,8 +36,8 @@ class Stage:
     def __init__(self, file: Path, data: Path) -> None:
         self.file, self.data = file, data
         self.network: Network = load_network(file)
-        self.directory = Directory(self.network)
-        self.cluster = Cluster(self.network, file, data, Options(impair=True), floors=False)
+        self.directory = SymbolDirectory(self.network)
+        self.cluster = Cluster(self.network, file, data, NodeOptions(impair=True), floors=False)
         self.cluster.start_all()
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:

@@ -18,8 +18,8 @@ import pytest
 from levelcast.client.subscriber import Subscriber
 from levelcast.network import Network, load_network
 from levelcast.network.placement import all_places
-from levelcast.node.cluster import Cluster, Run
-from levelcast.node.node import Options
+from levelcast.node.cluster import Cluster, ClusterRun
+from levelcast.node.node import NodeOptions
 from levelcast.node.status_client import ask_all, in_one_ring, not_served
 from levelcast.node.verdict import judge
 from levelcast.storage.tape.compare import tape_directory
@@ -88,7 +88,7 @@ def made(tmp_path: Path, text: str) -> Cluster:
     file = tmp_path / "network.toml"
     status = f"[status]\nport = {free_ports()}\n"
     file.write_text(three_rooms(text, "two layers", WIRES) + status, encoding="utf-8")
-    return Cluster(load_network(file), file, tmp_path / "data", Options(rate=1000))
+    return Cluster(load_network(file), file, tmp_path / "data", NodeOptions(rate=1000))
 
 
 Story = Iterator[Callable[[], bool]]
@@ -97,7 +97,7 @@ Story = Iterator[Callable[[], bool]]
 
 def play(cluster: Cluster, story: Story) -> None:
     """Run a cluster through a story; then the floors stop, all is released, and the tapes of each stripe are equal."""
-    run = Run(cluster, None, LIMIT_S)
+    run = ClusterRun(cluster, None, LIMIT_S)
     condition = next(story)
     since = time.monotonic()
     for _ in run.steps():

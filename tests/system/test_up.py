@@ -21,8 +21,8 @@ import pytest
 
 from levelcast.market.synthetic import MOST_RECORDS
 from levelcast.network import Network, load_network
-from levelcast.node.cluster import Cluster, Kill, Run
-from levelcast.node.node import Options
+from levelcast.node.cluster import Cluster, ClusterRun, Kill
+from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.storage.tape.compare import tape_directory
 from levelcast.storage.tape.segments import TapeReader
@@ -53,8 +53,8 @@ def batches_of(directory: Path, kind: str) -> Iterator[np.ndarray]:
 
 def perform(file: Path, network: Network, data: Path, kills: list[Kill]) -> Cluster:
     """Five seconds at 1,000 records a second; then everything ends in order."""
-    cluster = Cluster(network, file, data, Options(rate=1000, run_ns=5_000_000_000, impair=True))
-    run = Run(cluster, 5.0, 15.0, kills)
+    cluster = Cluster(network, file, data, NodeOptions(rate=1000, run_ns=5_000_000_000, impair=True))
+    run = ClusterRun(cluster, 5.0, 15.0, kills)
     for _ in run.steps():
         pass
     verdict = judge(data, RECEIVERS, run.problems)

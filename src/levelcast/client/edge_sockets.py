@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from levelcast import records
 from levelcast.errors import NetError
-from levelcast.network import Group, Network
+from levelcast.network import MulticastGroup, Network
 from levelcast.runtime.sockets import RECEIVE_BUFFER, Address, takes_trains
 from levelcast.wire.snapshot import HEADER_SIZE, Snapshot, decode_snapshot, snapshot_size
 
 __all__ = ["asking_socket", "groups_of", "join", "line_names", "read_snapshot"]
 
 
-def groups_of(network: Network, region: str | None) -> tuple[Group, ...]:
+def groups_of(network: Network, region: str | None) -> tuple[MulticastGroup, ...]:
     """The groups to join; a NetError that names the regions where there are none."""
     if not network.edge.groups:
         raise NetError("the network has no edge group, so there is nothing to listen to: add an [[edge.group]]")
@@ -32,7 +32,7 @@ def groups_of(network: Network, region: str | None) -> tuple[Group, ...]:
     return network.groups_of_region(region)
 
 
-def line_names(groups: Sequence[Group]) -> list[str]:
+def line_names(groups: Sequence[MulticastGroup]) -> list[str]:
     """What groups are called as lines: by their line, if no other of them has the same."""
     lines = [group.line for group in groups]
     return [group.line if group.line and lines.count(group.line) == 1 else group.name for group in groups]
@@ -52,7 +52,7 @@ def asking_socket(interface: str) -> socket.socket:
     return own
 
 
-def join(group: Group, interface: str) -> socket.socket:
+def join(group: MulticastGroup, interface: str) -> socket.socket:
     """A socket that hears a group, as other customers on this machine do beside it."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from levelcast import records
 from levelcast.wire.mold import END_OF_SESSION, HEADER_SIZE, LENGTH_SIZE, Block
 
-__all__ = ["Line", "LineCounts"]
+__all__ = ["LineCounts", "LineStats"]
 
 _HEADER = struct.Struct(">10sQH")
 _TS_RECV_AT = {kind.rtype: kind.ts_recv_offset for kind in records.RECORD_TYPES if kind.ts_recv_offset is not None}
@@ -35,7 +35,7 @@ class LineCounts:
         return self.first / self.messages if self.messages else 0.0
 
 
-class Line:
+class LineStats:
     """One group of a customer; with `arrivals` it notes when the first byte of each slot came."""
 
     def __init__(self, name: str, *, arrivals: bool = False) -> None:

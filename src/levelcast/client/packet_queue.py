@@ -35,7 +35,7 @@ class _Chunk:
         return (len(self.content) - self.at) // self.size
 
 
-class Feed:
+class PacketQueue:
     """The `Work` of a floor's driver. `changed` guards the queue: a program fills it, the driver's thread empties it.
 
     `wake_ns` is 0 while there is something to send and credit for it; else a token wakes the driver.

@@ -5,7 +5,7 @@
 
 - A background thread runs the floor's driver. A source must resend until its packets are witnessed (rule 10), whatever
   the program that filled them is doing; a loop in the caller's thread would stand still between two calls.
-- Several floors of a process share one thread and one pair of sockets (`FloorLoop`): what the group says is received
+- Several floors of a process share one thread and one pair of sockets (`SourceLoop`): what the group says is received
   once, and only tokens are decoded for each floor. Each floor has a `Driver`, a journal and links of its own, as a
   process would have.
 - With `data` the floor has the directory of a floor node, goes on in the same incarnation after a restart and sends
@@ -31,14 +31,14 @@ from zlib import crc32
 
 import numpy as np
 
-from levelcast.client.packet_queue import MAX_PACKET_BYTES, Feed
+from levelcast.client.packet_queue import MAX_PACKET_BYTES, PacketQueue
 from levelcast.errors import NetError
-from levelcast.network import Directory, Network, load_network
-from levelcast.network.placement import Place, links_to, place_of
+from levelcast.network import Network, SymbolDirectory, load_network
+from levelcast.network.placement import Placement, links_to, place_of
 from levelcast.network.stripe_config import ring_config
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import JournalEntry
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.records import INSTRUMENT, RECORD_TYPES, RTYPE_INSTRUMENT, TRADE, RecordArray
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import LONGEST_SLEEP_NS, Driver
@@ -46,7 +46,7 @@ from levelcast.runtime.impairment import Impairment, sender_of
 from levelcast.runtime.sockets import LOOPBACK, Address, Arrival, CoreSockets
 from levelcast.storage.disk import initialise_disk
 from levelcast.storage.journal.file import JournalFile
-from levelcast.storage.node_store import JournalKeeper, Keeper
+from levelcast.storage.node_store import JournalStore, NodeStore
 from levelcast.storage.publication import FILE, Progress, ProgressKeeper
 from levelcast.wire.codec import KIND_TOKEN
 from levelcast.wire.header import KIND_AT
@@ -87,7 +87,7 @@ class _SharedSockets:
         """The loop closes them."""
 
 
-class _NoDisk(JournalKeeper):
+class _NoDisk(JournalStore):
     """The disk of a floor that keeps nothing."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class _NoDisk(JournalKeeper):
 class _Seat:
     """One floor of a loop."""
 
-    def __init__(self, driver: Driver, sockets: _SharedSockets, feed: Feed) -> None:
+    def __init__(self, driver: Driver, sockets: _SharedSockets, feed: PacketQueue) -> None:
         self.driver = driver
         self.sockets = sockets
         self.feed = feed
@@ -117,7 +117,7 @@ class _Seat:
         return min((due for due in dues if due is not None), default=None)
 
 
-class FloorLoop:
+class SourceLoop:
     """One thread that drives the floors of one stripe over one pair of sockets."""
 
     def __init__(self, network: Network, stripe: int | str = 0, interface: str = LOOPBACK) -> None:
@@ -233,7 +233,7 @@ class Publisher:
         impair: bool = False,
         seed: int = 1,
         interface: str = LOOPBACK,
-        loop: FloorLoop | None = None,
+        loop: SourceLoop | None = None,
     ) -> None:
         """`packet_bytes` is by default the network file's; `queue_records` what fills one window of credit.
 
@@ -249,7 +249,7 @@ class Publisher:
         if place.floor is None:
             raise NetError(f'"{floor}" is a {place.role} of the network, and only a floor publishes')
         self.floor = place.floor
-        self.directory = Directory(network)
+        self.directory = SymbolDirectory(network)
         self._ids = np.array(sorted(self.directory.ids_of(self.floor).values()), np.uint32)
         now = time.time_ns()
         config = ring_config(network, place.stripe)
@@ -258,7 +258,7 @@ class Publisher:
         with ExitStack() as undo:
             source, keeper, progress = _disk(network, config, place, data, now)
             undo.callback(keeper.close)
-            self._loop = loop if loop is not None else FloorLoop(network, place.stripe, interface)
+            self._loop = loop if loop is not None else SourceLoop(network, place.stripe, interface)
             self._own_loop = loop is None
             if self._own_loop:
                 undo.callback(self._loop.close)
@@ -266,7 +266,7 @@ class Publisher:
             definitions = self.directory.definitions(self.floor, now)
             self.source = source
             self.progress = progress
-            self.feed = Feed(source, definitions, progress, self._loop.changed, packet_bytes)
+            self.feed = PacketQueue(source, definitions, progress, self._loop.changed, packet_bytes)
             impairment = Impairment(links_to(network, place), crc32(f"{seed} {floor}".encode())) if impair else None
             self._driver = Driver(
                 place.id, config.stripe, source, sockets, keeper, impairment=impairment, work=self.feed
@@ -491,11 +491,11 @@ class AsyncPublisher:
 
 
 def _disk(
-    network: Network, config: RingConfig, place: Place, data: str | PathLike[str] | None, now: int
-) -> tuple[Source, Keeper, Progress | None]:
+    network: Network, config: StripeConfig, place: Placement, data: str | PathLike[str] | None, now: int
+) -> tuple[Source, NodeStore, Progress | None]:
     """The source on what its disk holds; without one in an incarnation that is higher than any before."""
     if data is None:
-        return Source(config, place.id, now, Journal(), now), _NoDisk(), None
+        return Source(config, place.id, now, JournalImage(), now), _NoDisk(), None
     folder, durable = Path(data), network.tape.durable
     folder.mkdir(parents=True, exist_ok=True)
     initialise_disk(folder, place.part, config.stripe, durable)

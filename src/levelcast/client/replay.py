@@ -18,9 +18,9 @@ from types import TracebackType
 
 import numpy as np
 
-from levelcast.client.publisher import FloorLoop, Publisher
+from levelcast.client.publisher import Publisher, SourceLoop
 from levelcast.formats.trade_files import survey
-from levelcast.network import Directory, Network
+from levelcast.network import Network, SymbolDirectory
 from levelcast.records import RecordArray
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.publication import Point, hasher
@@ -47,7 +47,7 @@ class Replay:
         seed: int = 1,
     ) -> None:
         self.network = network
-        self.directory = Directory(network)
+        self.directory = SymbolDirectory(network)
         self.survey = survey(batches())
         self.stopping = False
         """Set to end early; what is in packets by then is kept."""
@@ -57,7 +57,7 @@ class Replay:
         """Trades of each publisher that an earlier start has published."""
         self._batches = batches
         self._speed = speed
-        self._loops: dict[str, FloorLoop] = {}
+        self._loops: dict[str, SourceLoop] = {}
         self._origin: tuple[float, int] | None = None
         self._latest_ns = 0
         try:
@@ -70,7 +70,7 @@ class Replay:
         for publisher in sorted(self.survey.by_floor):
             floor = self.directory.floor_of(publisher)
             if floor.stripe not in self._loops:
-                self._loops[floor.stripe] = FloorLoop(self.network, floor.stripe, interface)
+                self._loops[floor.stripe] = SourceLoop(self.network, floor.stripe, interface)
             self.floors[publisher] = Publisher(
                 self.network, floor.name, data=data, impair=impair, seed=seed, loop=self._loops[floor.stripe]
             )

@@ -36,12 +36,21 @@ import numpy.typing as npt
 
 from levelcast import native, records
 from levelcast.client.edge_sockets import asking_socket, groups_of, join, line_names, read_snapshot
-from levelcast.client.line_stats import Line
-from levelcast.client.symbol_filter import Wanted
+from levelcast.client.line_stats import LineStats
+from levelcast.client.symbol_filter import SymbolFilter
 from levelcast.edge.subscriber import session_reader as core
 from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Ended, Grade, Lost, Stuck, SubscriberCounts
 from levelcast.edge.subscriber.merge import Merger
-from levelcast.edge.subscriber.plan_follower import BASE, Closed, Followed, Follower, Happening, Join, Leave, Replaced
+from levelcast.edge.subscriber.plan_follower import (
+    BASE,
+    Closed,
+    Followed,
+    Happening,
+    JoinGroup,
+    Leave,
+    PlanFollower,
+    Replaced,
+)
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
 from levelcast.network.sessions import stripe_session
@@ -175,11 +184,11 @@ class Subscriber:
         self._config = config or core.SubscriberConfig(grade=_checked_grade(grade))
         self._sessions = None if sessions is None else [_session(name) for name in sessions]
         self._start = _checked_start(start)
-        self._wanted = Wanted(self.network, symbols)
+        self._wanted = SymbolFilter(self.network, symbols)
         self._watermarks = watermarks
         self._on_event = on_event
         self._interface = interface
-        self._core: Follower | None = None
+        self._core: PlanFollower | None = None
         self._merger = Merger() if merged else None
         self._merged_ns = 0
         self._near: dict[int, int] = {}
@@ -194,9 +203,9 @@ class Subscriber:
         self._own: socket.socket | None = None
         self._ears: dict[int, list[socket.socket]] = {}
         """The sockets that hear a place in the blocks of groups, one for each block that has it."""
-        self._lines = [Line(name, arrivals=arrivals) for name in line_names(self.groups)]
+        self._lines = [LineStats(name, arrivals=arrivals) for name in line_names(self.groups)]
         """One for each block."""
-        self._line_of: dict[socket.socket, Line] = {}
+        self._line_of: dict[socket.socket, LineStats] = {}
         self._reading = False
         self._closed = False
 
@@ -206,7 +215,7 @@ class Subscriber:
         return self._core.counts if self._core is not None else SubscriberCounts()
 
     @property
-    def lines(self) -> dict[str, Line]:
+    def lines(self) -> dict[str, LineStats]:
         """What came on each line, or in each group that is none."""
         return {line.name: line for line in self._lines}
 
@@ -338,7 +347,7 @@ class Subscriber:
         if self._sessions is not None:
             start = {name: first for name, first in start.items() if name in self._sessions}
         ids = self._wanted.ids
-        self._core = Follower(
+        self._core = PlanFollower(
             None if ids is None else ids.tolist(),
             {stripe_session(stripe): stripe.index for stripe in self.network.stripes},
             self._sessions,
@@ -513,7 +522,7 @@ class Subscriber:
                 self._complete(effect)
             elif isinstance(effect, Ask):
                 self._ask(effect)
-            elif isinstance(effect, Join | Leave):
+            elif isinstance(effect, JoinGroup | Leave):
                 self._regroup(effect)
             elif isinstance(effect, Followed):
                 for name in effect.sessions:
@@ -535,7 +544,7 @@ class Subscriber:
         self._arm()
         self._wake()
 
-    def _regroup(self, effect: Join | Leave) -> None:
+    def _regroup(self, effect: JoinGroup | Leave) -> None:
         """Hear a place in the blocks of groups, or hear it no more."""
         if isinstance(effect, Leave):
             for each in self._ears.pop(effect.group, []):

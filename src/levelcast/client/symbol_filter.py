@@ -10,21 +10,21 @@ import numpy.typing as npt
 from levelcast import records
 from levelcast.edge.server.packetizer import NO_INSTRUMENT
 from levelcast.errors import NetError
-from levelcast.network import Directory, Network, Stripe
+from levelcast.network import Network, Stripe, SymbolDirectory
 from levelcast.network.fields import did_you_mean
 from levelcast.records import RecordArray, RecordType
 from levelcast.wire.channel_plan import PLAN_TEXT
 from levelcast.wire.watermark import WATERMARK_TEXT
 
-__all__ = ["Wanted"]
+__all__ = ["SymbolFilter"]
 
 
-class Wanted:
+class SymbolFilter:
     """What was asked for, and the instruments that it means once all of it is known."""
 
     def __init__(self, network: Network, asked: Iterable[str | int] | None) -> None:
         self._network = network
-        self._directory = Directory(network)
+        self._directory = SymbolDirectory(network)
         self._asked = None if asked is None else list(asked)
         self.symbols = {number: symbol for symbol, number in self._directory.symbols.items()}
         """Instrument ids and their symbols, from the network file and from definitions as they come."""

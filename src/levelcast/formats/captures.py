@@ -31,13 +31,13 @@ from typing import NamedTuple
 from levelcast.formats.columns import Ints, TradeFileError
 from levelcast.formats.csv_parquet import csv_events, parquet_events
 from levelcast.formats.dbn_events import dbn_events
-from levelcast.formats.event_batches import Chunk, Events, Refused
+from levelcast.formats.event_batches import Chunk, Events, RefusedRow
 from levelcast.formats.iex import iex_events
 from levelcast.formats.itch import itch_events
 from levelcast.formats.lean import lean_event_files, lean_events, merged_order
 from levelcast.formats.lobster import lobster_events, lobster_files
 
-__all__ = ["FILE_STEP", "FORMATS", "Batch", "Placed", "Task", "TradeFileError", "read_task", "tasks_of"]
+__all__ = ["FILE_STEP", "FORMATS", "CaptureBatch", "NumberedEvents", "Task", "TradeFileError", "read_task", "tasks_of"]
 
 FILE_STEP = 1 << 40
 FORMATS = ("dbn", "csv", "parquet", "lean", "lobster", "itch", "iex")
@@ -64,19 +64,19 @@ class Task:
     venue: str | None = None
 
 
-class Placed(NamedTuple):
+class NumberedEvents(NamedTuple):
     """Events with their sequence."""
 
     events: Events
     sequence: Ints
 
 
-class Batch(NamedTuple):
+class CaptureBatch(NamedTuple):
     """Some of a task, all of one file."""
 
     path: str
-    placed: list[Placed]
-    refused: list[Refused]
+    placed: list[NumberedEvents]
+    refused: list[RefusedRow]
 
 
 def tasks_of(
@@ -116,14 +116,14 @@ def _files(paths: list[Path], format: str) -> list[Path]:
     return files
 
 
-def read_task(task: Task) -> Iterator[Batch]:
+def read_task(task: Task) -> Iterator[CaptureBatch]:
     """The events of a task in batches, and the rows that were refused."""
     if task.format == "lean":
         yield from _merged(task)
         return
     for chunk in _chunks(task):
-        placed = [Placed(events, task.first + events.place) for events in chunk.events if len(events.records)]
-        yield Batch(task.paths[0], placed, chunk.refused)
+        placed = [NumberedEvents(events, task.first + events.place) for events in chunk.events if len(events.records)]
+        yield CaptureBatch(task.paths[0], placed, chunk.refused)
 
 
 def _chunks(task: Task) -> Iterator[Chunk]:
@@ -142,16 +142,16 @@ def _chunks(task: Task) -> Iterator[Chunk]:
     return itch_events(path, task.day)
 
 
-def _merged(task: Task) -> Iterator[Batch]:
+def _merged(task: Task) -> Iterator[CaptureBatch]:
     assert task.day is not None
     held: list[tuple[str, Events]] = []
     for name in task.paths:
         for chunk in lean_events(Path(name), task.day):
             held += [(name, events) for events in chunk.events]
             if chunk.refused:
-                yield Batch(name, [], chunk.refused)
+                yield CaptureBatch(name, [], chunk.refused)
     files = [[events for name, events in held if name == path] for path in task.paths]
     places = merged_order(files)
     for path, events, sequences in zip(task.paths, files, places, strict=True):
         for each, sequence in zip(events, sequences, strict=True):
-            yield Batch(path, [Placed(each, task.first + sequence)], [])
+            yield CaptureBatch(path, [NumberedEvents(each, task.first + sequence)], [])

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.errors import UserError
-from levelcast.network import Directory, Floor
+from levelcast.network import Floor, SymbolDirectory
 from levelcast.records import PRICE_DECIMALS, UNDEF_PRICE, price_from_decimal
 
 LARGEST_U32 = 2**32 - 1
@@ -317,7 +317,7 @@ def hexadecimal(text: str) -> int:
 class Places:
     """Floors and symbols by name, as numbers of the directory."""
 
-    def __init__(self, directory: Directory, floor: str | None = None, network: str = "the network file") -> None:
+    def __init__(self, directory: SymbolDirectory, floor: str | None = None, network: str = "the network file") -> None:
         self.directory = directory
         self.network = network
         self.only: Floor | None = None

@@ -28,7 +28,7 @@ from levelcast.formats.columns import (
     times,
     whole_numbers,
 )
-from levelcast.formats.event_batches import Chunk, Events, Noted, Refused, salvage, shown
+from levelcast.formats.event_batches import Chunk, Events, Noted, RefusedRow, salvage, shown
 from levelcast.records import UNDEF_TIMESTAMP, RecordArray, trades
 
 REQUIRED = ("ts_event", "symbol", "price", "size")
@@ -117,7 +117,7 @@ def parquet_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
             first += batch.num_rows
 
 
-def _events(batch: Any, rows: Rows, places: Noted, refused: list[Refused]) -> Chunk:
+def _events(batch: Any, rows: Rows, places: Noted, refused: list[RefusedRow]) -> Chunk:
     def convert(part: Any, of: Rows) -> Events:
         records, _ = _trades(part, of, places)
         return Events(records, of.places(len(records)), places.symbols, places.floors)
@@ -126,17 +126,17 @@ def _events(batch: Any, rows: Rows, places: Noted, refused: list[Refused]) -> Ch
     return Chunk(chunk.events, refused + chunk.refused)
 
 
-def whole_rows(path: Path, names: tuple[str, ...] | None) -> Iterator[tuple[Any, Rows, list[Refused]]]:
+def whole_rows(path: Path, names: tuple[str, ...] | None) -> Iterator[tuple[Any, Rows, list[RefusedRow]]]:
     """The rows of a CSV that have all their columns, with their places among all rows; and the others."""
     header_lines = 1 if names is None else 0
     before: list[int] = []  # good rows in front of each that is left out
-    refused: list[Refused] = []
+    refused: list[RefusedRow] = []
 
     def skip(row: Any) -> None:
         place = row.number - header_lines
         before.append(place - 1 - len(before))
         why = f"has {row.actual_columns} columns instead of {row.expected_columns}: complete it or leave the row out"
-        refused.append(Refused(place, why, shown(row.text)))
+        refused.append(RefusedRow(place, why, shown(row.text)))
 
     good = 0
     for batch in csv_batches(path, names, skip):

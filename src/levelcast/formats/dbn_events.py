@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from levelcast.formats import dbn
 from levelcast.formats.columns import Coded, Ints, refusing
-from levelcast.formats.event_batches import Chunk, Events, Noted, Refused, shown
+from levelcast.formats.event_batches import Chunk, Events, Noted, RefusedRow, shown
 from levelcast.records import (
     ACTION_TRADE,
     DATASET,
@@ -94,7 +94,9 @@ def _take(run: Bytes, first: int, header: dbn.Header, symbols: dbn.Symbols, venu
     if kind is None:
         why = f"a record of type {rtype:#04x} is nothing that a tape has: leave it out"
         raw = [row.tobytes() for row in run]
-        chunk.refused.extend(Refused(at, why, shown(content)) for at, content in zip(place.tolist(), raw, strict=True))
+        chunk.refused.extend(
+            RefusedRow(at, why, shown(content)) for at, content in zip(place.tolist(), raw, strict=True)
+        )
         return
     today = size >= kind.base_size and (rtype not in (RTYPE_INSTRUMENT, RTYPE_MAPPING) or header.version == 3)
     records = _records(run, kind, size if today else _HEADER_BYTES)

@@ -40,7 +40,7 @@ class Events:
     """Columns of the pipeline's schema that the record type has no field for; masked where there is no value."""
 
 
-class Refused(NamedTuple):
+class RefusedRow(NamedTuple):
     """A row that could not be read."""
 
     position: int
@@ -53,7 +53,7 @@ class Chunk(NamedTuple):
     """Some of a file."""
 
     events: list[Events]
-    refused: list[Refused]
+    refused: list[RefusedRow]
 
 
 def shown(raw: bytes | str) -> str:
@@ -106,7 +106,7 @@ def _salvage(batch: Any, rows: Rows, convert: Converter, chunk: Chunk) -> None:
     except RowError as error:
         if count == 1:
             raw = ",".join("" if value is None else str(value) for value in batch.to_pylist()[0].values())
-            chunk.refused.append(Refused(rows.place(0), error.sentence, shown(raw)))
+            chunk.refused.append(RefusedRow(rows.place(0), error.sentence, shown(raw)))
             return
         middle = count // 2
         _salvage(batch.slice(0, middle), rows.part(0, middle), convert, chunk)

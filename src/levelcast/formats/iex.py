@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.formats.columns import Coded, Ints, refusing
-from levelcast.formats.event_batches import Chunk, Events, Refused, shown
+from levelcast.formats.event_batches import Chunk, Events, RefusedRow, shown
 from levelcast.formats.pcap import Payload, pieces
 from levelcast.records import (
     ACTION_BUST,
@@ -109,7 +109,7 @@ class _Walk:
         self.starts: list[int] = []
         self.sizes: list[int] = []
         self.packets: list[int] = []
-        self.refused: list[Refused] = []
+        self.refused: list[RefusedRow] = []
         self._counts: list[int] = []
         self._captured: list[int] = []
         self._sequences: list[int] = []
@@ -145,7 +145,7 @@ class _Walk:
             self._refuse(number, f"has {found} whole messages where its header says {count}", start, end)
 
     def _refuse(self, packet: int, why: str, start: int, end: int) -> None:
-        self.refused.append(Refused(packet, f"packet {packet:,}: {why}", shown(self.content[start:end])))
+        self.refused.append(RefusedRow(packet, f"packet {packet:,}: {why}", shown(self.content[start:end])))
 
     def chunk(self, first: int) -> Chunk:
         counts = np.array(self._counts, np.int64)

@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.formats.columns import Coded, Ints, refusing
-from levelcast.formats.event_batches import Chunk, Events, Refused, open_capture, shown
-from levelcast.formats.new_york_time import Clock
+from levelcast.formats.event_batches import Chunk, Events, RefusedRow, open_capture, shown
+from levelcast.formats.new_york_time import NewYorkClock
 from levelcast.records import (
     ACTION_ADD,
     ACTION_BUST,
@@ -108,7 +108,7 @@ _DTYPES = {kind: _dtype(kind) for kind in _FIELDS}
 
 def itch_events(path: Path, day: date) -> Iterator[Chunk]:
     """The messages of a file, and what is none."""
-    book, clock = _Book(), Clock(day)
+    book, clock = _Book(), NewYorkClock(day)
     number = 1
     with refusing(path), open_capture(path) as stream:
         rest = b""
@@ -123,7 +123,7 @@ def itch_events(path: Path, day: date) -> Iterator[Chunk]:
             if not read:
                 if rest:
                     why = "the file ends in the middle of a message: fetch it again"
-                    yield Chunk([], [Refused(number, why, shown(rest))])
+                    yield Chunk([], [RefusedRow(number, why, shown(rest))])
                 return
 
 
@@ -141,7 +141,7 @@ def _starts(content: bytes) -> tuple[list[int], int]:
     return starts, at
 
 
-def _chunk(content: bytes, starts: Ints, number: int, book: _Book, clock: Clock) -> Chunk:
+def _chunk(content: bytes, starts: Ints, number: int, book: _Book, clock: NewYorkClock) -> Chunk:
     octets = np.frombuffer(content, np.uint8)
     sizes = (octets[starts - 2].astype(np.int64) << 8) + octets[starts - 1]
     kinds = np.where(sizes > 0, octets[np.minimum(starts, len(octets) - 1)], 0)
@@ -158,7 +158,7 @@ def _chunk(content: bytes, starts: Ints, number: int, book: _Book, clock: Clock)
     for at_bad in np.flatnonzero(~good).tolist():
         raw = content[int(starts[at_bad]) : int(starts[at_bad] + sizes[at_bad])]
         why = f"{raw[:1]!r} with {len(raw)} bytes is no message of ITCH 5.0: correct the file or leave the message out"
-        refused.append(Refused(int(place[at_bad]), why, shown(raw)))
+        refused.append(RefusedRow(int(place[at_bad]), why, shown(raw)))
     if b"Q" in found:
         at, crosses = found.pop(b"Q")
         traded = crosses["shares"] > 0
@@ -256,7 +256,7 @@ def _stock(field: bytes) -> str:
 # -- messages as records ----------------------------------------------------------------------------------
 
 
-def _events(kind: bytes, place: Ints, messages: RecordArray, book: _Book, clock: Clock) -> Events:
+def _events(kind: bytes, place: Ints, messages: RecordArray, book: _Book, clock: NewYorkClock) -> Events:
     extra: dict[str, npt.NDArray[Any]] = {}
     if kind in b"AFXDU":
         records = _orders(kind, messages, book)

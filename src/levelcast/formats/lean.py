@@ -38,7 +38,7 @@ from levelcast.formats.columns import (
 )
 from levelcast.formats.csv_parquet import csv_batches, line_of, whole_rows
 from levelcast.formats.event_batches import Chunk, Events, Noted, salvage
-from levelcast.formats.new_york_time import Clock
+from levelcast.formats.new_york_time import NewYorkClock
 from levelcast.records import (
     FLAG_PUBLISHER_SPECIFIC,
     SIDE_ASK,
@@ -92,12 +92,12 @@ def lean_files(paths: Sequence[Path]) -> list[Path]:
 
 def read_lean(paths: Sequence[Path], day: date, places: Places) -> Iterator[tuple[RecordArray, bool]]:
     """Batches of trades of all files, merged by time."""
-    clock = Clock(day)
+    clock = NewYorkClock(day)
     for records in merge([_read(path, clock, places) for path in paths]):
         yield records, False
 
 
-def _read(path: Path, clock: Clock, places: Places) -> Iterator[RecordArray]:
+def _read(path: Path, clock: NewYorkClock, places: Places) -> Iterator[RecordArray]:
     symbol = next((path.name.removesuffix(end) for end in _NAME_ENDS if path.name.endswith(end)), "").upper()
     if not symbol:
         raise TradeFileError(f"{path}: its name does not say the symbol: call it <symbol>_trade.csv.gz")
@@ -109,7 +109,7 @@ def _read(path: Path, clock: Clock, places: Places) -> Iterator[RecordArray]:
             yield _trades(batch, symbol, rows, clock, places)
 
 
-def _trades(batch: Any, symbol: str, rows: Rows, clock: Clock, places: Places) -> RecordArray:
+def _trades(batch: Any, symbol: str, rows: Rows, clock: NewYorkClock, places: Places) -> RecordArray:
     time_ms = whole_numbers(batch.column("time_ms"), "time_ms", rows, _DAY_MS - 1).astype(np.int64)
     price = whole_numbers(batch.column("price"), "price", rows, _LARGEST_PRICE).astype(np.int64)
     condition = Coded.of(batch.column("condition"), "condition", rows)
@@ -151,7 +151,7 @@ def lean_events(path: Path, day: date) -> Iterator[Chunk]:
         raise TradeFileError(
             f"{path}: its name does not say what it has: call it <symbol>_trade.csv.gz or _quote.csv.gz"
         )
-    symbol, clock, places = path.name.removesuffix(end).upper(), Clock(day), Noted()
+    symbol, clock, places = path.name.removesuffix(end).upper(), NewYorkClock(day), Noted()
     make, names = (_trades, COLUMNS) if end in _NAME_ENDS else (_quotes, QUOTE_COLUMNS)
 
     def convert(part: Any, rows: Rows) -> Events:
@@ -164,7 +164,7 @@ def lean_events(path: Path, day: date) -> Iterator[Chunk]:
             yield Chunk(chunk.events, refused + chunk.refused)
 
 
-def _quotes(batch: Any, symbol: str, rows: Rows, clock: Clock, places: Places) -> RecordArray:
+def _quotes(batch: Any, symbol: str, rows: Rows, clock: NewYorkClock, places: Places) -> RecordArray:
     time_ms = whole_numbers(batch.column("time_ms"), "time_ms", rows, _DAY_MS - 1).astype(np.int64)
     condition = Coded.of(batch.column("condition"), "condition", rows)
     records = quotes(batch.num_rows)

@@ -38,8 +38,8 @@ from levelcast.formats.columns import (
     whole_numbers,
 )
 from levelcast.formats.csv_parquet import whole_rows
-from levelcast.formats.event_batches import Chunk, Events, Refused, salvage
-from levelcast.formats.new_york_time import DAY_NS, Clock
+from levelcast.formats.event_batches import Chunk, Events, RefusedRow, salvage
+from levelcast.formats.new_york_time import DAY_NS, NewYorkClock
 from levelcast.records import (
     ACTION_ADD,
     ACTION_CANCEL,
@@ -91,7 +91,7 @@ def lobster_events(messages: Path, book: Path | None) -> Iterator[Chunk]:
     """The events of a file, the quotes of its orderbook, and the rows that are neither."""
     found = _NAME.fullmatch(messages.name)
     assert found is not None
-    symbol, clock = found[1], Clock(date.fromisoformat(found[2]))
+    symbol, clock = found[1], NewYorkClock(date.fromisoformat(found[2]))
     stride = 1 if book is None else 2
     known: list[tuple[Ints, npt.NDArray[np.uint64]]] = []
     with refusing(messages):
@@ -117,7 +117,7 @@ def _times(known: list[tuple[Ints, npt.NDArray[np.uint64]]]) -> tuple[Ints, npt.
 
 
 def _messages(
-    part: Any, rows: Rows, symbol: str, clock: Clock, stride: int
+    part: Any, rows: Rows, symbol: str, clock: NewYorkClock, stride: int
 ) -> tuple[npt.NDArray[np.uint64], list[Events]]:
     """The times of all rows, then the events of each kind."""
     since = _seconds(part.column("seconds"), rows)
@@ -210,5 +210,5 @@ def _book(path: Path, symbol: str, places: Ints, times: npt.NDArray[np.uint64]) 
     with refusing(path):
         for batch, rows, refused in whole_rows(path, names):
             chunk = salvage(batch, rows, convert)
-            bad = [Refused(row, f"orderbook: {why}", raw) for row, why, raw in refused + chunk.refused]
+            bad = [RefusedRow(row, f"orderbook: {why}", raw) for row, why, raw in refused + chunk.refused]
             yield Chunk(chunk.events, bad)

@@ -15,7 +15,7 @@ DAY_NS = 86_400_000_000_000
 _HOUR_NS = 3_600_000_000_000
 
 
-class Clock:
+class NewYorkClock:
     """From the time of day in New York to nanoseconds UTC. Its clocks change at a full hour."""
 
     def __init__(self, day: date) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from levelcast.formats import trade_files
 from levelcast.formats.columns import Places, Rows
-from levelcast.network import Directory, Floor, Network
+from levelcast.network import Floor, Network, SymbolDirectory
 from levelcast.records import RecordArray
 
 
@@ -17,7 +17,7 @@ class Census(Places):
 
     def __init__(self, network: Network, floor: str | None = None) -> None:
         self.found: dict[str, dict[str, None]] = {}
-        super().__init__(Directory(network), None)
+        super().__init__(SymbolDirectory(network), None)
         if floor is not None:
             self.only = self._floor(floor)
 

@@ -30,7 +30,7 @@ from levelcast.formats.columns import Places, TradeFileError
 from levelcast.formats.csv_parquet import read_csv, read_parquet
 from levelcast.formats.dbn import read_dbn
 from levelcast.formats.lean import lean_files, read_lean
-from levelcast.network import Directory
+from levelcast.network import SymbolDirectory
 from levelcast.records import RecordArray
 
 __all__ = ["FORMATS", "Survey", "TradeFileError", "open_trades", "survey"]
@@ -44,7 +44,7 @@ FORMATS = (*_READERS, "lean")
 
 def open_trades(
     paths: Sequence[str | PathLike[str]],
-    directory: Directory,
+    directory: SymbolDirectory,
     *,
     format: str | None = None,
     floor: str | None = None,

@@ -14,7 +14,7 @@ from random import Random
 
 import numpy as np
 
-from levelcast.network import Directory, Floor
+from levelcast.network import Floor, SymbolDirectory
 from levelcast.network.symbols import symbols_of
 from levelcast.records import RecordArray, price_from_decimal, trades
 
@@ -53,7 +53,7 @@ class Symbol:
 class Trades:
     """The trades of one floor, burst by burst; `made` of them were made before, by the same floor."""
 
-    def __init__(self, floor: Floor, seed: int, made: int = 0, directory: Directory | None = None) -> None:
+    def __init__(self, floor: Floor, seed: int, made: int = 0, directory: SymbolDirectory | None = None) -> None:
         self.floor = floor
         self._rng = Random(f"levelcast trades {seed} {floor.name}")
         ids = directory.ids_of(floor) if directory is not None else _ids_of_its_own(floor)

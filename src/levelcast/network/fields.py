@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import NamedTuple, TypeGuard
 
-from levelcast.network.toml_lines import KeyPath, Lines
+from levelcast.network.toml_lines import KeyPath, LineNumbers
 from levelcast.timing.derive import show_ns
 
 LONGEST_NS = 3_600_000_000_000
@@ -51,10 +51,10 @@ class Problem(NamedTuple):
     """The included file that has the line; empty for the network file itself."""
 
 
-class Report:
+class ProblemReport:
     """The problems found so far."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineNumbers) -> None:
         self._lines = lines
         self.problems: list[Problem] = []
 
@@ -76,7 +76,7 @@ class Report:
 class Fields:
     """One table, its place in the file, and what to call it in a message."""
 
-    def __init__(self, report: Report, path: KeyPath, table: dict[str, object], label: str) -> None:
+    def __init__(self, report: ProblemReport, path: KeyPath, table: dict[str, object], label: str) -> None:
         self.report = report
         self.path = path
         self.label = label

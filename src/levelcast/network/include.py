@@ -7,8 +7,8 @@ attempts, hold), and `[measured]`, which says what it is. The file that includes
 two included files the later one. A path is relative to the file that includes. Included files include nothing, so
 there are no cycles.
 
-The tables are merged before they are read, and `Merged` remembers where each value stands, so that whatever is wrong
-is told with its own file and line.
+The tables are merged before they are read, and `MergedTables` remembers where each value stands, so that whatever is
+wrong is told with its own file and line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from levelcast.network.fields import Problem, show
-from levelcast.network.toml_lines import KeyPath, Lines
+from levelcast.network.toml_lines import KeyPath, LineNumbers
 
 KEY = "include"
 MAY_SET = {
@@ -31,7 +31,7 @@ MAY_SET = {
 MOST_FILES = 16
 
 Table = dict[str, object]
-ReadToml = Callable[[str, str], tuple[Table, Lines]]
+ReadToml = Callable[[str, str], tuple[Table, LineNumbers]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Included:
     """When it was measured, for people; empty if it does not say."""
 
 
-class Merged(Lines):
+class MergedTables(LineNumbers):
     """Where each path of merged tables stands: in which file, and on which line."""
 
-    def __init__(self, own: Lines) -> None:
+    def __init__(self, own: LineNumbers) -> None:
         self._own = own
-        self._elsewhere: dict[KeyPath, tuple[Lines, str, KeyPath]] = {}
+        self._elsewhere: dict[KeyPath, tuple[LineNumbers, str, KeyPath]] = {}
 
     def of(self, path: KeyPath) -> int:
         lines, _, inside = self._found(path)
@@ -60,11 +60,11 @@ class Merged(Lines):
     def file_of(self, path: KeyPath) -> str:
         return self._found(path)[1]
 
-    def put(self, path: KeyPath, lines: Lines, file: str, inside: KeyPath) -> None:
+    def put(self, path: KeyPath, lines: LineNumbers, file: str, inside: KeyPath) -> None:
         """What is at `path` now stands at `inside` of another file."""
         self._elsewhere[path] = (lines, file, inside)
 
-    def _found(self, path: KeyPath) -> tuple[Lines, str, KeyPath]:
+    def _found(self, path: KeyPath) -> tuple[LineNumbers, str, KeyPath]:
         for length in range(len(path), 0, -1):
             known = self._elsewhere.get(path[:length])
             if known is not None:
@@ -77,14 +77,14 @@ class Merged(Lines):
 class _File:
     name: str
     root: Table
-    lines: Lines
+    lines: LineNumbers
 
 
 def merge(
-    root: Table, lines: Lines, directory: Path | None, read_toml: ReadToml
-) -> tuple[Table, Merged, tuple[Included, ...], list[Problem]]:
+    root: Table, lines: LineNumbers, directory: Path | None, read_toml: ReadToml
+) -> tuple[Table, MergedTables, tuple[Included, ...], list[Problem]]:
     """The tables with what the included files add, where all of it stands, and what is wrong with the including."""
-    merged = Merged(lines)
+    merged = MergedTables(lines)
     problems: list[Problem] = []
     files = [
         file
@@ -104,7 +104,7 @@ def merge(
     return result, merged, tuple(reversed(counts)), problems
 
 
-def _names(root: Table, lines: Lines, directory: Path | None, problems: list[Problem]) -> list[str]:
+def _names(root: Table, lines: LineNumbers, directory: Path | None, problems: list[Problem]) -> list[str]:
     listed = root.get(KEY)
     if listed is None:
         return []
@@ -185,7 +185,7 @@ def _check(file: _File, sites: set[object], title: object, problems: list[Proble
         problems.append(Problem(file.lines.of(path), what, file.name))
 
 
-def _add(result: Table, file: _File, merged: Merged, taken: dict[frozenset[object], str]) -> Included:
+def _add(result: Table, file: _File, merged: MergedTables, taken: dict[frozenset[object], str]) -> Included:
     """Add what is not there yet."""
     for table in ("links", "timing", "helpers"):
         if table in file.root and table not in result:
@@ -207,7 +207,7 @@ def _add(result: Table, file: _File, merged: Merged, taken: dict[frozenset[objec
     return Included(file.name, pairs, len(added["helpers"]), tuple(added["timing"]), told)
 
 
-def _add_links(result: Table, file: _File, merged: Merged, taken: dict[frozenset[object], str]) -> int:
+def _add_links(result: Table, file: _File, merged: MergedTables, taken: dict[frozenset[object], str]) -> int:
     theirs = _table(file.root.get("links"))
     if not theirs or not isinstance(result.get("links", {}), dict):
         return 0
@@ -245,7 +245,7 @@ class _Placed:
     place: int
 
 
-def _lay_out_pairs(result: Table, merged: Merged) -> None:
+def _lay_out_pairs(result: Table, merged: MergedTables) -> None:
     links = result.get("links")
     if not isinstance(links, dict) or not isinstance(links.get("pairs"), list):
         return

@@ -23,9 +23,9 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from levelcast.network.model import Group, Network
+    from levelcast.network.model import MulticastGroup, Network
 
-__all__ = ["Lines", "holders", "preference", "warnings"]
+__all__ = ["LineAssignment", "holders", "preference", "warnings"]
 
 
 class Stand(NamedTuple):
@@ -80,11 +80,11 @@ def holders(network: Network, operable: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _is_line_of(group: Group, region: str | None) -> bool:
+def _is_line_of(group: MulticastGroup, region: str | None) -> bool:
     return group.line is not None and group.region == region
 
 
-class Lines:
+class LineAssignment:
     """What one receiver sends to, as rings come and go."""
 
     def __init__(self, network: Network, receiver: str) -> None:
@@ -99,7 +99,7 @@ class Lines:
         """Whether there is, or may be, anything to send to."""
         return self._has_lines or bool(self._steady)
 
-    def groups(self, members: Collection[int], down: Collection[str] = ()) -> tuple[Group, ...]:
+    def groups(self, members: Collection[int], down: Collection[str] = ()) -> tuple[MulticastGroup, ...]:
         """The groups to send to, when these primaries are in the ring; without a ring no line is sent to."""
         if not self._has_lines or not members:
             return self._steady

@@ -41,7 +41,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Receiver:
+class ReceiverNode:
     """A configured primary. Its place in `Network.receivers` is its place in the ring."""
 
     name: str
@@ -50,7 +50,7 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Secondary:
+class SecondaryNode:
     """A receiver below a primary (rule 11). It stands in no ring: it is served by one that does."""
 
     name: str
@@ -61,7 +61,7 @@ class Secondary:
 
 
 @dataclass(frozen=True, slots=True)
-class ReformationServer:
+class ReformationNode:
     """Forms rings (rule 12). Servers back off by rank: 0 goes first."""
 
     name: str
@@ -119,7 +119,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TimingRules:
     """What a stripe's timing is made from: numbers that were given, and what the rest is derived with."""
 
     mode: Mode = "pipelined"
@@ -149,11 +149,11 @@ class Stripe:
 
     name: str
     index: int
-    rules: Rules
+    rules: TimingRules
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MulticastGroup:
     """A multicast group."""
 
     name: str
@@ -170,7 +170,7 @@ class Group:
     rate_bytes: int | None = None
     """Of an edge group: bytes a second that the line to each address of the block carries; None: any."""
 
-    def at(self, place: int) -> Group:
+    def at(self, place: int) -> MulticastGroup:
         """One group of the block."""
         return replace(self, address=str(IPv4Address(self.address) + place), count=1) if place else self
 
@@ -206,7 +206,7 @@ class Carriage:
 class Edge:
     """How released records go out to customers: groups, and how often each carries a watermark (rule 15)."""
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[MulticastGroup, ...] = ()
     watermark_ns: int = 100_000_000
     ttl: int = 1
     """How many networks a packet may cross, the first included."""
@@ -251,19 +251,19 @@ class Network:
 
     name: str
     sites: tuple[Site, ...]
-    receivers: tuple[Receiver, ...]
-    reformation: tuple[ReformationServer, ...]
+    receivers: tuple[ReceiverNode, ...]
+    reformation: tuple[ReformationNode, ...]
     floors: tuple[Floor, ...]
     stripes: tuple[Stripe, ...]
     links: Links | None
-    core: Group
+    core: MulticastGroup
     edge: Edge
     status: Status | None = None
     tape: Keeping = Keeping()
     carriage: Carriage = Carriage()
     instruments: dict[str, int] = field(default_factory=dict)
     """The ids that the file gives to symbols; `levelcast.network.symbols` has those of all."""
-    secondaries: tuple[Secondary, ...] = ()
+    secondaries: tuple[SecondaryNode, ...] = ()
     helpers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Per site, the sites whose receivers repair soonest, best first (TT §4.2); a site without is by delay alone."""
     included: tuple[Included, ...] = ()
@@ -273,7 +273,7 @@ class Network:
     @property
     def node_names(self) -> tuple[str, ...]:
         """Every node: receivers, reformation servers, floors, secondaries, each in the file's order."""
-        nodes: tuple[Receiver | Secondary | ReformationServer | Floor, ...] = (
+        nodes: tuple[ReceiverNode | SecondaryNode | ReformationNode | Floor, ...] = (
             *self.receivers,
             *self.reformation,
             *self.floors,
@@ -302,22 +302,22 @@ class Network:
                 return candidate
         raise KeyError(stripe)
 
-    def core_group(self, stripe: int | str = 0) -> Group:
+    def core_group(self, stripe: int | str = 0) -> MulticastGroup:
         """The multicast group of a stripe's ring: control at its port, packets at the next one."""
         found = self.stripe(stripe)
-        return Group(found.name, self.core.address, self.core.port + PORTS_PER_STRIPE * found.index)
+        return MulticastGroup(found.name, self.core.address, self.core.port + PORTS_PER_STRIPE * found.index)
 
     def region_of(self, receiver: str) -> str:
         """The region of a receiver's or secondary's site. Raises KeyError for an unknown one."""
         sites = {site.name: site.region for site in self.sites}
-        releasing: tuple[Receiver | Secondary, ...] = (*self.receivers, *self.secondaries)
+        releasing: tuple[ReceiverNode | SecondaryNode, ...] = (*self.receivers, *self.secondaries)
         return {each.name: sites[each.site] for each in releasing}[receiver]
 
-    def edge_groups_of(self, receiver: str) -> tuple[Group, ...]:
+    def edge_groups_of(self, receiver: str) -> tuple[MulticastGroup, ...]:
         """The groups of a receiver's region; of its lines it sends to those that it holds (`network.lines`)."""
         return self.groups_of_region(self.region_of(receiver))
 
-    def groups_of_region(self, region: str) -> tuple[Group, ...]:
+    def groups_of_region(self, region: str) -> tuple[MulticastGroup, ...]:
         """The groups that customers of a region may join: the region's own, and those of no region."""
         return tuple(group for group in self.edge.groups if group.region in (None, region))
 
@@ -362,14 +362,14 @@ class Network:
     @property
     def core_sites(self) -> frozenset[str]:
         """Where those stand who listen to the core group and ask for what they miss."""
-        nodes: tuple[Receiver | Secondary | ReformationServer, ...] = (
+        nodes: tuple[ReceiverNode | SecondaryNode | ReformationNode, ...] = (
             *self.receivers,
             *self.reformation,
             *self.secondaries,
         )
         return frozenset(node.site for node in nodes)
 
-    def secondaries_of(self, primary: str) -> tuple[Secondary, ...]:
+    def secondaries_of(self, primary: str) -> tuple[SecondaryNode, ...]:
         """Those whose home a primary is."""
         return tuple(each for each in self.secondaries if each.home == primary)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 
 from levelcast.errors import UserError
 from levelcast.network import include
-from levelcast.network.fields import Fields, Problem, Report, did_you_mean, is_int, show
+from levelcast.network.fields import Fields, Problem, ProblemReport, did_you_mean, is_int, show
 from levelcast.network.model import (
     MOST_CREDIT,
     PORTS_PER_STRIPE,
@@ -27,30 +27,30 @@ from levelcast.network.model import (
     Durable,
     Edge,
     Floor,
-    Group,
     Keeping,
     Link,
     Links,
+    MulticastGroup,
     Nack,
     Network,
-    Receiver,
-    ReformationServer,
-    Rules,
-    Secondary,
+    ReceiverNode,
+    ReformationNode,
+    SecondaryNode,
     Site,
     Status,
     Stripe,
+    TimingRules,
     Witness,
 )
 from levelcast.network.symbols import LARGEST_ID, symbols_of
-from levelcast.network.toml_lines import KeyPath, Lines
+from levelcast.network.toml_lines import KeyPath, LineNumbers
 from levelcast.timing.derive import contradictions, show_ns
 from levelcast.timing.nack_sets import MOST_SETS
 from levelcast.timing.rules import LOSS_LIMIT, Mode
 from levelcast.wire.group_codec import MAX_GROUP
 
 DEFAULT_STRIPE = "main"
-DEFAULT_CORE = Group("core", "239.192.74.1", 30001)
+DEFAULT_CORE = MulticastGroup("core", "239.192.74.1", 30001)
 _MARKET = re.compile(r"[A-Z0-9]{4}", re.ASCII)
 _SYNTAX_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 _ID_LIMIT = 65535
@@ -93,16 +93,16 @@ def parse_network(text: str, name: str = "network.toml", directory: Path | None 
     merged, places, included, problems = include.merge(root, lines, directory, _read_toml)
     if problems:
         raise NetworkError(name, problems)
-    report = Report(places)
+    report = ProblemReport(places)
     network = replace(_read_network(Fields(report, (), merged, "the file"), report), included=included)
     if report.problems:
         raise NetworkError(name, report.problems)
     return network
 
 
-def _read_toml(text: str, name: str) -> tuple[dict[str, object], Lines]:
+def _read_toml(text: str, name: str) -> tuple[dict[str, object], LineNumbers]:
     try:
-        return tomllib.loads(text), Lines(text.replace("\r\n", "\n"))
+        return tomllib.loads(text), LineNumbers(text.replace("\r\n", "\n"))
     except RecursionError:
         message, line = "arrays or tables are nested too deeply", 1
     except ValueError as error:
@@ -126,7 +126,7 @@ class _Node(NamedTuple):
     site: str | None
 
 
-def _read_network(root: Fields, report: Report) -> Network:
+def _read_network(root: Fields, report: ProblemReport) -> Network:
     about = root.table("network", "[network]")
     title = about.text("name") if about is not None else ""
     if about is not None:
@@ -141,9 +141,9 @@ def _read_network(root: Fields, report: Report) -> Network:
         _read_node(f, "reformation server", site_names) for f in root.tables("reformation", "[[reformation]]")
     ]
     floor_nodes = [_read_node(f, "floor", site_names) for f in root.tables("floor", "[[floor]]")]
-    receivers = tuple(Receiver(node.name or "", _read_id(node), node.site or "") for node in receiver_nodes)
+    receivers = tuple(ReceiverNode(node.name or "", _read_id(node), node.site or "") for node in receiver_nodes)
     servers = tuple(
-        ReformationServer(node.name or "", _read_id(node), node.site or "", rank)
+        ReformationNode(node.name or "", _read_id(node), node.site or "", rank)
         for rank, node in enumerate(server_nodes)
     )
     floors = tuple(_read_floor(node, stripes) for node in floor_nodes)
@@ -281,10 +281,10 @@ def _secondary_ids(nodes: list[_Node], taken: set[int]) -> list[int]:
 def _read_secondaries(
     nodes: list[_Node],
     ids: list[int],
-    receivers: tuple[Receiver, ...],
+    receivers: tuple[ReceiverNode, ...],
     links: Links | None,
     helpers: dict[str, tuple[str, ...]],
-) -> tuple[Secondary, ...]:
+) -> tuple[SecondaryNode, ...]:
     names = [receiver.name for receiver in receivers]
     found = []
     for node, id_ in zip(nodes, ids, strict=True):
@@ -294,7 +294,7 @@ def _read_secondaries(
         elif home not in names:
             hint = did_you_mean(home, names)
             node.fields.problem("home", f"has home {show(home)}, which no [[receiver]] names{hint}")
-        found.append(Secondary(node.name or "", id_, node.site or "", str(home)))
+        found.append(SecondaryNode(node.name or "", id_, node.site or "", str(home)))
     for name in names:
         below = [node for node, each in zip(nodes, found, strict=True) if each.home == name]
         if len(below) > MAX_GROUP:
@@ -303,7 +303,7 @@ def _read_secondaries(
 
 
 def _nearest_home(
-    site: str | None, receivers: tuple[Receiver, ...], links: Links | None, helpers: tuple[str, ...]
+    site: str | None, receivers: tuple[ReceiverNode, ...], links: Links | None, helpers: tuple[str, ...]
 ) -> str:
     """The primary with the least delay; of equal ones one of the same site, then the first of the file.
 
@@ -311,7 +311,7 @@ def _nearest_home(
     """
     order = {name: place for place, name in enumerate((site, *helpers))} if helpers else {}
 
-    def distance(receiver: Receiver) -> tuple[int, float, bool]:
+    def distance(receiver: ReceiverNode) -> tuple[int, float, bool]:
         link = links.between(site or "", receiver.site) if links is not None else None
         delay = 0 if links is None else inf if link is None else link.delay_ns
         return order.get(receiver.site, len(order)), delay, receiver.site != site
@@ -319,7 +319,7 @@ def _nearest_home(
     return min(receivers, key=distance).name if receivers else ""
 
 
-def _check_nodes(nodes: list[_Node], ids: list[int], report: Report) -> None:
+def _check_nodes(nodes: list[_Node], ids: list[int], report: ProblemReport) -> None:
     """Names and ids are each one namespace: `--name tokyo-1` and a datagram's sender must mean one node."""
     by_name: dict[str, _Node] = {}
     by_id: dict[int, _Node] = {}
@@ -337,7 +337,7 @@ def _check_nodes(nodes: list[_Node], ids: list[int], report: Report) -> None:
                 node.fields.problem(key, f"has id {id_}{note}; {first.fields.label} has it already")
 
 
-def _check_publishers(nodes: list[_Node], floors: tuple[Floor, ...], report: Report) -> None:
+def _check_publishers(nodes: list[_Node], floors: tuple[Floor, ...], report: ProblemReport) -> None:
     first_of: dict[int, _Node] = {}
     for node, floor in zip(nodes, floors, strict=True):
         first = first_of.setdefault(floor.publisher, node)
@@ -348,16 +348,18 @@ def _check_publishers(nodes: list[_Node], floors: tuple[Floor, ...], report: Rep
 # Timing
 
 
-def _read_timing(root: Fields) -> tuple[Rules, Fields | None]:
+def _read_timing(root: Fields) -> tuple[TimingRules, Fields | None]:
     fields = root.table("timing", "[timing]")
     if fields is None:
-        return Rules(), None
-    rules = _read_rules(fields, Rules())
+        return TimingRules(), None
+    rules = _read_rules(fields, TimingRules())
     fields.finish()
     return rules, fields
 
 
-def _read_stripes(root: Fields, rules: Rules, report: Report) -> tuple[tuple[Stripe, ...], list[Fields | None]]:
+def _read_stripes(
+    root: Fields, rules: TimingRules, report: ProblemReport
+) -> tuple[tuple[Stripe, ...], list[Fields | None]]:
     table = root.table("stripes", "[stripes]")
     named = table.subtables() if table is not None else []
     if not named:
@@ -369,7 +371,7 @@ def _read_stripes(root: Fields, rules: Rules, report: Report) -> tuple[tuple[Str
     return tuple(stripes), [fields for _, fields in named]
 
 
-def _read_rules(fields: Fields, base: Rules) -> Rules:
+def _read_rules(fields: Fields, base: TimingRules) -> TimingRules:
     """The keys of [timing], or of a stripe, which has the same ones to differ from [timing] in."""
 
     def either(value: int | None, otherwise: int) -> int:
@@ -433,7 +435,7 @@ def _check_timing(
     stripe_fields: Fields | None,
     timing_fields: Fields | None,
     links_at: dict[str, KeyPath],
-    report: Report,
+    report: ProblemReport,
 ) -> None:
     """Rules 4, 5, 6 and 8: is there a timing, and does what was given agree with it?"""
     prefix = "" if stripe_fields is None else f'stripe "{stripe.name}": '
@@ -565,7 +567,7 @@ def _read_ends(pair: Fields, site_names: set[str]) -> tuple[str, str] | None:
     return (min(value), max(value)) if sound else None
 
 
-def _check_links(network: Network, site_names: set[str], report: Report) -> None:
+def _check_links(network: Network, site_names: set[str], report: ProblemReport) -> None:
     """Every two sites whose nodes speak to each other need a link: in the core, and from floors to it."""
     if network.links is None or network.links.default is not None:
         return
@@ -578,7 +580,7 @@ def _check_links(network: Network, site_names: set[str], report: Report) -> None
         report.add(("links",), f'there is no link between "{a}" and "{b}": add a pair to [links], or a default delay')
 
 
-def _receiver_regions(receivers: tuple[Receiver | Secondary, ...], sites: tuple[Site, ...]) -> set[str] | None:
+def _receiver_regions(receivers: tuple[ReceiverNode | SecondaryNode, ...], sites: tuple[Site, ...]) -> set[str] | None:
     """The regions in which receivers stand; None while that is not known of each of them."""
     region_of = {site.name: site.region for site in sites}
     if any(receiver.site not in region_of for receiver in receivers):
@@ -586,11 +588,11 @@ def _receiver_regions(receivers: tuple[Receiver | Secondary, ...], sites: tuple[
     return {region_of[receiver.site] for receiver in receivers}
 
 
-def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[Group, Carriage, Edge]:
+def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[MulticastGroup, Carriage, Edge]:
     core, carriage = DEFAULT_CORE, Carriage()
     core_fields = root.table("core", "[core]")
     if core_fields is not None:
-        core = Group(
+        core = MulticastGroup(
             "core",
             core_fields.multicast("address") or core.address,
             core_fields.whole("port", 1, _ID_LIMIT + 1 - PORTS_PER_STRIPE * stripes) or core.port,
@@ -607,7 +609,7 @@ def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[
         return core, carriage, Edge()
     taken = {(core.address, core.port + index): "the core" for index in range(PORTS_PER_STRIPE * stripes)}
     names: set[str] = set()
-    groups: list[Group] = []
+    groups: list[MulticastGroup] = []
     for fields in edge_fields.tables("group", "[[edge.group]]"):
         group = _read_group(fields, regions)
         if group is not None:
@@ -645,7 +647,7 @@ def _read_groups(root: Fields, stripes: int, regions: set[str] | None) -> tuple[
     return core, carriage, edge
 
 
-def _read_group(fields: Fields, regions: set[str] | None) -> Group | None:
+def _read_group(fields: Fields, regions: set[str] | None) -> MulticastGroup | None:
     name = fields.name()
     if name is not None:
         fields.label = f'edge group "{name}"'
@@ -665,7 +667,7 @@ def _read_group(fields: Fields, regions: set[str] | None) -> Group | None:
         block = 1
     if name is None or address is None or port is None:
         return None
-    return Group(name, address, port, region, line, ttl, block, rate_bytes)
+    return MulticastGroup(name, address, port, region, line, ttl, block, rate_bytes)
 
 
 # What a node tells, and what it keeps

@@ -7,9 +7,9 @@ from typing import Literal
 
 from levelcast.errors import NetError
 from levelcast.network import Floor, Link, Network
-from levelcast.network import Receiver as NetworkReceiver
-from levelcast.network import ReformationServer as NetworkReformation
-from levelcast.network import Secondary as NetworkSecondary
+from levelcast.network import ReceiverNode as NetworkReceiver
+from levelcast.network import ReformationNode as NetworkReformation
+from levelcast.network import SecondaryNode as NetworkSecondary
 
 Role = Literal["receiver", "secondary", "reformation", "floor"]
 
@@ -18,7 +18,7 @@ AnyNode = NetworkReceiver | NetworkSecondary | NetworkReformation | Floor
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """Who a node is in one stripe, by the network file."""
 
     name: str
@@ -36,13 +36,13 @@ class Place:
         return self.role in ("receiver", "secondary")
 
 
-def places(network: Network, stripe: int | str = 0) -> list[Place]:
+def places(network: Network, stripe: int | str = 0) -> list[Placement]:
     """Every node of a stripe: receivers, reformation servers, floors, secondaries."""
     found = network.stripe(stripe).name
     floors = [floor for floor in network.floors if floor.stripe == found]
 
-    def place(node: AnyNode, role: Role, floor: Floor | None = None) -> Place:
-        return Place(node.name, node.id, role, node.site, found, part_of(network, node.name, found), floor)
+    def place(node: AnyNode, role: Role, floor: Floor | None = None) -> Placement:
+        return Placement(node.name, node.id, role, node.site, found, part_of(network, node.name, found), floor)
 
     return [
         *(place(node, "receiver") for node in network.receivers),
@@ -52,7 +52,7 @@ def places(network: Network, stripe: int | str = 0) -> list[Place]:
     ]
 
 
-def all_places(network: Network) -> list[Place]:
+def all_places(network: Network) -> list[Placement]:
     """Every part of every node, stripe by stripe."""
     return [place for stripe in network.stripes for place in places(network, stripe.name)]
 
@@ -62,7 +62,7 @@ def part_of(network: Network, name: str, stripe: str) -> str:
     return name if len(network.stripes) == 1 else f"{stripe}/{name}"
 
 
-def place_of(network: Network, name: str, stripe: str | None = None) -> Place:
+def place_of(network: Network, name: str, stripe: str | None = None) -> Placement:
     """The node of that name, or its part in a stripe: without one, of a receiver or server that in the first.
 
     STRIPE/NAME says both. Raises NetError for what is not there.
@@ -82,7 +82,7 @@ def place_of(network: Network, name: str, stripe: str | None = None) -> Place:
     raise NetError(f"{name} sends on stripe {found[0].stripe}, not on {stripe}")
 
 
-def links_to(network: Network, here: Place) -> dict[int, Link | None]:
+def links_to(network: Network, here: Placement) -> dict[int, Link | None]:
     """The links over which a node hears the others."""
     links: dict[int, Link | None] = {}
     for other in places(network, here.stripe):
@@ -93,7 +93,7 @@ def links_to(network: Network, here: Place) -> dict[int, Link | None]:
     return links
 
 
-def probed_by(network: Network, here: Place) -> list[int]:
+def probed_by(network: Network, here: Placement) -> list[int]:
     """Whom a node probes: everybody that it has to do with, so no floor another floor."""
     others = (place for place in places(network, here.stripe) if place.id != here.id)
     return [place.id for place in others if "floor" not in (place.role, here.role) or place.role != here.role]

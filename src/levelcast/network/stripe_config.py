@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from levelcast.network.model import Network, Witness
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.wire.messages import MemberLife, Membership
 
 
-def ring_config(network: Network, stripe: int | str = 0) -> RingConfig:
+def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
     """The configuration of a stripe. The file's receivers are version 0 of the configured set, in their first lives."""
     found = network.stripe(stripe)
     timing = network.timing(stripe)
-    return RingConfig(
+    return StripeConfig(
         stripe=found.index,
         timing=timing,
         witnesses=found.rules.witness,

@@ -23,7 +23,7 @@ LARGEST_ID = 2**32 - 1
 _ONE = 10**PRICE_DECIMALS
 
 
-class Directory:
+class SymbolDirectory:
     """The symbols and floors of a network.
 
     >>> from levelcast.network import five_cities, parse_network

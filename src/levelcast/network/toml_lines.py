@@ -60,7 +60,7 @@ class _Open:
             self.index += 1
 
 
-class Lines:
+class LineNumbers:
     """The line of every path in a TOML text that `tomllib` accepts.
 
     >>> lines = Lines('[[site]]\\nname = "tokyo"\\n[[site]]\\nname = "osaka"')

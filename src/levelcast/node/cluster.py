@@ -21,23 +21,23 @@ from typing import Any
 
 from levelcast.errors import NetError
 from levelcast.network import Network
-from levelcast.network.placement import Place, all_places
-from levelcast.node.node import Options
+from levelcast.network.placement import Placement, all_places
+from levelcast.node.node import NodeOptions
 from levelcast.storage.disk import initialise_disk
 
 STOP_LIMIT_S = 10.0
 STEP_S = 0.1
 _EVENTS_KEPT = 1000
 
-Launcher = Callable[[Place], tuple[list[str], list[str]]]
+Launcher = Callable[[Placement], tuple[list[str], list[str]]]
 """What a node's command is put behind (`ip netns exec NAME`), and the options that it gets besides."""
 
 
 @dataclass(slots=True)
-class Member:
+class ClusterNode:
     """One node: its process, and what it said last."""
 
-    place: Place
+    place: Placement
     process: subprocess.Popen[str] | None = None
     reader: Thread | None = None
     status: dict[str, Any] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Cluster:
         network: Network,
         file: Path,
         data: Path,
-        options: Options,
+        options: NodeOptions,
         launcher: Launcher | None = None,
         *,
         floors: bool = True,
@@ -70,17 +70,19 @@ class Cluster:
         self.data = data
         self.events: deque[tuple[str, str]] = deque(maxlen=_EVENTS_KEPT)
         """Who reported what, not yet looked at."""
-        self.members = {place.part: Member(place) for place in all_places(network) if floors or place.role != "floor"}
+        self.members = {
+            place.part: ClusterNode(place) for place in all_places(network) if floors or place.role != "floor"
+        }
         self._file = file
         self._options = options
         self._launcher: Launcher = launcher or (lambda _: ([], []))
         self._began = time.monotonic()
 
-    def of_role(self, role: str) -> list[Member]:
+    def of_role(self, role: str) -> list[ClusterNode]:
         return [member for member in self.members.values() if member.place.role == role]
 
     @property
-    def releasing(self) -> list[Member]:
+    def releasing(self) -> list[ClusterNode]:
         """The receivers of both layers."""
         return [member for member in self.members.values() if member.place.releases]
 
@@ -123,7 +125,7 @@ class Cluster:
         member.reader = Thread(target=self._listen, args=(member, member.process), daemon=True)
         member.reader.start()
 
-    def _arguments(self, place: Place) -> list[str]:
+    def _arguments(self, place: Placement) -> list[str]:
         options = self._options
         arguments = ["--network", str(self._file), "--name", place.name, "--data", str(self.data), "--json"]
         arguments += ["--seed", str(options.seed)]
@@ -138,7 +140,7 @@ class Cluster:
                 arguments += ["--for", f"{left_ms}ms"]
         return arguments
 
-    def _listen(self, member: Member, process: subprocess.Popen[str]) -> None:
+    def _listen(self, member: ClusterNode, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
@@ -181,7 +183,7 @@ class Cluster:
         return killed
 
     @staticmethod
-    def _join(member: Member) -> None:
+    def _join(member: ClusterNode) -> None:
         if member.process is not None:
             member.process.wait()
         if member.reader is not None:
@@ -229,7 +231,7 @@ class Kill:
     back: bool = False
 
 
-class Run:
+class ClusterRun:
     """A cluster from its start to its end: kills on time, floors drained, receivers complete, all ended in order."""
 
     def __init__(self, cluster: Cluster, run_s: float | None, bound_s: float, kills: Sequence[Kill] = ()) -> None:

@@ -38,7 +38,7 @@ from levelcast.wire import mold
 from levelcast.wire.channel_plan import is_plan_session, parse_session
 from levelcast.wire.header import Malformed
 
-__all__ = ["Archive", "ArchiveCounts", "Marks"]
+__all__ = ["Archive", "ArchiveCounts", "FeedCheckpoints"]
 
 MARK_FRAMES = 256
 MARK_RECORDS = 65_536
@@ -99,7 +99,7 @@ class _Spacing:
         self._frames, self._global = feed.frames, feed.next_global
 
 
-class Marks:
+class FeedCheckpoints:
     """Where the sessions stood, along a tape. The file is only a help: what does not fit the tape is cut off."""
 
     def __init__(self, path: Path, tape: TapeReader, segment_records: int) -> None:
@@ -229,7 +229,7 @@ class _Reading:
         self.marked_slot = feed.slot
         self.used_ns = 0
 
-    def holds(self, request: mold.Request) -> bool:
+    def holds(self, request: mold.RetransmitRequest) -> bool:
         """Whether what is wanted first has not left its store."""
         held = self.feed.retransmitter.held(request.session)
         if held is None and self.feed.is_past(request.session):
@@ -252,20 +252,20 @@ class ArchiveCounts:
 class Archive:
     """Answers what the live feed's store no longer has."""
 
-    def __init__(self, directory: Path, live: Feed, marks: Marks) -> None:
+    def __init__(self, directory: Path, live: Feed, marks: FeedCheckpoints) -> None:
         self.counts = ArchiveCounts()
         self._tape = directory
         self._live = live
         self.marks = marks
         self._readings: deque[_Reading] = deque()
         """The one that was used last is at the end."""
-        self._waiting: OrderedDict[Address, deque[mold.Request]] = OrderedDict()
+        self._waiting: OrderedDict[Address, deque[mold.RetransmitRequest]] = OrderedDict()
 
     @property
     def is_busy(self) -> bool:
         return bool(self._waiting)
 
-    def takes(self, request: mold.Request) -> bool:
+    def takes(self, request: mold.RetransmitRequest) -> bool:
         """Whether a request is for what the store does not have any more, but was sent."""
         held = self._live.retransmitter.held(request.session)
         if held is not None:
@@ -273,7 +273,7 @@ class Archive:
         live = self._live.next_sequences.get(request.session)
         return request.sequence < live if live is not None else self._live.is_past(request.session)
 
-    def ask(self, request: mold.Request, customer: Address) -> bool:
+    def ask(self, request: mold.RetransmitRequest, customer: Address) -> bool:
         """Queue a request; False when it is refused."""
         waiting = self._waiting.get(customer)
         if waiting is None:
@@ -321,7 +321,7 @@ class Archive:
                 del self._waiting[customer]
         return out
 
-    def _found(self, reading: _Reading, request: mold.Request) -> Outgoing | None:
+    def _found(self, reading: _Reading, request: mold.RetransmitRequest) -> Outgoing | None:
         """The answer, if the reading has all of it, or as much as one answer may have."""
         server = reading.feed.retransmitter
         trial = server.find(request)
@@ -354,7 +354,7 @@ class Archive:
 
     # -- readings -----------------------------------------------------------------------------------------
 
-    def _reading_for(self, request: mold.Request, now: int) -> _Reading | None:
+    def _reading_for(self, request: mold.RetransmitRequest, now: int) -> _Reading | None:
         """One that has what is wanted or comes to it soonest; None where it is gone."""
         able = [reading for reading in self._readings if reading.holds(request)]
         near = max(able, key=lambda reading: reading.feed.slot, default=None)
@@ -386,7 +386,7 @@ class Archive:
         self._readings.remove(reading)
         reading.cursor.close()
 
-    def _gone(self, request: mold.Request) -> Outgoing:
+    def _gone(self, request: mold.RetransmitRequest) -> Outgoing:
         """A heartbeat: from its number on there is something."""
         self.counts.gone += 1
         self._live.retransmitter.counts.gone += 1

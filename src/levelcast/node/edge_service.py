@@ -47,16 +47,16 @@ from typing import Any
 import numpy as np
 
 from levelcast.edge.server.feed import Feed, FeedState, decode_state
-from levelcast.edge.server.line_rate import NarrowLine
-from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionPlan
+from levelcast.edge.server.line_rate import LineRate
+from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionMap
 from levelcast.edge.server.plan_switch import PlanLimits
-from levelcast.edge.server.request_policy import Desk, Route
+from levelcast.edge.server.request_policy import RequestPolicy, Route
 from levelcast.edge.server.retransmit_store import RetransmitConfig
 from levelcast.errors import NetError
-from levelcast.network import Directory, Group, Network, Stripe
-from levelcast.network.line_assignment import Lines
+from levelcast.network import MulticastGroup, Network, Stripe, SymbolDirectory
+from levelcast.network.line_assignment import LineAssignment
 from levelcast.network.sessions import stripe_session
-from levelcast.node.edge_archive import Archive, Marks
+from levelcast.node.edge_archive import Archive, FeedCheckpoints
 from levelcast.protocol.effects import Release
 from levelcast.runtime.sockets import Address, SendCounts, Sender
 from levelcast.storage.append_file import AppendFile, TapeError
@@ -99,16 +99,16 @@ END_EVERY_NS = 100_000_000
 _PORT_ATTEMPTS = 32
 
 
-def everything_in_one(stripe: Stripe) -> SessionPlan:
+def everything_in_one(stripe: Stripe) -> SessionMap:
     """The plan before the first that the tape has: one session holds all that a stripe releases."""
-    return SessionPlan({}, stripe_session(stripe))
+    return SessionMap({}, stripe_session(stripe))
 
 
 def plan_limits(network: Network) -> PlanLimits:
     """What a plan must fit: the same at every receiver, whatever its region."""
     blocks, edge = network.edge.groups, network.edge
     return PlanLimits(
-        {number: symbol for symbol, number in Directory(network).symbols.items()},
+        {number: symbol for symbol, number in SymbolDirectory(network).symbols.items()},
         min((block.count for block in blocks), default=1),
         min((block.rate_bytes for block in blocks if block.rate_bytes is not None), default=None),
         edge.watermark_ns,
@@ -135,10 +135,10 @@ def plan_status(feed: Feed) -> dict[str, Any]:
 def restore(
     tape: TapeReader,
     path: Path,
-    plan: SessionPlan,
+    plan: SessionMap,
     config: GatherConfig | None = None,
     retransmit: RetransmitConfig | None = None,
-    marks: Marks | None = None,
+    marks: FeedCheckpoints | None = None,
     limits: PlanLimits | None = None,
 ) -> Feed:
     """The feed at the end of a tape: from a state at `path`, if it fits the tape, and the frames behind it."""
@@ -259,7 +259,7 @@ class EdgeService:
         *,
         ttl: int = 1,
         trains: bool = False,
-        lines: Lines | None = None,
+        lines: LineAssignment | None = None,
         members: Callable[[], tuple[int, ...]] = tuple,
         archive: Archive | None = None,
         ring_ns: Callable[[], int | None] = lambda: None,
@@ -270,7 +270,7 @@ class EdgeService:
         """The first group of each block."""
         self._rates: dict[Address, int] = {}
         """Bytes a second, of the blocks whose lines are narrow."""
-        self._narrow: dict[tuple[Address, int], NarrowLine] = {}
+        self._narrow: dict[tuple[Address, int], LineRate] = {}
         """By block and place in it."""
         self._names: tuple[str, ...] = ()
         self._lines = lines
@@ -300,7 +300,7 @@ class EdgeService:
         self._dig_ns: int | None = None
         self._unanswered = 0
         """Requests for what had just been sent to the groups."""
-        self._desk = Desk(now=now)
+        self._desk = RequestPolicy(now=now)
         self._udp, self._tcp = _open_sockets(interface, ttl)
         self._sender = Sender(self._udp, SendCounts(), trains)
         self.filenos: Sequence[int] = (self._udp.fileno(), self._tcp.fileno())
@@ -332,9 +332,9 @@ class EdgeService:
         config = GatherConfig(packet_bytes=edge.packet_bytes, watermark_ns=edge.watermark_ns)
         retransmit = RetransmitConfig(edge.store_bytes, edge.packet_bytes)
         tape = TapeReader(directory / "tape")
-        marks = Marks(directory / MARKS, tape, network.tape.segment_records)
+        marks = FeedCheckpoints(directory / MARKS, tape, network.tape.segment_records)
         feed = restore(tape, path, plan, config, retransmit, marks, plan_limits(network))
-        lines = Lines(network, receiver)
+        lines = LineAssignment(network, receiver)
         service = cls(
             feed,
             (),
@@ -421,7 +421,7 @@ class EdgeService:
         if feed.frames - frames >= SAVE_FRAMES or feed.records - records >= SAVE_RECORDS:
             self._save(rotate=True)
 
-    def assign(self, groups: Sequence[Group], *, must: bool = False) -> None:
+    def assign(self, groups: Sequence[MulticastGroup], *, must: bool = False) -> None:
         """Send to these groups from now on. New ones hear at once that the edge is there; one that `must` be reached
         and cannot is an error."""
         before = set(self._groups)
@@ -533,7 +533,7 @@ class EdgeService:
             buffer, ends = (some[0].buffer, some[0].ends) if len(some) == 1 else _join(some)
             for block in self._groups:
                 if block in self._rates:
-                    line = self._narrow.setdefault((block, place), NarrowLine(self._rates[block], self._now))
+                    line = self._narrow.setdefault((block, place), LineRate(self._rates[block], self._now))
                     line.push(split_train(buffer, ends))
                     self._drain(block, place, line)
                 else:
@@ -549,7 +549,7 @@ class EdgeService:
         counts.packets += len(ends) // 4
         counts.bytes += len(buffer)
 
-    def _drain(self, block: Address, place: int, line: NarrowLine) -> None:
+    def _drain(self, block: Address, place: int, line: LineRate) -> None:
         """What a narrow line can take now."""
         if due := line.due(self._now):
             ends = b"".join(size.to_bytes(4, "little") for size in accumulate(map(len, due)))

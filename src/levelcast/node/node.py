@@ -6,7 +6,7 @@
     DATA/NAME/edge/       of a receiver that has edge groups
 
 A process is a node's part in one stripe. In a network of several stripes that part has the directory DATA/STRIPE/NAME,
-and is called STRIPE/NAME where it must not be taken for another (`Place.part`).
+and is called STRIPE/NAME where it must not be taken for another (`Placement.part`).
 
 A journal that is missing or damaged is an error: a node that has forgotten what it promised must not go on as itself
 (rule 12). Who makes the first one, and a new one for a lost disk, is `levelcast.storage.disk`.
@@ -25,9 +25,9 @@ from typing import Any
 from zlib import crc32
 
 from levelcast.errors import NetError
-from levelcast.network import Directory, Keeping, Network
-from levelcast.network.line_assignment import Lines
-from levelcast.network.placement import Place, links_to, place_of, places, probed_by
+from levelcast.network import Keeping, Network, SymbolDirectory
+from levelcast.network.line_assignment import LineAssignment
+from levelcast.network.placement import Placement, links_to, place_of, places, probed_by
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.edge_service import EdgeService
 from levelcast.node.probe_report import probe_page, probe_status
@@ -36,11 +36,11 @@ from levelcast.node.status import StatusService
 from levelcast.node.synthetic_floor import SyntheticFloor
 from levelcast.node.tree import of_primary, of_secondary, of_server
 from levelcast.overlay.probe import Prober
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import Report
 from levelcast.protocol.machine import Machine
-from levelcast.ring.group_server import NetworkServer
-from levelcast.ring.member import Receiver, first_tip
+from levelcast.ring.group_server import ReformationAndGroupServer
+from levelcast.ring.member import Member, first_tip
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.schedule import generation_name
 from levelcast.ring.secondary import Secondary
@@ -59,8 +59,8 @@ from levelcast.runtime.sockets import LOOPBACK, CoreSockets
 from levelcast.storage.append_file import Durability, TapeError
 from levelcast.storage.disk import require_journal
 from levelcast.storage.journal.file import JournalFile
-from levelcast.storage.node_store import JournalKeeper, Keeper
-from levelcast.storage.receiver_store import Store
+from levelcast.storage.node_store import JournalStore, NodeStore
+from levelcast.storage.receiver_store import ReceiverStore
 from levelcast.storage.tape.stamps import packet_fault
 
 STATUS_EVERY_NS = 250_000_000
@@ -73,7 +73,7 @@ CLOCK_BACK = "the wall clock is back where it was"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class NodeOptions:
     """How a node is to run."""
 
     rate: float = 0.0
@@ -91,24 +91,24 @@ class Options:
 
 
 def build(
-    config: RingConfig, place: Place, directory: Path, now: int, keeping: Keeping | None = None
-) -> tuple[Machine, Keeper]:
+    config: StripeConfig, place: Placement, directory: Path, now: int, keeping: Keeping | None = None
+) -> tuple[Machine, NodeStore]:
     """The protocol class of a node, on what its disk holds."""
     keeping = keeping or Keeping()
     durable: Durability = keeping.durable
     if place.releases:
         records = keeping.segment_records
-        store = Store.open(directory, first_tip(config), durable=durable, records_per_segment=records)
-        receiver = Receiver if place.role == "receiver" else Secondary
+        store = ReceiverStore.open(directory, first_tip(config), durable=durable, records_per_segment=records)
+        receiver = Member if place.role == "receiver" else Secondary
         return receiver(config, place.id, store.image, store.tape.tip, now), store
     journal, image = JournalFile.open(directory / "journal", durable=durable)
     if place.role == "reformation":
-        server = NetworkServer if config.homes else ReformationServer
-        return server(config, place.id, image, now), JournalKeeper(journal)
-    return Source(config, place.id, image.life, image, now), JournalKeeper(journal)
+        server = ReformationAndGroupServer if config.homes else ReformationServer
+        return server(config, place.id, image, now), JournalStore(journal)
+    return Source(config, place.id, image.life, image, now), JournalStore(journal)
 
 
-def ring_of(machine: Receiver) -> dict[str, Any] | None:
+def ring_of(machine: Member) -> dict[str, Any] | None:
     """The ring's schedule (rule 1), by which anybody can tell whose slot it is; None before the first ring."""
     schedule = machine.schedule
     if schedule is None:
@@ -142,11 +142,11 @@ class Node:
         name: str,
         data: Path,
         now: int,
-        options: Options | None = None,
+        options: NodeOptions | None = None,
         on_report: Callable[[Report], None] | None = None,
         stripe: str | None = None,
     ) -> None:
-        options = options or Options()
+        options = options or NodeOptions()
         self.place = place = place_of(network, name, stripe)
         config = ring_config(network, place.stripe)
         group = network.core_group(place.stripe)
@@ -179,7 +179,7 @@ class Node:
         if place.floor is not None and options.rate > 0:
             assert isinstance(machine, Source)
             self._floor = SyntheticFloor(
-                place.floor, machine, options.rate, now, self._until_ns, options.seed, Directory(network)
+                place.floor, machine, options.rate, now, self._until_ns, options.seed, SymbolDirectory(network)
             )
         seed = crc32(f"{options.seed} {place.part}".encode())
         self.driver = Driver(
@@ -201,11 +201,11 @@ class Node:
         )
 
     def _services(
-        self, network: Network, options: Options, machine: Machine, keeper: Keeper, directory: Path, now: int
+        self, network: Network, options: NodeOptions, machine: Machine, keeper: NodeStore, directory: Path, now: int
     ) -> Iterator[Service]:
         """What a node does beside the ring: serve customers, tell its status, keep its tape within its limits."""
         name = self.place.name
-        if isinstance(machine, Receiver) and Lines(network, name):
+        if isinstance(machine, Member) and LineAssignment(network, name):
             self.edge = EdgeService.open(
                 network,
                 name,
@@ -226,7 +226,7 @@ class Node:
             self._page = StatusService(address, machine, keeper, self.status, self.probes)
             yield self._page
         limited = network.tape.keep_bytes is not None or network.tape.keep_age_ns is not None
-        if limited and isinstance(keeper, Store):
+        if limited and isinstance(keeper, ReceiverStore):
             yield Retention(keeper, network.tape, machine, now, self._report)
 
     def _report(self, report: Report) -> None:
@@ -323,7 +323,7 @@ class Node:
         if driver.prober is not None and driver.prober.every_ns is not None:
             status["probes"] = probe_status(driver.prober, self._names)
         machine = driver.machine
-        if isinstance(machine, Receiver) and isinstance(driver.keeper, Store):
+        if isinstance(machine, Member) and isinstance(driver.keeper, ReceiverStore):
             status |= {
                 "state": machine.state,
                 "generation": generation_name(machine.entered),
@@ -348,7 +348,7 @@ class Node:
                 status["edge"] = self.edge.status()
         elif isinstance(machine, ReformationServer):
             status |= {"phase": machine.phase, "rings_formed": machine.rings_formed}
-            if isinstance(machine, NetworkServer):
+            if isinstance(machine, ReformationAndGroupServer):
                 status |= of_server(machine, self._names)
         elif isinstance(machine, Source):
             status |= {

@@ -18,7 +18,7 @@ from levelcast.network import Keeping
 from levelcast.protocol.effects import Release, Report
 from levelcast.protocol.machine import Machine
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.receiver_store import Store
+from levelcast.storage.receiver_store import ReceiverStore
 
 EVERY_NS = 2_000_000_000
 SOON_NS = 20_000_000
@@ -33,7 +33,7 @@ class Retention:
     """A `levelcast.runtime.driver.Service` that removes old segments of the tape."""
 
     def __init__(
-        self, store: Store, keeping: Keeping, machine: Machine, now: int, report: Callable[[Report], None]
+        self, store: ReceiverStore, keeping: Keeping, machine: Machine, now: int, report: Callable[[Report], None]
     ) -> None:
         self._store = store
         self._report = report

@@ -25,13 +25,13 @@ from levelcast.node.http_server import Page, Responder
 from levelcast.node.metrics import CONTENT_TYPE, exposition
 from levelcast.protocol.effects import Release, Report
 from levelcast.protocol.machine import Machine
-from levelcast.ring.member import Receiver
+from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.source import Source
 from levelcast.runtime.clock_sync import kernel_clock
 from levelcast.runtime.sockets import Address
-from levelcast.storage.node_store import JournalKeeper, Keeper
-from levelcast.storage.receiver_store import Store
+from levelcast.storage.node_store import JournalStore, NodeStore
+from levelcast.storage.receiver_store import ReceiverStore
 from levelcast.version import __version__
 
 KEPT = 20
@@ -81,7 +81,7 @@ class Reformation(NamedTuple):
     detail: str
 
 
-class Diary:
+class EventLog:
     """The last reports of a node, and the last reformations among them.
 
     A receiver knows the cause if it reported the fault itself; a reformation server by the fault that it heard.
@@ -115,12 +115,12 @@ class StatusService:
         self,
         address: Address,
         machine: Machine,
-        keeper: Keeper,
+        keeper: NodeStore,
         known: Callable[[], Status],
         probes: Callable[[], Status] | None = None,
     ) -> None:
         self.lateness = Lateness()
-        self.diary = Diary()
+        self.diary = EventLog()
         self._machine = machine
         self._keeper = keeper
         self._known = known
@@ -172,9 +172,9 @@ class StatusService:
             "clock": self._clock(bool(status["clock_trusted"])),
         }
         machine, keeper = self._machine, self._keeper
-        if isinstance(keeper, Store | JournalKeeper):
+        if isinstance(keeper, ReceiverStore | JournalStore):
             status["journal_bytes"] = keeper.journal.size_bytes
-        if isinstance(machine, Receiver) and isinstance(keeper, Store):
+        if isinstance(machine, Member) and isinstance(keeper, ReceiverStore):
             status |= self._receiver(machine, keeper, status, now)
         elif isinstance(machine, ReformationServer):
             status["life"] = machine.life
@@ -182,7 +182,7 @@ class StatusService:
             status |= {"credit": machine.credit, "incarnation": machine.incarnation, "superseded": machine.superseded}
         return status | self.diary.as_json()
 
-    def _receiver(self, machine: Receiver, store: Store, status: Status, now: int) -> Status:
+    def _receiver(self, machine: Member, store: ReceiverStore, status: Status, now: int) -> Status:
         schedule, record = machine.schedule, machine.history.tip.records[-1]
         places = machine.history.tip.places
         return {

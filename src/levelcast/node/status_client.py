@@ -10,7 +10,7 @@ from typing import Any
 
 from levelcast.errors import NetError
 from levelcast.network import Network
-from levelcast.network.placement import Place, all_places, place_of
+from levelcast.network.placement import Placement, all_places, place_of
 from levelcast.runtime.sockets import Address
 
 _LARGEST = 4 << 20
@@ -63,7 +63,7 @@ def with_lags(answers: list[Answer]) -> list[Answer]:
     ]
 
 
-def _chosen(network: Network, names: list[str]) -> list[Place]:
+def _chosen(network: Network, names: list[str]) -> list[Placement]:
     everywhere = all_places(network)
     if not names:
         return everywhere

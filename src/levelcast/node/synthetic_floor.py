@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from levelcast.market.synthetic import MOST_RECORDS, Trades
-from levelcast.network import Directory, Floor
+from levelcast.network import Floor, SymbolDirectory
 from levelcast.protocol.effects import Effect
 from levelcast.records import RecordArray, trades
 from levelcast.ring.source import Source
@@ -20,7 +20,7 @@ DEFINITIONS_PER_PACKET = 2
 """As many as fit an Ethernet frame."""
 
 
-def definition_packets(directory: Directory, floor: Floor, now: int) -> list[tuple[bytes, int]]:
+def definition_packets(directory: SymbolDirectory, floor: Floor, now: int) -> list[tuple[bytes, int]]:
     """The payloads, with their counts, that define a floor's symbols before its first trade."""
     batch = directory.definitions(floor, now)
     parts = [batch[i : i + DEFINITIONS_PER_PACKET] for i in range(0, len(batch), DEFINITIONS_PER_PACKET)]
@@ -41,7 +41,7 @@ class SyntheticFloor:
         now: int,
         until_ns: int | None,
         seed: int,
-        directory: Directory | None = None,
+        directory: SymbolDirectory | None = None,
     ) -> None:
         self.source = source
         self.until_ns = until_ns

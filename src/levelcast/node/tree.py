@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from levelcast.ring.group_server import NetworkServer
-from levelcast.ring.member import Receiver
+from levelcast.ring.group_server import ReformationAndGroupServer
+from levelcast.ring.member import Member
 from levelcast.ring.secondary import Secondary
 
 Names = Mapping[int, str]
@@ -28,7 +28,7 @@ def of_secondary(machine: Secondary, names: Names) -> Status:
     }
 
 
-def of_primary(machine: Receiver, names: Names, now: int) -> Status:
+def of_primary(machine: Member, names: Names, now: int) -> Status:
     """The group that its tokens cover: how far each secondary is, and whether it counts or has left the minimum."""
     cover = machine.cover
     counted = dict(cover.claims(machine.schedule, now)) if machine.schedule is not None else {}
@@ -44,7 +44,7 @@ def of_primary(machine: Receiver, names: Names, now: int) -> Status:
     return {"group": {"number": cover.group.number >> 32 if cover.group is not None else 0, "members": told}}
 
 
-def of_server(machine: NetworkServer, names: Names) -> Status:
+def of_server(machine: ReformationAndGroupServer, names: Names) -> Status:
     """The last group of each primary that it formed or heard of."""
     keeper = machine.keeper
     groups = {

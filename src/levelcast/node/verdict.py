@@ -18,7 +18,7 @@ Nanoseconds = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ReceiverFigures:
     """What one receiver's directory says. Releases that a killed process did not log are not in the log's figures."""
 
     name: str
@@ -32,10 +32,10 @@ class Figures:
 
 
 @dataclass(slots=True)
-class Verdict:
+class ClusterVerdict:
     """Whether the tapes are identical and sound; if not, every reason in a sentence."""
 
-    receivers: list[Figures] = field(default_factory=list)
+    receivers: list[ReceiverFigures] = field(default_factory=list)
     spread_ns: tuple[int, int, int] = (0, 0, 0)
     """From the first to the last receiver's release of a slot, of all slots: median, p99, largest."""
     problems: list[str] = field(default_factory=list)
@@ -45,9 +45,9 @@ class Verdict:
         return not self.problems
 
 
-def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Verdict:
+def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> ClusterVerdict:
     """Look at the directories of the receivers; `problems` are known already."""
-    verdict = Verdict(problems=list(problems))
+    verdict = ClusterVerdict(problems=list(problems))
     directories = [data / name for name in names]
     logs = []
     try:
@@ -60,7 +60,9 @@ def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Ver
             late = log["flags"] & LATE != 0
             behind = quantiles(_behind(log))
             verdict.receivers.append(
-                Figures(name, found.records, found.frames, found.chain.hex(), int(log["records"][late].sum()), behind)
+                ReceiverFigures(
+                    name, found.records, found.frames, found.chain.hex(), int(log["records"][late].sum()), behind
+                )
             )
         for difference in compare(directories):
             pair = f"the tapes of {difference.one.name} and {difference.other.name}"

@@ -21,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from levelcast.native import planner
-from levelcast.planner.cluster import Shape, cluster, cluster_both, seed_for
+from levelcast.planner.cluster import PlanShape, cluster, cluster_both, seed_for
 from levelcast.planner.costs import costs, members, product, rates_of, sizes
 from levelcast.planner.items import as_items, join, merge_equal
 from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, Weights
@@ -163,19 +163,19 @@ class Search:
 
     # -- both levels ------------------------------------------------------------------------------------------------
 
-    def shaped(self, session: Ints, group: Ints) -> tuple[Shape, Ints]:
+    def shaped(self, session: Ints, group: Ints) -> tuple[PlanShape, Ints]:
         """The sessions as slots, with room to begin a few more in any group."""
-        shape = Shape(self.n_sessions, self.n_groups, (int(np.bincount(group).max()) + 8 + 63) // 64 * 64)
+        shape = PlanShape(self.n_sessions, self.n_groups, (int(np.bincount(group).max()) + 8 + 63) // 64 * 64)
         return shape, shape.slot_of(session, group)
 
-    def both(self, slot: Ints, shape: Shape, schedule: tuple[float, float, int], report: Progress) -> None:
+    def both(self, slot: Ints, shape: PlanShape, schedule: tuple[float, float, int], report: Progress) -> None:
         hot, cold, sweeps = schedule
         cooling = np.geomspace(hot, cold, max(sweeps, 3)) * unit_of(self.items, self.weights)
         for share, part in _in_chunks(np.append(cooling, np.zeros(3))):
             cluster_both(self.items, slot, shape, self.weights, self._next_seed(), part)
             report(0.5 + share / 2, costs(self.whole, self.plan(shape, slot), self.weights).relative)
 
-    def refine(self, slot: Ints, shape: Shape, sweeps: int) -> None:
+    def refine(self, slot: Ints, shape: PlanShape, sweeps: int) -> None:
         """For large instances: the sessions of one group at a time."""
         group = (slot // shape.slots).astype(np.int32)
         users = sizes(members(self.items, group, shape.groups))
@@ -191,7 +191,7 @@ class Search:
             cluster(self.items, label, len(used), self._next_seed(), np.append(cooling, [0.0, 0.0]), items=items)
             slot[items] = used[label[items]]
 
-    def plan(self, shape: Shape, slot: Ints) -> Plan:
+    def plan(self, shape: PlanShape, slot: Ints) -> Plan:
         """Back from items to flows."""
         whole = np.full(self.whole.n_flows, UNSENT, np.int32)
         whole[self.sent] = slot[self.item_of]

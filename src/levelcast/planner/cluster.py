@@ -66,7 +66,7 @@ def cluster(
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PlanShape:
     """How many sessions and groups there may be; group g has the slots g·slots, g·slots + 1, … for sessions."""
 
     sessions: int
@@ -86,7 +86,7 @@ class Shape:
         return tidy(slot, np.arange(self.groups * self.slots) // self.slots)
 
 
-class Rules:
+class ClusterLimits:
     """What binds a two-level walk: capacities, items apart, and how much weight may leave home."""
 
     def __init__(self, session_rate: float = _NO_CAP, group_rate: float = _NO_CAP) -> None:
@@ -111,14 +111,14 @@ class Rules:
 def cluster_both(
     instance: Instance,
     slot: Ints,
-    shape: Shape,
+    shape: PlanShape,
     weights: Weights,
     seed: int,
     temperatures: Floats = COLD,
-    rules: Rules | None = None,
+    rules: ClusterLimits | None = None,
 ) -> int:
     """Both levels at once, by the exact cost of a move: improve `slot` in place; how many moved in the last pass."""
-    bound = rules or Rules()
+    bound = rules or ClusterLimits()
     moved: int = planner.anneal(
         instance.start,
         instance.users,

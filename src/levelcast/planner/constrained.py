@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.planner.annealing import Effort, Progress, sweeps_for, unit_of
-from levelcast.planner.cluster import Rules, Shape, cluster_both, seed_for
+from levelcast.planner.cluster import ClusterLimits, PlanShape, cluster_both, seed_for
 from levelcast.planner.costs import costs
 from levelcast.planner.items import join, merge_equal, pin
 from levelcast.planner.model import UNSENT, Instance, Ints, Limits, Plan, PlanError, Weights
@@ -59,7 +59,7 @@ class Bound:
         self.weight = np.bincount(self.item_of, minlength=n).astype(np.int32)
         self.home = np.full(n, UNSENT, np.int32)
         self.home[self.item_of] = at_home
-        self.rules = Rules(limits.session_rate, limits.group_rate)
+        self.rules = ClusterLimits(limits.session_rate, limits.group_rate)
         apart = np.array([(self.item_of[a], self.item_of[b]) for a, b in pairs], np.int64).reshape(-1, 2)
         if (apart[:, 0] == apart[:, 1]).any():
             raise PlanError("two flows are pinned together and apart")
@@ -81,7 +81,9 @@ class Bound:
 
     def search(self, weights: Weights, effort: Effort, report: Progress) -> Plan:
         """A plan from nothing, within the limits."""
-        shape = Shape(self.n_sessions, self.n_groups, min(self.n_sessions, 2 * self.n_sessions // self.n_groups + 64))
+        shape = PlanShape(
+            self.n_sessions, self.n_groups, min(self.n_sessions, 2 * self.n_sessions // self.n_groups + 64)
+        )
         slot = np.full(self.items.n_flows, UNSENT, np.int32)
         sweeps = max(sweeps_for(self.items, effort) // 8, 4)
         cooling = np.geomspace(0.1, 0.003, sweeps) * unit_of(self.items, weights)
@@ -93,7 +95,7 @@ class Bound:
         self._require_all_placed(slot)
         return self._plan(shape, slot)
 
-    def replan(self, shape: Shape, max_moved: int, weights: Weights, report: Progress) -> Ints:
+    def replan(self, shape: PlanShape, max_moved: int, weights: Weights, report: Progress) -> Ints:
         """Each item's slot, at most `max_moved` flows away from home."""
         slot, rules = self.home.copy(), self.rules
         rules.home, rules.weight = self.home, self.weight
@@ -112,7 +114,7 @@ class Bound:
         if lost := int((slot < 0).sum()):
             raise PlanError(f"there is no room within the limits for {lost:,} flows: allow more sessions or rates")
 
-    def _plan(self, shape: Shape, slot: Ints) -> Plan:
+    def _plan(self, shape: PlanShape, slot: Ints) -> Plan:
         return shape.plan_of(self.spread(slot))
 
     def spread(self, slot: Ints) -> Ints:
@@ -139,7 +141,7 @@ def replan(
             f"the old plan has {old.n_sessions:,} sessions in {old.n_groups:,} groups, and only {sessions:,} and "
             f"{groups:,} are allowed"
         )
-    shape = Shape(sessions, groups, int(np.bincount(old.group, minlength=1).max()) + 8)
+    shape = PlanShape(sessions, groups, int(np.bincount(old.group, minlength=1).max()) + 8)
     slots_of_old = shape.slot_of(np.arange(old.n_sessions, dtype=np.int32), old.group)
     home = Plan(old.session, slots_of_old).flow_group()
     bound = Bound(instance, sessions, groups, limits, home, seed)

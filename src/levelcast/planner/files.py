@@ -37,7 +37,7 @@ def arrow(module: str = "pyarrow") -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class NamedInstance:
     """An instance with the names that its files use, as arrow arrays."""
 
     instance: Instance
@@ -89,7 +89,7 @@ def read_weights(path: Path) -> MeasuredWeights:
         raise PlanError(f"{path}: {error}") from None
 
 
-def read_problem(interest: Path, rates: Path) -> Problem:
+def read_problem(interest: Path, rates: Path) -> NamedInstance:
     """Both files, with every fault that they can have between them."""
     pc = arrow("pyarrow.compute")
     rate_table = _read(rates, ("flow", "rate"))
@@ -115,7 +115,7 @@ def read_problem(interest: Path, rates: Path) -> Problem:
         raise PlanError(
             f"{interest}: user {users[pair].as_py()!r} and flow {wanted[pair].as_py()!r} are paired more than once"
         ) from None
-    return Problem(instance, names, encoded.dictionary)
+    return NamedInstance(instance, names, encoded.dictionary)
 
 
 def read_rates(path: Path) -> dict[str, float]:
@@ -255,7 +255,7 @@ def read_plan(directory: Path) -> StoredPlan:
     return StoredPlan(Plan(session, group.astype(np.int32)), flows, ids, group_ids.astype(np.int32), report)
 
 
-def for_problem(stored: StoredPlan, problem: Problem) -> Plan:
+def for_problem(stored: StoredPlan, problem: NamedInstance) -> Plan:
     """The stored plan for the flows of a problem, in their order; flows it does not have are UNSENT."""
     pa, pc = arrow(), arrow("pyarrow.compute")
     names, flows = problem.flows, stored.flows

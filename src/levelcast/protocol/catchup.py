@@ -1,6 +1,6 @@
 """Catching up by frames: for those who are too far behind for repairs (rule 9).
 
-The answer is one `Settled`, which says exactly what each slot ordered, and the packets themselves as `Repair`s. It
+The answer is one `CatchUp`, which says exactly what each slot ordered, and the packets themselves as `Repair`s. It
 covers only released slots, so nothing in it can be voided, and the hash chain lets the other side check the whole.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from levelcast.protocol.history import SETTLED, Frame, History
 from levelcast.protocol.holdings import Holdings
 from levelcast.protocol.retransmit import pack_repairs
-from levelcast.wire.messages import Message, Settled, SettledSlot
+from levelcast.wire.messages import CatchUp, CatchUpSlot, Message
 from levelcast.wire.packets import seal
 
 
@@ -34,14 +34,14 @@ def from_tape(
             upto_slot = taken[-1].slot
             break
         taken.append(frame)
-    slots = tuple(SettledSlot(frame.slot, frame.timestamp_ns, frame.runs) for frame in taken)
+    slots = tuple(CatchUpSlot(frame.slot, frame.timestamp_ns, frame.runs) for frame in taken)
     chain_after = taken[-1].chain if taken else chain_before
-    messages: list[Message] = [Settled(member, after_slot, upto_slot, chain_before, chain_after, slots)]
+    messages: list[Message] = [CatchUp(member, after_slot, upto_slot, chain_before, chain_after, slots)]
     packets = [seal(packet, stripe) for frame in taken for packet in frame.packets]
     return [*messages, *pack_repairs(member, packets)]
 
 
-def take_over(settled: Settled, history: History, held: Holdings) -> bool:
+def take_over(settled: CatchUp, history: History, held: Holdings) -> bool:
     """Put settled slots behind the history, whose packets are all held; False, and nothing changed, if they lie."""
     if settled.chain_before != history.tip.chain:
         return False

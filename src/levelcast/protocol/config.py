@@ -11,7 +11,7 @@ from levelcast.wire.messages import Membership
 
 
 @dataclass(frozen=True, slots=True)
-class RingConfig:
+class StripeConfig:
     """The configuration of one stripe."""
 
     stripe: int

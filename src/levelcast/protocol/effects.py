@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from levelcast.protocol.history import Frame, Place
+from levelcast.protocol.history import Frame, SourcePosition
 from levelcast.wire.messages import Data, Message, Ring, Token
 
 GROUP = -1
@@ -71,7 +71,7 @@ class Forget(NamedTuple):
     """The journal may drop tokens up to `slot`, and each source's packets before its place (rule 9)."""
 
     slot: int
-    places: dict[int, Place]
+    places: dict[int, SourcePosition]
 
 
 class ServeTape(NamedTuple):

@@ -69,14 +69,14 @@ class Frame(NamedTuple):
         return tuple(packets)
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """How far a source's packets are ordered: everything below `next` in `incarnation`, nothing lower counts."""
 
     incarnation: int
     next: int
 
 
-class Record(NamedTuple):
+class MembershipChange(NamedTuple):
     """A change of the configured set, and the slot that ordered it."""
 
     slot: int
@@ -90,8 +90,8 @@ class Tip:
     slot: int = 0
     chain: bytes = GENESIS
     next_sequence: int = 1
-    places: dict[int, Place] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
+    places: dict[int, SourcePosition] = field(default_factory=dict)
+    records: list[MembershipChange] = field(default_factory=list)
 
     def copy(self) -> Tip:
         return Tip(self.slot, self.chain, self.next_sequence, dict(self.places), list(self.records))
@@ -102,7 +102,7 @@ class Tip:
         assert frame.chain_before == self.chain
         assert frame.first_sequence == self.next_sequence
         for run in frame.runs:
-            self.places[run.source] = Place(run.incarnation, run.last + 1)
+            self.places[run.source] = SourcePosition(run.incarnation, run.last + 1)
         self.slot = frame.slot
         self.chain = frame.chain
         self.next_sequence += frame.records
@@ -119,7 +119,7 @@ class Tip:
         # Only the successor of the current version counts: the set changes by one record at a time.
         membership = decode_membership(packet.payload)
         if membership is not None and membership.version == self.records[-1].membership.version + 1:
-            self.records = [*self.records[-1:], Record(slot, membership)]
+            self.records = [*self.records[-1:], MembershipChange(slot, membership)]
 
 
 class Ordered(NamedTuple):
@@ -129,12 +129,12 @@ class Ordered(NamedTuple):
     generation: int
     timestamp_ns: int
     frame: Frame | None
-    before: tuple[tuple[int, Place | None], ...]
-    records_before: list[Record]
+    before: tuple[tuple[int, SourcePosition | None], ...]
+    records_before: list[MembershipChange]
 
 
 class Shelved(Protocol):
-    """What is held of one incarnation of a source (`levelcast.protocol.holdings.Shelf`)."""
+    """What is held of one incarnation of a source (`levelcast.protocol.holdings.PacketRanges`)."""
 
     def take(self, first: int, last: int) -> Iterable[Data]: ...
 
@@ -190,7 +190,7 @@ class History:
         """Order the next slot. The caller has made sure that every fresh packet is held."""
         tip = self.tip
         assert slot == tip.slot + 1 or generation == SETTLED
-        before: list[tuple[int, Place | None]] = []
+        before: list[tuple[int, SourcePosition | None]] = []
         records_before = tip.records
         pieces: list[Data] = []
         for run in runs:
@@ -200,7 +200,7 @@ class History:
                 assert fresh.first == expected, f"slot {slot} names {fresh} but {expected} is next"
                 pieces.extend(held[fresh.source, fresh.incarnation].take(fresh.first, fresh.last))
                 before.append((fresh.source, place))
-                tip.places[fresh.source] = Place(fresh.incarnation, fresh.last + 1)
+                tip.places[fresh.source] = SourcePosition(fresh.incarnation, fresh.last + 1)
         frame = None
         if pieces:
             frame = make_frame(slot, timestamp_ns, tip.next_sequence, pieces, tip.chain)
@@ -243,7 +243,7 @@ class History:
         base.slot = slot
 
 
-def skips_lower_incarnation(run: Run, place: Place) -> bool:
+def skips_lower_incarnation(run: Run, place: SourcePosition) -> bool:
     """A run of an incarnation lower than one already ordered for that source is skipped (rule 3)."""
     return run.incarnation < place.incarnation
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-from levelcast.protocol.history import History, Place
+from levelcast.protocol.history import History, SourcePosition
 from levelcast.wire.messages import Data, Run, Token
 from levelcast.wire.packets import cut
 
 
-class Shelf:
+class PacketRanges:
     """Packets of one incarnation of a source: pieces that do not overlap, in the order of their numbers."""
 
     def __init__(self) -> None:
@@ -90,14 +90,14 @@ class Holdings:
 
     def __init__(self) -> None:
         self.tokens: dict[int, Token] = {}
-        self.packets: dict[tuple[int, int], Shelf] = {}
+        self.packets: dict[tuple[int, int], PacketRanges] = {}
 
     def add(self, data: Data) -> list[Data]:
         """Keep packets; those of them that were not held already."""
         key = (data.source, data.incarnation)
         shelf = self.packets.get(key)
         if shelf is None:
-            shelf = self.packets[key] = Shelf()
+            shelf = self.packets[key] = PacketRanges()
         return shelf.add(data)
 
     def is_complete(self, runs: Iterable[Run], history: History) -> bool:
@@ -112,12 +112,12 @@ class Holdings:
         """The packets that these runs name, that are not yet ordered and not held."""
         missing: list[Run] = []
         for run in history.fresh(runs):
-            shelf = self.packets.get((run.source, run.incarnation)) or Shelf()
+            shelf = self.packets.get((run.source, run.incarnation)) or PacketRanges()
             spans = shelf.missing(run.first, run.last)
             missing.extend(Run(run.source, run.incarnation, first, last) for first, last in spans)
         return tuple(missing)
 
-    def forget(self, slot: int, places: dict[int, Place]) -> None:
+    def forget(self, slot: int, places: dict[int, SourcePosition]) -> None:
         """Drop tokens up to `slot` and packets below `places` (rule 9)."""
         for held in [held for held in self.tokens if held <= slot]:
             del self.tokens[held]

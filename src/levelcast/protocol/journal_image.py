@@ -17,7 +17,7 @@ from levelcast.wire.messages import Data, Ring, Token
 from levelcast.wire.packets import singles
 
 
-class Journal:
+class JournalImage:
     """The image of one node's journal. `life` names the disk it is on."""
 
     def __init__(self, life: int = 1) -> None:

@@ -52,7 +52,7 @@ class Want(NamedTuple):
     runs: tuple[Run, ...]
 
 
-class Repairs:
+class LossDetector:
     """The incomplete slots of one receiver."""
 
     def __init__(self, timing: Timing) -> None:

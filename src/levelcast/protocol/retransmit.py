@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from levelcast.protocol.history import Tip
-from levelcast.protocol.holdings import Holdings, Shelf
+from levelcast.protocol.holdings import Holdings, PacketRanges
 from levelcast.timing.rules import Timing
 from levelcast.wire.codec import MAX_REPAIR_BYTES, repair_bytes
 from levelcast.wire.messages import Data, Repair, Request, Token
@@ -23,7 +23,7 @@ MAX_PACKETS_PER_RUN = 256
 MAX_REMEMBERED = 4096
 
 
-class Found(NamedTuple):
+class FoundItems(NamedTuple):
     """What a request asks for and this member has."""
 
     items: list[Token | Data]
@@ -31,7 +31,7 @@ class Found(NamedTuple):
     """Some of it is only on the tape now."""
 
 
-def look_up(request: Request, held: Holdings, base: Tip, released: int, oldest_slot: int) -> Found:
+def look_up(request: Request, held: Holdings, base: Tip, released: int, oldest_slot: int) -> FoundItems:
     """Find what is asked for. Before `oldest_slot` the lineage cannot tell valid tokens from void ones."""
     items: list[Token | Data] = []
     from_tape = False
@@ -43,17 +43,17 @@ def look_up(request: Request, held: Holdings, base: Tip, released: int, oldest_s
             items.append(token)
     for run in request.packets:
         last = min(run.last, run.first + MAX_PACKETS_PER_RUN)
-        shelf = held.packets.get((run.source, run.incarnation)) or Shelf()
+        shelf = held.packets.get((run.source, run.incarnation)) or PacketRanges()
         for piece in shelf.take(run.first, last):
             items.extend(singles(piece))
         place = base.places.get(run.source)
         absent = next(shelf.missing(run.first, last), None)
         if absent is not None and place is not None and (run.incarnation, absent[0]) < place:
             from_tape = True
-    return Found(items, from_tape)
+    return FoundItems(items, from_tape)
 
 
-class Audience:
+class RetransmitScope:
     """Decides whether a retransmission goes to the one who asked or to everybody."""
 
     def __init__(self, timing: Timing) -> None:

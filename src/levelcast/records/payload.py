@@ -16,7 +16,7 @@ from levelcast import native
 from levelcast.records.codes import UNDEF_TIMESTAMP, WORD_BYTES
 from levelcast.records.layout import BY_RTYPE, RecordArray, RecordType
 
-__all__ = ["BadRecords", "Batch", "Payload", "count_records", "split", "stamp", "stamp_into"]
+__all__ = ["BadRecords", "Payload", "RecordBatch", "count_records", "split", "stamp", "stamp_into"]
 
 native.teach(
     (
@@ -101,7 +101,7 @@ def _blame(payload: Payload) -> NoReturn:
     raise AssertionError("the kernel refused a payload without a fault")
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """Neighbouring records of one type: `records[i]` is the payload's record number `first + i`, from 0."""
 
     kind: RecordType
@@ -109,7 +109,7 @@ class Batch(NamedTuple):
     records: RecordArray
 
 
-def split(payload: Payload) -> list[Batch]:
+def split(payload: Payload) -> list[RecordBatch]:
     """The payload as runs of records of one type and size, in order.
 
     The arrays are views of the payload, except for records without (all of) their tail, which are copied into
@@ -138,14 +138,14 @@ def _view_dtype(kind: RecordType, size: int) -> np.dtype[np.void]:
     return np.dtype({"names": names, "formats": forms, "offsets": offsets, "itemsize": size})
 
 
-def _batch(view: memoryview, offset: int, first: int, count: int, size: int, kind: RecordType) -> Batch:
+def _batch(view: memoryview, offset: int, first: int, count: int, size: int, kind: RecordType) -> RecordBatch:
     full_size = kind.dtype.itemsize
     if size == full_size:
-        return Batch(kind, first, np.frombuffer(view, kind.dtype, count, offset))
+        return RecordBatch(kind, first, np.frombuffer(view, kind.dtype, count, offset))
     if size > full_size:
-        return Batch(kind, first, np.frombuffer(view, _view_dtype(kind, size), count, offset))
+        return RecordBatch(kind, first, np.frombuffer(view, _view_dtype(kind, size), count, offset))
     records = kind.blank.repeat(count)
     theirs = np.frombuffer(view, np.uint8, count * size, offset).reshape(count, size)
     records.view(np.uint8).reshape(count, full_size)[:, : kind.base_size] = theirs[:, : kind.base_size]
     records["length"] = full_size // WORD_BYTES
-    return Batch(kind, first, records)
+    return RecordBatch(kind, first, records)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from levelcast.protocol.history import Place
+from levelcast.protocol.history import SourcePosition
 from levelcast.protocol.holdings import Holdings
 from levelcast.wire.codec import MAX_RUNS
 from levelcast.wire.messages import Run, Token
@@ -20,7 +20,7 @@ def counts_as_known(token: Token, slot: int) -> bool:
     return token.slot < slot
 
 
-def runs_for(slot: int, have: int, places: Mapping[int, Place], held: Holdings) -> tuple[Run, ...]:
+def runs_for(slot: int, have: int, places: Mapping[int, SourcePosition], held: Holdings) -> tuple[Run, ...]:
     """The runs of the token of `slot`, by a site that has ordered everything up to `have`."""
     known: dict[tuple[int, int], list[Run]] = {}
     for token in held.tokens.values():

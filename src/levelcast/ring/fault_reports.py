@@ -15,7 +15,7 @@ from __future__ import annotations
 from levelcast.timing.rules import Timing
 
 
-class Pleas:
+class FaultReports:
     """The timers of one member's pleas."""
 
     def __init__(self, timing: Timing, now: int) -> None:

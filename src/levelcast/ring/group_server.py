@@ -1,7 +1,7 @@
 """A reformation server that also forms the groups of secondaries (MS §4.3; DESIGN rules 11, 12).
 
-`NetworkServer` is the server of the primary ring with a `GroupKeeper` beside it; they share nothing but the ring that
-stands, which tells the keeper who can be a primary.
+`ReformationAndGroupServer` is the server of the primary ring with a `GroupServer` beside it; they share nothing but the
+ring that stands, which tells the keeper who can be a primary.
 
 | phase     | what it does                                      | leaves it when |
 |-----------|---------------------------------------------------|----------------|
@@ -27,11 +27,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import SERVERS, Effect, Report, Send
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.reformation_server import ReformationServer
-from levelcast.wire.messages import Group, GroupInvite, GroupPlea, Message, Ring
+from levelcast.wire.messages import Group, GroupInvite, GroupRequest, Message, Ring
 
 Phase = Literal["IDLE", "WAITING", "GATHERING"]
 
@@ -51,10 +51,10 @@ class Refusal(NamedTuple):
     """It was said in an older group before."""
 
 
-class GroupKeeper:
+class GroupServer:
     """Forms and remembers the groups of secondaries, sans I/O."""
 
-    def __init__(self, config: RingConfig, server: int, life: int) -> None:
+    def __init__(self, config: StripeConfig, server: int, life: int) -> None:
         self.config = config
         self.timing = config.timing
         self.server = server
@@ -69,7 +69,7 @@ class GroupKeeper:
         self._number = 0
         self._pending: set[int] = set()
         self._invited: set[int] = set()
-        self._joined: dict[int, GroupPlea] = {}
+        self._joined: dict[int, GroupRequest] = {}
         self._refused: dict[tuple[int, int], Refusal] = {}
         self._deadline_ns = 0
         self._repeat_ns = 0
@@ -80,7 +80,7 @@ class GroupKeeper:
         """Take in `batch`; `ring` is the primary ring that stands, if it is known."""
         self._effects = []
         for message in batch:
-            if isinstance(message, GroupPlea):
+            if isinstance(message, GroupRequest):
                 self._on_plea(message, now)
             elif isinstance(message, Group):
                 self._on_group(message)
@@ -99,7 +99,7 @@ class GroupKeeper:
 
     # -- who asks -----------------------------------------------------------------------------------------
 
-    def _on_plea(self, plea: GroupPlea, now: int) -> None:
+    def _on_plea(self, plea: GroupRequest, now: int) -> None:
         self._highest = max(self._highest, plea.group)
         if plea.suspect:
             self._refuse(plea, now)
@@ -117,7 +117,7 @@ class GroupKeeper:
             self.phase = "WAITING"
             self._deadline_ns = now + self.rank * (self.timing.backoff_ns + self._gathering_ns)
 
-    def _refuse(self, plea: GroupPlea, now: int) -> None:
+    def _refuse(self, plea: GroupRequest, now: int) -> None:
         """Remember for a while who does not answer this secondary, and whether that was mended in vain."""
         pair = (plea.secondary, plea.suspect)
         known = self._refused.get(pair)
@@ -187,7 +187,7 @@ class GroupKeeper:
             self.phase = "WAITING"
             self._deadline_ns = now + self.timing.request_ns
 
-    def _primary_for(self, plea: GroupPlea, members: dict[int, list[int]], ring: Ring | None) -> int:
+    def _primary_for(self, plea: GroupRequest, members: dict[int, list[int]], ring: Ring | None) -> int:
         """Its own primary if that is in the ring and has not failed it; else its last one, else the least busy.
 
         A secondary of the layer above is as good as a primary, while it is in a group and none of those that are
@@ -250,14 +250,14 @@ class GroupKeeper:
         return min(times, default=None)
 
 
-class NetworkServer(ReformationServer):
+class ReformationAndGroupServer(ReformationServer):
     """A reformation server of a stripe that has secondaries."""
 
-    LISTENS: ClassVar[frozenset[type]] = ReformationServer.LISTENS | {GroupPlea, Group}
+    LISTENS: ClassVar[frozenset[type]] = ReformationServer.LISTENS | {GroupRequest, Group}
 
-    def __init__(self, config: RingConfig, server: int, journal: Journal, now: int) -> None:
+    def __init__(self, config: StripeConfig, server: int, journal: JournalImage, now: int) -> None:
         super().__init__(config, server, journal, now)
-        self.keeper = GroupKeeper(config, server, journal.life)
+        self.keeper = GroupServer(config, server, journal.life)
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
         messages: Sequence[Message] = tuple(batch)

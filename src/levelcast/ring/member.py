@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from levelcast.protocol.catchup import take_over
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import (
     GROUP,
     SERVERS,
@@ -36,26 +36,27 @@ from levelcast.protocol.effects import (
     Send,
     ServeTape,
 )
-from levelcast.protocol.history import SETTLED, Frame, History, Record, Tip
+from levelcast.protocol.history import SETTLED, Frame, History, MembershipChange, Tip
 from levelcast.protocol.holdings import Holdings
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import (
     MAX_OPEN_SLOTS,
-    Repairs,
+    LossDetector,
     Want,
     by_holder,
     holders,
 )
-from levelcast.protocol.retransmit import Audience, look_up, pack_repairs
+from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs
 from levelcast.ring.acknowledge import runs_for
-from levelcast.ring.fault_reports import Pleas
+from levelcast.ring.fault_reports import FaultReports
 from levelcast.ring.member_state import DUTIES, State, state_of
 from levelcast.ring.schedule import Lineage, Schedule, generation_name, refusal
-from levelcast.ring.secondary_claims import Cover
+from levelcast.ring.secondary_claims import SecondaryClaims
 from levelcast.ring.witness import Witness, guarantees
 from levelcast.timing.nack_sets import Askers
 from levelcast.wire.codec import MAX_MARKS
 from levelcast.wire.messages import (
+    CatchUp,
     Data,
     Fault,
     FaultReason,
@@ -71,7 +72,6 @@ from levelcast.wire.messages import (
     Request,
     Ring,
     Run,
-    Settled,
     Token,
 )
 from levelcast.wire.packets import cut, join
@@ -81,12 +81,12 @@ SETTLE_EVERY_SLOTS = 16
 MAX_EARLY_TOKENS = 256
 
 
-def first_tip(config: RingConfig) -> Tip:
+def first_tip(config: StripeConfig) -> Tip:
     """The order before the first slot: nothing but the configured set."""
-    return Tip(records=[Record(0, config.membership)])
+    return Tip(records=[MembershipChange(0, config.membership)])
 
 
-class Receiver:
+class Member:
     """One primary receiver, sans I/O."""
 
     HANDLERS: ClassVar[dict[type, str]] = {
@@ -94,7 +94,7 @@ class Receiver:
         Data: "_on_data",
         Request: "_on_request",
         Repair: "_on_repair",
-        Settled: "_on_settled",
+        CatchUp: "_on_settled",
         Fault: "_on_fault",
         Invite: "_on_invite",
         Ring: "_on_ring",
@@ -104,7 +104,7 @@ class Receiver:
     LISTENS: ClassVar[frozenset[type]] = frozenset(HANDLERS)
     """The messages it has a use for; a driver need not bring it others."""
 
-    def __init__(self, config: RingConfig, member: int, journal: Journal, tape: Tip, now: int) -> None:
+    def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
         self.config = config
         self.timing = config.timing
         self.member = member
@@ -126,18 +126,18 @@ class Receiver:
         self._marks = {source: Mark(source, place.incarnation, place.next - 1) for source, place in base.places.items()}
         self._changed_marks: set[int] = set()
         self._secondaries: dict[int, int] = {}
-        self._cover = Cover(self.timing, max(1, config.layers - config.layer_of(member)))
+        self._cover = SecondaryClaims(self.timing, max(1, config.layers - config.layer_of(member)))
         self._ring: Ring | None = None
         self._schedule: Schedule | None = None
         self._witness: Witness | None = None
-        self._repairs = Repairs(self.timing)
+        self._repairs = LossDetector(self.timing)
         self._askers: Askers | None = None
-        self._audience = Audience(self.timing)
-        self._settled: Settled | None = None
+        self._audience = RetransmitScope(self.timing)
+        self._settled: CatchUp | None = None
         self._early: list[Token] = []
         self._expect = 0
         self._next_own = 0
-        self._pleas = Pleas(self.timing, now)
+        self._pleas = FaultReports(self.timing, now)
         self._clock_trusted = True
         self._diverged = False
         self._effects: list[Effect] = []
@@ -200,7 +200,7 @@ class Receiver:
             self._secondaries[secondary] = have
 
     @property
-    def cover(self) -> Cover:
+    def cover(self) -> SecondaryClaims:
         """What the secondaries of this primary have said (rule 11)."""
         return self._cover
 
@@ -229,7 +229,7 @@ class Receiver:
 
     # -- restart ------------------------------------------------------------------------------------------
 
-    def _restore(self, journal: Journal) -> None:
+    def _restore(self, journal: JournalImage) -> None:
         """Go on from the journal: same promise, same ring, same tokens, nothing said twice (rules 2, 8, 12)."""
         places = self.history.tip.places
         for packet in journal.packets.values():
@@ -244,7 +244,7 @@ class Receiver:
                 self._held.tokens[token.slot] = token
         self._install(journal.ring)
         own = [slot for generation, slot in journal.tokens if generation == self.entered]
-        own = [slot for slot in own if journal.tokens[self.entered, slot].site == self.member]
+        own = [slot for slot in own if journal.tokens[self.entered, slot].owner == self.member]
         self._skip_own_slots(max(own, default=0))
         for slot in self._held.tokens:
             self._repairs.open(slot, "PACKETS", 0)
@@ -262,10 +262,10 @@ class Receiver:
         known = self._held.tokens.get(token.slot)
         if known is not None:
             if known != token:
-                self._report("conflict", token.slot, f"two tokens of site {token.site} for one slot")
+                self._report("conflict", token.slot, f"two tokens of site {token.owner} for one slot")
             return
         if token.generation == schedule.generation and (
-            token.site != schedule.site_of(token.slot) or token.timestamp_ns != schedule.time_of(token.slot)
+            token.owner != schedule.owner_of(token.slot) or token.timestamp_ns != schedule.time_of(token.slot)
         ):
             self._report("rejected", token.slot, "token does not fit the schedule")
             return
@@ -437,7 +437,7 @@ class Receiver:
         limit = self.history.have + MAX_OPEN_SLOTS
         while self._expect <= limit and schedule.time_of(self._expect) + self.timing.late_ns <= now:
             slot = self._expect
-            own = slot >= schedule.start_slot and schedule.site_of(slot) == self.member and slot >= self._next_own
+            own = slot >= schedule.start_slot and schedule.owner_of(slot) == self.member and slot >= self._next_own
             if slot not in self._held.tokens and not own:
                 repairs.open(slot, "TOKEN", max(now, self._ask_ns(slot, schedule)))
             self._expect += 1
@@ -452,7 +452,7 @@ class Receiver:
         """From when on it asks for what it misses of `slot`: δ_N, and its set's turn (rule 5, MS §5.2)."""
         at_ns = schedule.time_of(slot) + self.timing.late_ns
         if self._askers is not None and slot >= schedule.start_slot:
-            at_ns += self._askers.set_of(self._asks_as, schedule.site_of(slot)) * self.timing.request_ns
+            at_ns += self._askers.set_of(self._asks_as, schedule.owner_of(slot)) * self.timing.request_ns
         return at_ns
 
     @property
@@ -463,7 +463,7 @@ class Receiver:
     def _report_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
         """k_r requests brought nothing: the ring is broken (rule 5)."""
         for slot, reason in faults if self.active else ():
-            suspect = schedule.site_of(slot) if slot >= schedule.start_slot else schedule.helper
+            suspect = schedule.owner_of(slot) if slot >= schedule.start_slot else schedule.helper
             self._report_fault(reason, slot, suspect, now)
 
     def _missing_of(self, slot: int) -> tuple[Run, ...] | None:
@@ -482,7 +482,7 @@ class Receiver:
         assert witness is not None
         near = self.config.nearness.get(self.member, schedule.members)
         claims = [(member, witness.claim_of(member) >= want.slot) for member in near if member in schedule.lives]
-        site = schedule.site_of(want.slot) if want.slot >= schedule.start_slot else schedule.helper
+        site = schedule.owner_of(want.slot) if want.slot >= schedule.start_slot else schedule.helper
         candidates = holders(site, claims, self.member)
         return candidates[want.attempt % len(candidates)] if candidates else None
 
@@ -528,7 +528,7 @@ class Receiver:
 
     # -- catching up by frames (rule 9) -------------------------------------------------------------------
 
-    def _on_settled(self, settled: Settled, now: int) -> None:
+    def _on_settled(self, settled: CatchUp, now: int) -> None:
         if self._learns and settled.after_slot == self.history.have and settled.upto_slot > settled.after_slot:
             self._settled = settled
 
@@ -549,7 +549,7 @@ class Receiver:
             return
         self._release_settled(settled)
 
-    def _release_settled(self, settled: Settled) -> None:
+    def _release_settled(self, settled: CatchUp) -> None:
         """Settled slots are witnessed: release what was not released yet, and never look back."""
         assert self._schedule is not None
         assert self._witness is not None

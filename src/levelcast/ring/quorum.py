@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from levelcast.protocol.history import Record
+from levelcast.protocol.history import MembershipChange
 from levelcast.wire.messages import Join, MemberLife, Membership
 
 
@@ -50,7 +50,7 @@ def may_form(best: Join, joins: Collection[Join]) -> bool:
 
 def witnessed_by_majority(
     slot: int,
-    records: Sequence[Record],
+    records: Sequence[MembershipChange],
     witnessed: int,
     standing: int,
     has: Callable[[MemberLife, int], bool],
@@ -76,7 +76,9 @@ def witnessed_by_majority(
     return old_set_agrees(previous, current, has)
 
 
-def old_set_agrees(previous: Record, current: Record, has: Callable[[MemberLife, int], bool]) -> bool:
+def old_set_agrees(
+    previous: MembershipChange, current: MembershipChange, has: Callable[[MemberLife, int], bool]
+) -> bool:
     """While a change is in doubt, a majority of the set before must hold its record too (rule 12)."""
     return _majority_has(previous.membership, current.slot, has)
 

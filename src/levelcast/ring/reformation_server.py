@@ -26,9 +26,9 @@ from collections.abc import Iterable, Sequence
 from statistics import median_low
 from typing import ClassVar, Literal
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, Effect, Persist, Report, Send, ServerCounter
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.quorum import in_doubt, may_form
 from levelcast.ring.schedule import Lineage
 from levelcast.timing.rules import REFUSED_ASKS
@@ -60,7 +60,7 @@ class ReformationServer:
 
     LISTENS: ClassVar[frozenset[type]] = frozenset({Fault, Join, Promised, Invite, Ring})
 
-    def __init__(self, config: RingConfig, server: int, journal: Journal, now: int) -> None:
+    def __init__(self, config: StripeConfig, server: int, journal: JournalImage, now: int) -> None:
         self.config = config
         self.timing = config.timing
         self.server = server

@@ -39,7 +39,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, Effect, Release, Report, Send
 from levelcast.protocol.history import History
 from levelcast.protocol.holdings import Holdings
@@ -66,7 +66,7 @@ class RmpReceiver:
 
     LISTENS: ClassVar[frozenset[type]] = frozenset({Token, Data, Request, Repair, GroupToken})
 
-    def __init__(self, config: RingConfig, member: int, now: int, idle_ns: int | None = None) -> None:
+    def __init__(self, config: StripeConfig, member: int, now: int, idle_ns: int | None = None) -> None:
         members = [life.member for life in config.membership.members]
         self.config = config
         self.timing = config.timing
@@ -158,8 +158,8 @@ class RmpReceiver:
                 if acknowledged is not None:
                     self._effects.append(Send(message.source, acknowledged))
         elif message.slot < self.have:
-            self._effects.append(Send(message.site, self._acks[message.slot + 1]))
-        elif message.slot == self.have and self._taken_ns is not None and message.site == self._before:
+            self._effects.append(Send(message.owner, self._acks[message.slot + 1]))
+        elif message.slot == self.have and self._taken_ns is not None and message.owner == self._before:
             self._confirm()
 
     def _acknowledgement_of(self, source: int, number: int) -> Token | None:
@@ -191,7 +191,7 @@ class RmpReceiver:
     def _take_token(self, now: int) -> None:
         """Take the token that the last acknowledgement passes here: only with everything up to it (MS §2.1)."""
         last = self._acks.get(self.have)
-        if last is not None and last.site == self._before and self._taken_ns is None and self._passed is None:
+        if last is not None and last.owner == self._before and self._taken_ns is None and self._passed is None:
             self._taken_ns = now
             self._confirmed = False
 
@@ -302,7 +302,7 @@ class RmpSource:
 
     LISTENS: ClassVar[frozenset[type]] = frozenset({Token})
 
-    def __init__(self, config: RingConfig, source: int) -> None:
+    def __init__(self, config: StripeConfig, source: int) -> None:
         self.config = config
         self.timing = config.timing
         self.source = source

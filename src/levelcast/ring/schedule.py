@@ -104,7 +104,7 @@ class Schedule:
             return self._start_ns + (slot - self.start_slot) * self._slot_ns
         return self.lineage.time_of(slot)
 
-    def site_of(self, slot: int) -> int:
+    def owner_of(self, slot: int) -> int:
         """The site of a slot of this generation (rule 1)."""
         assert slot >= self.start_slot
         return self._members[(slot - self.start_slot) % len(self._members)]

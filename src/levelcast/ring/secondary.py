@@ -48,26 +48,26 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import SERVERS, Send
 from levelcast.protocol.history import Tip
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import Want
-from levelcast.ring.member import MAX_EARLY_TOKENS, Receiver
+from levelcast.ring.member import MAX_EARLY_TOKENS, Member
 from levelcast.ring.member_state import State
 from levelcast.ring.schedule import Schedule
 from levelcast.timing.rules import Timing
 from levelcast.timing.secondary import silent_after_ns
 from levelcast.wire.messages import (
+    CatchUp,
     Data,
     Group,
     GroupInvite,
-    GroupPlea,
+    GroupRequest,
     GroupToken,
     Repair,
     Request,
     Ring,
-    Settled,
     Token,
 )
 
@@ -96,7 +96,7 @@ class Turns:
         return turn, turn * self._slot_ns
 
 
-class Secondary(Receiver):
+class Secondary(Member):
     """One secondary receiver, sans I/O."""
 
     HANDLERS: ClassVar[dict[type, str]] = {
@@ -104,7 +104,7 @@ class Secondary(Receiver):
         Data: "_on_data",
         Request: "_on_request",
         Repair: "_on_repair",
-        Settled: "_on_settled",
+        CatchUp: "_on_settled",
         Ring: "_on_ring",
         GroupToken: "_on_group_token",
         GroupInvite: "_on_group_invite",
@@ -112,7 +112,7 @@ class Secondary(Receiver):
     }
     LISTENS: ClassVar[frozenset[type]] = frozenset(HANDLERS)
 
-    def __init__(self, config: RingConfig, member: int, journal: Journal, tape: Tip, now: int) -> None:
+    def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
         self.group: Group | None = None
         self.suspect = 0
         """Who does not answer: its primary, one of its group, or nobody (0)."""
@@ -266,8 +266,8 @@ class Secondary(Receiver):
         self._ask_at_ns = min(self._ask_at_ns, now + self.timing.request_ns)
         self._report("suspects", self.history.have, str(node))
 
-    def _plea(self, invitation: int) -> GroupPlea:
-        return GroupPlea(self.member, invitation, self._number, self.primary or 0, self.suspect)
+    def _plea(self, invitation: int) -> GroupRequest:
+        return GroupRequest(self.member, invitation, self._number, self.primary or 0, self.suspect)
 
     def _ask_servers(self, now: int) -> None:
         """Take its turn, look who is silent, and ask for a group if it needs one: the last thing in a step."""

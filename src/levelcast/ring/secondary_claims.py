@@ -27,7 +27,7 @@ from levelcast.timing.secondary import patience_ns
 from levelcast.wire.messages import Group, GroupToken
 
 
-class Cover:
+class SecondaryClaims:
     """The group of one primary, as it knows it. Nothing of it is journaled: secondaries say it again every τ_r."""
 
     def __init__(self, timing: Timing, layers: int = 1) -> None:

@@ -22,9 +22,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, Effect, Persist, Report, Send, SourceMark
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.wire.messages import Data, Message, Packet, Token
 from levelcast.wire.packets import cut, join, seal, seal_all
 
@@ -52,7 +52,7 @@ class Source:
 
     LISTENS: ClassVar[frozenset[type]] = frozenset({Token})
 
-    def __init__(self, config: RingConfig, source: int, incarnation: int, journal: Journal, now: int) -> None:
+    def __init__(self, config: StripeConfig, source: int, incarnation: int, journal: JournalImage, now: int) -> None:
         self.config = config
         self.timing = config.timing
         self.source = source

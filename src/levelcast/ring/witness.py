@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from levelcast.protocol.config import Witnesses
-from levelcast.protocol.history import Record
+from levelcast.protocol.history import MembershipChange
 from levelcast.ring.quorum import majority, witnessed_by_majority
 from levelcast.ring.schedule import Schedule
 from levelcast.wire.messages import MemberLife, Token
@@ -40,7 +40,7 @@ class Witness:
         self._latest: dict[int, int] = {}
         self._waiting: deque[Token] = deque()
         self._counted_upto = (0, 0)
-        self._settled: tuple[int, int, Record] | None = None
+        self._settled: tuple[int, int, MembershipChange] | None = None
         """What was witnessed and held, and under which set, when all claims were counted."""
         self._standing = standing
         self._completing: dict[int, tuple[int, int]] = {}
@@ -56,10 +56,10 @@ class Witness:
         self.read_upto = token.slot
         if claim_counts(token, self._schedule):
             self._waiting.append(token)
-            if token.have > self._latest.get(token.site, -1):
-                self._latest[token.site] = token.have
+            if token.have > self._latest.get(token.owner, -1):
+                self._latest[token.owner] = token.have
 
-    def advance(self, have: int, records: Sequence[Record]) -> int:
+    def advance(self, have: int, records: Sequence[MembershipChange]) -> int:
         """Count which slots up to `have` are witnessed now, and return the highest."""
         if not self._waiting and self._settled == (self.witnessed, have, records[-1]):
             return self.witnessed  # nobody has said anything since
@@ -70,8 +70,8 @@ class Witness:
             elif self._waiting:
                 token = self._waiting.popleft()
                 self._counted_upto = (token.slot, token.timestamp_ns)
-                if token.have > self._counted.get(token.site, -1):
-                    self._counted[token.site] = token.have
+                if token.have > self._counted.get(token.owner, -1):
+                    self._counted[token.owner] = token.have
             else:
                 break
         self._settled = (self.witnessed, have, records[-1])
@@ -108,7 +108,7 @@ class Witness:
         """The highest slot that every member of the ring has (rule 9)."""
         return min(self._latest.get(member, -1) for member in self._schedule.members)
 
-    def _is_witnessed(self, slot: int, records: Sequence[Record]) -> bool:
+    def _is_witnessed(self, slot: int, records: Sequence[MembershipChange]) -> bool:
         if self._witnesses == 1:
             return True
         if isinstance(self._witnesses, int):

@@ -35,7 +35,7 @@ from levelcast.protocol.history import Frame
 from levelcast.protocol.machine import Machine
 from levelcast.runtime.impairment import Impairment, sender_of
 from levelcast.runtime.sockets import RECEIVERS, Address, Arrival
-from levelcast.storage.node_store import Keeper
+from levelcast.storage.node_store import NodeStore
 from levelcast.timing.rules import Timing
 from levelcast.wire.codec import decode, encode
 from levelcast.wire.header import Malformed, Reason
@@ -172,7 +172,7 @@ class Driver:
         stripe: int,
         machine: Machine,
         sockets: Sockets,
-        keeper: Keeper,
+        keeper: NodeStore,
         *,
         most_served: int = 64,
         punctual_ns: int = 1_000_000,

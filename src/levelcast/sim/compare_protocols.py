@@ -1,7 +1,7 @@
 """The same ordinary day under the timed token and under the original event-driven RMP, measured alike (MS §2.1, §5).
 
-The paper replaces the event-driven token by a timed one and says what that costs and brings. A `Ledger` watches either
-protocol in the same virtual network:
+The paper replaces the event-driven token by a timed one and says what that costs and brings. A `ProtocolRecorder`
+watches either protocol in the same virtual network:
 
 | measure          | is |
 |------------------|----|
@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import Effect, Report, Send
 from levelcast.protocol.machine import Machine
 from levelcast.ring.rmp import RmpReceiver, RmpSource
@@ -43,7 +43,7 @@ PacketId = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Measured:
+class ProtocolFigures:
     """What one run, or several added up, came to. Times in ns."""
 
     protocol: Protocol
@@ -85,7 +85,7 @@ class Measured:
         """Per slot, in rising order: the time between its first and its last release."""
         return sorted(max(max(slot), hold_ns) - max(min(slot), hold_ns) for slot in self.ready_ns)
 
-    def add(self, other: Measured) -> None:
+    def add(self, other: ProtocolFigures) -> None:
         for name in ("detect_token_ns", "detect_data_ns", "wait_ns", "ready_ns"):
             getattr(self, name).extend(getattr(other, name))
         self.sent.update(other.sent)
@@ -95,7 +95,7 @@ class Measured:
         self.waiting_most = max(self.waiting_most, other.waiting_most)
 
 
-class Ledger:
+class ProtocolRecorder:
     """A watcher that counts what is said and notes how long it took, whichever protocol says it."""
 
     def __init__(self, world: World, members: Iterable[int]) -> None:
@@ -189,10 +189,10 @@ class RmpWorld(SteadyWorld):
     """The event-driven protocol in the place of the ring: no servers, and the first member begins with the token."""
 
     idle_ns: int | None = None
-    ledger: Ledger | None = None
+    ledger: ProtocolRecorder | None = None
 
     def __init__(
-        self, config: RingConfig, roles: Roles, network: VirtualNetwork, seed: int, gap_ns: int, clock_error_ns: int
+        self, config: StripeConfig, roles: Roles, network: VirtualNetwork, seed: int, gap_ns: int, clock_error_ns: int
     ) -> None:
         at_once = replace(config, timing=replace(config.timing, hold_ns=0))
         super().__init__(at_once, replace(roles, servers=()), network, seed, gap_ns, clock_error_ns)
@@ -257,7 +257,7 @@ def run_steady(
     nack: NackSets | None = None,
     branch_of: dict[int, int] | None = None,
     branch_loss: float = 0.0,
-) -> Measured:
+) -> ProtocolFigures:
     """One protocol under load, every promise checked that both make: one order, nothing lost, doubled or invented.
 
     >>> run_steady("timed", members=3, loss=0.0, load=50, lasting_ns=1_000 * MS).sent
@@ -271,7 +271,7 @@ def run_steady(
     world.load(lasting_ns)
     ledger.counting = False
     world.drain()
-    return Measured(
+    return ProtocolFigures(
         protocol,
         members,
         loss,
@@ -330,7 +330,7 @@ def _prepare(
     nack: NackSets | None,
     branch_of: dict[int, int] | None,
     branch_loss: float,
-) -> tuple[SteadyWorld, Ledger]:
+) -> tuple[SteadyWorld, ProtocolRecorder]:
     world = steady_world(
         members,
         loss,
@@ -346,7 +346,7 @@ def _prepare(
         nack=nack,
         build=RmpWorld if protocol == "rmp" else SteadyWorld,
     )
-    ledger = Ledger(world.world, world.roles.members)
+    ledger = ProtocolRecorder(world.world, world.roles.members)
     world.world.watchers.append(ledger)
     if isinstance(world, RmpWorld):
         world.idle_ns, world.ledger = idle_ns, ledger

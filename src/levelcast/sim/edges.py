@@ -2,8 +2,9 @@
 
 An `EdgePost` is what `levelcast.node.edge_service` is to a process. It drives the `Feed` of one receiver with what that
 releases, answers requests, saves its state on the receiver's disk, and after a crash starts from the state before the
-last one and the frames behind it. A `Customer` drives a `Subscriber`: it hears two edges over links that lose, double,
-delay and reorder packets, and asks either of them for what it misses. Damaged packets are lost: UDP has a checksum.
+last one and the frames behind it. A `SimSubscriber` drives a `Subscriber`: it hears two edges over links that lose,
+double, delay and reorder packets, and asks either of them for what it misses. Damaged packets are lost: UDP has a
+checksum.
 
 | promise       | when               | what must hold |
 |---------------|--------------------|----------------|
@@ -26,18 +27,18 @@ from random import Random
 
 from levelcast.edge.server.feed import Feed, decode_state
 from levelcast.edge.server.packetizer import GatherConfig, Outgoing
-from levelcast.edge.server.request_policy import Desk, DeskConfig, Route
+from levelcast.edge.server.request_policy import DeskConfig, RequestPolicy, Route
 from levelcast.edge.subscriber.delivery import Grade, SubscriberConfig
 from levelcast.edge.subscriber.plan_follower import LOOK_NS, SILENT_NS
 from levelcast.protocol.effects import Effect, Release
 from levelcast.protocol.history import Frame
 from levelcast.protocol.machine import Machine
 from levelcast.records import stamp
-from levelcast.ring.member import Receiver
+from levelcast.ring.member import Member
 from levelcast.sim.check.edge import Truth
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.world import SimNode, World
-from levelcast.sim.subscribers import Customer, Follows, Line
+from levelcast.sim.subscribers import Follows, SimLine, SimSubscriber
 from levelcast.wire.snapshot import decode_snapshot
 
 MS = 1_000_000
@@ -72,8 +73,8 @@ class EdgePost:
         self.node = node
         self.truth = truth
         self.feed: Feed | None = None
-        self.customers: list[Customer] = []
-        self._desk = Desk()
+        self.customers: list[SimSubscriber] = []
+        self._desk = RequestPolicy()
         self._crowd = crowd
         self._machine: Machine | None = None
         self._saved: tuple[Disk, list[bytes]] = (node.disk, [])
@@ -103,7 +104,7 @@ class EdgePost:
             if frame.slot > feed.slot:
                 self._book(feed, frame, 0)
         self.feed = feed
-        self._desk = Desk(DESK, self.node.local_ns)
+        self._desk = RequestPolicy(DESK, self.node.local_ns)
         self._saved_at = feed.frames
         self._machine = machine
 
@@ -127,7 +128,7 @@ class EdgePost:
     def tick(self) -> None:
         """Between two steps of the receiver: watermarks and heartbeats."""
         feed, machine = self.feed, self.node.machine
-        if feed is None or not self.up or not isinstance(machine, Receiver):
+        if feed is None or not self.up or not isinstance(machine, Member):
             return
         now = self.node.local_ns
         marks = feed.advance(machine.complete_upto_ns(), now)
@@ -147,7 +148,7 @@ class EdgePost:
             if datagrams:
                 self._crowd.carry(self, customer, datagrams)
 
-    def answer(self, customer: Customer, request: bytes) -> None:
+    def answer(self, customer: SimSubscriber, request: bytes) -> None:
         """What a customer asked for, if this edge lives and has it."""
         feed, desk, now = self.feed, self._desk, self.node.local_ns
         if feed is None or not self.up or not desk.admit(customer.id, now):
@@ -185,7 +186,7 @@ class Crowd:
         self.gather = GatherConfig(heartbeat_ns=150 * MS, watermark_ns=WATERMARK_NS)
         self.truths: list[Truth] = []
         self.posts: dict[SimNode, EdgePost] = {}
-        self.customers: list[Customer] = []
+        self.customers: list[SimSubscriber] = []
         self.last_ns = 0
         """Timestamp of the last record that must have reached everybody."""
         self.moved = 0
@@ -251,7 +252,7 @@ class Crowd:
                 for truth, nodes in wanted
                 for node in rng.sample(list(nodes), min(2, len(nodes)))
             ]
-            customer = Customer(self, FIRST_CUSTOMER + number, grade, lines)
+            customer = SimSubscriber(self, FIRST_CUSTOMER + number, grade, lines)
             customer.loss = rng.choice((0.0, 0.05, 0.3))
             self.customers.append(customer)
             sessions = [(session, truth) for truth, _ in wanted for session in truth.plan.sessions]
@@ -268,7 +269,7 @@ class Crowd:
                 self.world.at(at_ns, self._late(customer, sessions, start == "snapshot", merged))
 
     def _late(
-        self, customer: Customer, sessions: list[tuple[bytes, Truth]], snapshot: bool, merged: bool
+        self, customer: SimSubscriber, sessions: list[tuple[bytes, Truth]], snapshot: bool, merged: bool
     ) -> Callable[[], None]:
         def join() -> None:
             feeds: dict[int, Feed] = {}
@@ -293,7 +294,7 @@ class Crowd:
 
     # -- the links ----------------------------------------------------------------------------------------
 
-    def carry(self, post: EdgePost, customer: Customer, datagrams: Sequence[bytes]) -> None:
+    def carry(self, post: EdgePost, customer: SimSubscriber, datagrams: Sequence[bytes]) -> None:
         """Packets on their way from an edge; those that arrive together are taken in together, in any order."""
         network = post.node.world.network
         sender = post.node.id
@@ -314,10 +315,10 @@ class Crowd:
             del together[: len(now_due)]
 
     @staticmethod
-    def _arrive(post: EdgePost, customer: Customer, datagrams: list[bytes]) -> Callable[[], None]:
+    def _arrive(post: EdgePost, customer: SimSubscriber, datagrams: list[bytes]) -> Callable[[], None]:
         return lambda: customer.receive(post, datagrams)
 
-    def request(self, customer: Customer, line: Line, request: bytes) -> None:
+    def request(self, customer: SimSubscriber, line: SimLine, request: bytes) -> None:
         """A request on its way to an edge."""
         network = line.node.world.network
         network.delay_ns.setdefault((customer.id, line.node.id), int(self.rng.uniform(1, 8) * MS))

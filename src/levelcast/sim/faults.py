@@ -231,7 +231,7 @@ def moment_of(effect: Effect, node: int) -> Moment | None:
         if kind is Data:
             return "data kept"
         if isinstance(entry, Token):
-            return "own token kept" if entry.site == node else None
+            return "own token kept" if entry.owner == node else None
         if kind is Promise:
             return "promise kept"
         if kind is Ring:

@@ -42,7 +42,7 @@ class Trading(Trades):
         return b"".join(burst.tobytes() for burst in self._bursts)
 
 
-class Feed:
+class SimFloor:
     """A floor at work: its trades become packets of its source."""
 
     def __init__(self, node: SimNode, trading: Trading) -> None:
@@ -139,7 +139,7 @@ class Print:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RehearsalVerdict:
     """Whether the tapes are identical; if not, every reason in a sentence."""
 
     prints: list[Print]
@@ -152,7 +152,7 @@ class Verdict:
 
 def judge(
     tapes: Sequence[tuple[str, Sequence[Frame]]], floors: Sequence[Trading], broken: str | None = None
-) -> Verdict:
+) -> RehearsalVerdict:
     """Compare tapes by hash chain and byte for byte, and their trades with what the floors made.
 
     `broken` is a promise that is already known not to have held.
@@ -175,4 +175,4 @@ def judge(
             problems.append(f"the tapes of {longest_name} and {name} differ from slot {slot} on")
         elif not longest_bytes.startswith(tape):
             problems.append(f"the tapes of {longest_name} and {name} have other bytes for the same frames")
-    return Verdict(prints, problems)
+    return RehearsalVerdict(prints, problems)

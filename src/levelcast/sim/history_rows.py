@@ -22,7 +22,7 @@ from levelcast.protocol.effects import Effect, Release
 from levelcast.sim.bulk.cities import build_globe, made_up_cities
 from levelcast.sim.bulk.run import Conditions, run_world
 from levelcast.sim.check.ring import InvariantBroken
-from levelcast.sim.compare_protocols import AGAIN, CONTROL, PROTOCOLS, Measured, run_steady
+from levelcast.sim.compare_protocols import AGAIN, CONTROL, PROTOCOLS, ProtocolFigures, run_steady
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.parameters import STEADY, WORLD, Values, branches, nack_sets, size_of
@@ -159,7 +159,7 @@ def _steady(values: Values, seed: int) -> dict[str, Any]:
     return {"simulated_s": seconds, **steady_figures(found)}
 
 
-def steady_figures(found: Measured) -> dict[str, Any]:
+def steady_figures(found: ProtocolFigures) -> dict[str, Any]:
     """An ordinary day in figures."""
     holds = {"0": 0, "late": found.timing.late_ns, "recovery": found.timing.recovery_ns}
     ready = [ns for slot in found.ready_ns for ns in slot]

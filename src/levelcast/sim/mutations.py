@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from levelcast.edge.server import feed, plan_switch, retransmit_store
-from levelcast.edge.server.packetizer import Gatherer, GatherState, Outgoing
+from levelcast.edge.server.packetizer import Outgoing, Packetizer, PacketizerState
 from levelcast.edge.subscriber import merge, plan_follower
 from levelcast.edge.subscriber.delivery import Effect, Grade
-from levelcast.edge.subscriber.latest_only import Hole, Newest
-from levelcast.edge.subscriber.session_reader import Subscriber
+from levelcast.edge.subscriber.latest_only import Hole, LatestOnly
+from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.protocol import history
 from levelcast.ring import acknowledge, member, quorum, reformation_server, secondary, secondary_claims, source, witness
 from levelcast.ring.schedule import Lineage
@@ -62,7 +62,7 @@ def _never(*_: object) -> bool:
     return False
 
 
-def _entered_generation(self: member.Receiver) -> int:
+def _entered_generation(self: member.Member) -> int:
     return self.entered
 
 
@@ -71,7 +71,7 @@ def _valid_if_not_newer(token: Token, lineage: Lineage) -> bool:
     return token.generation == last.generation if token.slot >= last.start_slot else token.generation <= last.generation
 
 
-def _valid_if_before_start(self: member.Receiver, slot: int, lineage: Lineage) -> bool:
+def _valid_if_before_start(self: member.Member, slot: int, lineage: Lineage) -> bool:
     return slot < lineage.eras[-1].start_slot
 
 
@@ -89,15 +89,15 @@ def _has_by_name(self: witness.Witness, life: MemberLife, slot: int) -> bool:
     return self._counted.get(life.member, -1) >= slot
 
 
-def _member_by_name(self: member.Receiver, ring: Any) -> bool:
+def _member_by_name(self: member.Member, ring: Any) -> bool:
     return self.member in {life.member for life in ring.members}
 
 
-def _groups_have(self: member.Receiver) -> int:
+def _groups_have(self: member.Member) -> int:
     return min(self.have, min(self._secondaries.values(), default=self.have))
 
 
-def _released_slot(self: member.Receiver) -> int:
+def _released_slot(self: member.Member) -> int:
     return self.released
 
 
@@ -113,7 +113,7 @@ def _drop_by_have(self: Any, token: Token, now: int) -> None:
         if (run.source, run.incarnation) == (self.source, self.incarnation):
             for number in range(run.first, run.last + 1):
                 acknowledged.setdefault(number, token.slot)
-    haves[token.site] = token.have
+    haves[token.owner] = token.have
     needed = quorum.majority(self.config.membership)
     number = self.witnessed
     while number + 1 in acknowledged:
@@ -124,7 +124,7 @@ def _drop_by_have(self: Any, token: Token, now: int) -> None:
         self._forget(number)
 
 
-_receiver_on_token = member.Receiver._on_token
+_receiver_on_token = member.Member._on_token
 
 
 def _resolve_incarnation_here(self: Any, token: Token, now: int) -> None:
@@ -132,16 +132,16 @@ def _resolve_incarnation_here(self: Any, token: Token, now: int) -> None:
 
     def resolved(run: Run) -> Run:
         held = [incarnation for source, incarnation in self._held.packets if source == run.source]
-        return run._replace(incarnation=max(held)) if held and token.site != self.member else run
+        return run._replace(incarnation=max(held)) if held and token.owner != self.member else run
 
     _receiver_on_token(self, token._replace(runs=tuple(resolved(run) for run in token.runs)), now)
 
 
-def _own_have(self: member.Receiver, have: int) -> int:
+def _own_have(self: member.Member, have: int) -> int:
     return have
 
 
-_on_group_token = member.Receiver._on_group_token
+_on_group_token = member.Member._on_group_token
 
 
 def _count_secondary(self: Any, token: GroupToken, now: int) -> None:
@@ -165,14 +165,16 @@ def _suspect_peers(self: secondary.Secondary, node: int, now: int) -> None:
         _suspect(self, node, now)
 
 
-_claim = secondary_claims.Cover._claim
+_claim = secondary_claims.SecondaryClaims._claim
 
 
-def _claim_in_any_ring(self: secondary_claims.Cover, token: GroupToken, schedule: Any, now: int) -> int | None:
+def _claim_in_any_ring(
+    self: secondary_claims.SecondaryClaims, token: GroupToken, schedule: Any, now: int
+) -> int | None:
     return _claim(self, token._replace(generation=schedule.generation), schedule, now)
 
 
-def _turns_above_groups(self: secondary_claims.Cover, token: GroupToken) -> None:
+def _turns_above_groups(self: secondary_claims.SecondaryClaims, token: GroupToken) -> None:
     """The higher turn is the later one, in whatever group."""
     known = self._said.get(token.sender)
     if known is None or known.turn < token.turn:
@@ -186,15 +188,15 @@ def _own_group_only(self: secondary.Secondary, now: int) -> int:
 # -- rule 15 ----------------------------------------------------------------------------------------------
 
 
-_watermarks = Gatherer._watermarks
+_watermarks = Packetizer._watermarks
 
 
-def _one_watermark_more(self: Gatherer, complete_ns: int, now: int) -> list[Outgoing]:
+def _one_watermark_more(self: Packetizer, complete_ns: int, now: int) -> list[Outgoing]:
     """Promises up to the next point of the grid."""
     return _watermarks(self, complete_ns + self.config.watermark_ns, now)
 
 
-def _no_watermark(self: Gatherer, complete_ns: int, now: int) -> list[Outgoing]:
+def _no_watermark(self: Packetizer, complete_ns: int, now: int) -> list[Outgoing]:
     """Watermarks come with frames only."""
     return []
 
@@ -216,7 +218,7 @@ def _cut_everything(self: merge._Lane, upto_ns: int) -> Iterator[Any]:
 # -- what each grade promises, and the edge ---------------------------------------------------------------
 
 
-_ask = Subscriber._ask
+_ask = SessionReader._ask
 
 
 def _ask_or_give_up(self: Any, inbox: Any, now: int, effects: list[Effect]) -> None:
@@ -229,10 +231,10 @@ def _ask_or_give_up(self: Any, inbox: Any, now: int, effects: list[Effect]) -> N
         _ask(self, inbox, now, effects)
 
 
-_packet = Subscriber._packet
+_packet = SessionReader._packet
 
 
-def _deliver_late_ones(self: Any, inbox: Any, packet: mold.Packet, number: int, now: int, *, checked: bool) -> None:
+def _deliver_late_ones(self: Any, inbox: Any, packet: mold.EdgePacket, number: int, now: int, *, checked: bool) -> None:
     """What was given up and comes after all is delivered."""
     end = packet.sequence + packet.records
     lost = any(first < end and packet.sequence < stop for first, stop in inbox.lost)
@@ -241,7 +243,9 @@ def _deliver_late_ones(self: Any, inbox: Any, packet: mold.Packet, number: int, 
         inbox.ready.append(packet)
 
 
-def _deliver_both_copies(self: Any, inbox: Any, packet: mold.Packet, number: int, now: int, *, checked: bool) -> None:
+def _deliver_both_copies(
+    self: Any, inbox: Any, packet: mold.EdgePacket, number: int, now: int, *, checked: bool
+) -> None:
     """What comes from the other line is delivered too."""
     known = inbox.next is not None and packet.sequence + packet.records <= inbox.next
     _packet(self, inbox, packet, number, now, checked=checked)
@@ -249,16 +253,16 @@ def _deliver_both_copies(self: Any, inbox: Any, packet: mold.Packet, number: int
         inbox.ready.append(packet)
 
 
-def _everything_is_fresh(self: Newest, piece: mold.Packet) -> list[mold.Packet]:
+def _everything_is_fresh(self: LatestOnly, piece: mold.EdgePacket) -> list[mold.EdgePacket]:
     return [piece]
 
 
-def _every_hole_is_covered(self: Newest, hole: Hole) -> bool:
+def _every_hole_is_covered(self: LatestOnly, hole: Hole) -> bool:
     return True
 
 
-def _count_anew(numbers: dict[bytes, int], *rest: int) -> GatherState:
-    return GatherState({}, *rest)
+def _count_anew(numbers: dict[bytes, int], *rest: int) -> PacketizerState:
+    return PacketizerState({}, *rest)
 
 
 _some_blocks = retransmit_store._some_blocks
@@ -295,7 +299,7 @@ MUTATIONS: dict[str, Mutation] = {
     for mutation in (
         Mutation(
             "join-before-caught-up", "F1", "12", "a JOIN names the generation that was entered",
-            ((member.Receiver, "_caught_up_generation", _entered_generation),),
+            ((member.Member, "_caught_up_generation", _entered_generation),),
         ),
         Mutation(
             "claims-before-caught-up", "F1b", "8", "a member's have counts at once",
@@ -305,20 +309,20 @@ MUTATIONS: dict[str, Mutation] = {
             "no-lineage", "F2", "12", "a token is valid below the start slot whatever its generation",
             (
                 (member, "token_is_valid", _valid_if_not_newer),
-                (member.Receiver, "_slot_is_valid", _valid_if_before_start),
+                (member.Member, "_slot_is_valid", _valid_if_before_start),
             ),
         ),
         Mutation(
             "promise-not-journaled", "F3", "12", "a JOIN is answered before the promise is on disk",
-            ((member.Receiver, "_journal_promise", _nothing),),
+            ((member.Member, "_journal_promise", _nothing),),
         ),
         Mutation(
             "ring-not-journaled", "F3b", "12", "a RING is acted on before it is on disk",
-            ((member.Receiver, "_journal_ring", _nothing),),
+            ((member.Member, "_journal_ring", _nothing),),
         ),
         Mutation(
             "own-token-not-journaled", "F4", "2", "a token is sent before it is on disk",
-            ((member.Receiver, "_journal_own_token", _nothing),),
+            ((member.Member, "_journal_own_token", _nothing),),
         ),
         Mutation(
             "generation-reused", "F5", "12", "a server's generation number is kept in memory only",
@@ -334,11 +338,11 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "ring-without-lives", "F6b", "12", "a RING names members without their lives",
-            ((member.Receiver, "_is_member_of", _member_by_name),),
+            ((member.Member, "_is_member_of", _member_by_name),),
         ),
         Mutation(
             "join-carries-group-have", "F7", "11", "a JOIN carries the lowest have of the group",
-            ((member.Receiver, "_own_have", _groups_have),),
+            ((member.Member, "_own_have", _groups_have),),
         ),
         Mutation(
             "later-tokens-known", "F8", "2", "every token held tells what is acknowledged",
@@ -350,7 +354,7 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "run-without-incarnation", "F10", "2", "a run names a source without its incarnation",
-            ((member.Receiver, "_on_token", _resolve_incarnation_here),),
+            ((member.Member, "_on_token", _resolve_incarnation_here),),
         ),
         Mutation(
             "old-incarnation-ordered", "F11", "3", "runs of lower incarnations are ordered too",
@@ -371,28 +375,28 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             "lineage-cut-at-release", "F15", "12",
             "a lineage goes back only to what its members have released, and nothing stands for the rest",
-            ((member.Receiver, "_settled_slot", _released_slot), (member.Receiver, "_settle_below", _nothing)),
+            ((member.Member, "_settled_slot", _released_slot), (member.Member, "_settle_below", _nothing)),
         ),
         Mutation(
             "ring-without-checkpoint", "F16", "12", "a RING is journaled whatever its lineage has left out",
-            ((member.Receiver, "_settle_below", _nothing),),
+            ((member.Member, "_settle_below", _nothing),),
         ),
         Mutation(
             "frames-across-generations", "F14", "9", "frames are served to members of older generations too",
-            ((member.Receiver, "_may_have_frames", _always),),
+            ((member.Member, "_may_have_frames", _always),),
         ),
         Mutation(
             "claims-own-have", "S1", "11", "a primary claims its own have, whatever its secondaries have",
-            ((member.Receiver, "_groups_have", _own_have),),
+            ((member.Member, "_groups_have", _own_have),),
         ),
         Mutation(
             "secondary-asks-the-site", "S2", "11", "a secondary asks whom a primary would ask",
-            ((secondary.Secondary, "_holder_of", member.Receiver._holder_of),),
+            ((secondary.Secondary, "_holder_of", member.Member._holder_of),),
         ),
         Mutation(
             "secondary-is-a-witness", "S3", "11", "a secondary's have counts towards the witness",
             (
-                (member.Receiver, "_on_group_token", _count_secondary),
+                (member.Member, "_on_group_token", _count_secondary),
                 (witness.Witness, "_is_witnessed", _witnessed_by_receivers),
             ),
         ),
@@ -406,7 +410,7 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "have-of-any-ring", "S6", "11", "a secondary's have counts whatever ring it follows",
-            ((secondary_claims.Cover, "_claim", _claim_in_any_ring),),
+            ((secondary_claims.SecondaryClaims, "_claim", _claim_in_any_ring),),
         ),
         Mutation(
             "group-says-own-have", "S7", "11", "a secondary that has a group says what it has itself",
@@ -414,15 +418,15 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "turns-above-groups", "S8", "11", "turns are compared whatever group they are of",
-            ((secondary_claims.Cover, "hear", _turns_above_groups),),
+            ((secondary_claims.SecondaryClaims, "hear", _turns_above_groups),),
         ),
         Mutation(
             "watermark-too-early", "W1", "15", "a watermark promises an interval more than is complete",
-            ((Gatherer, "advance", _one_watermark_more),),
+            ((Packetizer, "advance", _one_watermark_more),),
         ),
         Mutation(
             "watermark-left-out", "W2", "15", "a session that is silent gets no watermark",
-            ((Gatherer, "advance", _no_watermark),),
+            ((Packetizer, "advance", _no_watermark),),
         ),
         Mutation(
             "merge-by-sequence", "W3", "15", "stripes are merged by sequence, not by timestamp",
@@ -434,31 +438,31 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "guaranteed-gives-up", "G1", "grades", "a guaranteed customer gives up a hole after k requests",
-            ((Subscriber, "_ask", _ask_or_give_up),),
+            ((SessionReader, "_ask", _ask_or_give_up),),
         ),
         Mutation(
             "best-effort-goes-back", "G2", "grades", "what best effort gave up is delivered when it comes after all",
-            ((Subscriber, "_packet", _deliver_late_ones),),
+            ((SessionReader, "_packet", _deliver_late_ones),),
         ),
         Mutation(
             "loss-untold", "G3", "grades", "best effort goes on behind a hole without a word",
-            ((Subscriber, "_tell_lost", _nothing),),
+            ((SessionReader, "_tell_lost", _nothing),),
         ),
         Mutation(
             "delivered-twice", "G4", "grades", "each line's copy of a packet is delivered",
-            ((Subscriber, "_packet", _deliver_both_copies),),
+            ((SessionReader, "_packet", _deliver_both_copies),),
         ),
         Mutation(
             "older-price-delivered", "G5", "grades", "latest only delivers whatever was in a hole",
-            ((Newest, "_fresh", _everything_is_fresh),),
+            ((LatestOnly, "_fresh", _everything_is_fresh),),
         ),
         Mutation(
             "latest-price-not-asked", "G6", "grades", "latest only asks for no hole",
-            ((Newest, "is_covered", _every_hole_is_covered),),
+            ((LatestOnly, "is_covered", _every_hole_is_covered),),
         ),
         Mutation(
             "edge-counts-anew", "E1", "15", "a restarted edge numbers its sessions from 1",
-            ((feed, "GatherState", _count_anew),),
+            ((feed, "PacketizerState", _count_anew),),
         ),
         Mutation(
             "answers-other-records", "E2", "15", "an answer that begins within a packet has the packet's first records",

@@ -5,7 +5,7 @@
   file's clock error, and members ask their nearest neighbours first.
 - `Rehearsal` lets a ring form, opens the floors, kills a site just before its slot, starts it again on its
   disk, closes the floors and runs on until every trade is on every tape or the liveness bound is over.
-- `Ledger` measures by true time, which only a simulation knows.
+- `RehearsalRecorder` measures by true time, which only a simulation knows.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from levelcast.network import Link, Links, Network
 from levelcast.network.stripe_config import ring_config
 from levelcast.protocol.effects import Effect, Persist, Release, Report, Send
 from levelcast.records import TRADE
-from levelcast.ring.member import Receiver
+from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.source import Source
 from levelcast.sim.check.ring import Checker, InvariantBroken
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.network import LinkNetwork
 from levelcast.sim.engine.world import START_NS, SimNode, Watcher, World
-from levelcast.sim.floors import Feed, Trading, Verdict, judge
+from levelcast.sim.floors import RehearsalVerdict, SimFloor, Trading, judge
 from levelcast.wire.messages import Data, Request, Token
 from levelcast.wire.packets import singles
 
@@ -72,7 +72,7 @@ class Deployment:
         self.world.servers = self.config.servers
         self.receivers = [self._add(r.id, self._receiver_name(r.name, r.site)) for r in network.receivers]
         self.servers = [self._add(s.id, f"the server in {self.city_of[s.site]}") for s in network.reformation]
-        self.feeds = [Feed(self._add(floor.id, floor.name), Trading(floor, seed)) for floor in floors]
+        self.feeds = [SimFloor(self._add(floor.id, floor.name), Trading(floor, seed)) for floor in floors]
         self.checker = Checker(self.world, self.stripe.rules.clock_error_ns)
         self.world.watchers.append(self.checker)
 
@@ -114,9 +114,9 @@ class Deployment:
             node.clock_offset_ns = min(max(node.clock_offset_ns + step_ns, -error_ns), error_ns)
         self.world.after(WANDER_EVERY_NS, self._wander)
 
-    def _start(self, node: SimNode) -> Receiver | ReformationServer | Source:
+    def _start(self, node: SimNode) -> Member | ReformationServer | Source:
         if node in self.receivers:
-            return Receiver(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+            return Member(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
         if node in self.servers:
             return ReformationServer(self.config, node.id, node.disk.journal, node.local_ns)
         return Source(self.config, node.id, 1, node.disk.journal, node.local_ns)
@@ -135,7 +135,7 @@ class Deployment:
 
 
 @dataclass(slots=True)
-class Figures:
+class RehearsalFigures:
     """What one receiver did."""
 
     packets: int = 0
@@ -160,12 +160,12 @@ def quantile(values: Sequence[int] | npt.NDArray[np.int64], share: float) -> int
     return int(ordered[min(int(share * len(ordered)), len(ordered) - 1)]) if len(ordered) else 0
 
 
-class Ledger:
+class RehearsalRecorder:
     """Watches a deployment and adds up what each receiver does."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._world = deployment.world
-        self.of = {node.id: Figures() for node in deployment.receivers}
+        self.of = {node.id: RehearsalFigures() for node in deployment.receivers}
         self._clock_offset_ns: dict[tuple[int, int, int], int] = {}
         self.on_time: dict[int, dict[int, int]] = {}
         """slot -> receiver -> true time of release, of releases that were not late."""
@@ -192,7 +192,7 @@ class Ledger:
         elif isinstance(effect, Report) and effect.kind == "entered":
             figures.rings += 1
 
-    def _note_release(self, node: SimNode, figures: Figures, release: Release) -> None:
+    def _note_release(self, node: SimNode, figures: RehearsalFigures, release: Release) -> None:
         now = self._world.now
         for packet in release.frame.packets:
             events = np.frombuffer(packet.payload, TRADE)["ts_event"].astype(np.int64)
@@ -217,7 +217,7 @@ class Ledger:
 Event = Literal["opened", "killed", "returned", "closed", "step"]
 
 
-class Audience(Watcher, Protocol):
+class RehearsalWatcher(Watcher, Protocol):
     """Who follows a rehearsal: a watcher that is told what the rehearsal itself does as well."""
 
     def on_event(self, event: Event, nodes: Sequence[SimNode], slot: int) -> None: ...
@@ -231,9 +231,9 @@ class Rehearsal:
 
     def __init__(self, deployment: Deployment, publish_ns: int, victims: Sequence[SimNode] | None = None) -> None:
         self.deployment = deployment
-        self.ledger = Ledger(deployment)
+        self.ledger = RehearsalRecorder(deployment)
         self.broken: str | None = None
-        self.audience: Audience | None = None
+        self.audience: RehearsalWatcher | None = None
         self._world = deployment.world
         self._publish_ns = publish_ns
         self._victims = victims
@@ -269,7 +269,7 @@ class Rehearsal:
         now = self._world.now
         if self._close_ns is None:
             self._open(now)
-        if self._kill_ns is None or now < self._kill_ns or not isinstance(node.machine, Receiver):
+        if self._kill_ns is None or now < self._kill_ns or not isinstance(node.machine, Member):
             return
         members = node.machine.ring_members
         following = members[(members.index(node.id) + 1) % len(members)]
@@ -340,7 +340,7 @@ class Rehearsal:
             and all(self.ledger.of[node].rings > rings for node, rings in self._rings_before.items())
         )
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> RehearsalVerdict:
         """The tapes, compared; a promise that was broken on the way counts too."""
         tapes = [(node.name, node.disk.tape.frames) for node in self.deployment.receivers]
         return judge(tapes, [feed.trading for feed in self.deployment.feeds], self.broken)

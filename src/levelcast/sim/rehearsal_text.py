@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from levelcast.protocol.effects import Effect, Release, Report, Send
-from levelcast.ring.member import Receiver
+from levelcast.ring.member import Member
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.rehearsal import Event, Rehearsal
 from levelcast.timing.derive import show_ns
@@ -20,7 +20,7 @@ Tell = Callable[[int, str, str], None]
 """Told a virtual time, a sentence and the style it deserves (a colour, "bold", "dim")."""
 
 
-class Story:
+class RehearsalText:
     """Follows a run and tells what matters in sentences; what comes often is counted, not told."""
 
     def __init__(self, rehearsal: Rehearsal, chapter_ns: int, tell: Tell) -> None:
@@ -175,7 +175,7 @@ class Story:
             at = min(node.disk.tape.tip.slot for node in nodes)
             for node in nodes:
                 machine = node.machine
-                self._returned[node.id] = machine.released if isinstance(machine, Receiver) else at
+                self._returned[node.id] = machine.released if isinstance(machine, Member) else at
             behind = max(node.disk.tape.tip.slot for node in self._deployment.receivers) - at
             self._say(
                 f"{names} {be} back, with {its} disk: the tape there is {behind} slots behind", "bold cyan", vital=True

@@ -1,7 +1,7 @@
 """Customers of a simulated history, and what each of them may rely on: the table is in `levelcast.sim.edges`.
 
-A `Customer` drives a `Subscriber` and knows which sessions it reads. One that `Follows` drives a `Follower`, which
-finds that out from the plans in the sequence. Both may merge what they read.
+A `SimSubscriber` drives a `SessionReader` and knows which sessions it reads. One that `Follows` drives a
+`PlanFollower`, which finds that out from the plans in the sequence. Both may merge what they read.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Protocol
 from levelcast.edge.server.feed import Feed
 from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Effect, Grade, Lost, Stuck, SubscriberConfig
 from levelcast.edge.subscriber.merge import Merger
-from levelcast.edge.subscriber.plan_follower import Closed, Follower, Happening
+from levelcast.edge.subscriber.plan_follower import Closed, Happening, PlanFollower
 from levelcast.edge.subscriber.plan_follower import Followed as FollowedSessions
-from levelcast.edge.subscriber.session_reader import Subscriber
+from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.records import RTYPE_TRADE, split
 from levelcast.sim.check.edge import Key, Truth, instrument_of, name_of, split_records, stamped, symbol_of
 from levelcast.sim.check.ring import InvariantBroken
@@ -25,21 +25,21 @@ from levelcast.wire.snapshot import Snapshot
 from levelcast.wire.watermark import decode_watermark
 
 
-class Line(Protocol):
+class SimLine(Protocol):
     """An edge, as its customers see it."""
 
     node: SimNode
     truth: Truth
     feed: Feed | None
-    customers: list[Customer]
+    customers: list[SimSubscriber]
 
     @property
     def up(self) -> bool: ...
 
-    def answer(self, customer: Customer, request: bytes) -> None: ...
+    def answer(self, customer: SimSubscriber, request: bytes) -> None: ...
 
 
-class Links(Protocol):
+class EdgeLinks(Protocol):
     """What is between customers and edges (`levelcast.sim.edges`)."""
 
     world: World
@@ -48,11 +48,11 @@ class Links(Protocol):
 
     def config_of(self, grade: Grade) -> SubscriberConfig: ...
 
-    def request(self, customer: Customer, line: Line, request: bytes) -> None: ...
+    def request(self, customer: SimSubscriber, line: SimLine, request: bytes) -> None: ...
 
 
 @dataclass(slots=True)
-class Followed:
+class SessionProgress:
     """What a customer has of one session."""
 
     truth: Truth
@@ -69,14 +69,14 @@ class Followed:
     """Numbers that were delivered: *latest only*, which may take them in another order."""
 
 
-class Customer:
+class SimSubscriber:
     """One customer: a subscriber, two lines a stripe, and what it may rely on."""
 
-    def __init__(self, crowd: Links, node: int, grade: Grade, lines: Sequence[Line]) -> None:
+    def __init__(self, crowd: EdgeLinks, node: int, grade: Grade, lines: Sequence[SimLine]) -> None:
         self.id = node
         self.grade = grade
         self.lines = list(lines)
-        self.sessions: dict[bytes, Followed] = {}
+        self.sessions: dict[bytes, SessionProgress] = {}
         self.loss = 0.0
         """Of its own thin lines, besides the weather."""
         self.expects: set[tuple[int, int]] | None = None
@@ -85,8 +85,8 @@ class Customer:
         self.snapshots: list[Snapshot] = []
         self._crowd = crowd
         self._world = crowd.world
-        self._subscriber: Subscriber | None = None
-        self._heard: dict[bytes, Line] = {}
+        self._subscriber: SessionReader | None = None
+        self._heard: dict[bytes, SimLine] = {}
         self._wake_at: int | None = None
         self._merger: Merger | None = None
         self._handed: list[Key] = []
@@ -100,8 +100,8 @@ class Customer:
 
     def join(self, first: dict[bytes, tuple[Truth, int]], *, merged: bool) -> None:
         """Begin to read each session at a number."""
-        self.sessions = {session: Followed(truth, number, number) for session, (truth, number) in first.items()}
-        self._subscriber = Subscriber({session: number for session, (_, number) in first.items()}, self.config)
+        self.sessions = {session: SessionProgress(truth, number, number) for session, (truth, number) in first.items()}
+        self._subscriber = SessionReader({session: number for session, (_, number) in first.items()}, self.config)
         for session in first if self.expects is not None else ():
             self._subscriber.expect(session, self.expects or ())
         if merged:
@@ -115,7 +115,7 @@ class Customer:
             names.setdefault(followed.truth.stripe, []).append(session)
         return names
 
-    def hears(self, post: Line, session: bytes) -> bool:
+    def hears(self, post: SimLine, session: bytes) -> bool:
         """Whether it is in a group to which this session goes."""
         return session in self.sessions
 
@@ -138,7 +138,7 @@ class Customer:
 
     # -- packets ------------------------------------------------------------------------------------------
 
-    def receive(self, line: Line, datagrams: Sequence[bytes]) -> None:
+    def receive(self, line: SimLine, datagrams: Sequence[bytes]) -> None:
         if self._subscriber is None:
             return
         for datagram in datagrams:
@@ -210,13 +210,13 @@ class Customer:
             if self._merger is not None and batch.kind.rtype == RTYPE_TRADE:
                 self._merger.take(deliver.session, batch.kind, batch.records)
 
-    def _take(self, followed: Followed, record: bytes) -> None:
+    def _take(self, followed: SessionProgress, record: bytes) -> None:
         timestamp_ns, _ = stamped(record)
         if timestamp_ns <= followed.complete_ns:
             raise InvariantBroken("watermark", f"{self.name}: a record of {timestamp_ns} behind {followed.complete_ns}")
         followed.last_ns = timestamp_ns
 
-    def _mark(self, followed: Followed, record: bytes) -> None:
+    def _mark(self, followed: SessionProgress, record: bytes) -> None:
         watermark = decode_watermark(record)
         assert watermark is not None
         if watermark.complete_ns <= followed.complete_ns:
@@ -256,7 +256,7 @@ class Customer:
                 raise InvariantBroken("in order", f"{self.name} lost {lost.sequence}, {followed.next} is next")
             followed.next = lost.sequence + lost.messages
 
-    def _check_newest(self, followed: Followed, number: int, records: list[bytes]) -> None:
+    def _check_newest(self, followed: SessionProgress, number: int, records: list[bytes]) -> None:
         for at, record in enumerate(records, number):
             if at in followed.seen:
                 raise InvariantBroken("in order", f"{self.name} was given number {at} twice")
@@ -329,15 +329,15 @@ class Customer:
             raise InvariantBroken("merged order", f"{self.name} was not handed the tape of its sessions in order")
 
 
-class Follows(Customer):
+class Follows(SimSubscriber):
     """A customer that follows the plans: guaranteed, from the beginning, some instruments or all (rule 15)."""
 
-    def __init__(self, crowd: Links, node: int, lines: Sequence[Line], wanted: set[int] | None) -> None:
+    def __init__(self, crowd: EdgeLinks, node: int, lines: Sequence[SimLine], wanted: set[int] | None) -> None:
         super().__init__(crowd, node, Grade.GUARANTEED, lines)
         self._truth = lines[0].truth
         self._wanted = wanted
         first = dict.fromkeys(self._truth.plan.sessions, 1)
-        self._follower = Follower(
+        self._follower = PlanFollower(
             wanted, dict.fromkeys(first, self._truth.stripe), start=first, config=crowd.config_of(self.grade)
         )
         self._merger = Merger()
@@ -347,13 +347,13 @@ class Follows(Customer):
         self._last: dict[int, int] = {}
         """Per instrument, the global sequence of the last one."""
         self._due: dict[int, int] = {}
-        self.sessions = {session: Followed(self._truth, 1, 1) for session in first}
+        self.sessions = {session: SessionProgress(self._truth, 1, 1) for session in first}
 
-    def hears(self, post: Line, session: bytes) -> bool:
+    def hears(self, post: SimLine, session: bytes) -> bool:
         groups = post.feed.groups_of(session) if post.feed is not None else ()
         return any(group in self._follower.groups for group in groups)
 
-    def receive(self, line: Line, datagrams: Sequence[bytes]) -> None:
+    def receive(self, line: SimLine, datagrams: Sequence[bytes]) -> None:
         for datagram in datagrams:
             self._heard[datagram[: mold.SESSION_SIZE]] = line
         self._happen(self._follower.receive(list(datagrams), self._world.now))

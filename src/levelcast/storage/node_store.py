@@ -11,7 +11,7 @@ from levelcast.storage.journal.file import JournalFile
 from levelcast.wire.messages import Message
 
 
-class Keeper(Protocol):
+class NodeStore(Protocol):
     """The disk of one node, as `levelcast.storage.receiver_store` describes its calls."""
 
     def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None: ...
@@ -29,7 +29,7 @@ class Keeper(Protocol):
     def close(self) -> None: ...
 
 
-class JournalKeeper:
+class JournalStore:
     """The disk of a reformation server or of a floor: it has a journal, and nothing is released there."""
 
     def __init__(self, journal: JournalFile) -> None:

@@ -32,7 +32,7 @@ from zlib import crc32
 
 from levelcast.storage.append_file import AppendFile, Durability, TapeError, check_version
 from levelcast.storage.journal.file import JournalFile
-from levelcast.storage.node_store import JournalKeeper
+from levelcast.storage.node_store import JournalStore
 
 FILE = "progress"
 COMPACT_BYTES = 1 << 20
@@ -128,7 +128,7 @@ class Progress:
             self._file = None
 
 
-class ProgressKeeper(JournalKeeper):
+class ProgressKeeper(JournalStore):
     """The disk of a floor that publishes: its progress, and behind it its journal."""
 
     def __init__(self, journal: JournalFile, progress: Progress) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from levelcast.protocol.catchup import from_tape
 from levelcast.protocol.effects import Checkpoint, JournalEntry, Release, ServeTape
 from levelcast.protocol.history import Frame, Tip
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.storage.append_file import Durability, TapeError, remove
 from levelcast.storage.journal.file import JournalFile, initialise
 from levelcast.storage.release_log import Released, ReleaseLog
@@ -39,10 +39,10 @@ MAX_FRAMES_SERVED = 64
 """In one answer; who is further behind asks again."""
 
 
-class Store:
+class ReceiverStore:
     """The open files of one receiver."""
 
-    def __init__(self, journal: JournalFile, image: Journal, tape: TapeWriter, releases: ReleaseLog) -> None:
+    def __init__(self, journal: JournalFile, image: JournalImage, tape: TapeWriter, releases: ReleaseLog) -> None:
         self.journal = journal
         self.image = image
         """What the journal held when it was opened: the receiver starts from this and from `tape.tip`."""
@@ -65,7 +65,7 @@ class Store:
         durable: Durability = "process",
         records_per_segment: int = RECORDS_PER_SEGMENT,
         accept_restart: bool = False,
-    ) -> Store:
+    ) -> ReceiverStore:
         """Open everything; a TapeError where the parts are damaged or do not belong together."""
         directory = Path(directory)
         journal, image = JournalFile.open(directory / "journal", durable=durable, accept_restart=accept_restart)
@@ -142,7 +142,7 @@ class Store:
         self.releases.close()
 
 
-def checkpoint_fault(image: Journal, tip: Tip) -> str | None:
+def checkpoint_fault(image: JournalImage, tip: Tip) -> str | None:
     """Why journal and tape do not belong together; None if they do."""
     checkpoint = image.checkpoint
     if checkpoint is None or checkpoint.slot <= tip.slot or checkpoint.chain == tip.chain:

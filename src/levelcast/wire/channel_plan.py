@@ -52,12 +52,12 @@ __all__ = [
     "Kind",
     "PlanRecord",
     "SessionId",
+    "build_channel_plan",
     "decode_plan",
     "decode_record",
     "digest_of",
     "encode_record",
     "is_plan_session",
-    "make_plan",
     "parse_session",
     "part_records",
     "plan_session",
@@ -201,7 +201,7 @@ class ChannelPlan:
         return [int(each) for each in np.unique(found)]
 
 
-def make_plan(
+def build_channel_plan(
     number: int,
     session_of: Iterable[tuple[int, int]],
     groups: Iterable[int],

@@ -64,6 +64,8 @@ from levelcast.wire.header import (
     unpack_count,
 )
 from levelcast.wire.messages import (
+    CatchUp,
+    CatchUpSlot,
     Data,
     Echo,
     Era,
@@ -71,7 +73,7 @@ from levelcast.wire.messages import (
     FaultReason,
     Group,
     GroupInvite,
-    GroupPlea,
+    GroupRequest,
     GroupToken,
     Invite,
     Join,
@@ -85,8 +87,6 @@ from levelcast.wire.messages import (
     Request,
     Ring,
     Run,
-    Settled,
-    SettledSlot,
     Token,
 )
 from levelcast.wire.packets import BODY, DATA_OVERHEAD, KIND_DATA, MAX_PAYLOAD, check_packet
@@ -352,7 +352,7 @@ def _decode_item(datagram: bytes, stripe: int) -> Token | Data:
     return item
 
 
-def _check_settled(message: Settled) -> None:
+def _check_settled(message: CatchUp) -> None:
     if message.after_slot > message.upto_slot:
         bad_field("settled range")
     before = message.after_slot
@@ -364,7 +364,7 @@ def _check_settled(message: Settled) -> None:
         _check_runs(runs)
 
 
-def _encode_settled(message: Settled, stripe: int) -> bytes:
+def _encode_settled(message: CatchUp, stripe: int) -> bytes:
     _check_settled(message)
     if len(message.slots) > MAX_SETTLED_SLOTS:
         bad_field(f"{len(message.slots)} slots, {MAX_SETTLED_SLOTS} at most")
@@ -380,19 +380,19 @@ def _encode_settled(message: Settled, stripe: int) -> bytes:
     return seal_datagram(KIND_SETTLED, stripe, message.sender, 0, b"".join(parts))
 
 
-def _decode_settled(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Settled, int]:
+def _decode_settled(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[CatchUp, int]:
     _check_no_generation(generation)
     after_slot, upto_slot = _SETTLED.unpack_from(datagram, HEADER_SIZE)
     chain_before, at = unpack_bytes(datagram, HEADER_SIZE + _SETTLED.size, MAX_HASH)
     chain_after, at = unpack_bytes(datagram, at, MAX_HASH)
     count = unpack_count(datagram, at, MAX_SETTLED_SLOTS)
     at += COUNT.size
-    slots: list[SettledSlot] = []
+    slots: list[CatchUpSlot] = []
     for _ in range(count):
         slot, timestamp_ns = _SETTLED_SLOT.unpack_from(datagram, at)
         runs, at = _RUNS.unpack(datagram, at + _SETTLED_SLOT.size)
-        slots.append(SettledSlot(slot, timestamp_ns, runs))
-    message = Settled(sender, after_slot, upto_slot, chain_before, chain_after, tuple(slots))
+        slots.append(CatchUpSlot(slot, timestamp_ns, runs))
+    message = CatchUp(sender, after_slot, upto_slot, chain_before, chain_after, tuple(slots))
     _check_settled(message)
     return message, at
 
@@ -521,14 +521,14 @@ _ENCODERS: dict[type[Any], Callable[[Any, int], bytes]] = {
     Token: _encode_token,
     Request: _encode_request,
     Repair: _encode_repair,
-    Settled: _encode_settled,
+    CatchUp: _encode_settled,
     Fault: _encode_fault,
     Invite: _encode_invite,
     Join: _encode_join,
     Promised: _encode_promised,
     Ring: _encode_ring,
     GroupToken: group_codec.encode_token,
-    GroupPlea: group_codec.encode_plea,
+    GroupRequest: group_codec.encode_plea,
     GroupInvite: group_codec.encode_invite,
     Group: group_codec.encode_group,
     Probe: probe_codec.encode_probe,

@@ -15,7 +15,7 @@ import struct
 from struct import Struct
 
 from levelcast.wire.header import COUNT, HEADER_SIZE, bad_field, seal_datagram, unpack_count
-from levelcast.wire.messages import Group, GroupInvite, GroupPlea, GroupToken
+from levelcast.wire.messages import Group, GroupInvite, GroupRequest, GroupToken
 
 __all__ = [
     "KIND_GROUP",
@@ -53,16 +53,16 @@ def decode_token(datagram: bytes, stripe: int, sender: int, generation: int) -> 
     return GroupToken(sender, generation, group, turn, have), HEADER_SIZE + _TOKEN.size
 
 
-def encode_plea(message: GroupPlea, stripe: int) -> bytes:
+def encode_plea(message: GroupRequest, stripe: int) -> bytes:
     body = _PLEA.pack(message.invitation, message.group, message.primary, message.suspect)
     return seal_datagram(KIND_GROUP_PLEA, stripe, message.secondary, 0, body)
 
 
-def decode_plea(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[GroupPlea, int]:
+def decode_plea(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[GroupRequest, int]:
     if generation:
         bad_field("generation in a kind that has none")
     invitation, group, primary, suspect = _PLEA.unpack_from(datagram, HEADER_SIZE)
-    return GroupPlea(sender, invitation, group, primary, suspect), HEADER_SIZE + _PLEA.size
+    return GroupRequest(sender, invitation, group, primary, suspect), HEADER_SIZE + _PLEA.size
 
 
 def encode_invite(message: GroupInvite, stripe: int) -> bytes:

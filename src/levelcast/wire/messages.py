@@ -85,7 +85,7 @@ class Token(NamedTuple):
     generation: int
     slot: int
     timestamp_ns: int
-    site: int
+    owner: int
     have: int
     credit: int
     runs: tuple[Run, ...]
@@ -109,7 +109,7 @@ class Repair(NamedTuple):
     items: tuple[Token | Data, ...]
 
 
-class SettledSlot(NamedTuple):
+class CatchUpSlot(NamedTuple):
     """A slot as it stands on the tape: its runs are exactly what the slot ordered, in that order."""
 
     slot: int
@@ -117,7 +117,7 @@ class SettledSlot(NamedTuple):
     runs: tuple[Run, ...]
 
 
-class Settled(NamedTuple):
+class CatchUp(NamedTuple):
     """Released slots from a member's tape, for one that is too far behind for repairs (rule 9).
 
     Covers every slot after `after_slot` up to and including `upto_slot`; slots that are not listed are empty.
@@ -129,7 +129,7 @@ class Settled(NamedTuple):
     upto_slot: int
     chain_before: bytes
     chain_after: bytes
-    slots: tuple[SettledSlot, ...]
+    slots: tuple[CatchUpSlot, ...]
 
 
 class FaultReason:
@@ -221,7 +221,7 @@ class GroupToken(NamedTuple):
     have: int
 
 
-class GroupPlea(NamedTuple):
+class GroupRequest(NamedTuple):
     """A secondary asks a server for a group (`invitation` 0), or answers an invitation (MS §4.3).
 
     `group` and `primary` are what it has now, 0 for none; `suspect` is who does not answer it, 0 for nobody.
@@ -273,14 +273,14 @@ Message = (
     | Token
     | Request
     | Repair
-    | Settled
+    | CatchUp
     | Fault
     | Invite
     | Join
     | Promised
     | Ring
     | GroupToken
-    | GroupPlea
+    | GroupRequest
     | GroupInvite
     | Group
     | Probe

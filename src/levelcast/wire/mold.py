@@ -48,12 +48,12 @@ __all__ = [
     "SESSION_SIZE",
     "Block",
     "Downstream",
+    "EdgePacket",
     "EndOfSession",
     "Heartbeat",
     "Malformed",
-    "Packet",
     "Reason",
-    "Request",
+    "RetransmitRequest",
     "cut",
     "decode",
     "decode_request",
@@ -88,7 +88,7 @@ Buffer = bytes | bytearray | memoryview
 Indices = npt.NDArray[np.int64]
 
 
-class Packet(NamedTuple):
+class EdgePacket(NamedTuple):
     """Records of a session in order. `size` is the size of each of them, or 0 when they differ."""
 
     session: bytes
@@ -126,7 +126,7 @@ class EndOfSession(NamedTuple):
     sequence: int
 
 
-class Request(NamedTuple):
+class RetransmitRequest(NamedTuple):
     """A customer asks for so many messages from `sequence` on."""
 
     session: bytes
@@ -134,7 +134,7 @@ class Request(NamedTuple):
     messages: int
 
 
-Downstream = Packet | Heartbeat | EndOfSession
+Downstream = EdgePacket | Heartbeat | EndOfSession
 
 
 def session_name(text: str) -> bytes:
@@ -158,7 +158,7 @@ def header(session: bytes, sequence: int, count: int) -> bytes:
 # Single packets, both ways
 
 
-def encode(message: Downstream | Request) -> bytes:
+def encode(message: Downstream | RetransmitRequest) -> bytes:
     """The one packet that says `message`; raises `Malformed` for what no customer would accept."""
     session, sequence = message[0], message[1]
     _check_head(session, sequence)
@@ -166,7 +166,7 @@ def encode(message: Downstream | Request) -> bytes:
         return header(session, sequence, 0)
     if isinstance(message, EndOfSession):
         return header(session, sequence, END_OF_SESSION)
-    if isinstance(message, Request):
+    if isinstance(message, RetransmitRequest):
         if not 1 <= message.messages <= MAX_REQUEST:
             bad_field("count")
         return header(session, sequence, message.messages)
@@ -182,7 +182,7 @@ def decode(datagram: Buffer) -> Downstream:
     """What a downstream packet says; raises `Malformed`, and nothing else, whatever the bytes are."""
     if type(datagram) is not bytes:
         datagram = bytes(datagram)
-    packet = native.open_mold(datagram, Packet)
+    packet = native.open_mold(datagram, EdgePacket)
     if packet is not None:
         return packet
     session, sequence, count = _open(datagram)
@@ -195,10 +195,10 @@ def decode(datagram: Buffer) -> Downstream:
     if len(datagram) < HEADER_SIZE + LENGTH_SIZE + _WORD:
         raise Malformed(Reason.TRUNCATED_BODY)
     payload = b"".join(_walk_blocks(datagram, count))
-    return new_tuple(Packet, (session, sequence, count, uniform_size(payload), payload))
+    return new_tuple(EdgePacket, (session, sequence, count, uniform_size(payload), payload))
 
 
-def decode_request(datagram: Buffer) -> Request:
+def decode_request(datagram: Buffer) -> RetransmitRequest:
     """What a customer asks for; raises `Malformed`, and nothing else, whatever the bytes are."""
     datagram = bytes(datagram)
     session, sequence, count = _open(datagram)
@@ -206,7 +206,7 @@ def decode_request(datagram: Buffer) -> Request:
         raise Malformed(Reason.TRAILING_BYTES)
     if count == 0:
         bad_field("count")
-    return Request(session, sequence, count)
+    return RetransmitRequest(session, sequence, count)
 
 
 def _check_head(session: bytes, sequence: int) -> None:
@@ -281,7 +281,7 @@ def record_places(payload: Buffer) -> tuple[Indices, Indices]:
     return offsets, np.diff(offsets, append=end)
 
 
-def cut(packet: Packet, skip: int, keep: int | None = None) -> Packet:
+def cut(packet: EdgePacket, skip: int, keep: int | None = None) -> EdgePacket:
     """The packet without its first `skip` records, and with at most `keep` of the others (at least one stays)."""
     session, sequence, count, size, payload = packet
     keep = min(count - skip, count if keep is None else keep)
@@ -296,7 +296,7 @@ def cut(packet: Packet, skip: int, keep: int | None = None) -> Packet:
         last = skip + keep - 1
         part = payload[int(offsets[skip]) : int(offsets[last] + sizes[last])]
         size = uniform_size(part)
-    return Packet(session, sequence + skip, keep, size, part)
+    return EdgePacket(session, sequence + skip, keep, size, part)
 
 
 # ---------------------------------------------------------------------------------------------------------

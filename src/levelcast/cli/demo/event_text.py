@@ -19,7 +19,7 @@ class Sentence(NamedTuple):
     style: str = ""
 
 
-class Tale:
+class EventText:
     """Makes sentences of the events of a cluster; what comes from every node, or again and again, is told once."""
 
     def __init__(self, network: Network) -> None:

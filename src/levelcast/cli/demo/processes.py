@@ -19,19 +19,19 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from levelcast.cli.demo.event_text import Sentence, Tale
+from levelcast.cli.demo.event_text import EventText, Sentence
 from levelcast.cli.demo.screen import line_of, picture, ring_number
 from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
 from levelcast.cli.lake.pipeline import Format, execute, print_rows
 from levelcast.cli.live.node import DOWN_S
 from levelcast.formats.symbols_of_files import census, first_records
 from levelcast.formats.trade_files import TradeFileError, open_trades
-from levelcast.network import Directory, Network, five_cities, parse_network
+from levelcast.network import Network, SymbolDirectory, five_cities, parse_network
 from levelcast.node.cluster import Cluster, Kill
 from levelcast.node.demo.network import LOSS_RATIO, SCALE, Stage, require_empty, set_stage
-from levelcast.node.demo.outcome import Outcome, assess, explain_late
+from levelcast.node.demo.outcome import DemoOutcome, assess, explain_late
 from levelcast.node.demo.run import Show, Trader
-from levelcast.node.node import Options
+from levelcast.node.node import NodeOptions
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.session import SparkMissing, require_spark
 from levelcast.records import RecordArray
@@ -43,7 +43,7 @@ _STOPPED = 130
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class DemoOptions:
     """What the demo was asked for."""
 
     run_ns: int
@@ -60,7 +60,7 @@ class Wishes:
     pipeline: bool = False
 
 
-def perform(wishes: Wishes) -> int:
+def perform(wishes: DemoOptions) -> int:
     """Run the demo; the exit code."""
     kills = _kills(parse_network(five_cities(), "five cities"), wishes)
     console = Console(quiet=wishes.as_json)
@@ -70,7 +70,7 @@ def perform(wishes: Wishes) -> int:
         stage, batches = _stage(directory, wishes)
         show = _show(stage, wishes, kills, batches)
         world = describe(stage.network)
-        tale = Tale(stage.network)
+        tale = EventText(stage.network)
         _watch(console, show, tale, world, quiet=wishes.quiet or wishes.as_json)
         if show.interrupted and not sum(floor.published for floor in show.floors()):
             typer.echo("levelcast: stopped before anything was traded", err=True)
@@ -121,7 +121,7 @@ def _directory(keep: Path | None) -> Iterator[Path]:
 # -- the stage --------------------------------------------------------------------------------------------
 
 
-def _kills(network: Network, wishes: Wishes) -> list[Kill]:
+def _kills(network: Network, wishes: DemoOptions) -> list[Kill]:
     """Whom to kill and when; without a word the one in Tokyo, a third into the trading."""
     run_s = wishes.run_ns / 1e9
     if wishes.kill is None:
@@ -148,7 +148,7 @@ def _kill(network: Network, text: str, run_s: float, *, floors: bool) -> Kill:
     return Kill(name, at_s, at_s + DOWN_S)
 
 
-def _stage(directory: Path, wishes: Wishes) -> tuple[Stage, list[RecordArray]]:
+def _stage(directory: Path, wishes: DemoOptions) -> tuple[Stage, list[RecordArray]]:
     """The network file, and the trades that are replayed: as many as there is time for."""
     loss_ratio = LOSS_RATIO if wishes.loss_ratio is None else wishes.loss_ratio
     if not wishes.trades:
@@ -162,7 +162,7 @@ def _stage(directory: Path, wishes: Wishes) -> tuple[Stage, list[RecordArray]]:
     stage = set_stage(directory, loss_ratio, found)
     trades = open_trades(
         wishes.trades,
-        Directory(stage.network),
+        SymbolDirectory(stage.network),
         format="lean" if wishes.day is not None else None,
         floor=wishes.floor,
         day=wishes.day,
@@ -170,8 +170,8 @@ def _stage(directory: Path, wishes: Wishes) -> tuple[Stage, list[RecordArray]]:
     return stage, list(first_records(trades, limit))
 
 
-def _show(stage: Stage, wishes: Wishes, kills: Sequence[Kill], batches: Sequence[RecordArray]) -> Show:
-    options = Options(wishes.rate, wishes.run_ns, impair=True, seed=wishes.seed)
+def _show(stage: Stage, wishes: DemoOptions, kills: Sequence[Kill], batches: Sequence[RecordArray]) -> Show:
+    options = NodeOptions(wishes.rate, wishes.run_ns, impair=True, seed=wishes.seed)
     cluster = Cluster(stage.network, stage.file, stage.data, options, floors=not batches)
     bound_s = sum(term.ns for term in stage.network.liveness()) / 1e9 + 15.0
     trader = None
@@ -195,7 +195,7 @@ def describe(network: Network) -> str:
 # -- while it runs ----------------------------------------------------------------------------------------
 
 
-def _watch(console: Console, show: Show, tale: Tale, world: str, *, quiet: bool) -> None:
+def _watch(console: Console, show: Show, tale: EventText, world: str, *, quiet: bool) -> None:
     """Run it, with a live picture on a terminal and plain lines elsewhere."""
 
     def interrupt() -> None:
@@ -218,7 +218,7 @@ def _watch(console: Console, show: Show, tale: Tale, world: str, *, quiet: bool)
         console.print(line_of(sentence))
 
 
-def _listening(show: Show, tale: Tale) -> Iterator[list[Sentence]]:
+def _listening(show: Show, tale: EventText) -> Iterator[list[Sentence]]:
     """Every step of the run, with what is new to tell."""
     for _ in chain(show.steps(), (None,)):
         told = []
@@ -229,7 +229,7 @@ def _listening(show: Show, tale: Tale) -> Iterator[list[Sentence]]:
         yield told
 
 
-def _tell(console: Console, show: Show, tale: Tale) -> None:
+def _tell(console: Console, show: Show, tale: EventText) -> None:
     told_s = 0.0
     for news in _listening(show, tale):
         for sentence in news:
@@ -268,7 +268,7 @@ def _print_heading(console: Console, show: Show, world: str) -> None:
 # -- what came of it --------------------------------------------------------------------------------------
 
 
-def _print_outcome(console: Console, show: Show, outcome: Outcome, *, replayed: bool) -> None:
+def _print_outcome(console: Console, show: Show, outcome: DemoOutcome, *, replayed: bool) -> None:
     if outcome.receivers:
         console.print(_table(outcome), highlight=False)
     since = "its token's timestamp" if replayed else "the trade"
@@ -291,7 +291,7 @@ def _print_outcome(console: Console, show: Show, outcome: Outcome, *, replayed: 
     _print_verdict(console, outcome)
 
 
-def _table(outcome: Outcome) -> Table:
+def _table(outcome: DemoOutcome) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("\nreceiver", no_wrap=True, overflow="ellipsis")
     for title in (
@@ -323,7 +323,7 @@ def _table(outcome: Outcome) -> Table:
     return table
 
 
-def _print_verdict(console: Console, outcome: Outcome) -> None:
+def _print_verdict(console: Console, outcome: DemoOutcome) -> None:
     wrap = not console.is_terminal
     if not outcome.identical:
         console.print("The tapes are NOT as they should be:", style="bold red", highlight=False)
@@ -344,7 +344,7 @@ def _print_verdict(console: Console, outcome: Outcome) -> None:
     console.print(f"chain hash {first.chain}", style="green", highlight=False, soft_wrap=True)
 
 
-def _print_farewell(console: Console, stage: Stage, wishes: Wishes) -> None:
+def _print_farewell(console: Console, stage: Stage, wishes: DemoOptions) -> None:
     if wishes.keep is None:
         text = (
             f"Not kept. With --keep DIR: levelcast tape info DIR/data/{_VICTIM}; while it runs: levelcast watch "
@@ -356,7 +356,7 @@ def _print_farewell(console: Console, stage: Stage, wishes: Wishes) -> None:
     console.print(text, style="dim", highlight=False, soft_wrap=not console.is_terminal)
 
 
-def as_object(stage: Stage, wishes: Wishes, show: Show, outcome: Outcome) -> dict[str, Any]:
+def as_object(stage: Stage, wishes: DemoOptions, show: Show, outcome: DemoOutcome) -> dict[str, Any]:
     """Everything, for a program."""
     timing = stage.network.timing()
     return {

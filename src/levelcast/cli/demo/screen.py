@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from levelcast.cli.demo.event_text import Sentence, Tale
-from levelcast.node.cluster import Member
+from levelcast.cli.demo.event_text import EventText, Sentence
+from levelcast.node.cluster import ClusterNode
 from levelcast.node.demo.run import FloorLine, Show
 
 WIDE = 100
@@ -36,7 +36,7 @@ _FAR_BEHIND = 50
 """A receiver in the ring that lacks more slots than this is catching up."""
 
 
-def picture(show: Show, tale: Tale, world: str, width: int, height: int) -> RenderableType:
+def picture(show: Show, tale: EventText, world: str, width: int, height: int) -> RenderableType:
     """All of it, in at most `height` lines."""
     receivers = show.cluster.of_role("receiver")
     gap = 3 if width >= WIDE else 1
@@ -90,7 +90,7 @@ def _table(columns: Iterable[str], gap: int) -> Table:
     return table
 
 
-def _receivers(show: Show, receivers: Sequence[Member], gap: int) -> Table:
+def _receivers(show: Show, receivers: Sequence[ClusterNode], gap: int) -> Table:
     table = _table(_RECEIVER_COLUMNS, gap)
     newest = _newest(show)
     for member in receivers:

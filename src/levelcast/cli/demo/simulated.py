@@ -16,13 +16,13 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from levelcast.cli.demo.processes import Wishes, check_trades, perform
+from levelcast.cli.demo.processes import DemoOptions, check_trades, perform
 from levelcast.cli.errors import duration_ns
 from levelcast.network import Network, NetworkError, Problem, five_cities, load_network, parse_network
 from levelcast.sim.engine.world import START_NS, SimNode
-from levelcast.sim.floors import Verdict
+from levelcast.sim.floors import RehearsalVerdict
 from levelcast.sim.rehearsal import Deployment, Rehearsal, quantile, with_loss
-from levelcast.sim.rehearsal_text import CHAPTERS, Story, count_word
+from levelcast.sim.rehearsal_text import CHAPTERS, RehearsalText, count_word
 from levelcast.timing.derive import contradictions, show_ns
 from levelcast.timing.rules import LOSS_LIMIT
 
@@ -110,7 +110,7 @@ def demo(
         raise typer.BadParameter(
             "it is for --simulated; for a network of your own: levelcast up NETWORK --data DIR", param_hint="--network"
         )
-    wishes = Wishes(
+    wishes = DemoOptions(
         run_ns=duration_ns(publish or "12s", longest_min=LONGEST_MIN),
         rate=RATE if rate is None else rate,
         loss_ratio=None if loss is None else _loss_ratio(loss),
@@ -222,7 +222,7 @@ def _perform(console: Console, rehearsal: Rehearsal, publish_ns: int) -> None:
         line.add_row(clock, text)
         bar.console.print(line)
 
-    rehearsal.audience = Story(rehearsal, publish_ns // CHAPTERS, tell)
+    rehearsal.audience = RehearsalText(rehearsal, publish_ns // CHAPTERS, tell)
     with bar:
         task = bar.add_task("", total=1.0, clock="", tape=0)
         for share in rehearsal.steps():
@@ -256,7 +256,7 @@ def _clock(at_ns: int) -> str:
 # -- what came of it --------------------------------------------------------------------------------------
 
 
-def _print_results(console: Console, rehearsal: Rehearsal, verdict: Verdict, wall_s: float) -> None:
+def _print_results(console: Console, rehearsal: Rehearsal, verdict: RehearsalVerdict, wall_s: float) -> None:
     ledger, world = rehearsal.ledger, rehearsal.deployment.world
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("\nreceiver", overflow="ellipsis", no_wrap=True)
@@ -300,7 +300,7 @@ def _print_results(console: Console, rehearsal: Rehearsal, verdict: Verdict, wal
     _print_verdict(console, rehearsal, verdict)
 
 
-def _print_verdict(console: Console, rehearsal: Rehearsal, verdict: Verdict) -> None:
+def _print_verdict(console: Console, rehearsal: Rehearsal, verdict: RehearsalVerdict) -> None:
     count = count_word(len(verdict.prints))
     first = verdict.prints[0]
     if verdict.identical:
@@ -324,7 +324,7 @@ def _print_verdict(console: Console, rehearsal: Rehearsal, verdict: Verdict) -> 
     console.print(f"To see it again: --seed {rehearsal.deployment.seed} with the same options.", highlight=False)
 
 
-def _as_json(rehearsal: Rehearsal, verdict: Verdict) -> dict[str, object]:
+def _as_json(rehearsal: Rehearsal, verdict: RehearsalVerdict) -> dict[str, object]:
     """Everything but the wall time, so that the same seed prints the same text."""
     deployment, ledger = rehearsal.deployment, rehearsal.ledger
     world, spreads = deployment.world, ledger.spreads_ns()

@@ -12,7 +12,7 @@ from levelcast.cli.errors import duration_ns, one_sentence
 from levelcast.cli.live.node import Data
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
-from levelcast.network.placement import Place, all_places, place_of, places
+from levelcast.network.placement import Placement, all_places, place_of, places
 from levelcast.node.operate.control_source import (
     membership_to_change,
     newest_membership,
@@ -109,7 +109,7 @@ def lost(
         typer.echo(f"And let it count again: levelcast disk replace {same}")
 
 
-def _next_life(network: Network, place: Place, data: Path) -> int:
+def _next_life(network: Network, place: Placement, data: Path) -> int:
     """One more than every life that the directory and the running receivers know of."""
     known = [life for life in (known_life(data, place.part), _life_in_ring(network, place)) if life is not None]
     if known:
@@ -120,7 +120,7 @@ def _next_life(network: Network, place: Place, data: Path) -> int:
     )
 
 
-def _life_in_ring(network: Network, place: Place) -> int | None:
+def _life_in_ring(network: Network, place: Placement) -> int | None:
     """The life of a receiver in the configured set, or the incarnation of a floor, as running receivers know it.
 
     Nobody keeps the life of a server or of a secondary.
@@ -180,7 +180,7 @@ def replace(
     typer.echo(f"Version {wanted.version} of the configured set is witnessed: {name} has life {chosen} in it.")
 
 
-def _life_of(place: Place, data: Path | None, given: int | None, answers: list[Answer]) -> int:
+def _life_of(place: Placement, data: Path | None, given: int | None, answers: list[Answer]) -> int:
     """The new life: as the node itself says, as is given, or as its directory says."""
     for answer in answers:
         if answer.name == place.part:
@@ -201,5 +201,5 @@ def _receivers(network: Network, stripe: str) -> list[Answer]:
     return [answer for answer in ask_all(network, parts, _ASK_S) if answer.ok]
 
 
-def _index(network: Network, place: Place) -> int:
+def _index(network: Network, place: Placement) -> int:
     return network.stripe(place.stripe).index

@@ -20,9 +20,9 @@ from rich.table import Table
 from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
 from levelcast.network import load_network
 from levelcast.network.placement import place_of
-from levelcast.node.cluster import Cluster, Kill, Run
-from levelcast.node.node import UNINTERESTING, Node, Options
-from levelcast.node.verdict import Verdict, judge
+from levelcast.node.cluster import Cluster, ClusterRun, Kill
+from levelcast.node.node import UNINTERESTING, Node, NodeOptions
+from levelcast.node.verdict import ClusterVerdict, judge
 from levelcast.protocol.effects import Report
 from levelcast.runtime.realtime import Realtime
 from levelcast.runtime.sockets import LOOPBACK
@@ -83,7 +83,7 @@ def node(
     if realtime not in ("auto", "on", "off"):
         raise typer.BadParameter(f'"{realtime}" is none of auto, on and off', param_hint="--realtime")
     run_ns = None if publish is None else duration_ns(publish)
-    options = Options(rate, run_ns, impair, seed, interface, cast(Realtime, realtime), status_port)
+    options = NodeOptions(rate, run_ns, impair, seed, interface, cast(Realtime, realtime), status_port)
 
     def say(words: dict[str, Any]) -> None:
         if not as_json:
@@ -149,11 +149,11 @@ def up(
     """
     network = load_network(network_file)
     run_ns = None if publish is None else duration_ns(publish)
-    cluster = Cluster(network, network_file, data, Options(rate, run_ns, impair, seed), floors=floors)
+    cluster = Cluster(network, network_file, data, NodeOptions(rate, run_ns, impair, seed), floors=floors)
     stripes = [stripe.name for stripe in network.stripes]
     bound_s = max(sum(term.ns for term in network.liveness(stripe)) for stripe in stripes) / 1e9 + 5.0
     kills = [_kill(cluster, text) for text in kill or ()]
-    run = Run(cluster, None if run_ns is None else run_ns / 1e9, bound_s, kills)
+    run = ClusterRun(cluster, None if run_ns is None else run_ns / 1e9, bound_s, kills)
     console = Console(stderr=as_json, quiet=as_json)
     with one_sentence():
         _watch(console, run)
@@ -182,7 +182,7 @@ def _kill(cluster: Cluster, text: str) -> Kill:
     return Kill(name, at_s, at_s + DOWN_S)
 
 
-def _watch(console: Console, run: Run) -> None:
+def _watch(console: Console, run: ClusterRun) -> None:
     """Run it, with a live table on a terminal and plain lines elsewhere."""
     cluster, told_s = run.cluster, 0.0
 
@@ -230,7 +230,7 @@ def _ms(quantiles: tuple[int, int, int]) -> str:
     return " / ".join(f"{ns / 1e6:.2f}" for ns in quantiles)
 
 
-def _print_verdict(console: Console, cluster: Cluster, verdict: Verdict) -> None:
+def _print_verdict(console: Console, cluster: Cluster, verdict: ClusterVerdict) -> None:
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("receiver")
     for title in ("released", "late", "behind its instant, ms\np50 / p99 / max", "requests", "killed"):
@@ -265,10 +265,10 @@ def _print_verdict(console: Console, cluster: Cluster, verdict: Verdict) -> None
         console.print(f"- {problem}", style="red", highlight=False, markup=False, soft_wrap=True)
 
 
-def _as_json(cluster: Cluster, verdicts: dict[str, Verdict]) -> dict[str, Any]:
+def _as_json(cluster: Cluster, verdicts: dict[str, ClusterVerdict]) -> dict[str, Any]:
     """The figures of the first stripe where they have always been; `stripes` has those of all."""
 
-    def figures(verdict: Verdict) -> dict[str, Any]:
+    def figures(verdict: ClusterVerdict) -> dict[str, Any]:
         return {
             "identical": verdict.identical,
             "problems": verdict.problems,

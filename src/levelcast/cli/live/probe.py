@@ -16,7 +16,7 @@ from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
 from levelcast.cli.network_file.init_timing import write_new
 from levelcast.errors import NetError
 from levelcast.network import load_network
-from levelcast.network.regions.published import Unit, published_probes
+from levelcast.network.regions.published import MatrixUnit, published_probes
 from levelcast.node.probe_report import COLUMNS, Gathered
 from levelcast.node.status_client import ask_all
 
@@ -94,7 +94,7 @@ def convert(
         str | None,
         typer.Option(metavar="TIME", help='When it was measured, UTC, such as "2023-03-01T00", if it does not say.'),
     ] = None,
-    unit: Annotated[Unit, typer.Option(help="Of the numbers of a matrix.")] = Unit.MS,
+    unit: Annotated[MatrixUnit, typer.Option(help="Of the numbers of a matrix.")] = MatrixUnit.MS,
     force: Force = False,
 ) -> None:
     """Make probes of published measurements, so that the matrix of real networks can be made.

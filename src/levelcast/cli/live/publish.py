@@ -23,7 +23,7 @@ from rich.table import Table
 from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
 from levelcast.client.replay import Replay
 from levelcast.formats.trade_files import FORMATS, Survey, TradeFileError, open_trades, survey
-from levelcast.network import Directory, load_network
+from levelcast.network import SymbolDirectory, load_network
 from levelcast.runtime.sockets import LOOPBACK
 
 SILENCE_S = 5.0
@@ -84,7 +84,7 @@ def publish(
     batches = partial(
         open_trades,
         files,
-        Directory(network),
+        SymbolDirectory(network),
         format=format,
         floor=floor,
         day=_day(day, format),
@@ -95,7 +95,7 @@ def publish(
     console = Console(stderr=True, quiet=as_json)
     with _refusing():
         if check:
-            _tell_survey(survey(batches()), Directory(network), as_json)
+            _tell_survey(survey(batches()), SymbolDirectory(network), as_json)
             return
         with Replay(network, batches, data=data, speed=factor, impair=impair, interface=interface) as replay:
             watch = _Watch(replay, console, limit_s)
@@ -253,7 +253,7 @@ def _command() -> str:
     return shlex.join(["levelcast", *sys.argv[1:]])
 
 
-def _tell_survey(found: Survey, directory: Directory, as_json: bool) -> None:
+def _tell_survey(found: Survey, directory: SymbolDirectory, as_json: bool) -> None:
     floors = {directory.floor_of(number).name: count for number, count in found.by_floor.most_common()}
     symbols = {directory.symbol_of(number): count for number, count in found.by_symbol.most_common()}
     if as_json:

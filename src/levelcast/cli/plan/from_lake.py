@@ -18,7 +18,7 @@ from levelcast.cli.lake.spark import one_sentence as lake_sentence
 from levelcast.cli.plan.options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, weights_of
 from levelcast.cli.plan.show import bar, tell
 from levelcast.errors import NetError
-from levelcast.network import Directory, Network, load_network
+from levelcast.network import Network, SymbolDirectory, load_network
 from levelcast.node.edge_service import plan_limits
 from levelcast.node.operate.channel_plans import plan_in_force
 from levelcast.pipeline.session import require_spark, spark_session
@@ -29,7 +29,7 @@ from levelcast.planner.model import PlanError
 from levelcast.runtime.sockets import LOOPBACK
 
 if TYPE_CHECKING:
-    from levelcast.pipeline.channels.job import Asked, Made
+    from levelcast.pipeline.channels.job import Made, PlanRequest
 
 RUNNING = "running"
 SESSIONS_A_GROUP = 20
@@ -37,7 +37,7 @@ SESSIONS_A_GROUP = 20
 _SHOWN = 5
 
 
-class Engine(enum.StrEnum):
+class LakeEngine(enum.StrEnum):
     """Where a plan is computed."""
 
     AUTO = "auto"
@@ -92,7 +92,7 @@ def from_lake(
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out subscriptions to symbols that the network has not.")
     ] = False,
-    engine: Annotated[Engine, typer.Option(help="Where it is planned; auto: by the number of pairs.")] = Engine.AUTO,
+    engine: Annotated[LakeEngine, typer.Option(help="Where it is planned; auto: by the number of pairs.")] = LakeEngine.AUTO,
     effort: Annotated[Effort, typer.Option(help="How long to look for a better plan; Spark: only fast.")] = Effort.FAST,
     alpha: Alpha = None,
     beta: Beta = None,
@@ -131,7 +131,7 @@ def from_lake(
 def run(
     lake: Path,
     out: Path,
-    asked: Asked,
+    asked: PlanRequest,
     before: StoredPlan | None = None,
     master: str | None = None,
     interest: Path | None = None,
@@ -160,10 +160,10 @@ def run(
 
 def _asked(
     network_file: Path | None, days: list[str] | None, when: When, current: str | None, groups: int | None,
-    sessions: int | None, skip_unknown: bool, engine: Engine, effort: Effort, seed: int,
-) -> tuple[Asked, StoredPlan | None]:  # fmt: skip
+    sessions: int | None, skip_unknown: bool, engine: LakeEngine, effort: Effort, seed: int,
+) -> tuple[PlanRequest, StoredPlan | None]:  # fmt: skip
     require_spark()
-    from levelcast.pipeline.channels.job import Asked
+    from levelcast.pipeline.channels.job import PlanRequest
 
     for day in days or ():
         try:
@@ -179,17 +179,17 @@ def _asked(
         )
     allowed = sessions or SESSIONS_A_GROUP * wanted
     check_numbers(allowed, wanted)
-    asked = Asked(
+    asked = PlanRequest(
         days=tuple(days or ()),
         busiest=when is When.BUSIEST,
-        symbols=None if network is None else frozenset(Directory(network).symbols),
+        symbols=None if network is None else frozenset(SymbolDirectory(network).symbols),
         network=str(network_file),
         skip_unknown=skip_unknown,
         sessions=allowed,
         groups=wanted,
         effort=effort,
         seed=seed,
-        spark=None if engine is Engine.AUTO else engine is Engine.SPARK,
+        spark=None if engine is LakeEngine.AUTO else engine is LakeEngine.SPARK,
     )
     return asked, _before(current, network, asked)
 
@@ -198,7 +198,7 @@ def _most_groups(network: Network | None) -> int | None:
     return None if network is None else plan_limits(network).groups
 
 
-def _before(current: str | None, network: Network | None, asked: Asked) -> StoredPlan | None:
+def _before(current: str | None, network: Network | None, asked: PlanRequest) -> StoredPlan | None:
     if current is None:
         return None
     if current != RUNNING:

@@ -22,7 +22,7 @@ from levelcast.planner.annealing import Effort
 from levelcast.planner.constrained import differences, replan
 from levelcast.planner.costs import costs, fault, received_by_user, require_legal
 from levelcast.planner.files import (
-    Problem,
+    NamedInstance,
     StoredPlan,
     arrow,
     for_problem,
@@ -306,7 +306,7 @@ def generate_files(
     typer.echo(f"{out}: {flows:,} flows, {users:,} users, {len(instance.users):,} pairs of user and flow")
 
 
-def _flow_numbers(problem: Problem, names: str) -> list[int]:
+def _flow_numbers(problem: NamedInstance, names: str) -> list[int]:
     """Flows by name, from `A,B,C`."""
     pa, pc = arrow(), arrow("pyarrow.compute")
     listed = [name.strip() for name in names.split(",") if name.strip()]
@@ -329,6 +329,6 @@ def _continued(old_ids: Any, old_index: Any) -> Any:
     return ids
 
 
-def _plot(problem: Problem, plan: Plan, directory: Path) -> None:
+def _plot(problem: NamedInstance, plan: Plan, directory: Path) -> None:
     plot_interest(problem.instance, directory / "interest.svg")
     plot_excess(problem.instance, plan, directory / "excess.svg")

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from levelcast.sim.compare_protocols import AGAIN, CONTROL, PROTOCOLS, Measured, Protocol, run_steady
+from levelcast.sim.compare_protocols import AGAIN, CONTROL, PROTOCOLS, Protocol, ProtocolFigures, run_steady
 from levelcast.sim.parameters import STEADY, branches, nack_sets, number_of
 from levelcast.timing.derive import show_ns
 from levelcast.timing.nack_sets import NackSets
@@ -96,7 +96,7 @@ def measure(
     seconds: float,
     branch_loss: float,
     nack: NackSets | None,
-) -> Measured:
+) -> ProtocolFigures:
     """The runs of all seeds, added up."""
     runs = [
         run_steady(
@@ -117,7 +117,7 @@ def measure(
     return runs[0]
 
 
-def _rows(one: Measured) -> dict[str, str]:
+def _rows(one: ProtocolFigures) -> dict[str, str]:
     holds = (0, one.timing.late_ns, one.timing.recovery_ns)
     late = " / ".join(f"{one.late_share(hold_ns):.2%}" for hold_ns in holds)
     spread = " / ".join(_rounded(_most(one.spreads_ns(hold_ns))) for hold_ns in holds)
@@ -134,7 +134,7 @@ def _rows(one: Measured) -> dict[str, str]:
     }
 
 
-def _as_json(one: Measured) -> dict[str, object]:
+def _as_json(one: ProtocolFigures) -> dict[str, object]:
     return {
         "packets": one.packets,
         "sent": {name: one.sent[name] for name in (*CONTROL, *AGAIN)},

@@ -21,16 +21,16 @@ from levelcast.cli.lake.spark import one_sentence
 from levelcast.cli.sim.histories import parse_seeds
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.session import require_spark, spark_session, tasks
-from levelcast.pipeline.sweep.plots import Wanted, check, names_of, plot, value_of
+from levelcast.pipeline.sweep.plots import SweepPlot, check, names_of, plot, value_of
 from levelcast.pipeline.sweep.run import (
-    Engine,
     FileStore,
     Item,
     LakeStore,
     ProcessEngine,
     Row,
+    RowStore,
     SparkEngine,
-    Store,
+    SweepEngine,
     SweepStopped,
     Swept,
     key_of,
@@ -51,13 +51,13 @@ _KEYS = {"scenario", "seeds", "set", "plot"}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SweepPart:
     """A scenario, the values of each parameter, seeds, and the pictures to draw of these histories."""
 
     scenario: str
     values: Mapping[str, Sequence[Value]]
     seeds: range
-    pictures: tuple[Wanted, ...] = ()
+    pictures: tuple[SweepPlot, ...] = ()
 
     def points(self) -> list[dict[str, Value]]:
         """Every combination; raises ValueError where values do not go together."""
@@ -124,7 +124,7 @@ def sweep_command(
         ordered = sorted(dict.fromkeys(items), key=lambda item: item[2])
         found, took = _execute(ordered, lake, out, jobs, master, quiet=as_json)
         rows = {key_of(row): row for row in found.rows}
-        results = [Found(part, [rows[item] for item in part.items()], tuple(figures or ())) for part in parts]
+        results = [PartResult(part, [rows[item] for item in part.items()], tuple(figures or ())) for part in parts]
         for result in results:
             result.check()
         written = _draw(results, plots)
@@ -143,8 +143,8 @@ def sweep_command(
 
 def _asked(
     file: Path | None, scenario: str | None, seeds: str | None, sets: Sequence[str], pictures: Sequence[str]
-) -> list[Part]:
-    wanted = tuple(Wanted.read(text) for text in pictures)
+) -> list[SweepPart]:
+    wanted = tuple(SweepPlot.read(text) for text in pictures)
     if file is None:
         chosen = "ring" if scenario is None else scenario
         values: dict[str, list[Value]] = {}
@@ -157,13 +157,13 @@ def _asked(
                 raise LakeError(f"--set {name} is there twice: write its values once, with commas")
             values[name] = [read_value(chosen, name, each) for each in told.split(",")]
         complete(chosen, {})
-        return [Part(chosen, values, _seeds(seeds or "0..99"), wanted)]
+        return [SweepPart(chosen, values, _seeds(seeds or "0..99"), wanted)]
     if scenario is not None or sets or wanted:
         raise LakeError(f"{file} says what to run: leave out --scenario, --set and --plot")
     return read_file(file, seeds)
 
 
-def read_file(file: Path, seeds: str | None = None) -> list[Part]:
+def read_file(file: Path, seeds: str | None = None) -> list[SweepPart]:
     """A sweep that is written down; raises LakeError with a sentence. `seeds` takes the place of the file's."""
     try:
         told = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -182,7 +182,7 @@ def read_file(file: Path, seeds: str | None = None) -> list[Part]:
         raise LakeError(f"{file}: {error}") from None
 
 
-def _entry(told: Mapping[str, Any], seeds: str | None) -> Part:
+def _entry(told: Mapping[str, Any], seeds: str | None) -> SweepPart:
     if unknown := set(told) - _KEYS:
         raise ValueError(f"{min(unknown)!r} is not known in [[sweep]]: there are scenario, seeds, set and plot")
     scenario, values, pictures = told.get("scenario"), told.get("set", {}), told.get("plot", [])
@@ -200,7 +200,7 @@ def _entry(told: Mapping[str, Any], seeds: str | None) -> Part:
             raise ValueError(f"{name} has no value")
         read[name] = [read_value(scenario, name, _text(value)) for value in each]
     chosen = _seeds(seeds if seeds is not None else str(told.get("seeds", "0..99")))
-    return Part(scenario, read, chosen, tuple(Wanted.read(text) for text in pictures))
+    return SweepPart(scenario, read, chosen, tuple(SweepPlot.read(text) for text in pictures))
 
 
 def _text(value: object) -> str:
@@ -239,7 +239,9 @@ def _execute(
 
 
 @contextmanager
-def _stage(lake: Path | None, out: Path | None, jobs: int | None, master: str | None) -> Iterator[tuple[Engine, Store]]:
+def _stage(
+    lake: Path | None, out: Path | None, jobs: int | None, master: str | None
+) -> Iterator[tuple[SweepEngine, RowStore]]:
     """Where histories run, and where rows stay."""
     file = FileStore(out) if out is not None else None
     if jobs is not None and file is not None:
@@ -282,10 +284,10 @@ def _bar(total: int, *, quiet: bool) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PartResult:
     """The histories of a part."""
 
-    part: Part
+    part: SweepPart
     rows: list[Row]
     asked: tuple[str, ...]
 
@@ -297,7 +299,7 @@ class Found:
         """Raises ValueError for figures that no history has."""
         known = names_of(self.rows)
         for name in self.asked:
-            check(Wanted(name, name), known)
+            check(SweepPlot(name, name), known)
 
     def by_point(self) -> list[dict[str, Any]]:
         rows: dict[str, list[Row]] = {}
@@ -323,7 +325,7 @@ def _halves(ordered: Sequence[float]) -> dict[str, float] | None:
     return {n: ordered[min(int(s * len(ordered)), last)] for n, s in shares.items()} if ordered else None
 
 
-def _draw(results: Sequence[Found], folder: Path) -> list[Path]:
+def _draw(results: Sequence[PartResult], folder: Path) -> list[Path]:
     drawn = [(each.file_name, plot(found.rows, each)) for found in results for each in found.part.pictures]
     if drawn:
         folder.mkdir(parents=True, exist_ok=True)
@@ -332,7 +334,7 @@ def _draw(results: Sequence[Found], folder: Path) -> list[Path]:
     return [folder / name for name, _ in drawn]
 
 
-def _as_json(swept: Swept, results: Sequence[Found], written: Sequence[Path], took: float) -> dict[str, Any]:
+def _as_json(swept: Swept, results: Sequence[PartResult], written: Sequence[Path], took: float) -> dict[str, Any]:
     names = ("scenario", "parameters", "seed", "verdict", "broken")
     return {
         "code": code_version(),
@@ -346,7 +348,7 @@ def _as_json(swept: Swept, results: Sequence[Found], written: Sequence[Path], to
     }
 
 
-def _show(swept: Swept, results: Sequence[Found], took: float) -> None:
+def _show(swept: Swept, results: Sequence[PartResult], took: float) -> None:
     console = Console()
     for found in results:
         console.print(_table(found))
@@ -371,7 +373,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}"
 
 
-def _table(found: Found) -> Table:
+def _table(found: PartResult) -> Table:
     points = found.by_point()
     varied = [name for name, values in found.part.values.items() if len(values) > 1]
     table = Table(title=f"{found.part.scenario}: half of the histories (5 to 95 of 100)", title_justify="left")

@@ -17,9 +17,9 @@ from levelcast.network import load_network
 from levelcast.pipeline.session import require_spark, spark_session
 
 if TYPE_CHECKING:
-    from levelcast.pipeline.audit.base import Figures, Finding, Options, Result, Tell
+    from levelcast.pipeline.audit.base import AuditOptions, AuditTable, Finding, Result, Tell
     from levelcast.pipeline.audit.inputs import Inputs
-    from levelcast.pipeline.audit.run import Outcome
+    from levelcast.pipeline.audit.run import AuditOutcome
 
 MOST_ROWS = 40
 
@@ -96,10 +96,10 @@ def audit(
         raise typer.BadParameter("a lake and a cluster need Spark", param_hint="--no-spark")
     with one_sentence():
         from levelcast.pipeline.audit import run as audit_run
-        from levelcast.pipeline.audit.base import Job, Options
+        from levelcast.pipeline.audit.base import AuditOptions, Job
         from levelcast.pipeline.audit.inputs import gather
 
-        options = Options(
+        options = AuditOptions(
             read_bytes,
             duration_ns(early, "--early"),
             duration_ns(threshold, "--threshold"),
@@ -136,8 +136,8 @@ def audit(
 
 
 def _on_spark(
-    names: Sequence[str], inputs: Inputs, options: Options, lake: Path | None, master: str | None, tell: Tell
-) -> tuple[Outcome, str | None]:
+    names: Sequence[str], inputs: Inputs, options: AuditOptions, lake: Path | None, master: str | None, tell: Tell
+) -> tuple[AuditOutcome, str | None]:
     from levelcast.pipeline.audit import run as audit_run
     from levelcast.pipeline.audit.base import Job
 
@@ -167,7 +167,7 @@ def _write(output: Path, document: dict[str, Any]) -> None:
 # -- on a terminal ----------------------------------------------------------------------------------------
 
 
-def show(console: Console, outcome: Outcome) -> None:
+def show(console: Console, outcome: AuditOutcome) -> None:
     """Verdict, sentence, findings, figures, remarks."""
     for result in outcome.results:
         style, word = ("bold green", "PASSED") if result.passed else ("bold red", "FOUND")
@@ -201,7 +201,7 @@ def _place(finding: Finding) -> list[str]:
     return ["" if number is None else str(number) for number in (finding.slot, finding.record, finding.offset)]
 
 
-def _figures(figures: Figures) -> Table:
+def _figures(figures: AuditTable) -> Table:
     table = Table(title=figures.name, title_justify="left", box=None, pad_edge=False)
     for name in figures.columns:
         table.add_column(name.replace("_ns", " ms"), justify="right")

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, WORD_BYTES, RecordType, dbn_metadata, price_to_decimal
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.compare import Verdict, compare, tape_directory, verify
+from levelcast.storage.tape.compare import TapeCheck, compare, tape_directory, verify
 from levelcast.storage.tape.segments import TapeReader
 
 app = typer.Typer(help="Look at recorded tapes, check and compare them, export them.", no_args_is_help=True)
@@ -249,7 +249,7 @@ def verify_command(
         raise typer.Exit(1)
 
 
-def _verdict_line(verdict: Verdict) -> str:
+def _verdict_line(verdict: TapeCheck) -> str:
     if verdict.fault is not None:
         return f"{verdict.directory}: NOT SOUND: {verdict.fault}"
     read = (
@@ -262,7 +262,7 @@ def _verdict_line(verdict: Verdict) -> str:
     )
 
 
-def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+def _verdict_json(verdict: TapeCheck) -> dict[str, Any]:
     return {
         "directory": str(verdict.directory), "fault": verdict.fault, "segments": verdict.segments,
         "frames": verdict.frames, "records": verdict.records, "first_sequence": verdict.first_sequence,

@@ -38,7 +38,7 @@ from zlib import crc32
 
 from levelcast import native
 from levelcast.edge.server.last_records import Latest
-from levelcast.edge.server.packetizer import GatherConfig, Gatherer, GatherState, Outgoing, SessionPlan
+from levelcast.edge.server.packetizer import GatherConfig, Outgoing, Packetizer, PacketizerState, SessionMap
 from levelcast.edge.server.plan_switch import PlanLimits, Plans, Ready, Swapped, plan_records, session_plan
 from levelcast.edge.server.retransmit_store import RetransmitConfig, Retransmitter
 from levelcast.protocol.history import GENESIS
@@ -57,7 +57,7 @@ from levelcast.wire.channel_plan import (
 from levelcast.wire.header import Malformed, Reason
 from levelcast.wire.snapshot import Position, Snapshot, decode_snapshot, encode_snapshot
 
-__all__ = ["Feed", "FeedState", "Placed", "decode_state"]
+__all__ = ["Feed", "FeedState", "FramePosition", "decode_state"]
 
 MAGIC = b"LVLCEDGE"
 VERSION = 2
@@ -69,7 +69,7 @@ END_TIMES = 3
 END_EVERY_NS = 100_000_000
 
 
-class Placed(Protocol):
+class FramePosition(Protocol):
     """A frame's place: a `ring.order.Frame` or a line of a tape's index."""
 
     @property
@@ -142,7 +142,7 @@ class Feed:
 
     def __init__(
         self,
-        plan: SessionPlan,
+        plan: SessionMap,
         stripe: int = 0,
         config: GatherConfig | None = None,
         retransmit: RetransmitConfig | None = None,
@@ -174,10 +174,10 @@ class Feed:
             self.plans.restore(state.plans)
             self._latest.update(state.snapshot.records)
             _, next_global, marked_ns, frame_ns, positions, _ = state.snapshot
-            resume = GatherState(dict(positions), marked_ns, frame_ns, next_global)
+            resume = PacketizerState(dict(positions), marked_ns, frame_ns, next_global)
         if self.plans.current is not None:
             self._plan = session_plan(self.plans.current, stripe)
-        self._gatherer = Gatherer(self._plan, 0, stripe=stripe, config=self.config, resume=resume)
+        self._gatherer = Packetizer(self._plan, 0, stripe=stripe, config=self.config, resume=resume)
         self._note_groups()
         for known in (self.plans.current, self.plans.ready):
             if known is not None:
@@ -243,14 +243,14 @@ class Feed:
         """The places in a block of groups to which a session's packets go."""
         return self._groups.get(session, (0,))
 
-    def release(self, frame: Placed, content: mold.Buffer, now: int, *, control: bool = True) -> list[Outgoing]:
+    def release(self, frame: FramePosition, content: mold.Buffer, now: int, *, control: bool = True) -> list[Outgoing]:
         """The packets of the next frame, to be sent at once; `book` them and the frame's records afterwards.
 
         `control`: the frame may have records of the operator.
         """
         if not self._begun:
             start_ns = frame.timestamp_ns - 1
-            self._gatherer = Gatherer(self._plan, start_ns, stripe=self._stripe, config=self.config, now=now)
+            self._gatherer = Packetizer(self._plan, start_ns, stripe=self._stripe, config=self.config, now=now)
             self._begun = True
         packets = self._gatherer.release(frame.timestamp_ns, frame.first_sequence, content, now)
         self.slot, self.chain = frame.slot, frame.chain
@@ -342,8 +342,8 @@ class Feed:
         out += past.say(now, self.config.heartbeat_ns)
         self._plan = session_plan(plan, self._stripe)
         unplanned = self._gatherer.unplanned
-        self._gatherer = Gatherer(
-            self._plan, 0, stripe=self._stripe, config=self.config, resume=GatherState({}, *resume), now=now
+        self._gatherer = Packetizer(
+            self._plan, 0, stripe=self._stripe, config=self.config, resume=PacketizerState({}, *resume), now=now
         )
         self._gatherer.unplanned = unplanned
         self._note_groups()

@@ -17,7 +17,7 @@ LEAST_BURST = 1_500
 MOST_BEHIND_S = 30.0
 
 
-class NarrowLine:
+class LineRate:
     """One group's line of `rate` bytes a second."""
 
     def __init__(self, rate: int, now: int) -> None:

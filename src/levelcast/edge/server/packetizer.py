@@ -44,7 +44,7 @@ from levelcast.wire.messages import CONTROL_SOURCE
 from levelcast.wire.mold import session_name
 from levelcast.wire.watermark import Watermark, encode_watermark
 
-__all__ = ["GatherConfig", "GatherState", "Gatherer", "Outgoing", "SessionPlan", "session_name"]
+__all__ = ["GatherConfig", "Outgoing", "Packetizer", "PacketizerState", "SessionMap", "session_name"]
 
 NO_INSTRUMENT = 0
 _NO_SESSION = -1
@@ -81,7 +81,7 @@ class Outgoing(NamedTuple):
         return mold.split_train(self.buffer, self.ends)
 
 
-class SessionPlan:
+class SessionMap:
     """Which session each instrument is in; `default` is for those that the plan does not name."""
 
     def __init__(self, session_of: Mapping[int, bytes], default: bytes | None = None) -> None:
@@ -104,7 +104,7 @@ class SessionPlan:
     @classmethod
     def of_arrays(
         cls, names: Sequence[bytes], ids: npt.NDArray[np.uint32], indices: npt.NDArray[np.integer[Any]], default: int
-    ) -> SessionPlan:
+    ) -> SessionMap:
         """A plan of many instruments: `ids` in order, each in the session `names[index]`; `default` is one of them.
 
         There is no dictionary of them: its `session_of` stays empty.
@@ -153,7 +153,7 @@ class GatherConfig:
             raise ValueError("a heartbeat interval is above 0, a watermark's not below")
 
 
-class GatherState(NamedTuple):
+class PacketizerState(NamedTuple):
     """What a restarted edge needs to count on."""
 
     next_sequences: dict[bytes, int]
@@ -162,17 +162,17 @@ class GatherState(NamedTuple):
     next_global: int
 
 
-class Gatherer:
+class Packetizer:
     """One stripe's edge. `start_ns` is when its plan begins: the first grid point lies after it."""
 
     def __init__(
         self,
-        plan: SessionPlan,
+        plan: SessionMap,
         start_ns: int,
         *,
         stripe: int = 0,
         config: GatherConfig | None = None,
-        resume: GatherState | None = None,
+        resume: PacketizerState | None = None,
         now: int = 0,
     ) -> None:
         self.config = config or GatherConfig()
@@ -180,7 +180,7 @@ class Gatherer:
         """Records whose instrument has no session."""
         self._stripe = stripe
         self._plan = plan
-        self._state = resume or GatherState({}, start_ns, start_ns, 1)
+        self._state = resume or PacketizerState({}, start_ns, start_ns, 1)
         _, self._marked_ns, self._frame_ns, self._next_global = self._state
         self._next = [self._state.next_sequences.get(session, 1) for session in plan.sessions]
         self._sent_ns: Numbers = np.full(len(plan.sessions), now, np.int64)
@@ -188,9 +188,9 @@ class Gatherer:
         self._ended = False
 
     @property
-    def state(self) -> GatherState:
+    def state(self) -> PacketizerState:
         numbers = dict(zip(self._plan.sessions, self._next, strict=True))
-        return GatherState(numbers, self._marked_ns, self._frame_ns, self._next_global)
+        return PacketizerState(numbers, self._marked_ns, self._frame_ns, self._next_global)
 
     @property
     def next_global(self) -> int:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.edge.server.packetizer import NO_INSTRUMENT, SessionPlan
+from levelcast.edge.server.packetizer import NO_INSTRUMENT, SessionMap
 from levelcast.records import RTYPE_INSTRUMENT, WORD_BYTES
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import (
@@ -52,9 +52,9 @@ __all__ = [
     "Collector",
     "Happened",
     "PlanLimits",
+    "PlanRefusal",
     "Plans",
     "Ready",
-    "Refused",
     "Swapped",
     "defined_ids",
     "plan_fault",
@@ -181,12 +181,12 @@ def _decode_ids(content: bytes) -> set[int]:
     return set(np.frombuffer(steps, "<u4").astype(np.int64).cumsum().tolist())
 
 
-def session_plan(plan: ChannelPlan, stripe: int) -> SessionPlan:
+def session_plan(plan: ChannelPlan, stripe: int) -> SessionMap:
     """The plan with the names of its sessions in a stripe. A session that has no instrument is not there."""
     used = np.array(plan.used)
     names = [session_of(plan.number, stripe, index) for index in plan.used]
     indices = np.searchsorted(used, plan.sessions)
-    return SessionPlan.of_arrays(names, plan.instruments, indices, int(np.searchsorted(used, plan.default)))
+    return SessionMap.of_arrays(names, plan.instruments, indices, int(np.searchsorted(used, plan.default)))
 
 
 class Collector:
@@ -228,13 +228,13 @@ class Swapped(NamedTuple):
     plan: ChannelPlan
 
 
-class Refused(NamedTuple):
+class PlanRefusal(NamedTuple):
     number: int
     reason: str
     digest: bytes = b""
 
 
-Happened = Ready | Swapped | Refused
+Happened = Ready | Swapped | PlanRefusal
 
 _STATE = Struct("<IIIHH8sI")
 _SIZE = Struct("<I")
@@ -248,7 +248,7 @@ class Plans:
         self.current: ChannelPlan | None = None
         """None: the plan before the first."""
         self.ready: ChannelPlan | None = None
-        self.refused: Refused | None = None
+        self.refused: PlanRefusal | None = None
         """The last refusal; the next plan that passes takes it back."""
         self._stripe = stripe
         self._collector = Collector()
@@ -293,8 +293,8 @@ class Plans:
         self.current, self.ready, self.refused = plan, None, None
         return Swapped(plan)
 
-    def _refuse(self, which: PlanRecord | Collector, reason: str) -> Refused:
-        self.refused = Refused(which.number, reason, which.digest)
+    def _refuse(self, which: PlanRecord | Collector, reason: str) -> PlanRefusal:
+        self.refused = PlanRefusal(which.number, reason, which.digest)
         return self.refused
 
     # -- the state ----------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class Plans:
         self.ready = decode_plan(number + 1, ready) if ready else None
         self.refused = None
         if reason:
-            self.refused = Refused(refused, reason[8:].decode("utf-8", "replace"), reason[:8])
+            self.refused = PlanRefusal(refused, reason[8:].decode("utf-8", "replace"), reason[:8])
         self._collector = Collector()
         if count:
             self._collector.number, self._collector.digest, self._collector.parts = collecting, digest, parts

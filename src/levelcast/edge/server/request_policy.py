@@ -19,7 +19,7 @@ from typing import NamedTuple
 from levelcast.edge.server.packetizer import Outgoing
 from levelcast.wire import mold
 
-__all__ = ["Desk", "DeskConfig", "DeskCounts", "Route"]
+__all__ = ["DeskConfig", "DeskCounts", "RequestPolicy", "Route"]
 
 SECOND_NS = 1_000_000_000
 
@@ -81,7 +81,7 @@ class _Bucket:
         return True
 
 
-class Desk:
+class RequestPolicy:
     """The requests of one edge."""
 
     def __init__(self, config: DeskConfig | None = None, now: int = 0) -> None:
@@ -105,7 +105,7 @@ class Desk:
         self.counts.too_fast += 1
         return False
 
-    def route(self, customer: Hashable, request: mold.Request, now: int) -> Route:
+    def route(self, customer: Hashable, request: mold.RetransmitRequest, now: int) -> Route:
         """Where the answer to a request goes; one that needs none is counted."""
         recent = self._recent
         while recent and not 0 <= now - recent[0].at_ns < self.config.window_ns:

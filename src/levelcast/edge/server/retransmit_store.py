@@ -158,7 +158,7 @@ class Retransmitter:
         request = self.open(datagram)
         return None if request is None else self.give(request)
 
-    def open(self, datagram: bytes | memoryview) -> mold.Request | None:
+    def open(self, datagram: bytes | memoryview) -> mold.RetransmitRequest | None:
         """What is asked for; a bad request is counted."""
         try:
             return mold.decode_request(datagram)
@@ -166,7 +166,7 @@ class Retransmitter:
             self.counts.malformed[malformed.reason] += 1
             return None
 
-    def give(self, request: mold.Request) -> Outgoing | None:
+    def give(self, request: mold.RetransmitRequest) -> Outgoing | None:
         """The answer to a request, counted; None where there is nothing to answer with."""
         counts = self.counts
         store = self._stores.get(request.session)
@@ -188,7 +188,7 @@ class Retransmitter:
         counts.packets += answer.packets
         return answer
 
-    def find(self, request: mold.Request) -> Outgoing | None:
+    def find(self, request: mold.RetransmitRequest) -> Outgoing | None:
         """What the store has of a request; nothing is counted."""
         session, sequence, wanted = request
         store = self._stores.get(session)

@@ -36,10 +36,10 @@ import numpy.typing as npt
 from levelcast import records
 from levelcast.edge.server.last_records import KEPT
 from levelcast.wire import mold
-from levelcast.wire.mold import Packet
+from levelcast.wire.mold import EdgePacket
 from levelcast.wire.watermark import Watermark
 
-__all__ = ["Hole", "Newest", "Placed"]
+__all__ = ["Hole", "LatestOnly", "PacketOutcome"]
 
 MAX_HOLES = 256
 """With more than these the oldest is given up."""
@@ -72,15 +72,15 @@ class Hole:
     attempts: int = 0
 
 
-class Placed(NamedTuple):
+class PacketOutcome(NamedTuple):
     """What became of a packet: what is to be delivered of it, how many of its messages were new, how many too old."""
 
-    packets: list[Packet]
+    packets: list[EdgePacket]
     new: int
     superseded: int
 
 
-class Newest:
+class LatestOnly:
     """One session."""
 
     def __init__(self) -> None:
@@ -125,9 +125,9 @@ class Newest:
         place = bisect_right(self.holes, first, key=lambda hole: hole.end)
         return place < len(self.holes) and self.holes[place].first < end
 
-    def place(self, packet: Packet, following: int, ask_ns: int) -> Placed:
+    def place(self, packet: EdgePacket, following: int, ask_ns: int) -> PacketOutcome:
         """Take a packet in; `following` is one past the highest message so far. A new hole is asked for at `ask_ns`."""
-        found: list[Packet] = []
+        found: list[EdgePacket] = []
         new = superseded = 0
         for first, end in self._fill(packet.sequence, packet.sequence + packet.records, ask_ns):
             piece = mold.cut(packet, first - packet.sequence, end - first)
@@ -145,7 +145,7 @@ class Newest:
             if self.holes:
                 self._enter(_keys_of(piece), piece.sequence)
             found.append(piece)
-        return Placed(found, new, superseded)
+        return PacketOutcome(found, new, superseded)
 
     def _fill(self, first: int, end: int, ask_ns: int) -> list[tuple[int, int]]:
         """The parts of holes that these messages fill. What is left of a hole is asked for when no more comes."""
@@ -162,7 +162,7 @@ class Newest:
         holes[start:stop] = left
         return parts
 
-    def _fresh(self, piece: Packet) -> list[Packet]:
+    def _fresh(self, piece: EdgePacket) -> list[EdgePacket]:
         """The records of a hole that nothing newer stands for, in runs."""
         keys = _keys_of(piece)
         sequences = np.arange(piece.records, dtype=np.uint64) + np.uint64(piece.sequence)
@@ -217,7 +217,7 @@ class Newest:
         return max(reached, key=lambda each: each[1].complete_ns)[1]
 
 
-def _keys_of(packet: Packet) -> Keys:
+def _keys_of(packet: EdgePacket) -> Keys:
     """Type, floor and instrument of each record; `_NO_KEY` where no newer record stands for an older one."""
     content = np.frombuffer(packet.payload, np.uint8)
     words = np.frombuffer(packet.payload, "<u4")

@@ -1,7 +1,7 @@
 """The customer and the plans: which sessions to read, in which groups, and how to get from one plan to the next.
 
-A `Follower` stands above `levelcast.edge.subscriber.session_reader.Subscriber` and has the same surface. Of each stripe
-it follows the sessions that carry the instruments that are wanted, or all of them.
+A `PlanFollower` stands above `levelcast.edge.subscriber.session_reader.SessionReader` and has the same surface. Of each
+stripe it follows the sessions that carry the instruments that are wanted, or all of them.
 
 1. The first packet of a stripe says which plan is in force: by the number in its session's name, or number 0 for the
    one session of a stripe without a plan. An end of session says nothing: old ones are said for a while.
@@ -37,7 +37,7 @@ from levelcast.edge.subscriber.delivery import (
     SubscriberConfig,
     SubscriberCounts,
 )
-from levelcast.edge.subscriber.session_reader import Subscriber
+from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import (
     PLAN_TEXT,
@@ -54,7 +54,7 @@ from levelcast.wire.header import Malformed
 from levelcast.wire.mold import Block
 from levelcast.wire.watermark import Watermark
 
-__all__ = ["Closed", "Followed", "Follower", "Happening", "Join", "Leave", "Replaced"]
+__all__ = ["Closed", "Followed", "Happening", "JoinGroup", "Leave", "PlanFollower", "Replaced"]
 
 SILENT_NS = 3_000_000_000
 LOOK_NS = 1_000_000_000
@@ -65,7 +65,7 @@ BASE = 0
 """The group that every plan session is in."""
 
 
-class Join(NamedTuple):
+class JoinGroup(NamedTuple):
     """A place in the block of groups whose packets are wanted."""
 
     group: int
@@ -96,7 +96,7 @@ class Replaced(NamedTuple):
     number: int
 
 
-Happening = Effect | Join | Leave | Followed | Closed | Replaced
+Happening = Effect | JoinGroup | Leave | Followed | Closed | Replaced
 
 
 class _Era:
@@ -139,7 +139,7 @@ class _Reader:
         self.collector = Collector()
 
 
-class Follower:
+class PlanFollower:
     """Reads what is wanted of every stripe, under whatever plan.
 
     | argument   | says |
@@ -148,7 +148,7 @@ class Follower:
     | `stripes`  | the sessions of stripes without a plan, and which stripe each is |
     | `sessions` | the caller's own choice of sessions, instead of `wanted` |
     | `start`    | sequences from which sessions are read; others from the first packet |
-    | `prices`   | of each stripe, the floors and instruments whose trades are all that is wanted: `Subscriber.expect` |
+    | `prices`   | of each stripe, the floors and instruments whose trades are wanted: `SessionReader.expect` |
     """
 
     def __init__(
@@ -160,9 +160,9 @@ class Follower:
         config: SubscriberConfig | None = None,
         prices: Mapping[int, Collection[tuple[int, int]]] | None = None,
     ) -> None:
-        self._core = Subscriber({}, config)
+        self._core = SessionReader({}, config)
         self._prices = dict(prices or {})
-        self._plan_core = Subscriber({}, replace(self._core.config, grade=Grade.GUARANTEED))
+        self._plan_core = SessionReader({}, replace(self._core.config, grade=Grade.GUARANTEED))
         """Reads plan sessions: a plan is of no use in parts, whatever the grade."""
         self._wanted = None if wanted is None else set(wanted) - {0}
         self._unplanned = dict(stripes or {})
@@ -239,7 +239,7 @@ class Follower:
         return session in self._heard_ns or session in self._readers or session not in self._met
 
     def receive(self, arrived: list[bytes | Block], now: int) -> list[Happening]:
-        """Packets of any session; see `Subscriber.receive`."""
+        """Packets of any session; see `SessionReader.receive`."""
         effects: list[Happening] = [] if self._begun else self._begin(now)
         of_plans: list[bytes | Block] = []
         noise: list[bytes | Block] = []
@@ -468,7 +468,7 @@ class Follower:
                 plan = track.known[ready]
                 wanted |= self._groups_of(plan, set(self._sessions(track, plan)))
         wanted = wanted or {BASE}
-        effects += [Join(group) for group in sorted(wanted - self._joined)]
+        effects += [JoinGroup(group) for group in sorted(wanted - self._joined)]
         effects += [Leave(group) for group in sorted(self._joined - wanted)]
         self._joined = wanted
 

@@ -50,10 +50,10 @@ from levelcast.edge.subscriber.delivery import (
     SubscriberConfig,
     SubscriberCounts,
 )
-from levelcast.edge.subscriber.latest_only import Hole, Newest
+from levelcast.edge.subscriber.latest_only import Hole, LatestOnly
 from levelcast.wire import mold
 from levelcast.wire.header import new_tuple
-from levelcast.wire.mold import Block, EndOfSession, Heartbeat, Packet
+from levelcast.wire.mold import Block, EdgePacket, EndOfSession, Heartbeat
 from levelcast.wire.watermark import last_watermark
 
 __all__ = [
@@ -64,8 +64,8 @@ __all__ = [
     "Ended",
     "Grade",
     "Lost",
+    "SessionReader",
     "Stuck",
-    "Subscriber",
     "SubscriberConfig",
     "SubscriberCounts",
 ]
@@ -87,7 +87,7 @@ class _Waiting(NamedTuple):
 
     sequence: int
     came_ns: int
-    packet: Packet
+    packet: EdgePacket
     packets: int
 
 
@@ -127,7 +127,7 @@ class _Inbox:
 
     def __init__(self, session: bytes, start: int | None, grade: Grade) -> None:
         self.session = session
-        self.newest = Newest() if grade is Grade.LATEST_ONLY else None
+        self.newest = LatestOnly() if grade is Grade.LATEST_ONLY else None
         self.next = start
         self.top = start or 0
         """One past the highest message that is known to exist."""
@@ -138,7 +138,7 @@ class _Inbox:
         self.full = 0
         """The most records that a packet had, and how large the last ones were: 0 before anything came."""
         self.record_bytes = 0
-        self.ready: list[Packet | Lost | Ended] = []
+        self.ready: list[EdgePacket | Lost | Ended] = []
         self.lost: deque[tuple[int, int]] = deque(maxlen=MAX_LOST_KEPT)
         self.ask_ns: int | None = None
         self.attempts = 0
@@ -174,7 +174,7 @@ def _count_out(inbox: _Inbox, item: _Waiting) -> None:
     inbox.kept_bytes -= len(item.packet.payload)
 
 
-class Subscriber:
+class SessionReader:
     """Reads `sessions` (name -> first sequence wanted, None for the first seen), or every session that it meets."""
 
     def __init__(
@@ -217,7 +217,7 @@ class Subscriber:
             return []
         self.counts.requests += 1
         messages = min(inbox.full * ANSWER_PACKETS or mold.MAX_REQUEST, mold.MAX_REQUEST)
-        return [Ask(session, inbox.attempts, mold.encode(mold.Request(session, inbox.next, messages)))]
+        return [Ask(session, inbox.attempts, mold.encode(mold.RetransmitRequest(session, inbox.next, messages)))]
 
     def wants(self, session: bytes) -> bool:
         """Whether packets of a session are looked at."""
@@ -233,7 +233,7 @@ class Subscriber:
                 counts.foreign_messages += _messages(item)
                 continue
             if type(item) is Block:
-                message: mold.Downstream = new_tuple(Packet, item[:5])
+                message: mold.Downstream = new_tuple(EdgePacket, item[:5])
                 number = item.packets
             else:
                 number = 1
@@ -249,7 +249,7 @@ class Subscriber:
                 counts.foreign_messages += _messages(item)
                 continue
             before = inbox.next
-            if type(message) is Packet:
+            if type(message) is EdgePacket:
                 counts.packets += number
                 self._packet(inbox, message, number, now, checked=type(item) is Block)
             else:
@@ -328,7 +328,7 @@ class Subscriber:
         if type(message) is EndOfSession and inbox.end is None:
             inbox.end, inbox.end_ns = message.sequence, now
 
-    def _packet(self, inbox: _Inbox, packet: Packet, number: int, now: int, *, checked: bool) -> None:
+    def _packet(self, inbox: _Inbox, packet: EdgePacket, number: int, now: int, *, checked: bool) -> None:
         counts = self.counts
         if inbox.next is None:
             inbox.next = packet.sequence
@@ -351,7 +351,7 @@ class Subscriber:
             self._take(inbox, packet)
             self._drain(inbox)
 
-    def _place(self, inbox: _Inbox, newest: Newest, packet: Packet, now: int) -> None:
+    def _place(self, inbox: _Inbox, newest: LatestOnly, packet: EdgePacket, now: int) -> None:
         """Of *latest only*: whatever is new, at once."""
         assert inbox.next is not None
         fresh, new, superseded = newest.place(packet, inbox.next, now + self.config.reorder_ns)
@@ -364,7 +364,7 @@ class Subscriber:
         while newest.is_full:
             self._lose_oldest(inbox, newest)
 
-    def _keep_waiting(self, inbox: _Inbox, packet: Packet, number: int, now: int) -> None:
+    def _keep_waiting(self, inbox: _Inbox, packet: EdgePacket, number: int, now: int) -> None:
         waiting = inbox.waiting
         place = bisect_left(waiting, packet.sequence, key=lambda each: each.sequence)
         if place < len(waiting) and waiting[place].sequence == packet.sequence:
@@ -391,7 +391,7 @@ class Subscriber:
         self.counts.late += late
         self.counts.duplicates += end - first - new - late
 
-    def _take(self, inbox: _Inbox, packet: Packet) -> None:
+    def _take(self, inbox: _Inbox, packet: EdgePacket) -> None:
         """A packet that holds the next message, and perhaps some before it."""
         assert inbox.next is not None
         known = inbox.next - packet.sequence
@@ -466,7 +466,9 @@ class Subscriber:
         part = min(inbox.full * ANSWER_PACKETS or mold.MAX_REQUEST, mold.MAX_REQUEST)
         while first < end and room:
             messages = min(end - first, part)
-            effects.append(Ask(inbox.session, attempt, mold.encode(mold.Request(inbox.session, first, messages))))
+            effects.append(
+                Ask(inbox.session, attempt, mold.encode(mold.RetransmitRequest(inbox.session, first, messages)))
+            )
             room.requests -= 1
             room.bytes -= messages * inbox.record_bytes
             self.counts.requests += 1
@@ -475,7 +477,7 @@ class Subscriber:
 
     # -- holes of the grade latest only -------------------------------------------------------------------
 
-    def _settle_latest(self, inbox: _Inbox, newest: Newest, moved: bool, now: int) -> None:
+    def _settle_latest(self, inbox: _Inbox, newest: LatestOnly, moved: bool, now: int) -> None:
         assert inbox.next is not None
         soon_ns = now + self.config.reorder_ns
         if inbox.next >= inbox.top:
@@ -497,7 +499,7 @@ class Subscriber:
             inbox.ended = True
             inbox.ready.append(Ended(inbox.session, inbox.end))
 
-    def _ask_latest(self, inbox: _Inbox, newest: Newest, now: int, effects: list[Effect]) -> None:
+    def _ask_latest(self, inbox: _Inbox, newest: LatestOnly, now: int, effects: list[Effect]) -> None:
         """Ask for the holes whose time has come, unless they cannot matter or were asked for often enough."""
         config = self.config
         room = _Room(MAX_ASKS, MAX_ASKED_BYTES)
@@ -527,7 +529,7 @@ class Subscriber:
                 tail.attempts += 1
         self._settle(inbox, False, now)
 
-    def _lose_oldest(self, inbox: _Inbox, newest: Newest) -> None:
+    def _lose_oldest(self, inbox: _Inbox, newest: LatestOnly) -> None:
         hole = newest.holes.pop(0)
         self._tell_lost(inbox, hole.first, hole.end)
 
@@ -552,11 +554,11 @@ class Subscriber:
 
     def _hand_over(self, inbox: _Inbox, effects: list[Effect]) -> None:
         """What is ready, neighbouring small packets of one record size as one batch."""
-        run: list[Packet] = []
+        run: list[EdgePacket] = []
         room = following = 0
         for item in inbox.ready:
             if run and not (
-                type(item) is Packet
+                type(item) is EdgePacket
                 and item.size
                 and item.size == run[0].size
                 and len(item.payload) <= room
@@ -564,7 +566,7 @@ class Subscriber:
             ):
                 self._batch(inbox, run, effects)
                 run = []
-            if type(item) is Packet:
+            if type(item) is EdgePacket:
                 following = item.sequence + item.records
                 room = (room if run else MAX_BATCH_BYTES) - len(item.payload)
                 run.append(item)
@@ -577,7 +579,7 @@ class Subscriber:
         if inbox.newest is not None and (watermark := inbox.newest.complete()):
             effects.append(Complete(inbox.session, watermark))
 
-    def _batch(self, inbox: _Inbox, run: list[Packet], effects: list[Effect]) -> None:
+    def _batch(self, inbox: _Inbox, run: list[EdgePacket], effects: list[Effect]) -> None:
         session, sequence, _, size, _ = run[0]
         total = sum(packet.records for packet in run)
         self.counts.records += total

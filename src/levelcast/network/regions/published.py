@@ -25,14 +25,14 @@ Row = tuple[str, str, int, int, str]
 """from_site, to_site, at_ns, round_trip_ns and an empty loss."""
 
 
-class Unit(enum.StrEnum):
+class MatrixUnit(enum.StrEnum):
     """Of the numbers of a matrix."""
 
     MS = "ms"
     S = "s"
 
 
-def published_probes(path: Path, at_ns: int | None, unit: Unit = Unit.MS) -> list[Row]:
+def published_probes(path: Path, at_ns: int | None, unit: MatrixUnit = MatrixUnit.MS) -> list[Row]:
     """The probes of a file. Raises NetworkError for what is in it, OSError if it cannot be read."""
     rows = list(read_rows(path))
     if not rows:
@@ -71,7 +71,9 @@ def _of_pairs(path: Path, header: list[str], rows: list[tuple[int, list[str]]], 
     return found
 
 
-def _of_names(path: Path, header: list[str], rows: list[tuple[int, list[str]]], at_ns: int, unit: Unit) -> list[Row]:
+def _of_names(
+    path: Path, header: list[str], rows: list[tuple[int, list[str]]], at_ns: int, unit: MatrixUnit
+) -> list[Row]:
     names = [row[0].strip() for _, row in rows]
     missing = [name for name in names if name not in header]
     if missing or not names:
@@ -89,7 +91,7 @@ def _of_names(path: Path, header: list[str], rows: list[tuple[int, list[str]]], 
     return found
 
 
-def _of_numbers(path: Path, rows: list[tuple[int, list[str]]], at_ns: int, unit: Unit) -> list[Row]:
+def _of_numbers(path: Path, rows: list[tuple[int, list[str]]], at_ns: int, unit: MatrixUnit) -> list[Row]:
     width = len(str(len(rows)))
     names = [f"host-{place:0{width}}" for place in range(1, len(rows) + 1)]
     found: list[Row] = []
@@ -102,8 +104,8 @@ def _of_numbers(path: Path, rows: list[tuple[int, list[str]]], at_ns: int, unit:
     return found
 
 
-def _row(path: Path, line: int, origin: str, values: list[tuple[str, str]], at_ns: int, unit: Unit) -> list[Row]:
-    scale = 1e6 if unit is Unit.MS else 1e9
+def _row(path: Path, line: int, origin: str, values: list[tuple[str, str]], at_ns: int, unit: MatrixUnit) -> list[Row]:
+    scale = 1e6 if unit is MatrixUnit.MS else 1e9
     found: list[Row] = []
     for to, text in values:
         if to != origin and (trip := _number(path, line, text, to, scale)):

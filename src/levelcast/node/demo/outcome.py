@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.node.demo.run import FloorLine, Show
-from levelcast.node.demo.subscribers import Customer
-from levelcast.node.verdict import Figures, Nanoseconds, judge, quantiles
+from levelcast.node.demo.subscribers import DemoSubscriber
+from levelcast.node.verdict import Nanoseconds, ReceiverFigures, judge, quantiles
 from levelcast.records import RTYPE_TRADE, TRADE, RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import LATE, read_releases
@@ -50,12 +50,12 @@ class ReceiverLine:
 
 
 @dataclass(slots=True)
-class Outcome:
+class DemoOutcome:
     """Everything that is told at the end."""
 
     receivers: list[ReceiverLine] = field(default_factory=list)
     floors: list[FloorLine] = field(default_factory=list)
-    customers: list[Customer] = field(default_factory=list)
+    customers: list[DemoSubscriber] = field(default_factory=list)
     spread_ns: tuple[int, int, int] = (0, 0, 0)
     """From the first to the last release of a slot: median, p99, largest."""
     frames: int = 0
@@ -90,12 +90,12 @@ class _Trades:
     """Each floor counts its trades from 1."""
 
 
-def assess(show: Show, *, replayed: bool = False) -> Outcome:
+def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
     """Look at what the nodes have left behind, once they have ended."""
     cluster = show.cluster
     names = [member.place.name for member in cluster.of_role("receiver")]
     verdict = judge(cluster.data, names, show.problems)
-    outcome = Outcome(floors=show.floors(), customers=show.customers.all, problems=verdict.problems)
+    outcome = DemoOutcome(floors=show.floors(), customers=show.customers.all, problems=verdict.problems)
     outcome.load, outcome.cores, outcome.realtime = os.getloadavg()[0], os.cpu_count() or 1, show.realtime
     if len(verdict.receivers) < len(names):
         return outcome
@@ -118,7 +118,7 @@ def assess(show: Show, *, replayed: bool = False) -> Outcome:
     return outcome
 
 
-def _line(show: Show, figures: Figures, log: RecordArray, trades: _Trades, behind: Nanoseconds) -> ReceiverLine:
+def _line(show: Show, figures: ReceiverFigures, log: RecordArray, trades: _Trades, behind: Nanoseconds) -> ReceiverLine:
     member, lives, name = show.cluster.members[figures.name], show.lives, figures.name
     late = log["flags"] & LATE != 0
     return ReceiverLine(
@@ -186,7 +186,7 @@ def _evenness(logs: Mapping[str, RecordArray], killed: set[str]) -> tuple[dict[s
 # -- what must hold ---------------------------------------------------------------------------------------
 
 
-def _check_floors(show: Show, trades: _Trades, outcome: Outcome) -> None:
+def _check_floors(show: Show, trades: _Trades, outcome: DemoOutcome) -> None:
     """Every published trade is on the tape exactly once, in its floor's order."""
     network = show.cluster.network
     publishers = {floor.name: floor.publisher for floor in network.floors}
@@ -220,7 +220,7 @@ def floor_problem(numbers: npt.NDArray[np.int64], floor: FloorLine, unsafe: int,
     return ""
 
 
-def _check_customers(outcome: Outcome, records: int) -> None:
+def _check_customers(outcome: DemoOutcome, records: int) -> None:
     for customer in outcome.customers:
         if customer.error:
             outcome.problems.append(f"the customer in {customer.region} has stopped: {customer.error}")
@@ -230,7 +230,7 @@ def _check_customers(outcome: Outcome, records: int) -> None:
             )
 
 
-def explain_late(outcome: Outcome, kills: Sequence[str]) -> list[str]:
+def explain_late(outcome: DemoOutcome, kills: Sequence[str]) -> list[str]:
     """Why releases were late, one sentence each; none if none was."""
     away = [line.name for line in outcome.receivers if line.name in kills and line.late]
     sentences = [f"{name} was away, and released what it missed when it was back." for name in away]
@@ -243,7 +243,7 @@ def explain_late(outcome: Outcome, kills: Sequence[str]) -> list[str]:
     return sentences
 
 
-def _why_late(outcome: Outcome) -> str:
+def _why_late(outcome: DemoOutcome) -> str:
     why = "the machine is busy"
     if outcome.cores < len(outcome.receivers):
         cores = f"{outcome.cores} core{'s' if outcome.cores > 1 else ''}"

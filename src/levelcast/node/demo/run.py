@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from levelcast.client.publisher import FloorLoop, Publisher
+from levelcast.client.publisher import Publisher, SourceLoop
 from levelcast.client.replay import split_floors
-from levelcast.network import Directory, Network
-from levelcast.node.cluster import Cluster, Kill, Member, Run
-from levelcast.node.demo.subscribers import Customers
+from levelcast.network import Network, SymbolDirectory
+from levelcast.node.cluster import Cluster, ClusterNode, ClusterRun, Kill
+from levelcast.node.demo.subscribers import DemoSubscribers
 from levelcast.records import RecordArray
 from levelcast.storage.release_log import LATE, RELEASE, SUFFIX
 
@@ -49,7 +49,7 @@ class FloorLine(NamedTuple):
     running: bool
 
 
-class Show(Run):
+class Show(ClusterRun):
     """A cluster from its start to its end, with customers. Kills count from when the floors open, as `run_s` does."""
 
     def __init__(
@@ -61,8 +61,8 @@ class Show(Run):
         trader: Trader | None = None,
     ) -> None:
         super().__init__(cluster, run_s, bound_s, kills)
-        self.customers = Customers(cluster.network)
-        self.releases = Releases(cluster.data, [member.place.name for member in cluster.of_role("receiver")])
+        self.customers = DemoSubscribers(cluster.network)
+        self.releases = LiveReleases(cluster.data, [member.place.name for member in cluster.of_role("receiver")])
         self.lives = Lives(cluster)
         self.realtime = False
         """Whether all receivers have real-time priority."""
@@ -171,7 +171,7 @@ class Show(Run):
         ]
 
 
-def _has_realtime(member: Member) -> bool:
+def _has_realtime(member: ClusterNode) -> bool:
     if member.process is None:
         return False
     try:
@@ -215,7 +215,7 @@ class Lives:
         return (last - first) / max(last_s - first_s, RATE_OVER_S / 2)
 
 
-class Releases:
+class LiveReleases:
     """The release logs of receivers, read as they grow: how even the last releases were."""
 
     def __init__(self, data: Path, names: Sequence[str]) -> None:
@@ -302,7 +302,7 @@ class Trader:
         self._rate = rate
         self._seed = seed
         self._floors: dict[int, Publisher] = {}
-        self._loop: FloorLoop | None = None
+        self._loop: SourceLoop | None = None
         self._stopping = False
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, name="levelcast trader", daemon=True)
@@ -313,8 +313,8 @@ class Trader:
 
     def start(self) -> None:
         """Open all floors, and publish from now on."""
-        self._loop = FloorLoop(self._network)
-        for floor in Directory(self._network).floors:
+        self._loop = SourceLoop(self._network)
+        for floor in SymbolDirectory(self._network).floors:
             self._floors[floor.publisher] = Publisher(
                 self._network, floor.name, data=self._data, impair=True, seed=self._seed, loop=self._loop
             )

@@ -14,7 +14,7 @@ from levelcast.runtime.sockets import LOOPBACK
 
 
 @dataclass(slots=True)
-class Customer:
+class DemoSubscriber:
     """One customer, and what it has received so far."""
 
     region: str
@@ -27,12 +27,12 @@ class Customer:
     """What has ended it."""
 
 
-class Customers:
+class DemoSubscribers:
     """Guaranteed subscribers, from the first record on, in a thread of their own."""
 
     def __init__(self, network: Network, interface: str = LOOPBACK) -> None:
         regions = {network.region_of(receiver.name): None for receiver in network.receivers}
-        self.all = [Customer(region) for region in regions if network.groups_of_region(region)]
+        self.all = [DemoSubscriber(region) for region in regions if network.groups_of_region(region)]
         self._network = network
         self._interface = interface
         self._loop = asyncio.new_event_loop()
@@ -67,7 +67,7 @@ class Customers:
     async def _follow_all(self) -> None:
         await asyncio.gather(*(self._follow(customer) for customer in self.all))
 
-    async def _follow(self, customer: Customer) -> None:
+    async def _follow(self, customer: DemoSubscriber) -> None:
         session = stripe_session(self._network.stripes[0]).decode().rstrip()
         tape = Subscriber(self._network, customer.region, start={session: 1}, interface=self._interface)
         try:

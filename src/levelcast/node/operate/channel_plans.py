@@ -22,7 +22,7 @@ import numpy as np
 from levelcast.client.subscriber import Subscriber
 from levelcast.edge.server.plan_switch import PACKET_OVERHEAD, plan_fault
 from levelcast.errors import NetError
-from levelcast.network import Directory, Network, Stripe
+from levelcast.network import Network, Stripe, SymbolDirectory
 from levelcast.node.edge_service import plan_limits
 from levelcast.node.operate.control_source import next_incarnation, send_records
 from levelcast.node.status_client import Answer, ask_all
@@ -30,7 +30,7 @@ from levelcast.planner.files import StoredPlan, arrow
 from levelcast.planner.model import Plan
 from levelcast.records import TRADE
 from levelcast.runtime.sockets import LOOPBACK
-from levelcast.wire.channel_plan import ChannelPlan, make_plan, part_records, swap_record, symbols_crc
+from levelcast.wire.channel_plan import ChannelPlan, build_channel_plan, part_records, swap_record, symbols_crc
 from levelcast.wire.mold import LENGTH_SIZE
 
 __all__ = ["Applied", "PlanRefused", "apply_plan", "make_channel_plan", "plan_in_force", "running_plans"]
@@ -64,7 +64,7 @@ def make_channel_plan(
     network: Network, stripe: Stripe, stored: StoredPlan, number: int, rates: Rates | None = None
 ) -> ChannelPlan:
     """The part of a stored plan that a stripe sends by. Raises PlanRefused, with the reason, if it does not fit."""
-    directory = Directory(network)
+    directory = SymbolDirectory(network)
     by_name = {**directory.symbols, **{str(number): number for number in directory.symbols.values()}}
     symbols = {number: symbol for symbol, number in directory.symbols.items()}
     flows = [str(each) for each in stored.flows.to_pylist()]
@@ -89,7 +89,7 @@ def make_channel_plan(
     default = 0 if expected is None else int(np.argmin(expected))
     crc = symbols_crc((each, symbols[each]) for each in sorted(mine))
     try:
-        plan = make_plan(number, pairs, groups, rates=expected or (), default=default, symbols=crc)
+        plan = build_channel_plan(number, pairs, groups, rates=expected or (), default=default, symbols=crc)
     except ValueError as error:
         raise PlanRefused(f"the plan cannot be sent: {error}") from None
     if fault := plan_fault(plan, plan_limits(network), stripe.index, traded):
@@ -158,7 +158,7 @@ def plan_in_force(network: Network, timeout_s: float = 10.0, interface: str = LO
         return None
     if len(plans) < len(traded):
         raise NetError("some stripes have a plan and others have not: apply one to all of them first")
-    return _stored(Directory(network), plans)
+    return _stored(SymbolDirectory(network), plans)
 
 
 async def _read_on(tape: Subscriber) -> None:
@@ -166,7 +166,7 @@ async def _read_on(tape: Subscriber) -> None:
         pass
 
 
-def _stored(directory: Directory, plans: Mapping[str, ChannelPlan]) -> StoredPlan:
+def _stored(directory: SymbolDirectory, plans: Mapping[str, ChannelPlan]) -> StoredPlan:
     flows: list[str] = []
     sessions: list[int] = []
     groups: list[int] = []

@@ -19,7 +19,7 @@ from levelcast.node.node import usable
 from levelcast.node.status_client import Answer
 from levelcast.protocol.effects import Effect, JournalEntry, Release, ServeTape
 from levelcast.protocol.history import Frame
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver
 from levelcast.runtime.sockets import LOOPBACK, CoreSockets
@@ -121,7 +121,7 @@ def send_records(
     `what` they are and `needs`, what their witness depends on, are for that sentence.
     """
     config, group, now = ring_config(network, stripe), network.core_group(stripe), time.time_ns()
-    source = Source(config, CONTROL_SOURCE, incarnation, Journal(), now)
+    source = Source(config, CONTROL_SOURCE, incarnation, JournalImage(), now)
     with usable(interface):
         sockets = CoreSockets(group.address, group.port, interface, hears_data=False)
     driver = Driver(CONTROL_SOURCE, config.stripe, source, sockets, NoKeeper(), work=_Sender(source, payloads))

@@ -59,7 +59,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class AuditTable:
     """A table of what was measured, faults or not."""
 
     name: str
@@ -76,7 +76,7 @@ class Result:
     sentence: str = ""
     remarks: list[str] = field(default_factory=list)
     """What is no fault and yet worth saying: a tape that ends earlier, what could not be judged."""
-    figures: list[Figures] = field(default_factory=list)
+    figures: list[AuditTable] = field(default_factory=list)
     looked_at: dict[str, int] = field(default_factory=dict)
     """How much: records, frames, slots, whatever the audit counts."""
 
@@ -108,7 +108,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class AuditOptions:
     """What may be asked for differently; durations in nanoseconds."""
 
     bytes: bool = True
@@ -138,7 +138,7 @@ class Job:
     spark: SparkSession | None
     """None: everything is done in this process, for small tapes and for tests of the rules."""
     inputs: Inputs
-    options: Options = Options()
+    options: AuditOptions = AuditOptions()
     tell: Tell = lambda _: None
 
     def each(self, step: str, work: Callable[[Unit], Made], units: Sequence[Unit]) -> list[Made]:

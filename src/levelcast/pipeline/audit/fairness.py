@@ -19,10 +19,10 @@ from functools import partial
 
 import numpy as np
 
-from levelcast.pipeline.audit.base import Audit, Figures, Finding, Job, Result
+from levelcast.pipeline.audit.base import Audit, AuditTable, Finding, Job, Result
 from levelcast.pipeline.audit.hypotheses import Test, named, release_tests, wait_tests
 from levelcast.pipeline.audit.inputs import Inputs, Recorded
-from levelcast.pipeline.audit.release_stats import WINDOWS, Releases, log_units, read_logs
+from levelcast.pipeline.audit.release_stats import WINDOWS, ReleaseCounts, log_units, read_logs
 from levelcast.pipeline.audit.source_wait import Chance, Waits, Windows, chance_of, waits_of
 from levelcast.pipeline.audit.stats import BOUNDS, design_effect, quantile, wilson
 from levelcast.storage.tape.directory import SegmentFile
@@ -33,11 +33,11 @@ LONGEST_WAIT_NS = 60_000_000_000
 
 
 @dataclass(slots=True)
-class Measured:
+class StripeMeasures:
     """One stripe, measured."""
 
     stripe: int
-    releases: Releases
+    releases: ReleaseCounts
     waits: dict[str, Waits] = field(default_factory=dict)
     chances: dict[str, Chance] = field(default_factory=dict)
     """What chance gives the floors of the network file."""
@@ -54,12 +54,12 @@ def run(job: Job) -> Result:
     return result
 
 
-def measured_of(job: Job, result: Result) -> list[Measured]:
+def measured_of(job: Job, result: Result) -> list[StripeMeasures]:
     """Every stripe, measured; what cannot be judged is a remark of the result."""
     return [_measure(job, result, stripe, tapes) for stripe, tapes in job.inputs.stripes.items()]
 
 
-def judge(result: Result, measured: Sequence[Measured], regions: Mapping[str, str], job: Job) -> None:
+def judge(result: Result, measured: Sequence[StripeMeasures], regions: Mapping[str, str], job: Job) -> None:
     """Findings, figures and the sentence, from what was measured."""
     options = job.options
     tests: list[tuple[int, Test]] = []
@@ -88,7 +88,7 @@ def judge(result: Result, measured: Sequence[Measured], regions: Mapping[str, st
     result.sentence = _sentence(result, measured, tests, options.level)
 
 
-def _early(each: Measured, tolerance_ns: int) -> list[Finding]:
+def _early(each: StripeMeasures, tolerance_ns: int) -> list[Finding]:
     found = []
     for receiver, (count, worst, slot, first) in zip(
         each.releases.receivers, each.releases.early.tolist(), strict=True
@@ -103,7 +103,7 @@ def _early(each: Measured, tolerance_ns: int) -> list[Finding]:
     return found
 
 
-def _late(each: Measured, allowed: float, level: float) -> list[Finding]:
+def _late(each: StripeMeasures, allowed: float, level: float) -> list[Finding]:
     found = []
     count = len(each.releases.receivers)
     for number, receiver in enumerate(each.releases.receivers):
@@ -150,7 +150,9 @@ def _ms(ns: float) -> str:
     return f"{ns / 1e6:,.3f} ms"
 
 
-def _figures(result: Result, measured: Sequence[Measured], tests: Sequence[tuple[int, Test]], level: float) -> None:
+def _figures(
+    result: Result, measured: Sequence[StripeMeasures], tests: Sequence[tuple[int, Test]], level: float
+) -> None:
     rows: list[tuple[object, ...]] = []
     spread: list[tuple[object, ...]] = []
     waits: list[tuple[object, ...]] = []
@@ -177,14 +179,14 @@ def _figures(result: Result, measured: Sequence[Measured], tests: Sequence[tuple
             waits.append((each.stripe, source, int(its.counts.sum()), mean, *quantiles, chance, *_told(test)))
     effect_columns = ("difference_ns", "low_ns", "high_ns", "p")
     result.figures = [
-        Figures(
+        AuditTable(
             "receivers",
             ("stripe", "receiver", "releases", "early", "late", "late_share", "late_low", "late_high", "p50_ns",
              "p99_ns", "max_ns", *effect_columns),
             rows,
         ),
-        Figures("spread", ("stripe", "slots", "p50_ns", "p99_ns", "p999_ns", "max_ns"), spread),
-        Figures(
+        AuditTable("spread", ("stripe", "slots", "p50_ns", "p99_ns", "p999_ns", "max_ns"), spread),
+        AuditTable(
             "sources",
             ("stripe", "source", "packets", "mean_ns", "p50_ns", "p99_ns", "expected_ns", *effect_columns),
             waits,
@@ -198,7 +200,9 @@ def _told(test: Test | None) -> tuple[float | None, ...]:
     return test.effect.mean, test.effect.low, test.effect.high, test.p
 
 
-def _sentence(result: Result, measured: Sequence[Measured], tests: Sequence[tuple[int, Test]], level: float) -> str:
+def _sentence(
+    result: Result, measured: Sequence[StripeMeasures], tests: Sequence[tuple[int, Test]], level: float
+) -> str:
     if result.findings:
         first = result.findings[0]
         more = f"; {len(result.findings) - 1} more findings" if len(result.findings) > 1 else ""
@@ -211,12 +215,12 @@ def _sentence(result: Result, measured: Sequence[Measured], tests: Sequence[tupl
     )
 
 
-def _measure(job: Job, result: Result, stripe: int, tapes: Sequence[Recorded]) -> Measured:
+def _measure(job: Job, result: Result, stripe: int, tapes: Sequence[Recorded]) -> StripeMeasures:
     units = log_units(tapes, job.options.early_ns)
-    releases = Releases.none([tape.receiver for tape in tapes])
+    releases = ReleaseCounts.none([tape.receiver for tape in tapes])
     for part in job.each(f"fairness: release logs of stripe {stripe}", read_logs, units):
         releases.add(part)
-    measured = Measured(stripe, releases)
+    measured = StripeMeasures(stripe, releases)
     _chances(job.inputs, result, measured, job.options.wait_threshold_ns)
     network = job.inputs.network
     ids = {floor.name: floor.id for floor in network.floors} if network is not None else {}
@@ -262,7 +266,7 @@ def span_of(segments: Sequence[SegmentFile]) -> Windows | None:
     return Windows(min(times), (max(times) - min(times)) // WINDOWS + 1, WINDOWS)
 
 
-def _chances(inputs: Inputs, result: Result, measured: Measured, threshold_ns: int | None) -> None:
+def _chances(inputs: Inputs, result: Result, measured: StripeMeasures, threshold_ns: int | None) -> None:
     """What chance gives every floor of the network file; without one the waits are figures only."""
     network = inputs.network
     if network is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from levelcast.pipeline.audit.release_stats import Releases
+from levelcast.pipeline.audit.release_stats import ReleaseCounts
 from levelcast.pipeline.audit.source_wait import Waits, beyond_chance
 from levelcast.pipeline.audit.stats import Counts, Effect, Floats, effect, holm
 
@@ -55,7 +55,7 @@ def middle(means: Floats) -> Floats:
     return found
 
 
-def release_tests(found: Releases, regions: Mapping[str, str], threshold: float, level: float) -> list[Test]:
+def release_tests(found: ReleaseCounts, regions: Mapping[str, str], threshold: float, level: float) -> list[Test]:
     """(d): every receiver against the others, and every region against the other regions."""
     ready = found.compared > 0
     counts = found.compared[ready]

@@ -22,14 +22,14 @@ from levelcast.pipeline.audit.base import Audit, Finding, Job, Result
 from levelcast.pipeline.audit.inputs import Recorded
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import SegmentFile
-from levelcast.storage.tape.explain import Difference, alone, explain
+from levelcast.storage.tape.explain import SegmentDifference, alone, explain
 from levelcast.storage.tape.segment_check import Digest, Scan, digest, read_index, scan
 
 _KNOCK_ON = frozenset({"chain broken", "other borders"})
 """What follows by itself from a fault before it."""
 
 
-class Place(NamedTuple):
+class SegmentPosition(NamedTuple):
     """A segment of a stripe, whoever has it."""
 
     stripe: int
@@ -71,10 +71,10 @@ def run(job: Job) -> Result:
     return result
 
 
-def _variants(job: Job) -> dict[Place, list[Variant]]:
+def _variants(job: Job) -> dict[SegmentPosition, list[Variant]]:
     """Every segment, hashed; then one of each kind, looked into."""
     having = [
-        (Place(stripe, segment.first), tape, segment)
+        (SegmentPosition(stripe, segment.first), tape, segment)
         for stripe, tapes in job.inputs.stripes.items()
         for tape in tapes
         for segment in tape.segments
@@ -82,13 +82,13 @@ def _variants(job: Job) -> dict[Place, list[Variant]]:
     finished = [segment for _, _, segment in having if not segment.active]
     hashed = job.each("order: hashing segments", partial(digest, data=job.options.bytes), finished)
     digests: dict[SegmentFile, Digest | None] = dict(zip(finished, hashed, strict=True))
-    grouped: dict[tuple[Place, object], list[tuple[Recorded, SegmentFile]]] = {}
+    grouped: dict[tuple[SegmentPosition, object], list[tuple[Recorded, SegmentFile]]] = {}
     for place, tape, segment in having:
         # One that grows, or lacks a file, is like no other.
         grouped.setdefault((place, digests.get(segment) or segment), []).append((tape, segment))
     chosen = [members[0][1] for members in grouped.values()]
     scans = job.each("order: checking frames", partial(scan, data=job.options.bytes), chosen)
-    found: dict[Place, list[Variant]] = {}
+    found: dict[SegmentPosition, list[Variant]] = {}
     for ((place, _), members), scanned in zip(grouped.items(), scans, strict=True):
         found.setdefault(place, []).append(Variant(members, scanned, len(members)))
     _vote(job, [each for each in found.values() if len(each) > 1 and any(variant.one.active for variant in each)])
@@ -123,9 +123,9 @@ def reference(variants: Sequence[Variant]) -> Variant:
     return max(variants, key=lambda each: (each.sound, each.votes, not each.one.active, each.found.frames))
 
 
-def _compare(job: Job, variants: dict[Place, list[Variant]]) -> list[Finding]:
+def _compare(job: Job, variants: dict[SegmentPosition, list[Variant]]) -> list[Finding]:
     """What is wrong in each segment of which there is more than one kind, or which is not sound."""
-    pairs: list[tuple[Place, Variant, Variant]] = []
+    pairs: list[tuple[SegmentPosition, Variant, Variant]] = []
     found: list[Finding] = []
     for place, each in variants.items():
         right = reference(each)
@@ -144,11 +144,11 @@ def _compare(job: Job, variants: dict[Place, list[Variant]]) -> list[Finding]:
     return found
 
 
-def _explained(pair: tuple[SegmentFile, SegmentFile]) -> list[Difference]:
+def _explained(pair: tuple[SegmentFile, SegmentFile]) -> list[SegmentDifference]:
     return explain(*pair)
 
 
-def _alone(place: Place, variant: Variant) -> Iterator[Finding]:
+def _alone(place: SegmentPosition, variant: Variant) -> Iterator[Finding]:
     try:
         index = read_index(variant.one.index_path)
     except (TapeError, OSError):
@@ -157,7 +157,9 @@ def _alone(place: Place, variant: Variant) -> Iterator[Finding]:
         yield from _findings(place, variant, difference, None)
 
 
-def _findings(place: Place, variant: Variant, told: Difference, undecided: Variant | None) -> Iterator[Finding]:
+def _findings(
+    place: SegmentPosition, variant: Variant, told: SegmentDifference, undecided: Variant | None
+) -> Iterator[Finding]:
     for tape, segment in variant.tapes:
         who, says = tape.receiver, told.says
         if undecided is not None:
@@ -178,7 +180,7 @@ def _findings(place: Place, variant: Variant, told: Difference, undecided: Varia
         )
 
 
-def _links(job: Job, variants: dict[Place, list[Variant]]) -> Iterator[Finding]:
+def _links(job: Job, variants: dict[SegmentPosition, list[Variant]]) -> Iterator[Finding]:
     """Whether the segments of each tape follow one another, and have the others' borders."""
     scans = {segment: variant.found for each in variants.values() for variant in each for _, segment in variant.tapes}
     for stripe, tapes in job.inputs.stripes.items():
@@ -237,7 +239,7 @@ def _rank(result: Result, found: Sequence[Finding]) -> None:
         )
 
 
-def _count(job: Job, result: Result, variants: dict[Place, list[Variant]]) -> None:
+def _count(job: Job, result: Result, variants: dict[SegmentPosition, list[Variant]]) -> None:
     scanned = [(variant.found, len(variant.tapes)) for each in variants.values() for variant in each]
     result.looked_at = {
         "tapes": sum(len(tapes) for tapes in job.inputs.stripes.values()),
@@ -248,7 +250,7 @@ def _count(job: Job, result: Result, variants: dict[Place, list[Variant]]) -> No
     }
 
 
-def _tails(job: Job, result: Result, variants: dict[Place, list[Variant]]) -> None:
+def _tails(job: Job, result: Result, variants: dict[SegmentPosition, list[Variant]]) -> None:
     """Tapes that begin later or end earlier: retention, and a tape that still grows, are no faults."""
     scans = {segment: variant.found for each in variants.values() for variant in each for _, segment in variant.tapes}
     for stripe, tapes in job.inputs.stripes.items():

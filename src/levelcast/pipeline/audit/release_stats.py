@@ -36,7 +36,7 @@ class LogUnit(NamedTuple):
 
 
 @dataclass(slots=True)
-class Releases:
+class ReleaseCounts:
     """What the logs say, by window and receiver; adds up over tasks."""
 
     receivers: tuple[str, ...]
@@ -52,7 +52,7 @@ class Releases:
     spread: Counts
 
     @classmethod
-    def none(cls, receivers: Sequence[str], windows: int = WINDOWS) -> Releases:
+    def none(cls, receivers: Sequence[str], windows: int = WINDOWS) -> ReleaseCounts:
         shape = (windows, len(receivers))
         bins = len(BOUNDS) + 1
         return cls(
@@ -61,7 +61,7 @@ class Releases:
             np.zeros(bins, np.int64),
         )  # fmt: skip
 
-    def add(self, other: Releases) -> None:
+    def add(self, other: ReleaseCounts) -> None:
         for name in ("counts", "late", "compared", "delays", "bins", "spread"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for mine, its in zip(self.early, other.early, strict=True):
@@ -104,7 +104,7 @@ def _span(path: Path) -> tuple[int, int, int] | None:
     return int(first["slot"][0]), int(last["slot"][0]), count
 
 
-def read_logs(unit: LogUnit) -> Releases:
+def read_logs(unit: LogUnit) -> ReleaseCounts:
     """One task: the entries of its slots, from all logs."""
     low = unit.first_slot + unit.begin * unit.width
     high = unit.first_slot + unit.end * unit.width
@@ -120,9 +120,9 @@ def read_logs(unit: LogUnit) -> Releases:
     return measure(logs, unit.first_slot, unit.width, unit.early_ns)
 
 
-def measure(logs: Mapping[str, RecordArray], first_slot: int, width: int, early_ns: int) -> Releases:
+def measure(logs: Mapping[str, RecordArray], first_slot: int, width: int, early_ns: int) -> ReleaseCounts:
     """What some entries of all logs add up to."""
-    found = Releases.none(list(logs))
+    found = ReleaseCounts.none(list(logs))
     on_time: list[tuple[Counts, Counts]] = []
     for number, log in enumerate(logs.values()):
         slots, first = np.unique(log["slot"].astype(np.int64), return_index=True)  # a restart may release one again
@@ -149,7 +149,7 @@ def _within(entries: tuple[Counts, Counts], begin: int, end: int) -> tuple[Count
     return entries[0][low:high], entries[1][low:high]
 
 
-def _compare(found: Releases, window: int, entries: Sequence[tuple[Counts, Counts]]) -> None:
+def _compare(found: ReleaseCounts, window: int, entries: Sequence[tuple[Counts, Counts]]) -> None:
     """The slots that all receivers there released on time: delays beside one another."""
     here = [number for number, (slots, _) in enumerate(entries) if len(slots)]
     if len(here) < 2:

@@ -28,7 +28,7 @@ for _audit in (order.ORDER, fairness.FAIRNESS, timeliness.TIMELINESS):
 
 
 @dataclass(slots=True)
-class Outcome:
+class AuditOutcome:
     """What a command has to show."""
 
     results: list[Result] = field(default_factory=list)
@@ -52,9 +52,9 @@ def names_of(which: str) -> list[str]:
     return [which]
 
 
-def run(names: Sequence[str], job: Job) -> Outcome:
+def run(names: Sequence[str], job: Job) -> AuditOutcome:
     """Each audit by itself; of several, one that cannot be run does not stop the others."""
-    outcome = Outcome()
+    outcome = AuditOutcome()
     for name in names:
         try:
             outcome.results.append(AUDITS[name].run(job))

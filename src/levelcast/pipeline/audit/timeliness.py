@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.pipeline.audit.base import Audit, Figures, Finding, Job, Options, Result
+from levelcast.pipeline.audit.base import Audit, AuditOptions, AuditTable, Finding, Job, Result
 from levelcast.pipeline.audit.fairness import any_of
 from levelcast.pipeline.audit.inputs import Inputs
 from levelcast.pipeline.audit.stats import BOUNDS, Counts, design_effect, histogram, quantile, wilson
@@ -63,7 +63,7 @@ class Ages:
             self.oldest_ns, self.oldest_record = other.oldest_ns, other.oldest_record
 
 
-class Unit(NamedTuple):
+class TimelinessTask(NamedTuple):
     """One task."""
 
     stripe: int
@@ -72,17 +72,17 @@ class Unit(NamedTuple):
     ahead_ns: int
 
 
-class Part(NamedTuple):
+class AgesPart(NamedTuple):
     """What a task found: ages, and the venues that definitions name."""
 
     ages: dict[Cell, Ages]
     venues: dict[int, str]
 
 
-def ages_of(unit: Unit) -> Part:
+def ages_of(unit: TimelinessTask) -> AgesPart:
     """The ages of all records of one segment."""
     index = read_index(unit.segment.index_path)
-    part = Part({}, {})
+    part = AgesPart({}, {})
     if not len(index.lines):
         return part
     begin = int(index.lines["at"][0])
@@ -134,7 +134,7 @@ def run(job: Job) -> Result:
     """Look at every record of every stripe once, at whichever receiver."""
     result = Result("timeliness")
     units = [
-        Unit(stripe, segment, job.options.old_ns, job.options.ahead_ns)
+        TimelinessTask(stripe, segment, job.options.old_ns, job.options.ahead_ns)
         for stripe, tapes in job.inputs.stripes.items()
         for segment in any_of(tapes)
     ]
@@ -154,7 +154,7 @@ def floors(inputs: Inputs, venues: Mapping[int, str]) -> dict[int, str]:
     return {**venues, **known}
 
 
-def judge(result: Result, ages: Mapping[Cell, Ages], names: Mapping[int, str], options: Options) -> None:
+def judge(result: Result, ages: Mapping[Cell, Ages], names: Mapping[int, str], options: AuditOptions) -> None:
     """Findings, figures and the sentence."""
     rows: list[tuple[object, ...]] = []
     level = options.level / max(1, 2 * len(ages))
@@ -182,7 +182,7 @@ def judge(result: Result, ages: Mapping[Cell, Ages], names: Mapping[int, str], o
             found = Finding("old records", name, says, cell.stripe, record=its.oldest_record)
             result.findings.append(replace(found, value=share.value, low=share.low, high=share.high))
     columns = ("stripe", "floor", "hour", "records", "p50_ns", "p90_ns", "p99_ns", "max_ns", "old_share", "ahead")
-    result.figures = [Figures("floors", (*columns, "most_ahead_ns"), rows)]
+    result.figures = [AuditTable("floors", (*columns, "most_ahead_ns"), rows)]
     result.looked_at = {"records": sum(int(its.counts.sum()) for its in ages.values()), "cells": len(ages)}
     result.sentence = _sentence(result, ages.values())
 

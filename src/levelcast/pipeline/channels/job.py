@@ -36,7 +36,7 @@ from levelcast.planner.user_load import Reach, complete_plan, one_for_all, reach
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["LOCAL_PAIRS", "Asked", "Made", "execute", "flow_rates", "overlapping", "record", "write"]
+__all__ = ["LOCAL_PAIRS", "Made", "PlanRequest", "execute", "flow_rates", "overlapping", "record", "write"]
 
 LOCAL_PAIRS = 5_000_000
 """Up to so many pairs one process plans in seconds and in half a gigabyte."""
@@ -46,7 +46,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlanRequest:
     """What plan is wanted."""
 
     days: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ def subscriptions(spark: SparkSession, lake: Lake) -> tuple[DataFrame, int]:
 def execute(
     spark: SparkSession,
     lake: Lake,
-    asked: Asked,
+    asked: PlanRequest,
     current: StoredPlan | None = None,
     progress: Progress = lambda *_: None,
 ) -> Made:
@@ -233,7 +233,9 @@ def execute(
     return Made(named, values, users, before, after, report["before"], days, skipped)
 
 
-def _known(spark: SparkSession, pairs: DataFrame, rates: DataFrame, asked: Asked, lake: Lake) -> tuple[DataFrame, int]:
+def _known(
+    spark: SparkSession, pairs: DataFrame, rates: DataFrame, asked: PlanRequest, lake: Lake
+) -> tuple[DataFrame, int]:
     """The pairs whose symbols the network has, and how many others there are."""
     from pyspark.sql import functions as f
 
@@ -263,7 +265,7 @@ _Planned = tuple[StoredPlan, Floats, list[str], Reach, Reach]
 
 
 def _plan_here(
-    pairs: DataFrame, rates: DataFrame, asked: Asked, current: StoredPlan | None, progress: Progress
+    pairs: DataFrame, rates: DataFrame, asked: PlanRequest, current: StoredPlan | None, progress: Progress
 ) -> _Planned:
     """In this process, with all pairs."""
     pc = arrow("pyarrow.compute")
@@ -289,7 +291,7 @@ def _plan_here(
 
 
 def _plan_on_spark(
-    pairs: DataFrame, rates: DataFrame, asked: Asked, current: StoredPlan | None, _: Progress
+    pairs: DataFrame, rates: DataFrame, asked: PlanRequest, current: StoredPlan | None, _: Progress
 ) -> _Planned:
     """Where the pairs lie. What nobody wants has a group of its own, if there are two."""
     from pyspark.sql import functions as f

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.planner.annealing import Effort
-from levelcast.planner.cluster import Rules, Shape, cluster, cluster_both, seed_for
+from levelcast.planner.cluster import ClusterLimits, PlanShape, cluster, cluster_both, seed_for
 from levelcast.planner.costs import Costs, received_by_user
 from levelcast.planner.files import arrow
 from levelcast.planner.make import make_plan
@@ -259,10 +259,10 @@ def insert(batches: Iterator[Any], sample: Instance, at: Ints, groups: int, seed
         both = joined(sample, instance_of(table, sample.n_users))
         new = both.n_flows - sample.n_flows
         label = np.concatenate([at, np.full(new, UNSENT, np.int32)]).astype(np.int32)
-        rules = Rules()
+        rules = ClusterLimits()
         rules.home, rules.weight = label.copy(), np.ones(len(label), np.int32)
         # One level: a slot is a group here. Nothing may leave home, so only the new ones move.
-        cluster_both(both, label, Shape(groups, 1, groups), Weights(0, 1), seed_for(seed, 7), np.zeros(2), rules)
+        cluster_both(both, label, PlanShape(groups, 1, groups), Weights(0, 1), seed_for(seed, 7), np.zeros(2), rules)
         column = pa.array(label[sample.n_flows :], pa.int32())
         yield from table.append_column("group", column).select(["flow", "rate", "users", "group"]).to_batches()
 

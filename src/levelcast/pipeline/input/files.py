@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from levelcast.formats.captures import FORMATS as CAPTURES
-from levelcast.formats.captures import Batch, Placed, Task, TradeFileError, read_task, tasks_of
+from levelcast.formats.captures import CaptureBatch, NumberedEvents, Task, TradeFileError, read_task, tasks_of
 from levelcast.formats.columns import Coded
-from levelcast.pipeline.lake.schema import NAMES, Part, Words, arrow_schema, spark_schema, to_arrow
+from levelcast.pipeline.lake.schema import NAMES, RecordRows, Words, arrow_schema, spark_schema, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,10 +137,10 @@ def task_rows(task: Task, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays([*nothing, *bad.columns], schema=schema)
 
 
-def rows_of(placed: Sequence[Placed], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+def rows_of(placed: Sequence[NumberedEvents], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Events as rows of the schema, by sequence."""
     parts = [
-        Part(
+        RecordRows(
             events.records,
             sequence,
             ts_recv=events.ts_recv,
@@ -159,7 +159,7 @@ def _words(coded: Coded | None) -> Words | None:
     return None if coded is None else Words(coded.codes, coded.names)
 
 
-def quarantined(batch: Batch) -> pa.RecordBatch:
+def quarantined(batch: CaptureBatch) -> pa.RecordBatch:
     """The refused rows of a batch, with the columns of `QUARANTINE`."""
     columns = [[batch.path] * len(batch.refused), *map(list, zip(*batch.refused, strict=True))]
     arrays = [pa.array(values, kind) for values, kind in zip(columns, _TYPES, strict=True)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.pipeline.lake.lake import Commit, Lake, Mark
+from levelcast.pipeline.lake.lake import Commit, CommitMark, Lake
 from levelcast.pipeline.lake.tables import PROBES
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def load_probes(spark: SparkSession, lake: Lake, path: Path) -> Commit:
     A file lands once, by its content. Raises LakeError for a row that is no probe; then nothing is taken.
     """
     rows = read_probes(spark, path)
-    commit = lake.append("probes", rows.coalesce(1), [Mark(f"input/{_identity(path)}", 1)])
+    commit = lake.append("probes", rows.coalesce(1), [CommitMark(f"input/{_identity(path)}", 1)])
     if commit is None:
         raise LakeError(f"{path}: the lake has these probes already")
     return commit

@@ -36,16 +36,16 @@ import pyarrow as pa
 from pyspark.sql import datasource as api
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from levelcast.network import Directory, NetworkError, load_network
+from levelcast.network import NetworkError, SymbolDirectory, load_network
 from levelcast.pipeline.input.tapes import (
     BATCH_ROWS,
     Definitions,
-    Mark,
     Piece,
     Range,
-    Stripe,
+    StripeEnd,
+    StripeTapes,
     Tapes,
-    Wanted,
+    TapeSelection,
     end_of_batch,
     rows,
     split_pieces,
@@ -107,20 +107,20 @@ class LevelcastSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        asked = Asked(self.options)
+        asked = SourceOptions(self.options)
         asked.tapes(strict=False)  # whatever is wrong is said here, before anything runs
         return _pieces_schema() if asked.pieces else spark_schema(asked.columns)
 
     def reader(self, schema: StructType) -> TapeBatchReader:
-        asked = Asked(self.options)
+        asked = SourceOptions(self.options)
         return TapeBatchReader(asked, _expected(asked, schema))
 
     def streamReader(self, schema: StructType) -> TapeStreamReader:  # noqa: N802 - Spark's name
-        asked = Asked(self.options)
+        asked = SourceOptions(self.options)
         return TapeStreamReader(asked, _expected(asked, schema))
 
 
-class Asked:
+class SourceOptions:
     """The options, checked."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -154,7 +154,7 @@ class Asked:
         if self.network is None:
             return None
         try:
-            directory = Directory(load_network(_local(self.network)))
+            directory = SymbolDirectory(load_network(_local(self.network)))
         except NetworkError as error:
             raise OptionError(f"network: {error}") from None
         symbols = {number: symbol for symbol, number in directory.symbols.items()}
@@ -197,7 +197,7 @@ _PIECES = pa.schema(
 )
 
 
-def _expected(asked: Asked, schema: StructType) -> pa.Schema:
+def _expected(asked: SourceOptions, schema: StructType) -> pa.Schema:
     if not asked.pieces:
         return _arrow(schema)
     if schema.names != _PIECES.names:
@@ -229,11 +229,11 @@ class TapePartition(InputPartition):
 class _Reading:
     """What both readers do where the records are."""
 
-    def __init__(self, asked: Asked, schema: pa.Schema) -> None:
+    def __init__(self, asked: SourceOptions, schema: pa.Schema) -> None:
         self._asked = asked
         self._schema = schema
         self._named = asked.pieces or bool({"symbol", "venue"} & set(schema.names))
-        self._wanted = Wanted()
+        self._wanted = TapeSelection()
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TapePartition):
@@ -291,7 +291,7 @@ class TapeBatchReader(_Reading, DataSourceReader):
         return self._partitions(pieces, known)
 
 
-def _useful(stripe: Stripe, start: int, stop: int, wanted: Wanted) -> list[Piece]:
+def _useful(stripe: StripeTapes, start: int, stop: int, wanted: TapeSelection) -> list[Piece]:
     """The pieces that may have something wanted, by slot and time of their segments."""
     heads = {head.first_sequence: head for tape in stripe.tapes for head in tape.heads}
     edges = sorted(heads)
@@ -311,7 +311,7 @@ _RANGES = ("stripe", "sequence", "slot", "ts_recv")
 _NAMED = {"symbol": "symbols", "venue": "venues", "kind": "kinds"}
 
 
-def narrowed(wanted: Wanted, condition: Any) -> Wanted:
+def narrowed(wanted: TapeSelection, condition: Any) -> TapeSelection:
     """What is left of `wanted` under a filter; filters that say nothing about places leave it as it is."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     column, value = ".".join(path), getattr(condition, "value", None)
@@ -351,12 +351,12 @@ def narrowed(wanted: Wanted, condition: Any) -> Wanted:
 class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What comes onto the tapes, batch by batch."""
 
-    def __init__(self, asked: Asked, schema: pa.Schema) -> None:
+    def __init__(self, asked: SourceOptions, schema: pa.Schema) -> None:
         super().__init__(asked, schema)
         if asked.last is not None:
             raise OptionError("a stream has no last sequence: the option `to` is for reading at once")
         self._tapes: Tapes | None = None
-        self._target: dict[int, Mark] | None = None
+        self._target: dict[int, StripeEnd] | None = None
         self._names = asked.given_names() if self._named else Definitions()
         self._learned: Definitions = Definitions()
         self._learned_upto: dict[int, int] = {}
@@ -368,7 +368,7 @@ class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         starts = {number: stripe.start for number, stripe in self._stripes().items()}
         if self._asked.first is not None:
-            starts = {number: Mark(self._asked.first, 0, 0) for number in starts}
+            starts = {number: StripeEnd(self._asked.first, 0, 0) for number in starts}
         return offset_of(starts)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
@@ -416,24 +416,24 @@ class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
                 pieces += stripe.pieces(first, mark.sequence)
         return self._partitions(pieces, self._definitions(stripes, after))
 
-    def _first(self, stripe: Stripe) -> Mark:
-        return stripe.start if self._asked.first is None else Mark(self._asked.first, 0, 0)
+    def _first(self, stripe: StripeTapes) -> StripeEnd:
+        return stripe.start if self._asked.first is None else StripeEnd(self._asked.first, 0, 0)
 
-    def _end(self, stripe: Stripe) -> Mark:
+    def _end(self, stripe: StripeTapes) -> StripeEnd:
         """As far as the stream may go now."""
         end = stripe.end
         if self._target is not None:
             end = min(end, self._target.get(stripe.number, stripe.start))
         return end
 
-    def _stripes(self) -> dict[int, Stripe]:
+    def _stripes(self) -> dict[int, StripeTapes]:
         if self._tapes is None:
             self._tapes = self._asked.tapes(strict=False)
         else:
             self._tapes.refresh()
         return self._tapes.stripes
 
-    def _definitions(self, stripes: Mapping[int, Stripe], ends: Mapping[int, Mark]) -> Definitions:
+    def _definitions(self, stripes: Mapping[int, StripeTapes], ends: Mapping[int, StripeEnd]) -> Definitions:
         """The names of what comes up to here; what has been looked through is not looked through again."""
         if self._names is not None:
             return self._names
@@ -447,17 +447,17 @@ class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         return self._learned
 
 
-def offset_of(marks: Mapping[int, Mark]) -> Offset:
+def offset_of(marks: Mapping[int, StripeEnd]) -> Offset:
     return {str(number): mark._asdict() for number, mark in sorted(marks.items())}
 
 
-def marks_of(offset: Mapping[str, Mapping[str, int]] | str) -> dict[int, Mark]:
+def marks_of(offset: Mapping[str, Mapping[str, int]] | str) -> dict[int, StripeEnd]:
     """How far each stripe goes, by an offset as a stream or its progress has it (`lastProgress.sources[0].endOffset`).
 
     Everything up to a mark's slot is in the batches up to there: a window that ends before it is complete.
     """
     read = json.loads(offset) if isinstance(offset, str) else offset
-    return {int(number): Mark(**mark) for number, mark in read.items()}
+    return {int(number): StripeEnd(**mark) for number, mark in read.items()}
 
 
 def complete_upto(rows: DataFrame) -> DataFrame:

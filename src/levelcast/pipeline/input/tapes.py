@@ -1,9 +1,9 @@
 """Tapes as the pipeline reads them: by stripe and sequence, whoever recorded them. No Spark in here.
 
-- A stripe's tape is the same at every receiver, so a range of its sequence is read from any of them (`Stripe.pieces`):
-  where one has lost its beginning to retention, or is gone, another one serves.
+- A stripe's tape is the same at every receiver, so a range of its sequence is read from any of them
+  (`StripeTapes.pieces`): where one has lost its beginning to retention, or is gone, another one serves.
 - A tape that grows is read up to its last whole frame. Frames are released when they are on a tape, so everything up to
-  the last frame's slot is there: `Mark` says how far that is.
+  the last frame's slot is there: `StripeEnd` says how far that is.
 - Rows are made from many frames at once: they lie back to back in a segment.
 """
 
@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from levelcast.pipeline.lake.schema import Ints, Names, Part, to_arrow
+from levelcast.pipeline.lake.schema import Ints, Names, RecordRows, to_arrow
 from levelcast.records import RECORD_TYPES, RTYPE_INSTRUMENT, TRADE, WORD_BYTES, RecordArray, RecordType
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.index import FrameLine, read_frames, unpack_header
+from levelcast.storage.tape.index import IndexEntry, read_frames, unpack_header
 from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, Segment, segment_path
 
 BATCH_ROWS = 1 << 16
@@ -41,7 +41,7 @@ _LAST = 2**63 - 1
 Bytes = npt.NDArray[np.uint8]
 
 
-class Mark(NamedTuple):
+class StripeEnd(NamedTuple):
     """How far a stripe goes: the next sequence, and the slot and instant up to which it is complete."""
 
     sequence: int
@@ -89,7 +89,7 @@ ALL = Range()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TapeSelection:
     """What a reader asks for. Whole segments and frames are left out by the ranges, records by the names."""
 
     sequence: Range = ALL
@@ -100,7 +100,7 @@ class Wanted:
     venues: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
 
-    def wants(self, line: FrameLine) -> bool:
+    def wants(self, line: IndexEntry) -> bool:
         return (
             self.slot.low <= line.slot <= self.slot.high
             and self.ts_recv.low <= line.timestamp_ns <= self.ts_recv.high
@@ -164,13 +164,13 @@ class Tapes:
         self._stripe = stripe
         self._strict = strict
         """Otherwise a tape that cannot be read is passed over as long as there is another one."""
-        self._tapes: dict[Path, Tape] = {}
-        self.stripes: dict[int, Stripe] = {}
+        self._tapes: dict[Path, ReceiverTape] = {}
+        self.stripes: dict[int, StripeTapes] = {}
         self.refresh()
 
     def refresh(self) -> None:
         refused: list[TapeError] = []
-        found: dict[Path, Tape] = {}
+        found: dict[Path, ReceiverTape] = {}
         for directory in self._directories:
             try:
                 paths = find_tapes(directory)
@@ -190,26 +190,26 @@ class Tapes:
             raise TapeError(f"{where}: there is no tape of stripe {self._stripe}")
         self._tapes = found
         numbers = sorted({tape.stripe for tape in mine})
-        self.stripes = {number: self.stripes.get(number) or Stripe(number) for number in numbers}
+        self.stripes = {number: self.stripes.get(number) or StripeTapes(number) for number in numbers}
         for number, stripe in self.stripes.items():
             stripe.tapes = [tape for tape in mine if tape.stripe == number]
             stripe.check()
 
-    def _look_at(self, path: Path) -> Tape:
+    def _look_at(self, path: Path) -> ReceiverTape:
         tape = self._tapes.get(path)
         if tape is None:
-            return Tape(path)
+            return ReceiverTape(path)
         tape.refresh()
         return tape
 
 
-class Tape:
+class ReceiverTape:
     """One receiver's tape. `refresh` takes in what has been added, and what retention has taken."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.heads: list[Head] = []
-        self.end = Mark(0, 0, 0)
+        self.end = StripeEnd(0, 0, 0)
         """Behind the last whole frame."""
         self._newest: Segment | None = None
         self.refresh()
@@ -260,21 +260,21 @@ class Tape:
         self._newest, self.heads = newest, heads
 
     @property
-    def start(self) -> Mark:
+    def start(self) -> StripeEnd:
         """Where the tape begins now."""
         head = self.heads[0]
-        return Mark(head.first_sequence, head.after_slot, 0)
+        return StripeEnd(head.first_sequence, head.after_slot, 0)
 
-    def _mark(self, heads: list[Head], newest: Segment) -> Mark:
+    def _mark(self, heads: list[Head], newest: Segment) -> StripeEnd:
         """Behind the last whole frame, which may be the last one of the segment before."""
         if newest.lines:
             line = newest.lines[-1]
-            return Mark(line.next_sequence, line.slot, line.timestamp_ns)
+            return StripeEnd(line.next_sequence, line.slot, line.timestamp_ns)
         head = heads[-1]
         if self.end.sequence == head.first_sequence:
             return self.end
         before = Segment(self.directory, heads[-2].first_sequence, active=False).lines if len(heads) > 1 else []
-        return Mark(head.first_sequence, head.after_slot, before[-1].timestamp_ns if before else 0)
+        return StripeEnd(head.first_sequence, head.after_slot, before[-1].timestamp_ns if before else 0)
 
     def segment_of(self, sequence: int) -> Head | None:
         """The segment that has a sequence, or will."""
@@ -342,17 +342,17 @@ def _read_head(directory: Path, number: int, active: bool) -> Head:
 # -- one stripe, from all of its tapes --------------------------------------------------------------------
 
 
-class Stripe:
+class StripeTapes:
     """The tapes of one stripe, in the order in which they are asked."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.tapes: list[Tape] = []
+        self.tapes: list[ReceiverTape] = []
         self._segments: dict[tuple[str, int], Segment] = {}
 
     def check(self) -> None:
         """Two tapes with the same stripe number must be the same tape."""
-        chains: dict[int, tuple[bytes, Tape]] = {}
+        chains: dict[int, tuple[bytes, ReceiverTape]] = {}
         for tape in self.tapes:
             for head in (each for each in tape.heads if each.first_ns):
                 chain, other = chains.setdefault(head.first_sequence, (head.chain, tape))
@@ -363,11 +363,11 @@ class Stripe:
                     )
 
     @property
-    def start(self) -> Mark:
+    def start(self) -> StripeEnd:
         return min(tape.start for tape in self.tapes)
 
     @property
-    def end(self) -> Mark:
+    def end(self) -> StripeEnd:
         return max(tape.end for tape in self.tapes)
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
@@ -395,7 +395,7 @@ class Stripe:
             )
         return f"{where}: no tape of stripe {self.number} has sequence {sequence:,}: name a receiver that has it"
 
-    def lines(self, start: int, stop: int) -> Iterator[FrameLine]:
+    def lines(self, start: int, stop: int) -> Iterator[IndexEntry]:
         """The frames with records from `start` to `stop`, in order."""
         for piece in self.pieces(start, stop):
             lines = self._segment(piece).lines
@@ -405,13 +405,13 @@ class Stripe:
                     break
                 yield line
 
-    def after_segments(self, start: int, stop: Mark, most: int) -> Mark:
+    def after_segments(self, start: int, stop: StripeEnd, most: int) -> StripeEnd:
         """Where `most` segments from `start` on end, or `stop` if that comes before."""
         pieces = self.pieces(start, stop.sequence)
         if len(pieces) <= most:
             return stop
         last = self._segment(pieces[most - 1]).lines[-1]
-        return Mark(last.next_sequence, last.slot, last.timestamp_ns)
+        return StripeEnd(last.next_sequence, last.slot, last.timestamp_ns)
 
     def _segment(self, piece: Piece) -> Segment:
         """Only the newest few stay in memory; one that has grown is opened again, as it may have its final name now."""
@@ -454,7 +454,7 @@ def open_segment(piece: Piece) -> Segment:
     )
 
 
-def _definitions_in(segment: Segment, line: FrameLine) -> tuple[dict[int, str], dict[int, str]]:
+def _definitions_in(segment: Segment, line: IndexEntry) -> tuple[dict[int, str], dict[int, str]]:
     """Symbols and venues. A packet of 64 bytes a record is one of trades, which saves looking into most."""
     symbols: dict[int, str] = {}
     venues: dict[int, str] = {}
@@ -476,27 +476,27 @@ def _definitions_in(segment: Segment, line: FrameLine) -> tuple[dict[int, str], 
 
 
 def end_of_batch(
-    stripes: Mapping[int, Stripe], starts: Mapping[int, int], stops: Mapping[int, Mark], most: int
-) -> dict[int, Mark]:
+    stripes: Mapping[int, StripeTapes], starts: Mapping[int, int], stops: Mapping[int, StripeEnd], most: int
+) -> dict[int, StripeEnd]:
     """Where a batch of at most `most` records ends, at whole frames: all stripes up to the same instant (rule 15),
     and one frame at least."""
     if sum(max(0, stops[number].sequence - starts[number]) for number in stripes) <= most:
         return dict(stops)
 
-    def frames(number: int) -> Iterator[tuple[int, int, FrameLine]]:
+    def frames(number: int) -> Iterator[tuple[int, int, IndexEntry]]:
         stop = stops[number].sequence
         if starts[number] < stop:
             for line in stripes[number].lines(starts[number], stop):
                 yield line.timestamp_ns, number, line
 
-    ends: dict[int, Mark] = {}
+    ends: dict[int, StripeEnd] = {}
     taken = 0
     for timestamp_ns, number, line in merge(*(frames(number) for number in stripes)):
         added = line.next_sequence - max(line.first_sequence, starts[number])
         if ends and taken + added > most:
             break
         taken += added
-        ends[number] = Mark(line.next_sequence, line.slot, timestamp_ns)
+        ends[number] = StripeEnd(line.next_sequence, line.slot, timestamp_ns)
     return ends
 
 
@@ -507,12 +507,12 @@ def rows(
     piece: Piece,
     directory: Definitions,
     *,
-    wanted: Wanted | None = None,
+    wanted: TapeSelection | None = None,
     columns: Sequence[str] | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a piece as rows of the schema, in order."""
-    wanted = wanted or Wanted()
+    wanted = wanted or TapeSelection()
     wanted = replace(wanted, sequence=wanted.sequence.within(piece.start, piece.stop - 1))
     segment = open_segment(piece)
     symbols, venues = Names(directory.symbols), Names(directory.venues)
@@ -523,11 +523,11 @@ def rows(
             yield batch
 
 
-def _together(lines: list[FrameLine], wanted: Wanted, batch_rows: int) -> Iterator[list[FrameLine]]:
+def _together(lines: list[IndexEntry], wanted: TapeSelection, batch_rows: int) -> Iterator[list[IndexEntry]]:
     """Frames that follow one another, about `batch_rows` records at a time."""
     first = bisect_left(lines, wanted.sequence.low, key=lambda line: line.next_sequence - 1)
     last = bisect_right(lines, wanted.sequence.high, key=lambda line: line.first_sequence)
-    chosen: list[FrameLine] = []
+    chosen: list[IndexEntry] = []
     count = 0
     for line in lines[first:last]:
         if chosen and (count + line.records > batch_rows or chosen[-1].next_sequence != line.first_sequence):
@@ -540,7 +540,9 @@ def _together(lines: list[FrameLine], wanted: Wanted, batch_rows: int) -> Iterat
         yield chosen
 
 
-def _parts(segment: Segment, lines: list[FrameLine], wanted: Wanted, directory: Definitions) -> Iterator[Part]:
+def _parts(
+    segment: Segment, lines: list[IndexEntry], wanted: TapeSelection, directory: Definitions
+) -> Iterator[RecordRows]:
     for line, following in pairwise(lines):
         if line.at + line.size != following.at:
             raise TapeError(f"{segment.index_path}: its frames do not follow one another at slot {following.slot}")
@@ -559,7 +561,7 @@ def _parts(segment: Segment, lines: list[FrameLine], wanted: Wanted, directory: 
         kept = _mask(kind, records, at, low, high, wanted, directory)
         if kept is not None:
             at, records = at[kept], records[kept]
-        yield Part(records, first + at, slot[at], ts_recv[at])
+        yield RecordRows(records, first + at, slot[at], ts_recv[at])
     if found != total:
         raise TapeError(
             f"{segment.data_path}: has {found} records where its index has {total}, from sequence {first:,} on"
@@ -567,7 +569,7 @@ def _parts(segment: Segment, lines: list[FrameLine], wanted: Wanted, directory: 
 
 
 def _mask(
-    kind: RecordType, records: RecordArray, at: Ints, low: int, high: int, wanted: Wanted, directory: Definitions
+    kind: RecordType, records: RecordArray, at: Ints, low: int, high: int, wanted: TapeSelection, directory: Definitions
 ) -> npt.NDArray[np.bool_] | None:
     """Which records are wanted; None for all of them."""
     kept = np.ones(len(records), bool)

@@ -27,7 +27,7 @@ from levelcast.pipeline.input import probes, release_logs, tape_to_tables
 from levelcast.pipeline.input.tape_to_tables import FILED, OF_KIND, Filed
 from levelcast.pipeline.lake import quarantine
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.pipeline.lake.lake import Commit, File, Lake, Mark, highest
+from levelcast.pipeline.lake.lake import Commit, CommitMark, File, Lake, highest
 from levelcast.pipeline.lake.tables import INSTRUMENTS, REQUESTS, VENUES
 from levelcast.storage.append_file import TapeError
 
@@ -105,9 +105,9 @@ def _without_holes(filed: Iterable[Filed], known: Mapping[int, int], source: str
         upto[each.stripe] = max(wanted, each.stop)
 
 
-def _tape_claims(upto: Mapping[int, int], known: Mapping[int, int]) -> list[Mark]:
+def _tape_claims(upto: Mapping[int, int], known: Mapping[int, int]) -> list[CommitMark]:
     return [
-        Mark(f"{TAPE_MARK}{stripe}", to, before=known.get(stripe, 0))
+        CommitMark(f"{TAPE_MARK}{stripe}", to, before=known.get(stripe, 0))
         for stripe, to in upto.items()
         if to > known.get(stripe, 0)
     ]
@@ -129,7 +129,7 @@ def load_files(
     refused: DataFrame | None = None,
 ) -> Loaded:
     """Rows of input that is known by what it is: `identity` lands once. `refused` is what could not be read."""
-    mark = Mark(f"input/{identity}", 1)
+    mark = CommitMark(f"input/{identity}", 1)
     done = Loaded()
     if lake.marks("tape", [mark.name]):
         return done
@@ -179,7 +179,8 @@ def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell:
     tell("writing releases")
     rows = spark.createDataFrame(release_logs.release_rows(new))
     claims = [
-        Mark(marks[receiver], int(log["slot"].max()), known.get(marks[receiver], 0)) for receiver, log in new.items()
+        CommitMark(marks[receiver], int(log["slot"].max()), known.get(marks[receiver], 0))
+        for receiver, log in new.items()
     ]
     return lake.append("releases", rows.coalesce(1), claims)
 
@@ -188,7 +189,7 @@ def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivedTable:
     """How a derived table is made of the rows of a few days, and from which tables."""
 
     name: str
@@ -196,16 +197,16 @@ class Derived:
     make: Callable[..., DataFrame]
 
 
-def derivations(mask: int = corrections.NO_PRICE, consolidated: bool = False) -> tuple[Derived, ...]:
+def derivations(mask: int = corrections.NO_PRICE, consolidated: bool = False) -> tuple[DerivedTable, ...]:
     """In the order in which they are made: later ones read earlier ones."""
     return (
-        Derived("bars", ("trades",), lambda trades: bars.bars(trades, mask=mask)),
-        Derived("last_prices", ("trades",), bars.last_prices),
-        Derived("venue_share", ("trades",), bars.venue_share),
-        Derived("rates", ("tape",), rates.rates),
-        Derived("rate_fit", ("rates",), rates.rate_fit),
-        Derived("bbo", ("quotes",), partial(bbo.bbo, consolidated=consolidated)),
-        Derived("trade_throughs", ("trades", "quotes"), partial(bbo.trade_throughs, consolidated=consolidated)),
+        DerivedTable("bars", ("trades",), lambda trades: bars.bars(trades, mask=mask)),
+        DerivedTable("last_prices", ("trades",), bars.last_prices),
+        DerivedTable("venue_share", ("trades",), bars.venue_share),
+        DerivedTable("rates", ("tape",), rates.rates),
+        DerivedTable("rate_fit", ("rates",), rates.rate_fit),
+        DerivedTable("bbo", ("quotes",), partial(bbo.bbo, consolidated=consolidated)),
+        DerivedTable("trade_throughs", ("trades", "quotes"), partial(bbo.trade_throughs, consolidated=consolidated)),
     )
 
 
@@ -226,14 +227,14 @@ def refresh(
     little = _rows_to_read(lake, made) <= LITTLE_ROWS
     done: dict[str, Commit] = {}
 
-    def make(each: Derived) -> None:
+    def make(each: DerivedTable) -> None:
         stale = stale_days(lake, each)
         if not stale:
             return
         tell(f"making {each.name}")
         days = sorted(stale)
         bases = [lake.read(spark, base, days=days) for base in each.bases]
-        marks = [Mark(f"{DAY_MARK}{day}", newest) for day, newest in stale.items()]
+        marks = [CommitMark(f"{DAY_MARK}{day}", newest) for day, newest in stale.items()]
         rows = each.make(*bases)
         # Not `repartition`: a day may be large, and would be one task's.
         spread = rows.coalesce(1) if little else rows.hint("rebalance", f.col("day"))
@@ -243,9 +244,11 @@ def refresh(
         newest = max((file.added_ms for file in lake.files("tape")), default=0) if lake.has("tape") else 0
         if newest and lake.marks(name, ["tape"]).get("tape", 0) < newest:
             tell(f"making {name}")
-            _note(done, lake.replace(name, find(lake.read(spark, "tape")).coalesce(1), None, [Mark("tape", newest)]))
+            _note(
+                done, lake.replace(name, find(lake.read(spark, "tape")).coalesce(1), None, [CommitMark("tape", newest)])
+            )
 
-    def follow(chain: Sequence[Derived]) -> None:
+    def follow(chain: Sequence[DerivedTable]) -> None:
         for each in chain:
             make(each)
 
@@ -263,7 +266,7 @@ def _note(done: dict[str, Commit], commit: Commit | None) -> None:
         done[commit.table] = commit
 
 
-def _rows_to_read(lake: Lake, made: Iterable[Derived]) -> int:
+def _rows_to_read(lake: Lake, made: Iterable[DerivedTable]) -> int:
     """The rows behind the stale days of the table that has most of them."""
     most = 0
     for each in made:
@@ -274,9 +277,9 @@ def _rows_to_read(lake: Lake, made: Iterable[Derived]) -> int:
     return most
 
 
-def _chains(made: Iterable[Derived]) -> list[list[Derived]]:
+def _chains(made: Iterable[DerivedTable]) -> list[list[DerivedTable]]:
     """Those that read another one behind it; the chains have nothing to do with each other."""
-    chains: list[list[Derived]] = []
+    chains: list[list[DerivedTable]] = []
     for each in made:
         before = [chain for chain in chains if any(one.name in each.bases for one in chain)]
         before[0].append(each) if before else chains.append([each])
@@ -326,11 +329,11 @@ def refresh_interest(spark: SparkSession, lake: Lake, tell: Tell = _silent) -> d
         return {}
     tell("making interest")
     pairs = rates.interest(lake.read(spark, "subscriptions"), lake.read(spark, "rates"))
-    commit = lake.replace("interest", pairs, None, [Mark("bases", newest)])
+    commit = lake.replace("interest", pairs, None, [CommitMark("bases", newest)])
     return {"interest": commit} if commit is not None else {}
 
 
-def stale_days(lake: Lake, derived: Derived) -> dict[str, int]:
+def stale_days(lake: Lake, derived: DerivedTable) -> dict[str, int]:
     """Days of which a base has newer files than the table was made from, with the newest file's time."""
     newest: dict[str, int] = {}
     days: list[set[str]] = []

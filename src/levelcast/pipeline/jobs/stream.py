@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from levelcast.pipeline.derive import bars, bars_arrow, corrections
 from levelcast.pipeline.jobs.load import DAY_MARK, Loaded, load_pieces
 from levelcast.pipeline.lake.defaults import EVERY_S, MOST_RECORDS, PIECE_RECORDS, LakeError
-from levelcast.pipeline.lake.lake import File, Lake, Mark
+from levelcast.pipeline.lake.lake import CommitMark, File, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ def start(
     most_records: int = MOST_RECORDS,
     mask: int = corrections.NO_PRICE,
     tell: Callable[[int, Loaded, float | None], None] | None = None,
-) -> tuple[StreamingQuery, Follower]:
+) -> tuple[StreamingQuery, StreamWriter]:
     """Follow tapes into a lake. With `until_now` the query ends when what is there at the start is in it."""
     from levelcast.pipeline.input.tape_source import register
 
@@ -69,7 +69,7 @@ def start(
     )
     if others:
         reader = reader.option("receivers", ",".join(others))
-    follower = Follower(spark, lake, ", ".join(map(str, inputs)), mask, tell, None if until_now else every_s)
+    follower = StreamWriter(spark, lake, ", ".join(map(str, inputs)), mask, tell, None if until_now else every_s)
     follower.begin()
     writer = (
         reader.load(first)
@@ -81,7 +81,7 @@ def start(
 
 
 @dataclass(slots=True)
-class Follower:
+class StreamWriter:
     """What happens with each batch; `tell` hears of it. With `every_s`, the time from batch to batch, small files are
     put together when there is time for it."""
 
@@ -165,11 +165,11 @@ class Follower:
             begin = self._marks.get(mark, 0)
             if end <= begin:
                 return  # nor has one of a longer interval
-            self._close(interval, begin, end, Mark(mark, end, begin))
+            self._close(interval, begin, end, CommitMark(mark, end, begin))
             self._marks[mark] = end
         self._forget_trades()
 
-    def _close(self, interval: str, begin: int, end: int, mark: Mark) -> None:
+    def _close(self, interval: str, begin: int, end: int, mark: CommitMark) -> None:
         """Add the bars of an interval that began in this time; files that have none of it are not opened."""
         name, column = ("bars", "start_ns") if interval != "1s" else ("trades", "ts_recv")
         files = self._trades if interval == "1s" else self.lake.files("bars")
@@ -208,7 +208,7 @@ class Follower:
         """The closed bars of some days from all of their trades."""
         trades = self.lake.read(self.spark, "trades", days=days)
         made = bars.complete(bars.bars(trades, mask=self.mask), self.upto_ns)
-        claims = [Mark(name, to, self._marks.get(name, 0)) for name, to in marks.items()]
+        claims = [CommitMark(name, to, self._marks.get(name, 0)) for name, to in marks.items()]
         self.lake.replace("bars", made.coalesce(1), days, claims)
         self._marks |= marks
 

@@ -58,7 +58,7 @@ _MISSING = "pip install 'levelcast[spark]'"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CommitMark:
     """What a commit claims: `name` goes from `before` to `to`. Without `before` anything lower will do."""
 
     name: str
@@ -117,7 +117,7 @@ class _Own(threading.local):
 
     def __init__(self) -> None:
         self.handles: dict[str, DeltaTable] = {}
-        self.marks: dict[str, Marks] = {}
+        self.marks: dict[str, CommitMarks] = {}
         self.handed: set[str] = set()
         """Files that the log has been given: whatever fails afterwards, it may name them."""
 
@@ -276,7 +276,7 @@ class Lake:
         """Every mark of a table that begins so. The library answers for one name only, so the log itself is read."""
         if not self.has(name):
             return {}
-        found = self._own.marks.setdefault(name, Marks(self.directory / name)).now()
+        found = self._own.marks.setdefault(name, CommitMarks(self.directory / name)).now()
         return {mark: number for mark, number in found.items() if mark.startswith(prefix)}
 
     def states(self) -> Iterator[State]:
@@ -303,8 +303,8 @@ class Lake:
         self,
         name: str,
         rows: DataFrame,
-        marks: Sequence[Mark] = (),
-        also: Callable[[list[File]], list[Mark]] | None = None,
+        marks: Sequence[CommitMark] = (),
+        also: Callable[[list[File]], list[CommitMark]] | None = None,
         *,
         skip_empty: bool = False,
     ) -> Commit | None:
@@ -316,7 +316,7 @@ class Lake:
                 return None
             return self.land(name, files, [*marks, *(also(files) if also is not None else ())])
 
-    def land(self, name: str, files: Sequence[File], marks: Sequence[Mark] = ()) -> Commit | None:
+    def land(self, name: str, files: Sequence[File], marks: Sequence[CommitMark] = ()) -> Commit | None:
         """Commit staged files; without a trace if one of the marks is there already."""
         for _ in range(_TRIES):
             handle = self._ensure(name)
@@ -328,7 +328,7 @@ class Lake:
         raise LakeError(f"{self.directory / name}: others write there without a pause: try again")
 
     def replace(
-        self, name: str, rows: DataFrame, days: Sequence[str] | None = None, marks: Sequence[Mark] = ()
+        self, name: str, rows: DataFrame, days: Sequence[str] | None = None, marks: Sequence[CommitMark] = ()
     ) -> Commit | None:
         """Put rows in the place of all that a table has (of these days), in one commit: a correction, or a refresh."""
         with self.staged(name, rows) as files:
@@ -455,7 +455,7 @@ class Lake:
         handle: DeltaTable,
         add: Sequence[File],
         remove: Sequence[File],
-        marks: Sequence[Mark],
+        marks: Sequence[CommitMark],
         *,
         data_change: bool = True,
     ) -> bool:
@@ -515,7 +515,7 @@ def _as_text(partition: Mapping[str, Any]) -> dict[str, str | None]:
     return {name: None if value is None else str(value) for name, value in partition.items()}
 
 
-def _taken(handle: DeltaTable, marks: Sequence[Mark]) -> bool:
+def _taken(handle: DeltaTable, marks: Sequence[CommitMark]) -> bool:
     """Whether what the marks claim is in the table already."""
     for mark in marks:
         have = handle.transaction_version(mark.name)
@@ -527,17 +527,17 @@ def _taken(handle: DeltaTable, marks: Sequence[Mark]) -> bool:
     return False
 
 
-def _rewrite(handle: DeltaTable) -> Mark:
-    return Mark(REWRITE, (handle.transaction_version(REWRITE) or 0) + 1)
+def _rewrite(handle: DeltaTable) -> CommitMark:
+    return CommitMark(REWRITE, (handle.transaction_version(REWRITE) or 0) + 1)
 
 
-def _properties(marks: Sequence[Mark]) -> Any:
+def _properties(marks: Sequence[CommitMark]) -> Any:
     from deltalake.transaction import Transaction
 
     return delta().CommitProperties(app_transactions=[Transaction(mark.name, mark.to) for mark in marks])
 
 
-class Marks:
+class CommitMarks:
     """All marks of a table, by its log: the last checkpoint, and the commits since then, each read once."""
 
     def __init__(self, root: Path) -> None:

@@ -206,7 +206,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecordRows:
     """Records of one type, and what is known of each beside its bytes."""
 
     records: RecordArray
@@ -221,7 +221,7 @@ class Part:
 
 
 def to_arrow(
-    parts: Iterable[Part],
+    parts: Iterable[RecordRows],
     *,
     stripe: int = 0,
     symbols: Names | None = None,
@@ -237,7 +237,7 @@ def to_arrow(
 class _Rows:
     """The parts of one batch; column after column is gathered from them."""
 
-    def __init__(self, parts: list[Part], stripe: int, symbols: Names, venues: Names) -> None:
+    def __init__(self, parts: list[RecordRows], stripe: int, symbols: Names, venues: Names) -> None:
         self.parts = parts
         self.stripe = stripe
         self.symbols, self.venues = symbols, venues
@@ -289,20 +289,20 @@ class _Rows:
     def _kinds(self) -> Any:
         return self._words([Words(_coded(part.records["rtype"], _KIND_CODES), _KIND_NAMES) for part in self.parts])
 
-    def _symbol(self, part: Part) -> Words:
+    def _symbol(self, part: RecordRows) -> Words:
         for name in ("raw_symbol", "stype_out_symbol"):
             if name in (part.records.dtype.names or ()):
                 return _texts(part.records[name])
         return self.symbols.words(part.records["instrument_id"])
 
-    def _venue(self, part: Part) -> Words:
+    def _venue(self, part: RecordRows) -> Words:
         if "exchange" in (part.records.dtype.names or ()):
             return _texts(part.records["exchange"])
         return self.venues.words(part.records["publisher_id"])
 
     # -- columns from fields
 
-    def _field(self, part: Part, column: ColumnOf) -> Array | None:
+    def _field(self, part: RecordRows, column: ColumnOf) -> Array | None:
         if column.name in part.extra:
             return part.extra[column.name]
         kind = RECORD_TYPES[_KIND_CODES[int(part.records["rtype"][0])]].name
@@ -313,7 +313,7 @@ class _Rows:
                 return found
         return None
 
-    def _number(self, part: Part, column: ColumnOf) -> tuple[Array | None, Array | None]:
+    def _number(self, part: RecordRows, column: ColumnOf) -> tuple[Array | None, Array | None]:
         values = self._field(part, column)
         if values is None:
             return None, None
@@ -347,7 +347,7 @@ class _Rows:
         ]
         return pa.array(numbers, mask=self._in_order(np.concatenate(gaps)))
 
-    def _text(self, part: Part, column: ColumnOf) -> Words:
+    def _text(self, part: RecordRows, column: ColumnOf) -> Words:
         values = self._field(part, column)
         if values is None:
             return Words(np.full(len(part.records), -1, np.int64), ())

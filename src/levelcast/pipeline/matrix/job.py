@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from levelcast.network import Link, Links, Network
 from levelcast.network.fields import LONGEST_NS
-from levelcast.pipeline.jobs.load import DAY_MARK, Derived, stale_days
+from levelcast.pipeline.jobs.load import DAY_MARK, DerivedTable, stale_days
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.pipeline.lake.lake import Lake, Mark
+from levelcast.pipeline.lake.lake import CommitMark, Lake
 from levelcast.pipeline.lake.tables import NETWORK_HELPERS, NETWORK_TIMING
 from levelcast.pipeline.matrix import tables as matrix_tables
 from levelcast.pipeline.matrix.tables import Helper, Hour, Pair, Way
@@ -29,7 +29,7 @@ SLOT_NS = 50_000_000
 CLOCK_ERROR_NS, PROCESS_NS = 1_000_000, 5_000_000
 """What a network file takes where it says nothing: the timing without one is as if it were so."""
 _NAMED = 5
-_MATRIX = Derived("network_matrix", ("probes",), matrix_tables.network_matrix)
+_MATRIX = DerivedTable("network_matrix", ("probes",), matrix_tables.network_matrix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MatrixResult:
     """What was chosen to be written, and what is to be said about it."""
 
     hour: Hour
@@ -77,7 +77,7 @@ def measure(
     hour: str,
     quantile: float,
     assumed_loss: float = ASSUMED_LOSS,
-) -> Measured:
+) -> MatrixResult:
     """Bring the tables up to the probes, and choose the hour that is asked for."""
     if not lake.has("probes"):
         raise LakeError(
@@ -108,7 +108,7 @@ def measure(
     if network is not None and times and times[0].unmeasured:
         listed = [f"{a} and {b}" for a, b in times[0].unmeasured]
         remarks.append(f"no probe between {_listed(listed)}: the network file's own links stand there")
-    return Measured(chosen, name, times, all_helpers(network, chosen, times), tuple(remarks), len(by_hour))
+    return MatrixResult(chosen, name, times, all_helpers(network, chosen, times), tuple(remarks), len(by_hour))
 
 
 def refresh(spark: SparkSession, lake: Lake) -> int:
@@ -117,7 +117,7 @@ def refresh(spark: SparkSession, lake: Lake) -> int:
     if stale:
         days = sorted(stale)
         made = _MATRIX.make(lake.read(spark, "probes", days=days))
-        marks = [Mark(f"{DAY_MARK}{day}", newest) for day, newest in stale.items()]
+        marks = [CommitMark(f"{DAY_MARK}{day}", newest) for day, newest in stale.items()]
         lake.replace("network_matrix", made.repartition("day"), days, marks)
     return len(stale)
 
@@ -306,7 +306,7 @@ def _day(start_ns: int) -> Any:
 # -- the file ---------------------------------------------------------------------------------------------
 
 
-def measured_file(measured: Measured, network: Network | None, lake: str, *, fix_timing: bool = False) -> str:
+def measured_file(measured: MatrixResult, network: Network | None, lake: str, *, fix_timing: bool = False) -> str:
     """The text of the file that `include` takes: links, helpers, and the timing that follows."""
     hour, when = measured.hour, f"{measured.name}:00Z" if measured.name != ALL else "each pair in its worst hour"
     lines = [
@@ -337,7 +337,7 @@ def _expected(helper: Helper) -> str:
     return show_ns(round(helper.expected_ns)) if helper.expected_ns < LONGEST_NS else "never"
 
 
-def _timing_lines(measured: Measured, network: Network | None, *, fix_timing: bool) -> list[str]:
+def _timing_lines(measured: MatrixResult, network: Network | None, *, fix_timing: bool) -> list[str]:
     lines = []
     for each in measured.timed:
         whose = f"stripe {each.stripe}" if network is not None else "a receiver at every site"

@@ -14,7 +14,7 @@ from typing import Any
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.tables import TABLES
 from levelcast.pipeline.report import network
-from levelcast.pipeline.sweep.plots import Wanted, picture
+from levelcast.pipeline.sweep.plots import SweepPlot, picture
 from levelcast.pipeline.sweep.run import row_of
 from levelcast.plots.html import card, table
 
@@ -126,7 +126,7 @@ def sweep_section(stored: Sequence[Row]) -> Iterator[str]:
     for (scenario, code), rows in sorted(by.items()):
         histories = [row_of(row) for row in rows]
         drawn = [name for name in DRAWN if any(each["figures"].get(name) for each in histories)][:1]
-        for wanted in (Wanted(figure, parameter) for figure in drawn for parameter in _varied(rows)):
+        for wanted in (SweepPlot(figure, parameter) for figure in drawn for parameter in _varied(rows)):
             yield card(f"{scenario}, {code[:8]}", picture(histories, wanted).text)
 
 

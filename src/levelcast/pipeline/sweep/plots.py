@@ -22,7 +22,7 @@ _STYLE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SweepPlot:
     """What a picture shows: `figure` against `against`, a panel for each value of `by`."""
 
     figure: str
@@ -30,7 +30,7 @@ class Wanted:
     by: str | None = None
 
     @classmethod
-    def read(cls, text: str) -> Wanted:
+    def read(cls, text: str) -> SweepPlot:
         """`FIGURE:AGAINST` or `FIGURE:AGAINST:BY`; raises ValueError with a sentence."""
         parts = [part.strip() for part in text.split(":")]
         if len(parts) not in (2, 3) or not all(parts):
@@ -56,19 +56,19 @@ def names_of(rows: Iterable[dict[str, Any]]) -> list[str]:
     return list(found)
 
 
-def check(wanted: Wanted, names: Sequence[str]) -> None:
+def check(wanted: SweepPlot, names: Sequence[str]) -> None:
     """Raises ValueError, with a sentence, for names that no row has."""
     for name in filter(None, (wanted.figure, wanted.against, wanted.by)):
         if name not in names:
             raise ValueError(f"no history has {name!r}: there are {', '.join(sorted(names))}")
 
 
-def plot(rows: Sequence[dict[str, Any]], wanted: Wanted) -> str:
+def plot(rows: Sequence[dict[str, Any]], wanted: SweepPlot) -> str:
     """The picture as a file of its own; raises ValueError where there is nothing to show."""
     return _alone(picture(rows, wanted))
 
 
-def picture(rows: Sequence[dict[str, Any]], wanted: Wanted) -> Picture:
+def picture(rows: Sequence[dict[str, Any]], wanted: SweepPlot) -> Picture:
     """The picture for a page; raises ValueError where there is nothing to show."""
     check(wanted, names_of(rows))
     panels: dict[Any, dict[Any, list[float]]] = {}
@@ -82,7 +82,7 @@ def picture(rows: Sequence[dict[str, Any]], wanted: Wanted) -> Picture:
     return _draw(wanted, panels)
 
 
-def _draw(wanted: Wanted, panels: dict[Any, dict[Any, list[float]]]) -> Picture:
+def _draw(wanted: SweepPlot, panels: dict[Any, dict[Any, list[float]]]) -> Picture:
     along = sorted({at for panel in panels.values() for at in panel}, key=_order)
     most = max(_quantile(values, BANDS[0][1]) for panel in panels.values() for values in panel.values())
     least = min(0.0, *(_quantile(values, BANDS[0][0]) for panel in panels.values() for values in panel.values()))

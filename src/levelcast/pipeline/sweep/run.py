@@ -67,7 +67,7 @@ class SweepStopped(Exception):
     """There is nothing left to run on, in one sentence."""
 
 
-class Engine(Protocol):
+class SweepEngine(Protocol):
     """Where tasks run."""
 
     @property
@@ -162,7 +162,7 @@ class ProcessEngine:
 
 
 @dataclass(slots=True)
-class Costs:
+class HistoryCosts:
     """The mean CPU time of a point's histories, as far as it is known."""
 
     total: dict[Point, tuple[float, int]] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class Costs:
         return max(seconds / count, 1e-4)
 
 
-def cut(items: Sequence[Item], costs: Costs, task_s: float) -> list[list[Item]]:
+def cut(items: Sequence[Item], costs: HistoryCosts, task_s: float) -> list[list[Item]]:
     """Tasks of about equal work, the longest first: each has histories of one point."""
     by_point: dict[Point, list[Item]] = {}
     for item in items:
@@ -194,7 +194,7 @@ def cut(items: Sequence[Item], costs: Costs, task_s: float) -> list[list[Item]]:
     return sorted(tasks, key=lambda task: -costs.of(task[0]) * len(task))
 
 
-def rounds(items: Sequence[Item], costs: Costs, cores_now: Callable[[], int]) -> Iterator[list[list[Item]]]:
+def rounds(items: Sequence[Item], costs: HistoryCosts, cores_now: Callable[[], int]) -> Iterator[list[list[Item]]]:
     """Tasks, a round at a time; costs and cores are looked at anew for each. The first round has one history of each
     point."""
     first: dict[Point, Item] = {}
@@ -219,7 +219,9 @@ def rounds(items: Sequence[Item], costs: Costs, cores_now: Callable[[], int]) ->
         number += 1
 
 
-def run(items: Sequence[Item], engine: Engine, died: Callable[[Item, str], Row], costs: Costs) -> Iterator[list[Row]]:
+def run(
+    items: Sequence[Item], engine: SweepEngine, died: Callable[[Item, str], Row], costs: HistoryCosts
+) -> Iterator[list[Row]]:
     """Rows of every item, round by round, as the rounds are done."""
     waiting = rounds(items, costs, lambda: engine.cores)
     stopping = threading.Event()
@@ -248,7 +250,7 @@ def run(items: Sequence[Item], engine: Engine, died: Callable[[Item, str], Row],
 
 
 def _round(
-    engine: Engine, tasks: Sequence[Sequence[Item]], died: Callable[[Item, str], Row], stopping: threading.Event
+    engine: SweepEngine, tasks: Sequence[Sequence[Item]], died: Callable[[Item, str], Row], stopping: threading.Event
 ) -> list[Row]:
     try:
         return engine.run(tasks)
@@ -267,7 +269,7 @@ def _round(
 # -- keeping ----------------------------------------------------------------------------------------------
 
 
-class Store(Protocol):
+class RowStore(Protocol):
     """Where rows stay."""
 
     def rows(self, code: str) -> list[Row]:
@@ -381,8 +383,8 @@ class Swept:
 
 def sweep(
     items: Sequence[Item],
-    engine: Engine,
-    store: Store,
+    engine: SweepEngine,
+    store: RowStore,
     code: str,
     died: Callable[[Item, str], Row],
     tell: Callable[[int, int], None] = lambda done, bad: None,
@@ -390,7 +392,7 @@ def sweep(
     """Run what is not in the store yet and keep it; the rows of all items. `tell` hears how many are done, and bad."""
     wanted = dict.fromkeys(items)
     have = {key: row for row in store.rows(code) if (key := key_of(row)) in wanted}
-    costs = Costs()
+    costs = HistoryCosts()
     for row in have.values():
         costs.add(row)
     todo = [item for item in wanted if item not in have]

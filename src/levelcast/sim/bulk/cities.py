@@ -18,7 +18,7 @@ import numpy as np
 from levelcast.network.regions.delays import LOCAL_MS, Delays, Matrix
 from levelcast.network.regions.plan import Regions, line_costs, plan_regions, share_out, within_reach
 from levelcast.sim.bulk.core import Core, Indexes
-from levelcast.sim.bulk.edge import Customers
+from levelcast.sim.bulk.edge import BulkSubscribers
 from levelcast.timing.derive import Derived, Path, Shape, derive
 
 EARTH_KM = 6_371.0
@@ -68,7 +68,7 @@ class Globe:
     city: Indexes
     home: Indexes
     sources: Indexes
-    customers: Customers
+    customers: BulkSubscribers
     longest_ms: float
     """The longest one-way delay between two receivers' cities, which all but late packets keep."""
     seed: int
@@ -159,7 +159,7 @@ def build_globe(delays: Delays, weights: Matrix, size: Size, seed: int = 1) -> G
     )
 
 
-def _customers(regions: Regions, members: list[tuple[Indexes, Indexes]], size: Size, seed: int) -> Customers:
+def _customers(regions: Regions, members: list[tuple[Indexes, Indexes]], size: Size, seed: int) -> BulkSubscribers:
     order = np.argsort(regions.region, kind="stable")
     shares = share_out(regions.weight[order], size.customers)
     place = np.repeat(regions.customer[order], shares)
@@ -175,4 +175,4 @@ def _customers(regions: Regions, members: list[tuple[Indexes, Indexes]], size: S
     first, second = np.where(swapped, lines[1], lines[0]), np.where(swapped, lines[0], lines[1])
     rng = np.random.default_rng(seed)
     grade = rng.choice(3, size.customers, p=np.array(size.grades) / sum(size.grades)).astype(np.int8)
-    return Customers(place.astype(np.int32), first, second, grade, starts)
+    return BulkSubscribers(place.astype(np.int32), first, second, grade, starts)

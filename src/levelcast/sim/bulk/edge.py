@@ -37,7 +37,7 @@ GUARANTEED, LATEST_ONLY, BEST_EFFORT = range(3)
 
 
 @dataclass(frozen=True, slots=True)
-class Customers:
+class BulkSubscribers:
     """All customers, ordered by region: where they are and which receivers they listen to."""
 
     place: npt.NDArray[np.int32]
@@ -117,7 +117,7 @@ class _Line:
 class BulkEdge:
     """All customers, and what they do with what receivers send."""
 
-    def __init__(self, delays: Delays, city: Indexes, customers: Customers, rules: EdgeRules, seed: int) -> None:
+    def __init__(self, delays: Delays, city: Indexes, customers: BulkSubscribers, rules: EdgeRules, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self._delays = delays
         self._city = city

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import NamedTuple
 
-from levelcast.edge.server.packetizer import Outgoing, SessionPlan, session_name
+from levelcast.edge.server.packetizer import Outgoing, SessionMap, session_name
 from levelcast.protocol.history import Frame
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, WORD_BYTES, stamp, trades
 from levelcast.sim.check.ring import Checker, InvariantBroken
 from levelcast.wire import mold
-from levelcast.wire.channel_plan import ChannelPlan, Kind, decode_record, make_plan, session_of
+from levelcast.wire.channel_plan import ChannelPlan, Kind, build_channel_plan, decode_record, session_of
 from levelcast.wire.watermark import decode_watermark
 
 UNPLANNED = 99
@@ -74,7 +74,7 @@ def symbol_of(record: bytes) -> tuple[int, int]:
 class Truth:
     """The sessions of one stripe as they were first sent; every edge and every delivery is held against them."""
 
-    def __init__(self, stripe: int, plan: SessionPlan, checker: Checker) -> None:
+    def __init__(self, stripe: int, plan: SessionMap, checker: Checker) -> None:
         self.stripe = stripe
         self.plan = plan
         self.plans: dict[int, ChannelPlan] = {}
@@ -99,7 +99,7 @@ class Truth:
                 raise InvariantBroken("one numbering", f"{name} sends {_place(out)}, {len(stream) + 1} is next")
             for datagram in out.datagrams:
                 packet = mold.decode(datagram)
-                assert isinstance(packet, mold.Packet)
+                assert isinstance(packet, mold.EdgePacket)
                 stream.extend(split_records(bytes(packet.payload)))
 
     def frames(self) -> list[Frame]:
@@ -131,7 +131,7 @@ class Truth:
                 wanted |= {session: [] for session in plan.sessions}
         return wanted
 
-    def _swapped(self, record: bytes) -> SessionPlan | None:
+    def _swapped(self, record: bytes) -> SessionMap | None:
         """The plan that takes effect behind the frame of this record."""
         said = decode_record(record)
         if said is None or said.kind is not Kind.SWAP:
@@ -139,7 +139,7 @@ class Truth:
         plan = self.plans[said.number]
         names = {index: session_of(plan.number, self.stripe, index) for index in plan.used}
         pairs = zip(plan.instruments.tolist(), plan.sessions.tolist(), strict=True)
-        return SessionPlan({instrument: names[index] for instrument, index in pairs}, names[plan.default])
+        return SessionMap({instrument: names[index] for instrument, index in pairs}, names[plan.default])
 
     def check_end(self) -> None:
         """The sessions are the tape, and the watermarks in them are true."""
@@ -218,23 +218,25 @@ def name_of(session: bytes) -> str:
 # -- what is traded ---------------------------------------------------------------------------------------
 
 
-def draw_plan(rng: Random, stripe: int) -> SessionPlan:
+def draw_plan(rng: Random, stripe: int) -> SessionMap:
     """One to three sessions of two instruments each; sometimes one of them takes what is not planned."""
     names = [session_name(f"S{stripe}-{letter}") for letter in "ABC"[: rng.choice((1, 2, 2, 3))]]
     listed = instruments_of(stripe)[: 2 * len(names)]
-    return SessionPlan({each: names[i % len(names)] for i, each in enumerate(listed)}, rng.choice((None, *names)))
+    return SessionMap({each: names[i % len(names)] for i, each in enumerate(listed)}, rng.choice((None, *names)))
 
 
 def draw_channel_plan(rng: Random, stripe: int, number: int) -> ChannelPlan:
     """A plan for the sequence, of one to three sessions."""
     sessions = rng.randint(1, 3)
     pairs = [(each, rng.randrange(sessions)) for each in instruments_of(stripe)]
-    return make_plan(number, pairs, [rng.randrange(3) for _ in range(sessions)], default=rng.randrange(sessions))
+    return build_channel_plan(
+        number, pairs, [rng.randrange(3) for _ in range(sessions)], default=rng.randrange(sessions)
+    )
 
 
-def one_session(stripe: int) -> SessionPlan:
+def one_session(stripe: int) -> SessionMap:
     """The plan before the first one in the sequence."""
-    return SessionPlan({}, session_name(f"S{stripe}"))
+    return SessionMap({}, session_name(f"S{stripe}"))
 
 
 def instruments_of(stripe: int) -> list[int]:

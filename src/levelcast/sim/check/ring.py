@@ -22,7 +22,7 @@ from collections.abc import Iterable
 
 from levelcast.protocol.effects import Effect, Persist, Release, Send
 from levelcast.protocol.history import GENESIS, Frame
-from levelcast.ring.member import Receiver
+from levelcast.ring.member import Member
 from levelcast.sim.engine.world import SimNode, World
 from levelcast.wire.messages import Data, Join, Ring, Token
 from levelcast.wire.packets import open_packets
@@ -90,7 +90,7 @@ class Checker:
     def _check_one_token(self, token: Token) -> None:
         known = self._tokens.setdefault((token.generation, token.slot), token)
         if known != token:
-            raise InvariantBroken("one token", f"site {token.site} sent two tokens for slot {token.slot}")
+            raise InvariantBroken("one token", f"site {token.owner} sent two tokens for slot {token.slot}")
 
     def _note_claim(self, node: SimNode, token: Token) -> None:
         """A token's `have` is a claim once its site has caught up in the token's generation (rule 8)."""
@@ -186,7 +186,7 @@ class Checker:
     def _check_identity(self, node: SimNode) -> None:
         """The tape is exactly the frames of all slots up to where the receiver is, in slot order."""
         machine = node.machine
-        upto = machine.released if isinstance(machine, Receiver) else node.disk.tape.tip.slot
+        upto = machine.released if isinstance(machine, Member) else node.disk.tape.tip.slot
         chain = GENESIS
         mine = iter(node.disk.tape.frames)
         for slot in sorted(self._frame_of_slot):

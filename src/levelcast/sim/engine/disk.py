@@ -5,18 +5,18 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from levelcast.protocol.catchup import from_tape
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import ServeTape
 from levelcast.protocol.history import GENESIS, Frame
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.member import first_tip
 from levelcast.wire.messages import Message
 
 
-class Tape:
+class SimTape:
     """The frames that a receiver has released, in order."""
 
-    def __init__(self, config: RingConfig) -> None:
+    def __init__(self, config: StripeConfig) -> None:
         self.frames: list[Frame] = []
         self._slots: list[int] = []
         self._stripe = config.stripe
@@ -40,6 +40,6 @@ class Tape:
 class Disk:
     """What one node keeps across restarts."""
 
-    def __init__(self, config: RingConfig, life: int) -> None:
-        self.journal = Journal(life)
-        self.tape = Tape(config)
+    def __init__(self, config: StripeConfig, life: int) -> None:
+        self.journal = JournalImage(life)
+        self.tape = SimTape(config)

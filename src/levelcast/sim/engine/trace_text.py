@@ -8,12 +8,13 @@ from levelcast.protocol.effects import GROUP, SERVERS, Report
 from levelcast.ring.schedule import generation_name
 from levelcast.sim.engine.world import START_NS, TraceLine
 from levelcast.wire.messages import (
+    CatchUp,
     Data,
     Fault,
     FaultReason,
     Group,
     GroupInvite,
-    GroupPlea,
+    GroupRequest,
     GroupToken,
     Invite,
     Join,
@@ -23,7 +24,6 @@ from levelcast.wire.messages import (
     Request,
     Ring,
     Run,
-    Settled,
     Token,
 )
 
@@ -62,7 +62,7 @@ def describe(message: Message | tuple[object, ...]) -> str:
             return f"request slots {list(message.slots)} packets [{_runs(message.packets)}] have {message.have}"
         case Repair():
             return "repair " + "; ".join(describe(item) for item in message.items)
-        case Settled():
+        case CatchUp():
             return f"settled {message.after_slot + 1}..{message.upto_slot}"
         case Fault():
             return (
@@ -85,7 +85,7 @@ def describe(message: Message | tuple[object, ...]) -> str:
             return f"RING {generation_name(message.generation)} of {members}, lineage {eras}, helper {message.helper}"
         case GroupToken():
             return f"group token {message.turn} in {generation_name(message.generation)} have {message.have}"
-        case GroupPlea():
+        case GroupRequest():
             suspect = f", suspect {message.suspect}" if message.suspect else ""
             return f"plea for a group, has {generation_name(message.group)} of {message.primary}{suspect}"
         case GroupInvite():

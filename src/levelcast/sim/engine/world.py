@@ -16,7 +16,7 @@ from random import Random
 from typing import NamedTuple, Protocol, get_args
 
 from levelcast.protocol.clock import ClockGuard
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, SERVERS, Effect, Forget, Persist, Release, Report, Send, ServeTape
 from levelcast.protocol.machine import Machine
 from levelcast.sim.engine.disk import Disk
@@ -229,7 +229,7 @@ class SimNode:
 class World:
     """One history."""
 
-    def __init__(self, config: RingConfig, seed: int, network: VirtualNetwork, rng: Random) -> None:
+    def __init__(self, config: StripeConfig, seed: int, network: VirtualNetwork, rng: Random) -> None:
         self.config = config
         self.seed = seed
         self.now = START_NS
@@ -374,7 +374,7 @@ class World:
 class SideWorld(World):
     """Another ring in the time of `main`: its own nodes, network and watchers, the same events and the same trace."""
 
-    def __init__(self, main: World, config: RingConfig, network: VirtualNetwork, rng: Random) -> None:
+    def __init__(self, main: World, config: StripeConfig, network: VirtualNetwork, rng: Random) -> None:
         self._main = main
         super().__init__(config, main.seed, network, rng)
         self.grain_ns = main.grain_ns

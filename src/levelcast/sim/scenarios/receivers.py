@@ -26,11 +26,11 @@ from dataclasses import replace
 from random import Random
 from typing import ClassVar
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import Effect, Release, Report, Send
 from levelcast.protocol.machine import Machine
-from levelcast.ring.group_server import NetworkServer
-from levelcast.ring.member import Receiver
+from levelcast.ring.group_server import ReformationAndGroupServer
+from levelcast.ring.member import Member
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
 from levelcast.sim.check.edge import (
@@ -53,7 +53,7 @@ from levelcast.wire.channel_plan import Kind, PlanRecord, encode_record, part_re
 from levelcast.wire.messages import (
     CONTROL_SOURCE,
     Group,
-    GroupPlea,
+    GroupRequest,
     GroupToken,
     Message,
     Repair,
@@ -81,7 +81,7 @@ MOST_IN_LAYER = (1, 2, 3, 4)
 LAYERS = (1, 1, 1, 1, 2, 2, 3)
 TEMPERS = ("all", "all", "all", "secondaries", "widow", "line")
 
-SAYS: tuple[type, ...] = (Request, GroupToken, GroupPlea)
+SAYS: tuple[type, ...] = (Request, GroupToken, GroupRequest)
 """All that a secondary ever sends, but to those below it."""
 SERVES: tuple[type, ...] = (Repair, Ring, Group)
 """What it may send to each of those."""
@@ -153,7 +153,7 @@ class ReceiversHistory(RingHistory):
         ]
         return b"".join(made), count
 
-    def _make_config(self, rng: Random, members: int) -> RingConfig:
+    def _make_config(self, rng: Random, members: int) -> StripeConfig:
         return replace(super()._make_config(rng, members), homes=self._homes, punctual_ns=PUNCTUAL_NS)
 
     def _build_nodes(self) -> None:
@@ -162,7 +162,7 @@ class ReceiversHistory(RingHistory):
             self._add(node, f"secondary {node}", self._start_secondary, Secondary.LISTENS) for node in self._homes
         ]
         for server in self._server_ids:
-            self.world.nodes[server].listens = NetworkServer.LISTENS
+            self.world.nodes[server].listens = ReformationAndGroupServer.LISTENS
 
     def _start_receiver(self, node: SimNode) -> Machine:
         machine = super()._start_receiver(node)
@@ -170,7 +170,7 @@ class ReceiversHistory(RingHistory):
         return machine
 
     def _start_server(self, node: SimNode) -> Machine:
-        return NetworkServer(self.config, node.id, node.disk.journal, node.local_ns)
+        return ReformationAndGroupServer(self.config, node.id, node.disk.journal, node.local_ns)
 
     def _start_secondary(self, node: SimNode) -> Machine:
         machine = Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
@@ -320,7 +320,7 @@ class ReceiversHistory(RingHistory):
         if machine.standing != "FOLLOWS":
             return f"{node.name} is {machine.standing}"
         home = self.world.nodes[machine.primary or 0].machine
-        if not isinstance(home, Receiver) or home.entered != machine.entered:
+        if not isinstance(home, Member) or home.entered != machine.entered:
             return f"{node.name} has {machine.primary}, which is not in its ring"
         if not self._watch.is_heard(node, home):
             return f"{node.name} has {machine.primary}, which has not heard it"
@@ -400,7 +400,7 @@ class SecondaryChecker:
         self._undisturbed_ns = at_ns
         self._on_time = on_time
 
-    def is_heard(self, node: SimNode, home: Receiver) -> bool:
+    def is_heard(self, node: SimNode, home: Member) -> bool:
         """Whether a home covers by what this secondary said not long ago."""
         said = home.cover.said(node.id)
         if said is None:
@@ -433,7 +433,7 @@ class SecondaryChecker:
     def _check_cover(self, node: SimNode, generation: int, claimed: int) -> None:
         """Rule 11: a claim stands for every secondary of the group that was heard of and is not too far behind."""
         home = node.machine
-        if not isinstance(home, Receiver) or home.schedule is None:
+        if not isinstance(home, Member) or home.schedule is None:
             return
         config, schedule = self._world.config, home.schedule
         if claimed < schedule.start_slot - 1:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar
 
-from levelcast.protocol.config import RingConfig
+from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.machine import Machine
-from levelcast.ring.member import Receiver
+from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.source import Source
 from levelcast.sim.check.ring import Checker, InvariantBroken, PacketId
@@ -150,7 +150,7 @@ class RingHistory:
     def _make_bound_ns(self, members: int) -> int:
         return liveness_bound_ns(self.config.timing, members, len(self._server_ids))
 
-    def _make_config(self, rng: Random, members: int) -> RingConfig:
+    def _make_config(self, rng: Random, members: int) -> StripeConfig:
         lockstep = rng.random() < 0.2
         slot_ns = None if lockstep else rng.choice(self.SLOTS_MS) * MS
         nack = self._draw_nack()
@@ -159,7 +159,7 @@ class RingHistory:
         shape = Shape(mode, slot_ns, members // 2 + 1, members, 2, self.layers, sets)
         path = Path(delay_ns=10 * MS, loss_ratio=0.02, clock_error_ns=CLOCK_ERROR_NS, process_ns=2 * MS)
         timing = derive(path, shape, Given(attempts=3)).timing
-        return RingConfig(
+        return StripeConfig(
             stripe=self.STRIPE,
             timing=timing,
             witnesses=rng.choice(("majority",) * 16 + ("all", "all", members // 2 + 1, members)),
@@ -171,7 +171,7 @@ class RingHistory:
 
     def _build_nodes(self) -> None:
         for member in (*self._member_ids, *self._spare_ids):
-            self.receivers.append(self._add(member, f"receiver {member}", self._start_receiver, Receiver.LISTENS))
+            self.receivers.append(self._add(member, f"receiver {member}", self._start_receiver, Member.LISTENS))
         for server in self._server_ids:
             self._add(server, f"server {server}", self._start_server, ReformationServer.LISTENS)
         for source in (*self._source_ids, CONTROL_SOURCE):
@@ -184,7 +184,7 @@ class RingHistory:
         return added
 
     def _start_receiver(self, node: SimNode) -> Machine:
-        return Receiver(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+        return Member(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
 
     def _start_server(self, node: SimNode) -> Machine:
         return ReformationServer(self.config, node.id, node.disk.journal, node.local_ns)
@@ -237,7 +237,7 @@ class RingHistory:
 
     def _knows_set_to_stand(self, node: SimNode) -> bool:
         machine = node.machine
-        if not isinstance(machine, Receiver):
+        if not isinstance(machine, Member):
             return False
         record = machine.history.tip.records[-1]
         return record.membership.version == self._configured.version and record.slot <= machine.witnessed

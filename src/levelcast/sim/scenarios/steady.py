@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from random import Random
 
 from levelcast.network import Link, Network
-from levelcast.protocol.config import RingConfig, Witnesses
+from levelcast.protocol.config import StripeConfig, Witnesses
 from levelcast.protocol.effects import Effect, Release, Report, Send
 from levelcast.protocol.machine import Machine
-from levelcast.ring.member import Receiver
+from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.source import Source
 from levelcast.sim.check.ring import Checker
@@ -95,7 +95,7 @@ class Samples:
 
     def _note_ready(self, node: SimNode, upto: int) -> None:
         machine = node.machine
-        assert isinstance(machine, Receiver)
+        assert isinstance(machine, Member)
         for slot in range(self._seen_upto.get(node.id, upto - 1) + 1, upto + 1):
             ordered = machine.history.get(slot)
             if ordered is not None:
@@ -120,7 +120,7 @@ class SteadyWorld:
     """One ring, its sources and nothing that fails."""
 
     def __init__(
-        self, config: RingConfig, roles: Roles, network: VirtualNetwork, seed: int, gap_ns: int, clock_error_ns: int
+        self, config: StripeConfig, roles: Roles, network: VirtualNetwork, seed: int, gap_ns: int, clock_error_ns: int
     ) -> None:
         self.config = config
         self.roles = roles
@@ -149,9 +149,9 @@ class SteadyWorld:
         return self.config.timing
 
     @property
-    def receivers(self) -> list[Receiver]:
+    def receivers(self) -> list[Member]:
         machines = [self.world.nodes[member].machine for member in self.roles.members]
-        return [machine for machine in machines if isinstance(machine, Receiver)]
+        return [machine for machine in machines if isinstance(machine, Member)]
 
     @property
     def bound_ns(self) -> int:
@@ -172,7 +172,7 @@ class SteadyWorld:
         self.world.nodes[node] = added
 
     def _start_receiver(self, node: SimNode) -> Machine:
-        return Receiver(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+        return Member(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
 
     def _start_server(self, node: SimNode) -> Machine:
         return ReformationServer(self.config, node.id, node.disk.journal, node.local_ns)
@@ -296,15 +296,15 @@ def steady_network(
     credit: int = 1024,
 ) -> SteadyWorld:
     """The ring of a network file with its links and its timing rules, but with this mode, slot and witness."""
-    site_of: dict[int, str] = {receiver.id: receiver.site for receiver in network.receivers}
-    site_of |= {server.id: server.site for server in network.reformation}
-    site_of |= {floor.id: floor.site for floor in network.floors}
+    owner_of: dict[int, str] = {receiver.id: receiver.site for receiver in network.receivers}
+    owner_of |= {server.id: server.site for server in network.reformation}
+    owner_of |= {floor.id: floor.site for floor in network.floors}
     roles = Roles(
         tuple(receiver.id for receiver in network.receivers),
         tuple(server.id for server in network.reformation),
         tuple(floor.id for floor in network.floors),
     )
-    links = {(a, b): network.link(site_of[a], site_of[b]) for a in roles.nodes for b in roles.nodes if a != b}
+    links = {(a, b): network.link(owner_of[a], owner_of[b]) for a in roles.nodes for b in roles.nodes if a != b}
     nearness = {member: _nearest_first(member, roles.members, links) for member in roles.members}
     path = network.path()
     config = _config(path, roles, mode, slot_ns, witnesses, credit, nearness)
@@ -327,12 +327,12 @@ def _config(
     credit: int,
     nearness: dict[int, tuple[int, ...]],
     nack: NackSets | None = None,
-) -> RingConfig:
+) -> StripeConfig:
     members = len(roles.members)
     needed = members // 2 + 1 if witnesses == "majority" else members if witnesses == "all" else witnesses
     sets = nack.count if nack is not None else 1
     shape = Shape(mode, None if mode == "lockstep" else slot_ns, needed, members, len(roles.servers), nack_sets=sets)
-    return RingConfig(
+    return StripeConfig(
         stripe=0,
         timing=derive(path, shape).timing,
         witnesses=witnesses,

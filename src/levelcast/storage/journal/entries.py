@@ -54,7 +54,7 @@ class BadEntry(ValueError):
     """Bytes that are no entry."""
 
 
-class Found(NamedTuple):
+class LocatedEntry(NamedTuple):
     """An entry and the place of its bytes."""
 
     at: int
@@ -90,19 +90,19 @@ def _salt(segment: int) -> int:
     return segment & 0xFFFFFFFF
 
 
-def read_entry(content: bytes, at: int, stripe: int, segment: int) -> Found:
+def read_entry(content: bytes, at: int, stripe: int, segment: int) -> LocatedEntry:
     """The entry that starts at byte `at`; BadEntry if there is none, or not all of it."""
     body = content[at + HEAD.size : _end_of(content, at, segment)]
     kind = content[at + 2]
     size = HEAD.size + len(body)
     try:
         if kind == KIND_MESSAGE:
-            return Found(at, size, _read_message(body, stripe))
+            return LocatedEntry(at, size, _read_message(body, stripe))
         if kind == KIND_CHECKPOINT:
-            return Found(at, size, Checkpoint(_SLOT.unpack_from(body)[0], body[_SLOT.size :]))
+            return LocatedEntry(at, size, Checkpoint(_SLOT.unpack_from(body)[0], body[_SLOT.size :]))
         if kind in _SMALL:
             cls, layout = _SMALL[kind]
-            return Found(at, size, cls(*layout.unpack(body)))
+            return LocatedEntry(at, size, cls(*layout.unpack(body)))
     except (Malformed, struct_error) as error:
         raise BadEntry(str(error)) from None
     raise BadEntry(f"unknown kind {kind}")
@@ -143,7 +143,7 @@ def _end_of(content: bytes, at: int, segment: int) -> int:
     return end
 
 
-def read_entries(content: bytes, at: int, stripe: int, segment: int) -> Iterator[Found]:
+def read_entries(content: bytes, at: int, stripe: int, segment: int) -> Iterator[LocatedEntry]:
     """Entries from byte `at` on, as far as they are good."""
     while at < len(content):
         try:

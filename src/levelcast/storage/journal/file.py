@@ -1,4 +1,4 @@
-"""The journal of one node on disk: entries in, `levelcast.protocol.journal_image.Journal` out (rules 2, 8, 9, 10, 12).
+"""The journal of one node on disk: entries in, `JournalImage` out (rules 2, 8, 9, 10, 12).
 
     DIR/0000000000000001.journal     segments, numbered without a gap, the last one grows
     DIR/session                      who has it open (`levelcast.storage.journal.open_marker`)
@@ -37,7 +37,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from levelcast.protocol.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
-from levelcast.protocol.journal_image import Journal
+from levelcast.protocol.journal_image import JournalImage
 from levelcast.storage.append_file import (
     AppendFile,
     Durability,
@@ -67,7 +67,7 @@ _STATE: tuple[type, ...] = (Promise, Ring, Checkpoint, ServerCounter, SourceMark
 """Entries of which the last one counts."""
 
 
-class Place(NamedTuple):
+class EntryLocation(NamedTuple):
     """Where the bytes of an entry are."""
 
     segment: int
@@ -124,8 +124,8 @@ class JournalFile:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._state: dict[type, tuple[int, bytes]] = {}
-        self._tokens: dict[tuple[int, int], Place] = {}
-        self._packets: dict[tuple[int, int], dict[tuple[int, int], Place]] = {}
+        self._tokens: dict[tuple[int, int], EntryLocation] = {}
+        self._packets: dict[tuple[int, int], dict[tuple[int, int], EntryLocation]] = {}
         """By (source, incarnation), then by the first and last number of what was journaled together."""
         self._live: Counter[int] = Counter()
         """Bytes of each segment that are not forgotten."""
@@ -140,7 +140,7 @@ class JournalFile:
         durable: Durability = "process",
         segment_bytes: int = SEGMENT_BYTES,
         accept_restart: bool = False,
-    ) -> tuple[JournalFile, Journal]:
+    ) -> tuple[JournalFile, JournalImage]:
         """The journal, ready to be written, and the image that its entries add up to.
 
         `accept_restart` goes on although the machine went down while the journal was open without power durability:
@@ -169,10 +169,10 @@ class JournalFile:
             journal.close()
             raise
 
-    def _read(self, paths: list[Path]) -> Journal:
+    def _read(self, paths: list[Path]) -> JournalImage:
         remove_unfinished(self.directory)
         entries = torn_bytes = 0
-        image: Journal | None = None
+        image: JournalImage | None = None
         for path in paths:
             file = AppendFile.open(path)
             content = file.read(file.size, 0)
@@ -180,14 +180,14 @@ class JournalFile:
             self._segments[number] = file
             if image is None:
                 self.stripe, self.life = stripe, life
-                image = Journal(life)
+                image = JournalImage(life)
             elif (stripe, life, number) != (self.stripe, self.life, self._current + 1):
                 raise TapeError(f"{path}: does not follow the segment before it; a segment of this journal is missing")
             self._current = number
             end = _HEADER.size
             for found in read_entries(content, end, stripe, number):
                 image.apply(found.entry)
-                self._note(found.entry, Place(number, found.at, found.size), content)
+                self._note(found.entry, EntryLocation(number, found.at, found.size), content)
                 end = found.at + found.size
                 entries += 1
             torn_bytes = len(content) - end
@@ -223,7 +223,7 @@ class JournalFile:
         self._pending.append(head)
         self._pending.append(body)
         self._pending_bytes += size
-        self._keep(entry, kind, body, new_tuple(Place, (self._current, at, size)))
+        self._keep(entry, kind, body, new_tuple(EntryLocation, (self._current, at, size)))
 
     def commit(self) -> None:
         """Write what was collected. After an error nothing of it is in the file, and `commit` may be tried again."""
@@ -239,7 +239,7 @@ class JournalFile:
             self._roll()
 
     def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
-        """Tokens up to `slot` and packets below `ordered` are no longer needed, as in `Journal.forget`."""
+        """Tokens up to `slot` and packets below `ordered` are no longer needed, as in `JournalImage.forget`."""
         for key in [key for key in self._tokens if key[1] <= slot]:
             self._let_go(self._tokens.pop(key))
         for key in list(self._packets):
@@ -280,12 +280,12 @@ class JournalFile:
 
     # -- what is alive, and where -------------------------------------------------------------------------
 
-    def _note(self, entry: JournalEntry, place: Place, content: bytes) -> None:
+    def _note(self, entry: JournalEntry, place: EntryLocation, content: bytes) -> None:
         kind, start = content[place.at + 2], place.at + 12
         body = content[start : place.at + place.size] if isinstance(entry, _STATE) else b""
         self._keep(entry, kind, body, place)
 
-    def _keep(self, entry: JournalEntry, kind: int, body: bytes, place: Place) -> None:
+    def _keep(self, entry: JournalEntry, kind: int, body: bytes, place: EntryLocation) -> None:
         if type(entry) is Data:
             pieces = self._packets.setdefault((entry.source, entry.incarnation), {})
             span = (entry.first, entry.last)
@@ -308,10 +308,10 @@ class JournalFile:
         for key in list(self._packets):
             self._forget_packets(key, (mark.incarnation, mark.number + 1))
 
-    def _let_go(self, place: Place) -> None:
+    def _let_go(self, place: EntryLocation) -> None:
         self._live[place.segment] -= place.size
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[EntryLocation]:
         yield from self._tokens.values()
         for pieces in self._packets.values():
             yield from pieces.values()
@@ -324,9 +324,9 @@ class JournalFile:
         content = bytearray(_header(self.stripe, self.life, number))
         for kind, body in self._state.values():
             content += head_of(kind, FIRST_OF_WRITE, body, number) + body
-        moved: dict[Place, Place] = {}
+        moved: dict[EntryLocation, EntryLocation] = {}
         for place in self._left_alive():
-            moved[place] = Place(number, len(content), place.size)
+            moved[place] = EntryLocation(number, len(content), place.size)
             entry = self._segments[place.segment].read(place.size, place.at)
             body = entry[HEAD.size :]
             content += head_of(entry[2], entry[3], body, number) + body
@@ -343,7 +343,7 @@ class JournalFile:
             self._move(moved)
         self._drop_dead_segments()
 
-    def _left_alive(self) -> list[Place]:
+    def _left_alive(self) -> list[EntryLocation]:
         """What to copy so that the oldest segments can go; a segment that is mostly alive stays."""
         leaving = set()
         for number in sorted(self._segments)[:-1]:
@@ -353,7 +353,7 @@ class JournalFile:
         alive = [place for place in self._places() if place.segment in leaving] if leaving else []
         return sorted(alive)
 
-    def _move(self, moved: Mapping[Place, Place]) -> None:
+    def _move(self, moved: Mapping[EntryLocation, EntryLocation]) -> None:
         self._tokens = {key: moved.get(place, place) for key, place in self._tokens.items()}
         for pieces in self._packets.values():
             pieces.update({span: moved[place] for span, place in pieces.items() if place in moved})

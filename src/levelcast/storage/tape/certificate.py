@@ -40,8 +40,8 @@ from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.journal.file import life_of
 from levelcast.storage.release_log import LATE, read_releases
-from levelcast.storage.tape.compare import Verdict, compare, tape_directory, verify
-from levelcast.storage.tape.index import FrameLine
+from levelcast.storage.tape.compare import TapeCheck, compare, tape_directory, verify
+from levelcast.storage.tape.index import IndexEntry
 from levelcast.storage.tape.segments import TapeReader
 
 KIND = "levelcast certificate"
@@ -86,7 +86,7 @@ def certify(directories: Sequence[Path]) -> dict[str, Any]:
     first = max(verdict.first_sequence for verdict in verdicts)
     end = min(verdict.next_sequence for verdict in verdicts)
     reader = TapeReader(tape_directory(directories[0]))
-    lines: list[FrameLine] = []
+    lines: list[IndexEntry] = []
     before = b""
     for frame in reader.frames(from_sequence=first):
         if frame.line.next_sequence > end:
@@ -115,24 +115,24 @@ def certify(directories: Sequence[Path]) -> dict[str, Any]:
     return {"kind": KIND, "version": VERSION, "statement": statement, "signatures": []}
 
 
-def _sound(directory: Path) -> Verdict:
+def _sound(directory: Path) -> TapeCheck:
     verdict = verify(directory, dbn=False)
     if verdict.fault is not None:
         raise NotCertified(f"{directory} is not sound: {verdict.fault}")
     return verdict
 
 
-def _place(line: FrameLine, sequence: int) -> dict[str, int]:
+def _place(line: IndexEntry, sequence: int) -> dict[str, int]:
     return {"sequence": sequence, "slot": line.slot, "timestamp_ns": line.timestamp_ns}
 
 
-def _some(lines: Sequence[FrameLine]) -> list[FrameLine]:
+def _some(lines: Sequence[IndexEntry]) -> list[IndexEntry]:
     """At most `MOST_MARKS` lines, evenly, the last one always."""
     count = min(MOST_MARKS, len(lines))
     return [lines[(number + 1) * len(lines) // count - 1] for number in range(count)]
 
 
-def _receiver(directory: Path, verdict: Verdict, log: RecordArray) -> dict[str, Any]:
+def _receiver(directory: Path, verdict: TapeCheck, log: RecordArray) -> dict[str, Any]:
     late = log[(log["flags"] & LATE) != 0]
     behind = log["released_ns"].astype(np.int64) - log["scheduled_ns"].astype(np.int64)
     return {
@@ -237,7 +237,7 @@ def check(certificate: dict[str, Any], directory: Path) -> Checked:
     _sound(directory)
     marks = {int(mark["slot"]): mark for mark in statement["marks"] if int(mark["slot"]) > reader.before.slot}
     first_sequence = int(statement["first"]["sequence"])
-    certified: FrameLine | None = None
+    certified: IndexEntry | None = None
     first: int | None = None
     frames = waiting = 0
     for frame in reader.frames():

@@ -26,7 +26,7 @@ DBN_BLOCK = 1 << 22
 
 
 @dataclass(slots=True)
-class Verdict:
+class TapeCheck:
     """What a check of one tape found."""
 
     directory: Path
@@ -48,10 +48,10 @@ def tape_directory(directory: Path) -> Path:
     return inner if inner.is_dir() else directory
 
 
-def verify(directory: Path | str, *, dbn: bool = True) -> Verdict:
+def verify(directory: Path | str, *, dbn: bool = True) -> TapeCheck:
     """Check one tape, frame by frame; `fault` is the first thing that is wrong."""
     directory = Path(directory)
-    verdict = Verdict(directory)
+    verdict = TapeCheck(directory)
     reader = TapeReader(tape_directory(directory))
     module = dbn_module() if dbn else None
     if module is not None:
@@ -73,7 +73,7 @@ def verify(directory: Path | str, *, dbn: bool = True) -> Verdict:
     return verdict
 
 
-def _check_segment(segment: Segment, tip: Tip, verdict: Verdict) -> None:
+def _check_segment(segment: Segment, tip: Tip, verdict: TapeCheck) -> None:
     before, end = segment.header.tip, len(dbn_metadata())
     if before.next_sequence != tip.next_sequence:
         raise TapeError(
@@ -122,7 +122,7 @@ def _check_dbn(segment: Segment, module: ModuleType) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TapeDifference:
     """The first frame that differs between two tapes, and how; `how` is empty where they are the same."""
 
     one: Path
@@ -134,13 +134,13 @@ class Difference:
     remark: str = ""
 
 
-def compare(directories: Sequence[Path | str]) -> list[Difference]:
+def compare(directories: Sequence[Path | str]) -> list[TapeDifference]:
     """Compare each tape with the first one."""
     first, *others = [Path(directory) for directory in directories]
     return [compare_two(first, other) for other in others]
 
 
-def compare_two(one: Path, other: Path) -> Difference:
+def compare_two(one: Path, other: Path) -> TapeDifference:
     readers = (TapeReader(tape_directory(one)), TapeReader(tape_directory(other)))
     from_sequence = max(reader.segments[0].first_sequence for reader in readers)
     common = 0
@@ -151,7 +151,7 @@ def compare_two(one: Path, other: Path) -> Difference:
             break
         if a.line.chain != b.line.chain or a.chain_before != b.chain_before:
             where = min(a.line.first_sequence, b.line.first_sequence)
-            return Difference(one, other, common, _how(a, b), a.line.slot, where)
+            return TapeDifference(one, other, common, _how(a, b), a.line.slot, where)
         common += 1
     remark = ""
     if a is not None or b is not None:
@@ -160,8 +160,8 @@ def compare_two(one: Path, other: Path) -> Difference:
     if from_sequence > min(reader.segments[0].first_sequence for reader in readers):
         remark += f"{', and ' if remark else ''}only sequences from {from_sequence} on are in both"
     if not common and all(reader.tip().next_sequence > 1 for reader in readers):
-        return Difference(one, other, 0, "the tapes have no frame in common, so nothing can be said about them")
-    return Difference(one, other, common, remark=remark)
+        return TapeDifference(one, other, 0, "the tapes have no frame in common, so nothing can be said about them")
+    return TapeDifference(one, other, common, remark=remark)
 
 
 def _how(a: TapeFrame, b: TapeFrame) -> str:

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.index import FrameLine, end_of, read_frames, unpack_header
+from levelcast.storage.tape.index import IndexEntry, end_of, read_frames, unpack_header
 from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, segment_path
 
 __all__ = ["Excerpt", "NotOnTape", "TapeCursor", "first_sequence_of"]
@@ -33,7 +33,7 @@ class NotOnTape(TapeError):
 class Excerpt(NamedTuple):
     """A frame's line in the index and its stamped records."""
 
-    line: FrameLine
+    line: IndexEntry
     content: bytes
 
 

@@ -21,7 +21,7 @@ MOST_NAMED = 100
 """Faults of one segment that are told one by one."""
 
 
-class Difference(NamedTuple):
+class SegmentDifference(NamedTuple):
     """One fault of a segment, with its place; None where there is none."""
 
     kind: str
@@ -58,7 +58,7 @@ class Altered(NamedTuple):
     """The bytes of the file that differ, stamps included."""
 
 
-def explain(mine: SegmentFile, right: SegmentFile) -> list[Difference]:
+def explain(mine: SegmentFile, right: SegmentFile) -> list[SegmentDifference]:
     """What is wrong with `mine`, where `right` is how it should be."""
     try:
         good = Side(read_index(right.index_path), right.data_path.read_bytes())
@@ -67,11 +67,11 @@ def explain(mine: SegmentFile, right: SegmentFile) -> list[Difference]:
     try:
         content = mine.data_path.read_bytes()
     except FileNotFoundError:
-        return [Difference("missing records", "its records are missing", sequence=mine.first)]
+        return [SegmentDifference("missing records", "its records are missing", sequence=mine.first)]
     try:
         index = read_index(mine.index_path)
     except FileNotFoundError:
-        return [Difference("missing index", "its index is missing", sequence=mine.first)]
+        return [SegmentDifference("missing index", "its index is missing", sequence=mine.first)]
     except TapeError:
         return list(_index_bytes(mine.index_path.read_bytes(), good))
     bad = Side(index, content)
@@ -87,9 +87,9 @@ def explain(mine: SegmentFile, right: SegmentFile) -> list[Difference]:
 # -- the same index, other records ------------------------------------------------------------------------
 
 
-def _records(bad: Side, good: Side, *, growing: bool) -> list[Difference]:
+def _records(bad: Side, good: Side, *, growing: bool) -> list[SegmentDifference]:
     """Both have the same index, so frames lie at the same bytes."""
-    found: list[Difference] = []
+    found: list[SegmentDifference] = []
     whole = np.frombuffer(good.content, np.uint8)
     ours = np.frombuffer(bad.content, np.uint8)
     common = min(len(ours), len(whole))
@@ -97,12 +97,12 @@ def _records(bad: Side, good: Side, *, growing: bool) -> list[Difference]:
     if len(ours) < _end(good.index):
         frame = int(np.searchsorted(_ends(good.index), len(ours), "right"))
         found.append(
-            Difference("cut short", f"its records end at byte {len(ours):,} of {len(whole):,}",
+            SegmentDifference("cut short", f"its records end at byte {len(ours):,} of {len(whole):,}",
                        *_place(good.index, frame), offset=len(ours))
         )  # fmt: skip
     elif len(ours) > len(whole) and not growing:
         found.append(
-            Difference("torn tail", f"{len(ours) - len(whole)} bytes behind its last frame", offset=len(whole))
+            SegmentDifference("torn tail", f"{len(ours) - len(whole)} bytes behind its last frame", offset=len(whole))
         )
     begin = int(good.index.lines["at"][0]) if len(good.index.lines) else len(whole)
     if len(head := unequal[unequal < begin]):
@@ -139,9 +139,9 @@ def _place(index: Index, frame: int) -> tuple[int | None, int | None]:
     return int(index.lines["slot"][frame]), int(index.lines["sequence"][frame])
 
 
-def _swapped_frames(bad: Side, good: Side, frames: Sequence[int]) -> tuple[list[Difference], list[int]]:
+def _swapped_frames(bad: Side, good: Side, frames: Sequence[int]) -> tuple[list[SegmentDifference], list[int]]:
     """Pairs of frames whose bytes have changed places, and the frames that are left."""
-    found: list[Difference] = []
+    found: list[SegmentDifference] = []
     left = list(frames)
     for one in frames:
         for other in (each for each in left if each > one and one in left):
@@ -157,7 +157,7 @@ def _swapped_frames(bad: Side, good: Side, frames: Sequence[int]) -> tuple[list[
             if is_swap:
                 slots = good.index.lines["slot"]
                 found.append(
-                    Difference(
+                    SegmentDifference(
                         "swapped frames",
                         f"the records of slots {slots[one]} and {slots[other]} have changed places",
                         *_place(good.index, one),
@@ -201,7 +201,7 @@ def _sizes(content: bytes) -> list[int] | None:
     return sizes if at == len(content) else None
 
 
-def _swapped_records(good: Side, altered: Sequence[Altered]) -> Iterator[Difference]:
+def _swapped_records(good: Side, altered: Sequence[Altered]) -> Iterator[SegmentDifference]:
     """Pairs of records that have changed places; every other one has changed bytes."""
     done: set[int] = set()
     for i, one in enumerate(altered):
@@ -216,7 +216,7 @@ def _swapped_records(good: Side, altered: Sequence[Altered]) -> Iterator[Differe
         if pair is not None:
             done.add(pair)
             other = altered[pair]
-            yield Difference(
+            yield SegmentDifference(
                 "swapped records",
                 f"records {one.sequence} and {other.sequence} have changed places",
                 *_place(good.index, one.frame),
@@ -224,7 +224,7 @@ def _swapped_records(good: Side, altered: Sequence[Altered]) -> Iterator[Differe
                 one.at,
             )
         else:
-            yield Difference(
+            yield SegmentDifference(
                 "changed bytes",
                 f"{_field(one)} of record {one.sequence} {_count(len(one.changed))}",
                 *_place(good.index, one.frame),
@@ -251,18 +251,18 @@ def _field(record: Altered) -> str:
 
 def _bytes_of(
     mine: bytes, right: bytes, at: Sequence[int], slot: int | None, sequence: int | None, record: int | None
-) -> Difference:
+) -> SegmentDifference:
     first = at[0]
     says = f"byte {first} is {mine[first]:#04x}, and {right[first]:#04x} at the others"
     if len(at) > 1:
         says += f"; {len(at)} bytes differ"
-    return Difference("changed bytes", says, slot, sequence, record, first)
+    return SegmentDifference("changed bytes", says, slot, sequence, record, first)
 
 
 # -- another index ----------------------------------------------------------------------------------------
 
 
-def _index_bytes(mine: bytes, good: Side) -> Iterator[Difference]:
+def _index_bytes(mine: bytes, good: Side) -> Iterator[SegmentDifference]:
     """An index that cannot be read to its end, byte by byte against the right one."""
     right = good.index.content
     common = min(len(mine), len(right))
@@ -271,7 +271,7 @@ def _index_bytes(mine: bytes, good: Side) -> Iterator[Difference]:
     frame = int(np.searchsorted(good.index.starts, first, "right")) - 1
     place = _place(good.index, frame) if frame >= 0 else (None, None)
     if not unequal:
-        yield Difference(
+        yield SegmentDifference(
             "cut short", f"its index ends at byte {len(mine)} of {len(right)}", *place, offset=common, in_index=True
         )
         return
@@ -279,11 +279,11 @@ def _index_bytes(mine: bytes, good: Side) -> Iterator[Difference]:
     yield told._replace(says="in its index " + told.says, in_index=True)
 
 
-def _frames(bad: Side, good: Side, *, growing: bool) -> list[Difference]:
+def _frames(bad: Side, good: Side, *, growing: bool) -> list[SegmentDifference]:
     """Both indexes are readable and differ: frames are missing, there twice, strange, or not the same."""
     mine, right = bad.index.lines, good.index.lines
     slots, known = mine["slot"].astype(np.int64), right["slot"].astype(np.int64)
-    found: list[Difference] = []
+    found: list[SegmentDifference] = []
     values, first, counts = np.unique(slots, return_index=True, return_counts=True)
     for slot in values[counts > 1].tolist():
         again = int(np.flatnonzero(slots == slot)[1])
@@ -296,7 +296,9 @@ def _frames(bad: Side, good: Side, *, growing: bool) -> list[Difference]:
         says = f"the frame of slot {line['slot']} is missing, sequences {line['sequence']} to {upto}"
         behind = int(np.searchsorted(slots, known[frame])) if len(slots) else 0
         offset = int(mine["at"][behind]) if behind < len(mine) else len(bad.content)
-        found.append(Difference("missing frame", says, *_place(good.index, frame), int(line["sequence"]), offset))
+        found.append(
+            SegmentDifference("missing frame", says, *_place(good.index, frame), int(line["sequence"]), offset)
+        )
     found += _strange(bad, good, np.flatnonzero(~np.isin(slots, known)).tolist(), growing=growing)
     common = [(int(first[np.searchsorted(values, slot)]), frame) for frame, slot in enumerate(known.tolist())
               if slot in set(values.tolist())]  # fmt: skip
@@ -306,12 +308,12 @@ def _frames(bad: Side, good: Side, *, growing: bool) -> list[Difference]:
     return sorted(found, key=lambda each: (each.sequence or 0, each.offset or 0))
 
 
-def _told(side: Side, frame: int, kind: str, says: str) -> Difference:
+def _told(side: Side, frame: int, kind: str, says: str) -> SegmentDifference:
     line = side.index.lines[frame]
-    return Difference(kind, says, *_place(side.index, frame), int(line["sequence"]), int(line["at"]))
+    return SegmentDifference(kind, says, *_place(side.index, frame), int(line["sequence"]), int(line["at"]))
 
 
-def _strange(bad: Side, good: Side, frames: Iterable[int], *, growing: bool) -> Iterator[Difference]:
+def _strange(bad: Side, good: Side, frames: Iterable[int], *, growing: bool) -> Iterator[SegmentDifference]:
     """Frames of slots that the others do not have: perhaps the packets of another slot again."""
     packets = {good.index.table(frame): frame for frame in range(len(good.index.lines))}
     newest = int(good.index.lines["slot"][-1]) if len(good.index.lines) else 0
@@ -325,12 +327,12 @@ def _strange(bad: Side, good: Side, frames: Iterable[int], *, growing: bool) -> 
             yield _told(bad, frame, "strange frame", f"no other tape has a frame of slot {slot}")
 
 
-def _unequal(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> list[Difference]:
+def _unequal(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> list[SegmentDifference]:
     """Frames of the same slot that are not the same in themselves, whatever the chain says."""
     mine = own_hashes(bad.index, bad.content, [a for a, _ in common])
     right = own_hashes(good.index, good.content, [b for _, b in common])
     unequal = [(a, b) for a, b in common if mine[a] != right[b]]
-    found: list[Difference] = []
+    found: list[SegmentDifference] = []
     done: set[int] = set()
     for place, (a, b) in enumerate(unequal):
         if a in done:
@@ -351,7 +353,7 @@ def _unequal(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> list[D
     return found
 
 
-def _inside(bad: Side, good: Side, a: int, b: int) -> Iterator[Difference]:
+def _inside(bad: Side, good: Side, a: int, b: int) -> Iterator[SegmentDifference]:
     """What differs between two frames of the same slot."""
     if bad.index.table(a) != good.index.table(b):
         yield _told(bad, a, "changed packets", f"the packets of slot {bad.index.lines['slot'][a]} are others")
@@ -377,7 +379,7 @@ def _inside(bad: Side, good: Side, a: int, b: int) -> Iterator[Difference]:
     yield from _swapped_records(bad, altered)
 
 
-def _chain(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> Iterator[Difference]:
+def _chain(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> Iterator[SegmentDifference]:
     """The same frames behind another chain, or with other lines: the first one that says so."""
     for frame in wrong_frames(bad.index, bytearray(bad.content), together=False).hashes[:1]:
         yield _told(bad, frame, "chain broken", "its chain hash is not that of its records and the frame before")
@@ -392,10 +394,12 @@ def _chain(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> Iterator
                 return
     if bad.index.header != good.index.header:
         says = "it does not go on from where the others do"
-        yield Difference("chain broken", says, sequence=bad.index.header.tip.next_sequence, offset=0, in_index=True)
+        yield SegmentDifference(
+            "chain broken", says, sequence=bad.index.header.tip.next_sequence, offset=0, in_index=True
+        )
 
 
-def alone(scan: Scan, index: Index | None) -> list[Difference]:
+def alone(scan: Scan, index: Index | None) -> list[SegmentDifference]:
     """What a segment's own check says, where there is nothing to compare it with."""
     found = []
     for kind, frame, says in scan.faults[:MOST_NAMED]:
@@ -403,5 +407,5 @@ def alone(scan: Scan, index: Index | None) -> list[Difference]:
         at = None
         if index is not None and 0 <= frame < len(index.lines):
             place, at = _place(index, frame), int(index.lines["at"][frame])
-        found.append(Difference(kind, says, *place, offset=at))
+        found.append(SegmentDifference(kind, says, *place, offset=at))
     return found

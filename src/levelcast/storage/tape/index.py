@@ -39,7 +39,7 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from levelcast.native import crc32
-from levelcast.protocol.history import PACKET_ROW, Frame, Place, Record, Tip
+from levelcast.protocol.history import PACKET_ROW, Frame, MembershipChange, SourcePosition, Tip
 from levelcast.storage.append_file import TapeError, check_version
 from levelcast.wire.messages import MemberLife, Membership
 
@@ -74,7 +74,7 @@ class PacketLine(NamedTuple):
     size: int
 
 
-class FrameLine(NamedTuple):
+class IndexEntry(NamedTuple):
     """A frame as the index has it; the packets are at `packets_at` of the index."""
 
     slot: int
@@ -118,7 +118,7 @@ def unpack_header(content: bytes, where: object) -> IndexHeader:
         (places,) = _COUNT.unpack_from(content, _FIXED.size)
         at = _FIXED.size + _COUNT.size
         for source, incarnation, following in _PLACE.iter_unpack(content[at : at + places * _PLACE.size]):
-            tip.places[source] = Place(incarnation, following)
+            tip.places[source] = SourcePosition(incarnation, following)
         _unpack_records(content, at + places * _PLACE.size, tip)
     except struct_error:
         raise TapeError(f"{where}: is damaged or cut short in its header") from None
@@ -133,7 +133,7 @@ def _unpack_records(content: bytes, at: int, tip: Tip) -> None:
         at += _RECORD.size
         end = at + count * _MEMBER.size
         members = tuple(MemberLife(*life) for life in _MEMBER.iter_unpack(content[at:end]))
-        tip.records.append(Record(slot, Membership(version, members)))
+        tip.records.append(MembershipChange(slot, Membership(version, members)))
         at = end
 
 
@@ -147,14 +147,14 @@ def pack_frame(frame: Frame, at: int, size: int) -> bytes:
     return b"".join((_ENTRY_HEAD.pack(_ENTRY_SIZE + len(frame.table), checksum), fixed, frame.table))
 
 
-def read_frames(content: bytes, at: int) -> Iterator[FrameLine]:
+def read_frames(content: bytes, at: int) -> Iterator[IndexEntry]:
     """Frames from byte `at` of an index on, as far as their entries are whole."""
     view, end = memoryview(content), len(content)
     while at + _ENTRY_SIZE <= end:
         size, checksum = _ENTRY_HEAD.unpack_from(content, at)
         if size < _ENTRY_SIZE or at + size > end or crc32(view[at + _ENTRY_HEAD.size : at + size]) != checksum:
             return
-        line = FrameLine._make((*_ENTRY.unpack_from(content, at + _ENTRY_HEAD.size), at + _ENTRY_SIZE))
+        line = IndexEntry._make((*_ENTRY.unpack_from(content, at + _ENTRY_HEAD.size), at + _ENTRY_SIZE))
         if size != _ENTRY_SIZE + line.packets * PACKET_ROW.size:
             return
         yield line
@@ -173,20 +173,20 @@ def last_timestamp(content: bytes, at: int) -> int:
     return timestamp_ns
 
 
-def start_of(line: FrameLine) -> int:
+def start_of(line: IndexEntry) -> int:
     """Where the entry of a frame starts in the index."""
     return line.packets_at - _ENTRY_SIZE
 
 
-def end_of(line: FrameLine) -> int:
+def end_of(line: IndexEntry) -> int:
     """Where the entry of a frame ends in the index."""
     return line.packets_at + line.packets * PACKET_ROW.size
 
 
-def table_of(content: bytes, line: FrameLine) -> bytes:
+def table_of(content: bytes, line: IndexEntry) -> bytes:
     """The rows of a frame's packets."""
     return content[line.packets_at : end_of(line)]
 
 
-def read_packets(content: bytes, line: FrameLine) -> list[PacketLine]:
+def read_packets(content: bytes, line: IndexEntry) -> list[PacketLine]:
     return [PacketLine(*row) for row in PACKET_ROW.iter_unpack(table_of(content, line))]

@@ -15,11 +15,11 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
-from levelcast.protocol.history import Frame, Place, Tip, chained, runs_of
-from levelcast.records import BadRecords, Batch, dbn_metadata, split
+from levelcast.protocol.history import Frame, SourcePosition, Tip, chained, runs_of
+from levelcast.records import BadRecords, RecordBatch, dbn_metadata, split
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.index import (
-    FrameLine,
+    IndexEntry,
     IndexHeader,
     PacketLine,
     end_of,
@@ -44,7 +44,7 @@ class TapeFrame:
 
     __slots__ = ("line", "number", "segment")
 
-    def __init__(self, segment: Segment, number: int, line: FrameLine) -> None:
+    def __init__(self, segment: Segment, number: int, line: IndexEntry) -> None:
         self.segment = segment
         self.number = number
         self.line = line
@@ -61,7 +61,7 @@ class TapeFrame:
         """The stamped records as they are in the file, without a copy."""
         return self.segment.data(self.line)
 
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[RecordBatch]:
         """The stamped records as arrays, views of the file. A record's full sequence is
         `line.first_sequence + batch.first + i`."""
         try:
@@ -104,7 +104,7 @@ class Segment:
         self.data_path = segment_path(directory, first_sequence, ACTIVE if active else DATA)
         self._content = b""
         self._header: IndexHeader | None = None
-        self._lines: list[FrameLine] = []
+        self._lines: list[IndexEntry] = []
         self._map: mmap.mmap | None = None
 
     @property
@@ -122,7 +122,7 @@ class Segment:
         return self._header is not None
 
     @property
-    def lines(self) -> list[FrameLine]:
+    def lines(self) -> list[IndexEntry]:
         _ = self.header
         return self._lines
 
@@ -163,16 +163,16 @@ class Segment:
     def chain_before(self, number: int) -> bytes:
         return self.lines[number - 1].chain if number else self.header.tip.chain
 
-    def packets(self, line: FrameLine) -> list[PacketLine]:
+    def packets(self, line: IndexEntry) -> list[PacketLine]:
         _ = self.header
         return read_packets(self._content, line)
 
-    def table(self, line: FrameLine) -> bytes:
+    def table(self, line: IndexEntry) -> bytes:
         """The rows of a frame's packets as they are in the index."""
         _ = self.header
         return table_of(self._content, line)
 
-    def data(self, line: FrameLine) -> memoryview:
+    def data(self, line: IndexEntry) -> memoryview:
         end = line.at + line.size
         if self._map is None or len(self._map) < end:
             with self.data_path.open("rb") as file:
@@ -190,7 +190,7 @@ class Segment:
                 tip.append(frame.frame())
                 continue
             for packet in packets:
-                tip.places[packet.source] = Place(packet.incarnation, packet.number + 1)
+                tip.places[packet.source] = SourcePosition(packet.incarnation, packet.number + 1)
             tip.slot, tip.chain, tip.next_sequence = line.slot, line.chain, line.next_sequence
         return tip
 

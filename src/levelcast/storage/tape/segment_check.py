@@ -39,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.void]
 
 
-class Fault(NamedTuple):
+class SegmentFault(NamedTuple):
     """What is wrong with a segment by itself. `frame` counts from 0; -1 is none in particular."""
 
     kind: str
@@ -115,7 +115,7 @@ class Scan:
     next_sequence: int = 0
     chain_before: bytes = b""
     chain: bytes = b""
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[SegmentFault] = field(default_factory=list)
     torn: str = ""
     """What an unfinished write has left behind the last whole frame of the growing segment."""
 
@@ -156,10 +156,10 @@ def scan(segment: SegmentFile, *, data: bool = True) -> Scan:
     try:
         index = read_index(segment.index_path)
     except FileNotFoundError:
-        found.faults.append(Fault("missing index", -1, "its index is missing"))
+        found.faults.append(SegmentFault("missing index", -1, "its index is missing"))
         return found
     except TapeError:
-        found.faults.append(Fault("index damaged", -1, "the header of its index is damaged"))
+        found.faults.append(SegmentFault("index damaged", -1, "the header of its index is damaged"))
         return found
     lines = index.lines
     found.frames = len(lines)
@@ -184,7 +184,9 @@ def _check_index(index: Index, segment: SegmentFile, found: Scan) -> None:
         found.torn = f"{left} bytes of an unfinished line of the index"
     elif left:
         found.faults.append(
-            Fault("index damaged", len(lines), f"its index is damaged from byte {index.end} on, {left} bytes are lost")
+            SegmentFault(
+                "index damaged", len(lines), f"its index is damaged from byte {index.end} on, {left} bytes are lost"
+            )
         )
     if not len(lines):
         return
@@ -193,21 +195,27 @@ def _check_index(index: Index, segment: SegmentFile, found: Scan) -> None:
     due = np.concatenate(([tip.next_sequence], sequence[:-1] + records[:-1]))
     before = np.concatenate(([tip.slot], slot[:-1]))
     for frame in np.flatnonzero(slot <= before).tolist():
-        found.faults.append(Fault("duplicate", frame, f"slot {slot[frame]} comes behind slot {before[frame]}"))
+        found.faults.append(SegmentFault("duplicate", frame, f"slot {slot[frame]} comes behind slot {before[frame]}"))
     for frame in np.flatnonzero(sequence != due).tolist():
         kind = "gap" if sequence[frame] > due[frame] else "duplicate"
-        found.faults.append(Fault(kind, frame, f"begins at sequence {sequence[frame]}, where {due[frame]} is due"))
+        found.faults.append(
+            SegmentFault(kind, frame, f"begins at sequence {sequence[frame]}, where {due[frame]} is due")
+        )
     for frame in (np.flatnonzero(timestamp[1:] <= timestamp[:-1]) + 1).tolist():
-        found.faults.append(Fault("index damaged", frame, "its timestamp is not later than that of the frame before"))
+        found.faults.append(
+            SegmentFault("index damaged", frame, "its timestamp is not later than that of the frame before")
+        )
     at, size = lines["at"].astype(np.int64), lines["bytes"].astype(np.int64)
     expected = np.concatenate(([len(dbn_metadata())], at[:-1] + size[:-1]))
     for frame in np.flatnonzero(at != expected).tolist():
-        found.faults.append(Fault("index damaged", frame, f"its bytes begin at {at[frame]}, not at {expected[frame]}"))
+        found.faults.append(
+            SegmentFault("index damaged", frame, f"its bytes begin at {at[frame]}, not at {expected[frame]}")
+        )
     packets, frames = index.packets()
     for name in ("records", "bytes"):
         total = np.bincount(frames, packets[name], len(lines)).astype(np.int64)
         for frame in np.flatnonzero(total != lines[name].astype(np.int64)).tolist():
-            found.faults.append(Fault("index damaged", frame, f"its packets do not add up to its {name}"))
+            found.faults.append(SegmentFault("index damaged", frame, f"its packets do not add up to its {name}"))
     _check_sources(index, packets, frames, found)
 
 
@@ -223,7 +231,7 @@ def _check_sources(index: Index, packets: Rows, frames: Ints, found: Scan) -> No
         for i in np.flatnonzero((number != due) | (incarnation < before)).tolist():
             again = bool(number[i] < due[i] or incarnation[i] < before[i])
             says = f"has packet {number[i]} of source {source} where {due[i]} is due"
-            found.faults.append(Fault("duplicate" if again else "gap", int(frames[chosen[i]]), says))
+            found.faults.append(SegmentFault("duplicate" if again else "gap", int(frames[chosen[i]]), says))
 
 
 def _check_data(index: Index, segment: SegmentFile, found: Scan) -> None:
@@ -231,16 +239,16 @@ def _check_data(index: Index, segment: SegmentFile, found: Scan) -> None:
     try:
         content = bytearray(segment.data_path.read_bytes())
     except FileNotFoundError:
-        found.faults.append(Fault("missing records", -1, "its records are missing"))
+        found.faults.append(SegmentFault("missing records", -1, "its records are missing"))
         return
     found.size += len(content)
     head = len(dbn_metadata())
     if content[:head] != dbn_metadata():
-        found.faults.append(Fault("changed bytes", -1, "does not begin like a tape of Levelcast"))
+        found.faults.append(SegmentFault("changed bytes", -1, "does not begin like a tape of Levelcast"))
     end = int(lines["at"][-1]) + int(lines["bytes"][-1]) if len(lines) else head
     if len(content) < end:
         found.faults.append(
-            Fault("cut short", int(np.searchsorted(lines["at"] + lines["bytes"], len(content), "right")),
+            SegmentFault("cut short", int(np.searchsorted(lines["at"] + lines["bytes"], len(content), "right")),
                   f"has {len(content)} bytes, and its index has frames up to byte {end}")
         )  # fmt: skip
     elif len(content) > end:
@@ -248,16 +256,16 @@ def _check_data(index: Index, segment: SegmentFile, found: Scan) -> None:
         if segment.active:
             found.torn = ", and ".join(filter(None, (found.torn, says)))
         else:
-            found.faults.append(Fault("torn tail", -1, f"has {says}"))
+            found.faults.append(SegmentFault("torn tail", -1, f"has {says}"))
     wrong = wrong_frames(index, content)
     if wrong.hashes:  # a changed length may have led the one pass over all frames astray
         wrong = wrong_frames(index, bytearray(segment.data_path.read_bytes()), together=False)
     found.faults += [
-        Fault("changed bytes", frame, "its records are not those that its chain hash was made of")
+        SegmentFault("changed bytes", frame, "its records are not those that its chain hash was made of")
         for frame in wrong.hashes
     ]
     found.faults += [
-        Fault("changed bytes", frame, "a record has another sequence or receive time than its frame gives it")
+        SegmentFault("changed bytes", frame, "a record has another sequence or receive time than its frame gives it")
         for frame in wrong.stamps
     ]
 
