@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from levelcast.network import Network, five_cities, parse_network
 from levelcast.protocol.effects import Effect, Release
-from levelcast.protocol.history import Frame
-from levelcast.ring.member import first_tip
+from levelcast.protocol.history import Frame, first_tip
 from levelcast.sim.engine.network import LinkNetwork
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.rehearsal import Deployment, Rehearsal

@@ -6,7 +6,7 @@ Two ways to measure it:
   receiver is killed right after its turn, and the passes of its ring are counted until somebody asks for its next token
   or reports it.
 - *The schedule alone*, where full receivers would be too many or are not built (10,000 receivers, three layers): the
-  rings of `benchmarks.layers.rings`, each with the turns of `levelcast.ring.secondary.Turns`.
+  rings of `benchmarks.layers.rings`, each with the turns of `levelcast.ring.turns.Turns`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from benchmarks.report import Cell, Figure, Table
 from levelcast.protocol.effects import Effect, Report, Send
 from levelcast.protocol.machine import Machine
 from levelcast.ring.group_server import ReformationAndGroupServer
-from levelcast.ring.secondary import Secondary, Turns
+from levelcast.ring.secondary import Secondary
+from levelcast.ring.turns import Turns
 from levelcast.sim.engine.network import VirtualNetwork
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.steady import MS, Roles, SteadyWorld, steady_world

@@ -42,7 +42,7 @@ class GroupStage(Stage):
         self.reform(S, {A, B, C}, announce_to=EVERYBODY)
         self.until(lambda: all(self.secondary(node).standing == "FOLLOWS" for node in SECONDARIES))
         self.until(lambda: min(self.have(node) for node in EVERYBODY) >= 3)
-        self.until(lambda: all(self.receiver(self.HOMES[node]).cover.said(node) is not None for node in SECONDARIES))
+        self.until(lambda: all(self.receiver(self.HOMES[node]).claims.said(node) is not None for node in SECONDARIES))
 
     def secondary(self, node: int) -> Secondary:
         machine = self.world.nodes[node].machine

@@ -14,11 +14,11 @@ import numpy as np
 
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import JournalEntry, ServeTape
-from levelcast.protocol.history import Frame, MembershipChange, Tip, make_frame
+from levelcast.protocol.history import Frame, MembershipChange, Tip, first_tip, make_frame
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.machine import Machine
 from levelcast.records import instruments, quotes, statuses, trades
-from levelcast.ring.member import Member, first_tip
+from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.source import Source
 from levelcast.sim.engine.disk import Disk, SimTape

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from levelcast.node.tree import of_primary, of_secondary, of_server
+from levelcast.protocol.history import first_tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.group_server import ReformationAndGroupServer
-from levelcast.ring.member import Member, first_tip
+from levelcast.ring.member import Member
 from levelcast.ring.secondary import Secondary
 from levelcast.wire.messages import Group, GroupToken
 from tests.group_stage import EVERYBODY, GroupStage

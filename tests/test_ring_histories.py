@@ -16,10 +16,10 @@ from unittest.mock import patch
 
 import pytest
 
-from levelcast.ring import member
+from levelcast.ring import listener
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.mutations import MUTATIONS, Mutation
-from levelcast.wire.messages import Data, Invite, Join, Repair, Ring, Token
+from levelcast.wire.messages import Data, Group, GroupToken, Invite, Join, Repair, Ring, Token
 from tests import test_ring_secondary, test_sim_receivers
 from tests.ring_stage import RING_TRAFFIC, A, B, C, D, E, S, Stage, X, Y, Z, sends
 
@@ -243,11 +243,11 @@ def history_f7(stage: Stage) -> None:
     stage.lose(Token, Repair, sender=B, to=A)
     slot = stage.until_witnessed(B, stage.send(X, only_to=A))
     secondary = 301
-    stage.receiver(A).note_secondary(secondary, 0)
+    stage.receiver(A).claims.hear(GroupToken(secondary, stage.receiver(A).entered, 1, 1, 0))
     stage.expect(stage.have(C) < slot <= stage.have(A))
     stage.reform(S, {A, C})
 
-    stage.receiver(A).note_secondary(secondary, None)
+    stage.receiver(A).claims.take(Group(2, S, A, ()))
     deaf.lift()
     stage.send(Y, only_to={A, C})
     stage.run_past_release()
@@ -389,7 +389,7 @@ def history_f15(stage: Stage) -> None:
     """Two rings order nothing for a while: their slots are released and leave no frame, so a restart begins before
     them. If RING(3) left generation 1 out of its lineage because everybody had released its slots, a restarted A
     would take its own tokens of them for void, and JOIN with less than it claimed in generation 3."""
-    with patch.object(member, "SETTLE_EVERY_SLOTS", 10_000):
+    with patch.object(listener, "SETTLE_EVERY_SLOTS", 10_000):
         stage.begin()
         for _ in range(2):
             start_slot = stage.reform(S, {A, B, C}).lineage[-1].start_slot
@@ -409,7 +409,7 @@ def history_f16(stage: Stage) -> None:
     checkpoint in generation 2; C does not hear that of B, and makes none. RING(3), of A and B, leaves generation 1
     out of its lineage, and C comes back in RING(4). If it journaled that RING as it is, a restart would take its own
     tokens of generation 1 for void, and JOIN with less than it has claimed."""
-    with patch.object(member, "SETTLE_EVERY_SLOTS", 10_000):
+    with patch.object(listener, "SETTLE_EVERY_SLOTS", 10_000):
         stage.begin()
         start_slot = stage.reform(S, {A, B, C}).lineage[-1].start_slot
         stage.until(partial(stage.all_released_upto, start_slot))
@@ -417,9 +417,9 @@ def history_f16(stage: Stage) -> None:
         silence = [stage.lose(Token, sender=B, to=C), stage.lose(Repair, to=C)]
         stage.until(lambda: stage.have(C) == slot)
         silence.append(stage.lose(Token, sender=A, to=C))
-    with patch.object(member, "SETTLE_EVERY_SLOTS", slot):
+    with patch.object(listener, "SETTLE_EVERY_SLOTS", slot):
         stage.until(lambda: all(stage.receiver(node).history.base.slot == slot for node in (A, B)))
-    with patch.object(member, "SETTLE_EVERY_SLOTS", 10_000):
+    with patch.object(listener, "SETTLE_EVERY_SLOTS", 10_000):
         cut = stage.reform(S, {A, B})
         stage.expect(cut.lineage[0].start_slot == start_slot)
         ring = stage.reform(S, {A, B, C})

@@ -18,13 +18,16 @@ from levelcast.protocol.effects import (
     Send,
     ServeTape,
 )
+from levelcast.protocol.history import first_tip
 from levelcast.protocol.journal_image import JournalImage
-from levelcast.ring.member import Member, first_tip
+from levelcast.ring.member import Member
 from levelcast.wire.messages import (
     CatchUp,
     Data,
     Fault,
     FaultReason,
+    Group,
+    GroupToken,
     Invite,
     Join,
     Mark,
@@ -160,10 +163,10 @@ def test_a_join_carries_the_primarys_own_have_and_its_tokens_the_lowest_of_its_g
     """History F7."""
     seat = active()
     play(seat, 1, 3)
-    seat.receiver.note_secondary(31, 2)
-    seat.receiver.note_secondary(32, 1)
+    seat.receiver.claims.hear(GroupToken(31, RING.generation, 1, 1, 2))
+    seat.receiver.claims.hear(GroupToken(32, RING.generation, 1, 1, 1))
     assert [token.have for token in sent(seat.step(at=at_slot(4)), Token)] == [1]
-    seat.receiver.note_secondary(32, None)
+    seat.receiver.claims.take(Group(1, SERVER, 1, (31,)))
     play(seat, 5, 6)
     assert [token.have for token in sent(seat.step(at=at_slot(7)), Token)] == [2]
     (join,) = sent(seat.step(Invite(9, SERVER), at=at_slot(7)), Join)

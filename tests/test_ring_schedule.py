@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.ring.member import token_is_valid
+from levelcast.ring.listener import token_is_valid
 from levelcast.ring.schedule import Lineage, Schedule
 from levelcast.wire.messages import Era
 from tests.ring_parts import MS, START, lives, make_ring, make_token

@@ -14,12 +14,13 @@ import pytest
 
 from benchmarks.layers import passes_to_detect, passes_to_know, rings
 from levelcast.protocol.effects import SERVERS, Persist, Send
+from levelcast.protocol.history import first_tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.group_server import GroupServer
-from levelcast.ring.member import first_tip
 from levelcast.ring.schedule import Schedule
-from levelcast.ring.secondary import AWAY_ASKS, Secondary, Turns
+from levelcast.ring.secondary import AWAY_ASKS, Secondary
 from levelcast.ring.secondary_claims import SecondaryClaims
+from levelcast.ring.turns import Turns
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.mutations import MUTATIONS, Mutation
 from levelcast.sim.run import replay_command, run_seed
@@ -144,7 +145,7 @@ def history_s7(stage: GroupStage) -> None:
     deaf = stage.lose(Repair, to=U)
     slot = stage.until_ordered(P, stage.send(X, only_to=EVERYBODY - {U}))
     stage.run(stage.config.timing.request_ns / MS)
-    said = stage.receiver(A).cover.said(P)
+    said = stage.receiver(A).claims.said(P)
     stage.expect(said is not None and said.have < slot)
     stage.until_before_slot_of(A)
     stage.run(5)
@@ -195,7 +196,7 @@ def test_a_dead_secondary_is_found_by_its_group_and_the_primary_ring_does_not_no
     stage.soon(lambda: stage.secondary(P).suspect == Q, within_ms=found_ms)
     gather_ms = (timing.attempts + 3) * timing.request_ns / MS
     stage.soon(lambda: members_of(stage.secondary(P).group) == (P,), within_ms=gather_ms)
-    assert members_of(stage.receiver(A).cover.group) == (P,)
+    assert members_of(stage.receiver(A).claims.group) == (P,)
     packet = stage.send(X)
     stage.run_past_release()
     assert stage.released(A, packet)
@@ -305,7 +306,7 @@ def test_one_that_dies_at_the_bottom_drops_nobody_between_and_makes_nobody_late(
     slot = stage.until_ordered(A, packet)
     patience_ms = patience_ns(stage.config.timing) / MS
     stage.run(patience_ms - 20)
-    assert stage.receiver(A).witnessed < slot or stage.receiver(A).cover.said(P) is not None
+    assert stage.receiver(A).witnessed < slot or stage.receiver(A).claims.said(P) is not None
     stage.run_past_release()
     assert all(stage.released(node, packet) for node in (A, B, C, P, Q))
     assert all(stage.receiver(node).late_releases == 0 for node in (A, B, C, P, Q))
@@ -410,14 +411,15 @@ def test_tokens_of_a_ring_that_it_was_not_told_of_are_kept_until_it_is() -> None
 def test_a_cover_counts_who_was_heard_and_drops_who_lags() -> None:
     ring = make_ring()
     schedule, cover = Schedule(ring, PIPELINED.slot_ns), SecondaryClaims(PIPELINED)
-    assert not dict(cover.claims(schedule, START))
+    assert cover.lowest(95, schedule, START) == 95
     cover.hear(GroupToken(P, 1, 5, 10, 7))
     cover.hear(GroupToken(P, 1, 5, 9, 3))  # overtaken on its way
     until_ns = schedule.time_of(8) + patience_ns(PIPELINED)
-    assert dict(cover.claims(schedule, until_ns)) == {P: 7}
-    assert dict(cover.claims(schedule, until_ns + 1)) == {P: None}
+    assert cover.lowest(95, schedule, until_ns) == 7
+    assert cover.lowest(95, schedule, until_ns + 1) == 95
     cover.hear(GroupToken(P, 1, 5, 11, 90))
-    assert dict(cover.claims(schedule, until_ns + 1)) == {P: 90}
+    assert cover.lowest(95, schedule, until_ns + 1) == 90
+    assert cover.lowest(5, schedule, until_ns + 1) == 5
 
 
 def test_a_cover_hears_a_group_that_has_become_smaller() -> None:
@@ -437,8 +439,10 @@ def test_a_cover_lets_go_of_who_is_in_its_group_no_more_and_tells_them() -> None
     cover = SecondaryClaims(PIPELINED)
     cover.hear(GroupToken(P, 1, 5, 10, 7))
     group = Group(6, 101, A, (Q,))
-    assert cover.take(group) == [P]
-    assert cover.take(group) == []
+    cover.take(group)
+    assert cover.said(P) is None
+    cover.take(Group(5, 101, A, (P,)))  # an older one
+    assert cover.group == group
     assert cover.hear(GroupToken(P, 1, 5, 11, 8)) == group
     assert cover.said(P) is None
     assert cover.hear(GroupToken(Q, 1, 5, 11, 8)) == group
@@ -461,7 +465,9 @@ def test_a_secondary_of_an_older_ring_counts_below_the_start_of_this_one() -> No
     schedule, cover = Schedule(ring, PIPELINED.slot_ns), SecondaryClaims(PIPELINED)
     cover.hear(GroupToken(P, 1, 5, 10, 49))
     cover.hear(GroupToken(Q, 3, 5, 10, 49))
-    assert dict(cover.claims(schedule, START + 500 * MS)) == {P: 48, Q: None}
+    assert cover.lowest(90, schedule, START + 500 * MS) == 48
+    cover.take(Group(6, 101, A, (Q,)))
+    assert cover.lowest(90, schedule, START + 500 * MS) == 90, "one of a later ring does not count"
 
 
 class Keeper:

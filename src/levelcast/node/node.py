@@ -38,9 +38,11 @@ from levelcast.node.tree import of_primary, of_secondary, of_server
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import Report
+from levelcast.protocol.history import first_tip
 from levelcast.protocol.machine import Machine
 from levelcast.ring.group_server import ReformationAndGroupServer
-from levelcast.ring.member import Member, first_tip
+from levelcast.ring.listener import Listener
+from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.schedule import generation_name
 from levelcast.ring.secondary import Secondary
@@ -108,7 +110,7 @@ def build(
     return Source(config, place.id, image.life, image, now), JournalStore(journal)
 
 
-def ring_of(machine: Member) -> dict[str, Any] | None:
+def ring_of(machine: Listener) -> dict[str, Any] | None:
     """The ring's schedule (rule 1), by which anybody can tell whose slot it is; None before the first ring."""
     schedule = machine.schedule
     if schedule is None:
@@ -205,7 +207,7 @@ class Node:
     ) -> Iterator[Service]:
         """What a node does beside the ring: serve customers, tell its status, keep its tape within its limits."""
         name = self.place.name
-        if isinstance(machine, Member) and LineAssignment(network, name):
+        if isinstance(machine, Listener) and LineAssignment(network, name):
             self.edge = EdgeService.open(
                 network,
                 name,
@@ -323,7 +325,7 @@ class Node:
         if driver.prober is not None and driver.prober.every_ns is not None:
             status["probes"] = probe_status(driver.prober, self._names)
         machine = driver.machine
-        if isinstance(machine, Member) and isinstance(driver.keeper, ReceiverStore):
+        if isinstance(machine, Listener) and isinstance(driver.keeper, ReceiverStore):
             status |= {
                 "state": machine.state,
                 "generation": generation_name(machine.entered),

@@ -25,7 +25,7 @@ from levelcast.node.http_server import Page, Responder
 from levelcast.node.metrics import CONTENT_TYPE, exposition
 from levelcast.protocol.effects import Release, Report
 from levelcast.protocol.machine import Machine
-from levelcast.ring.member import Member
+from levelcast.ring.listener import Listener
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.source import Source
 from levelcast.runtime.clock_sync import kernel_clock
@@ -174,7 +174,7 @@ class StatusService:
         machine, keeper = self._machine, self._keeper
         if isinstance(keeper, ReceiverStore | JournalStore):
             status["journal_bytes"] = keeper.journal.size_bytes
-        if isinstance(machine, Member) and isinstance(keeper, ReceiverStore):
+        if isinstance(machine, Listener) and isinstance(keeper, ReceiverStore):
             status |= self._receiver(machine, keeper, status, now)
         elif isinstance(machine, ReformationServer):
             status["life"] = machine.life
@@ -182,7 +182,7 @@ class StatusService:
             status |= {"credit": machine.credit, "incarnation": machine.incarnation, "superseded": machine.superseded}
         return status | self.diary.as_json()
 
-    def _receiver(self, machine: Member, store: ReceiverStore, status: Status, now: int) -> Status:
+    def _receiver(self, machine: Listener, store: ReceiverStore, status: Status, now: int) -> Status:
         schedule, record = machine.schedule, machine.history.tip.records[-1]
         places = machine.history.tip.places
         return {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from levelcast.ring.group_server import ReformationAndGroupServer
-from levelcast.ring.member import Member
+from levelcast.ring.listener import Listener
 from levelcast.ring.secondary import Secondary
 
 Names = Mapping[int, str]
@@ -28,10 +28,10 @@ def of_secondary(machine: Secondary, names: Names) -> Status:
     }
 
 
-def of_primary(machine: Member, names: Names, now: int) -> Status:
+def of_primary(machine: Listener, names: Names, now: int) -> Status:
     """The group that its tokens cover: how far each secondary is, and whether it counts or has left the minimum."""
-    cover = machine.cover
-    counted = dict(cover.claims(machine.schedule, now)) if machine.schedule is not None else {}
+    cover = machine.claims
+    counted = cover.counted(machine.schedule, now) if machine.schedule is not None else {}
     members = cover.group.members if cover.group is not None else ()
     told = {}
     for member in sorted({*members, *counted}):

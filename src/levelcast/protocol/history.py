@@ -27,8 +27,15 @@ from typing import NamedTuple, Protocol
 from blake3 import blake3
 
 from levelcast import native
+from levelcast.protocol.config import StripeConfig
 from levelcast.wire.membership import decode_membership
-from levelcast.wire.messages import CONTROL_SOURCE, Data, Membership, Packet, Run
+from levelcast.wire.messages import (
+    CONTROL_SOURCE,
+    Data,
+    Membership,
+    Packet,
+    Run,
+)
 
 GENESIS = bytes(32)
 """The chain hash before the first frame."""
@@ -281,3 +288,8 @@ def runs_of(pieces: Iterable[Data | Run]) -> tuple[Run, ...]:
         else:
             runs.append(Run(source, incarnation, first, last))
     return tuple(runs)
+
+
+def first_tip(config: StripeConfig) -> Tip:
+    """The order before the first slot: nothing but the configured set."""
+    return Tip(records=[MembershipChange(0, config.membership)])

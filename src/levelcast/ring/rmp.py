@@ -41,9 +41,8 @@ from typing import ClassVar
 
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, Effect, Release, Report, Send
-from levelcast.protocol.history import History
+from levelcast.protocol.history import History, first_tip
 from levelcast.protocol.holdings import Holdings
-from levelcast.ring.member import first_tip
 from levelcast.wire.messages import Data, GroupToken, Message, Packet, Repair, Request, Run, Token
 from levelcast.wire.packets import seal
 

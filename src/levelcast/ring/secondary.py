@@ -53,10 +53,10 @@ from levelcast.protocol.effects import SERVERS, Send
 from levelcast.protocol.history import Tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import Want
-from levelcast.ring.member import MAX_EARLY_TOKENS, Member
+from levelcast.ring.listener import MAX_EARLY_TOKENS, Listener
 from levelcast.ring.member_state import State
 from levelcast.ring.schedule import Schedule
-from levelcast.timing.rules import Timing
+from levelcast.ring.turns import Turns
 from levelcast.timing.secondary import silent_after_ns
 from levelcast.wire.messages import (
     CatchUp,
@@ -73,30 +73,13 @@ from levelcast.wire.messages import (
 
 Standing = Literal["ALONE", "LOST", "FOLLOWS", "ORPHAN", "SILENT"]
 
-NEVER_OWN = 2**63
-"""The slot that a secondary sends its next core token in."""
 AWAY_ASKS = 5
 """After so many `ask` with another primary it asks for its own one: by then no server refuses it (`REFUSED_ASKS`)."""
 MOST_AWAY_ASKS = 80
 """Each time that brings it nothing else, it waits twice as long, up to this."""
 
 
-class Turns:
-    """When each secondary of a group speaks: by the clock, each once in τ_r (rule 11)."""
-
-    def __init__(self, timing: Timing, members: tuple[int, ...]) -> None:
-        self._members = members
-        self._slot_ns = max(1, timing.request_ns // len(members))
-
-    def next_of(self, member: int, now: int) -> tuple[int, int]:
-        """The first turn of `member` after `now`, and its time."""
-        n = len(self._members)
-        turn = now // self._slot_ns + 1
-        turn += (self._members.index(member) - turn) % n
-        return turn, turn * self._slot_ns
-
-
-class Secondary(Member):
+class Secondary(Listener):
     """One secondary receiver, sans I/O."""
 
     HANDLERS: ClassVar[dict[type, str]] = {
@@ -104,7 +87,7 @@ class Secondary(Member):
         Data: "_on_data",
         Request: "_on_request",
         Repair: "_on_repair",
-        CatchUp: "_on_settled",
+        CatchUp: "_on_catch_up",
         Ring: "_on_ring",
         GroupToken: "_on_group_token",
         GroupInvite: "_on_group_invite",
@@ -113,6 +96,7 @@ class Secondary(Member):
     LISTENS: ClassVar[frozenset[type]] = frozenset(HANDLERS)
 
     def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
+        super().__init__(config, member, journal, tape, now)
         self.group: Group | None = None
         self.suspect = 0
         """Who does not answer: its primary, one of its group, or nobody (0)."""
@@ -126,8 +110,7 @@ class Secondary(Member):
         self._home_ns = now
         self._away_asks = AWAY_ASKS
         self._layer = max(1, config.layer_of(member))
-        super().__init__(config, member, journal, tape, now)
-        self.promised = self.entered
+        self._restore(journal)
 
     # -- what people and drivers look at ------------------------------------------------------------------
 
@@ -152,12 +135,8 @@ class Secondary(Member):
         return "SILENT" if not self._trusted else "NEW" if self.entered == 0 else "ACTIVE"
 
     @property
-    def active(self) -> bool:
-        return False
-
-    @property
-    def _trusted(self) -> bool:
-        return self._clock_trusted and not self._diverged
+    def _learns(self) -> bool:
+        return self._trusted and self.entered > 0
 
     # -- rings: entered when heard of, without a promise --------------------------------------------------
 
@@ -166,7 +145,6 @@ class Secondary(Member):
             return
         self._early = [token for token in self._early if token.generation == ring.generation]
         self._enter(ring, now)
-        self.promised = self.entered
         self._home_ns = now + AWAY_ASKS * self.timing.ask_ns
         if self.group is not None and self._has_left(ring, self.group.primary):
             self._suspect(self.group.primary, now)
@@ -174,9 +152,6 @@ class Secondary(Member):
     def _has_left(self, ring: Ring, primary: int) -> bool:
         """Its primary is no member of the ring: it cannot serve what the ring does (MS §4.3)."""
         return primary not in self.config.homes and all(life.member != primary for life in ring.members)
-
-    def _first_own_slot(self, schedule: Schedule) -> int:
-        return NEVER_OWN
 
     def _on_foreign_token(self, token: Token, now: int) -> None:
         """A token of a ring that it was not told of is kept until it is; void ones are not."""
@@ -193,12 +168,11 @@ class Secondary(Member):
     def _holder_of(self, want: Want) -> int | None:
         return self.primary
 
-    @property
     def _asks_as(self) -> int | None:
         """It waits as long as its primary may wait itself."""
         return self.primary
 
-    def _report_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
+    def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
         """k_r requests brought nothing. If somebody has the slot, its primary should have answered."""
         claimed = max((token.have for token in self._held.tokens.values()), default=0)
         claimed = max(claimed, schedule.start_slot - 1)
@@ -219,9 +193,9 @@ class Secondary(Member):
         group = self.group
         return group is not None and token.group == group.number and token.sender in group.members
 
-    def _everybody_served(self) -> tuple[int, ...]:
+    def _repair_destinations(self) -> tuple[int, ...]:
         """Those of its own group: it never speaks to the core group."""
-        return self._cover.group.members if self._cover.group is not None else ()
+        return self.claims.group.members if self.claims.group is not None else ()
 
     def _on_group_invite(self, invite: GroupInvite, now: int) -> None:
         if self._trusted:  # one that cannot keep its turns would be found dead at once
@@ -269,7 +243,7 @@ class Secondary(Member):
     def _plea(self, invitation: int) -> GroupRequest:
         return GroupRequest(self.member, invitation, self._number, self.primary or 0, self.suspect)
 
-    def _ask_servers(self, now: int) -> None:
+    def _servers_turn(self, now: int) -> None:
         """Take its turn, look who is silent, and ask for a group if it needs one: the last thing in a step."""
         if not self._trusted:
             self._heard_ns = dict.fromkeys(self._heard_ns, now)
@@ -299,16 +273,14 @@ class Secondary(Member):
     def _pass_token(self, group: Group, turns: Turns, now: int) -> None:
         token = GroupToken(self.member, self.entered, group.number, self._turn[0], self._lowest_have(now))
         self._turn = turns.next_of(self.member, now)
-        for node in (group.primary, *group.members, *self._everybody_served()):
+        for node in (group.primary, *group.members, *self._repair_destinations()):
             if node != self.member:
                 self._effects.append(Send(node, token))
 
     def _lowest_have(self, now: int) -> int:
         """What it has, and those of its own group with it (rule 11)."""
-        if self._schedule is not None:
-            for secondary, have in self._cover.claims(self._schedule, now):
-                self.note_secondary(secondary, have)
-        return self._groups_have(self.history.have)
+        have = self.history.have
+        return have if self._schedule is None else self.claims.lowest(have, self._schedule, now)
 
     def _look_who_is_silent(self, group: Group, now: int) -> None:
         silent_ns = silent_after_ns(self.timing)
@@ -319,7 +291,7 @@ class Secondary(Member):
             if peer != self.member and self._heard_ns.get(peer, now) < now - silent_ns:
                 self._suspect(peer, now)
 
-    def _plea_ns(self) -> int:
+    def _own_wake_ns(self, now: int) -> int:
         """When it has something to say next, asked for nothing."""
         if not self._trusted:
             return self._ask_at_ns

@@ -19,8 +19,6 @@ secondaries all die is never late for it. What a primary claims stays true for i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from levelcast.ring.schedule import Schedule
 from levelcast.timing.rules import Timing
 from levelcast.timing.secondary import patience_ns
@@ -63,20 +61,19 @@ class SecondaryClaims:
         self._doubted[token.sender] = token
         return doubted is not None and doubted.group == token.group and doubted.turn < token.turn
 
-    def take(self, group: Group) -> list[int]:
-        """The servers have formed the group anew; those that are no longer in it."""
-        if self.group is not None and group.number <= self.group.number:
-            return []
-        self.group = group
-        gone = [secondary for secondary in self._said if secondary not in group.members]
-        for secondary in gone:
-            del self._said[secondary]
-        return gone
+    def take(self, group: Group) -> None:
+        """The servers have formed the group anew: those that are no longer in it do not count."""
+        if self.group is None or group.number > self.group.number:
+            self.group = group
+            self._said = {sender: token for sender, token in self._said.items() if sender in group.members}
 
-    def claims(self, schedule: Schedule, now: int) -> Iterator[tuple[int, int | None]]:
+    def lowest(self, have: int, schedule: Schedule, now: int) -> int:
+        """What a token claims of `have`: no more than any secondary that counts in this ring at `now` (rule 11)."""
+        return min([have, *(claim for claim in self.counted(schedule, now).values() if claim is not None)])
+
+    def counted(self, schedule: Schedule, now: int) -> dict[int, int | None]:
         """What each secondary counts with in this ring at `now`; None if it does not."""
-        for secondary, token in self._said.items():
-            yield secondary, self._claim(token, schedule, now)
+        return {sender: self._claim(token, schedule, now) for sender, token in self._said.items()}
 
     def _claim(self, token: GroupToken, schedule: Schedule, now: int) -> int | None:
         if token.generation > schedule.generation:

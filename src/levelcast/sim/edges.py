@@ -34,7 +34,7 @@ from levelcast.protocol.effects import Effect, Release
 from levelcast.protocol.history import Frame
 from levelcast.protocol.machine import Machine
 from levelcast.records import stamp
-from levelcast.ring.member import Member
+from levelcast.ring.listener import Listener
 from levelcast.sim.check.edge import Truth
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.world import SimNode, World
@@ -128,7 +128,7 @@ class EdgePost:
     def tick(self) -> None:
         """Between two steps of the receiver: watermarks and heartbeats."""
         feed, machine = self.feed, self.node.machine
-        if feed is None or not self.up or not isinstance(machine, Member):
+        if feed is None or not self.up or not isinstance(machine, Listener):
             return
         now = self.node.local_ns
         marks = feed.advance(machine.complete_upto_ns(), now)

@@ -17,7 +17,17 @@ from levelcast.edge.subscriber.delivery import Effect, Grade
 from levelcast.edge.subscriber.latest_only import Hole, LatestOnly
 from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.protocol import history
-from levelcast.ring import acknowledge, member, quorum, reformation_server, secondary, secondary_claims, source, witness
+from levelcast.ring import (
+    acknowledge,
+    listener,
+    member,
+    quorum,
+    reformation_server,
+    secondary,
+    secondary_claims,
+    source,
+    witness,
+)
 from levelcast.ring.schedule import Lineage
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import PlanRecord
@@ -71,7 +81,7 @@ def _valid_if_not_newer(token: Token, lineage: Lineage) -> bool:
     return token.generation == last.generation if token.slot >= last.start_slot else token.generation <= last.generation
 
 
-def _valid_if_before_start(self: member.Member, slot: int, lineage: Lineage) -> bool:
+def _valid_if_before_start(self: listener.Listener, slot: int, lineage: Lineage) -> bool:
     return slot < lineage.eras[-1].start_slot
 
 
@@ -94,7 +104,7 @@ def _member_by_name(self: member.Member, ring: Any) -> bool:
 
 
 def _groups_have(self: member.Member) -> int:
-    return min(self.have, min(self._secondaries.values(), default=self.have))
+    return min([self.have, *(token.have for token in self.claims._said.values())])
 
 
 def _released_slot(self: member.Member) -> int:
@@ -124,7 +134,7 @@ def _drop_by_have(self: Any, token: Token, now: int) -> None:
         self._forget(number)
 
 
-_receiver_on_token = member.Member._on_token
+_listener_on_token = listener.Listener._on_token
 
 
 def _resolve_incarnation_here(self: Any, token: Token, now: int) -> None:
@@ -134,14 +144,14 @@ def _resolve_incarnation_here(self: Any, token: Token, now: int) -> None:
         held = [incarnation for source, incarnation in self._held.packets if source == run.source]
         return run._replace(incarnation=max(held)) if held and token.owner != self.member else run
 
-    _receiver_on_token(self, token._replace(runs=tuple(resolved(run) for run in token.runs)), now)
+    _listener_on_token(self, token._replace(runs=tuple(resolved(run) for run in token.runs)), now)
 
 
-def _own_have(self: member.Member, have: int) -> int:
+def _own_have(self: secondary_claims.SecondaryClaims, have: int, *_: object) -> int:
     return have
 
 
-_on_group_token = member.Member._on_group_token
+_on_group_token = listener.Listener._on_group_token
 
 
 def _count_secondary(self: Any, token: GroupToken, now: int) -> None:
@@ -308,8 +318,8 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             "no-lineage", "F2", "12", "a token is valid below the start slot whatever its generation",
             (
-                (member, "token_is_valid", _valid_if_not_newer),
-                (member.Member, "_slot_is_valid", _valid_if_before_start),
+                (listener, "token_is_valid", _valid_if_not_newer),
+                (listener.Listener, "_slot_is_valid", _valid_if_before_start),
             ),
         ),
         Mutation(
@@ -318,7 +328,7 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "ring-not-journaled", "F3b", "12", "a RING is acted on before it is on disk",
-            ((member.Member, "_journal_ring", _nothing),),
+            ((listener.Listener, "_journal_ring", _nothing),),
         ),
         Mutation(
             "own-token-not-journaled", "F4", "2", "a token is sent before it is on disk",
@@ -354,7 +364,7 @@ MUTATIONS: dict[str, Mutation] = {
         ),
         Mutation(
             "run-without-incarnation", "F10", "2", "a run names a source without its incarnation",
-            ((member.Member, "_on_token", _resolve_incarnation_here),),
+            ((listener.Listener, "_on_token", _resolve_incarnation_here),),
         ),
         Mutation(
             "old-incarnation-ordered", "F11", "3", "runs of lower incarnations are ordered too",
@@ -375,19 +385,19 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             "lineage-cut-at-release", "F15", "12",
             "a lineage goes back only to what its members have released, and nothing stands for the rest",
-            ((member.Member, "_settled_slot", _released_slot), (member.Member, "_settle_below", _nothing)),
+            ((member.Member, "_settled_slot", _released_slot), (listener.Listener, "_settle_below", _nothing)),
         ),
         Mutation(
             "ring-without-checkpoint", "F16", "12", "a RING is journaled whatever its lineage has left out",
-            ((member.Member, "_settle_below", _nothing),),
+            ((listener.Listener, "_settle_below", _nothing),),
         ),
         Mutation(
             "frames-across-generations", "F14", "9", "frames are served to members of older generations too",
-            ((member.Member, "_may_have_frames", _always),),
+            ((listener.Listener, "_may_have_frames", _always),),
         ),
         Mutation(
             "claims-own-have", "S1", "11", "a primary claims its own have, whatever its secondaries have",
-            ((member.Member, "_groups_have", _own_have),),
+            ((secondary_claims.SecondaryClaims, "lowest", _own_have),),
         ),
         Mutation(
             "secondary-asks-the-site", "S2", "11", "a secondary asks whom a primary would ask",
@@ -396,7 +406,7 @@ MUTATIONS: dict[str, Mutation] = {
         Mutation(
             "secondary-is-a-witness", "S3", "11", "a secondary's have counts towards the witness",
             (
-                (member.Member, "_on_group_token", _count_secondary),
+                (listener.Listener, "_on_group_token", _count_secondary),
                 (witness.Witness, "_is_witnessed", _witnessed_by_receivers),
             ),
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from levelcast.protocol.effects import Effect, Release, Report, Send
-from levelcast.ring.member import Member
+from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.rehearsal import Event, Rehearsal
 from levelcast.timing.derive import show_ns
@@ -175,7 +175,7 @@ class RehearsalText:
             at = min(node.disk.tape.tip.slot for node in nodes)
             for node in nodes:
                 machine = node.machine
-                self._returned[node.id] = machine.released if isinstance(machine, Member) else at
+                self._returned[node.id] = machine.released if isinstance(machine, Listener) else at
             behind = max(node.disk.tape.tip.slot for node in self._deployment.receivers) - at
             self._say(
                 f"{names} {be} back, with {its} disk: the tape there is {behind} slots behind", "bold cyan", vital=True

@@ -92,7 +92,9 @@ def from_lake(
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out subscriptions to symbols that the network has not.")
     ] = False,
-    engine: Annotated[LakeEngine, typer.Option(help="Where it is planned; auto: by the number of pairs.")] = LakeEngine.AUTO,
+    engine: Annotated[
+        LakeEngine, typer.Option(help="Where it is planned; auto: by the number of pairs.")
+    ] = LakeEngine.AUTO,
     effort: Annotated[Effort, typer.Option(help="How long to look for a better plan; Spark: only fast.")] = Effort.FAST,
     alpha: Alpha = None,
     beta: Beta = None,

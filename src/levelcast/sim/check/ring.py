@@ -22,7 +22,7 @@ from collections.abc import Iterable
 
 from levelcast.protocol.effects import Effect, Persist, Release, Send
 from levelcast.protocol.history import GENESIS, Frame
-from levelcast.ring.member import Member
+from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode, World
 from levelcast.wire.messages import Data, Join, Ring, Token
 from levelcast.wire.packets import open_packets
@@ -186,7 +186,7 @@ class Checker:
     def _check_identity(self, node: SimNode) -> None:
         """The tape is exactly the frames of all slots up to where the receiver is, in slot order."""
         machine = node.machine
-        upto = machine.released if isinstance(machine, Member) else node.disk.tape.tip.slot
+        upto = machine.released if isinstance(machine, Listener) else node.disk.tape.tip.slot
         chain = GENESIS
         mine = iter(node.disk.tape.frames)
         for slot in sorted(self._frame_of_slot):

@@ -7,9 +7,8 @@ from bisect import bisect_right
 from levelcast.protocol.catchup import from_tape
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import ServeTape
-from levelcast.protocol.history import GENESIS, Frame
+from levelcast.protocol.history import GENESIS, Frame, first_tip
 from levelcast.protocol.journal_image import JournalImage
-from levelcast.ring.member import first_tip
 from levelcast.wire.messages import Message
 
 

@@ -30,7 +30,7 @@ from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import Effect, Release, Report, Send
 from levelcast.protocol.machine import Machine
 from levelcast.ring.group_server import ReformationAndGroupServer
-from levelcast.ring.member import Member
+from levelcast.ring.listener import Listener
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
 from levelcast.sim.check.edge import (
@@ -320,7 +320,7 @@ class ReceiversHistory(RingHistory):
         if machine.standing != "FOLLOWS":
             return f"{node.name} is {machine.standing}"
         home = self.world.nodes[machine.primary or 0].machine
-        if not isinstance(home, Member) or home.entered != machine.entered:
+        if not isinstance(home, Listener) or home.entered != machine.entered:
             return f"{node.name} has {machine.primary}, which is not in its ring"
         if not self._watch.is_heard(node, home):
             return f"{node.name} has {machine.primary}, which has not heard it"
@@ -400,9 +400,9 @@ class SecondaryChecker:
         self._undisturbed_ns = at_ns
         self._on_time = on_time
 
-    def is_heard(self, node: SimNode, home: Member) -> bool:
+    def is_heard(self, node: SimNode, home: Listener) -> bool:
         """Whether a home covers by what this secondary said not long ago."""
-        said = home.cover.said(node.id)
+        said = home.claims.said(node.id)
         if said is None:
             return False
         life, at_ns = self._said[node.id, said.group, said.turn]
@@ -433,7 +433,7 @@ class SecondaryChecker:
     def _check_cover(self, node: SimNode, generation: int, claimed: int) -> None:
         """Rule 11: a claim stands for every secondary of the group that was heard of and is not too far behind."""
         home = node.machine
-        if not isinstance(home, Member) or home.schedule is None:
+        if not isinstance(home, Listener) or home.schedule is None:
             return
         config, schedule = self._world.config, home.schedule
         if claimed < schedule.start_slot - 1:
@@ -441,7 +441,7 @@ class SecondaryChecker:
         patience = patience_ns(config.timing, max(1, config.layers - config.layer_of(node.id)))
         before_ring = max(schedule.start_slot - 2, 0)  # what one of an older ring may be taken to have at most
         for secondary in self._secondaries:
-            said, machine = home.cover.said(secondary), self._world.nodes[secondary].machine
+            said, machine = home.claims.said(secondary), self._world.nodes[secondary].machine
             if said is None or not isinstance(machine, Secondary) or machine.primary != node.id:
                 continue
             if max(said.generation, machine.entered) > generation:

@@ -1,0 +1,577 @@
+"""A receiver as far as it listens: tokens and packets in, order, witness, repair, release (DESIGN rules 3, 5, 7-9, 13).
+
+`Listener` is the part that a member of the ring (`ring.member`) and a secondary receiver (`ring.secondary`) have in
+common. It sends requests and repairs, but no tokens and no promises. Each duty has a module of its own: `ring.schedule`
+(when and whose), `ring.witness` (who has what), `protocol.history` (the one order), `protocol.loss` and
+`protocol.retransmit` (requests and replies), `protocol.catchup` (frames from a tape).
+
+One `step` takes a batch of messages and the time, and returns effects in order; `wake_ns` says when to step again
+at the latest. Control is handled before data (rule 17). A subclass fills the hooks at the end of this class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from levelcast.protocol.catchup import take_over
+from levelcast.protocol.config import StripeConfig
+from levelcast.protocol.effects import (
+    Checkpoint,
+    Effect,
+    Forget,
+    Persist,
+    Release,
+    Report,
+    Send,
+    ServeTape,
+)
+from levelcast.protocol.history import SETTLED, Frame, History, Tip
+from levelcast.protocol.holdings import Holdings
+from levelcast.protocol.journal_image import JournalImage
+from levelcast.protocol.loss import (
+    MAX_OPEN_SLOTS,
+    LossDetector,
+    Want,
+    by_holder,
+)
+from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs
+from levelcast.ring.member_state import State
+from levelcast.ring.schedule import Lineage, Schedule, generation_name
+from levelcast.ring.secondary_claims import SecondaryClaims
+from levelcast.ring.witness import Witness, guarantees
+from levelcast.timing.nack_sets import Askers
+from levelcast.wire.messages import (
+    CatchUp,
+    Data,
+    Group,
+    GroupToken,
+    Message,
+    Repair,
+    Request,
+    Ring,
+    Run,
+    Token,
+)
+from levelcast.wire.packets import cut, join
+
+SETTLE_EVERY_SLOTS = 16
+"""Stable slots leave memory and journal in groups of this many."""
+MAX_EARLY_TOKENS = 256
+
+
+class Listener:
+    """What every receiver does, sans I/O."""
+
+    HANDLERS: ClassVar[dict[type, str]]
+    """The method for each kind of message."""
+
+    def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
+        self.config = config
+        self.timing = config.timing
+        self.member = member
+        self.life = journal.life
+        self.entered = 0
+        base = tape.copy()
+        if journal.checkpoint is not None and journal.checkpoint.slot > base.slot:
+            assert journal.checkpoint.chain == base.chain, "the journal's checkpoint is ahead of the tape"
+            base.slot = journal.checkpoint.slot
+        self.history = History(base)
+        self.claims = SecondaryClaims(self.timing, max(1, config.layers - config.layer_of(member)))
+        """What the secondaries of this receiver have (rule 11)."""
+        self.released = base.slot
+        self.late_releases = 0
+        self.requests_sent = 0
+        self.wake_ns: int | None = now
+        self.releases_next = False
+        """Whether a release, and nothing else, is due at `wake_ns`."""
+        self._held = Holdings()
+        self._ring: Ring | None = None
+        self._schedule: Schedule | None = None
+        self._witness: Witness | None = None
+        self._losses = LossDetector(self.timing)
+        self._askers: Askers | None = None
+        self._scope = RetransmitScope(self.timing)
+        self._catch_up: CatchUp | None = None
+        self._early: list[Token] = []
+        self._expect = 0
+        self._clock_trusted = True
+        self._diverged = False
+        self._effects: list[Effect] = []
+
+    # -- what people and drivers look at --------------------------------------------------------------------
+
+    @property
+    def have(self) -> int:
+        return self.history.have
+
+    @property
+    def witnessed(self) -> int:
+        return self._witness.witnessed if self._witness is not None else self.released
+
+    @property
+    def upcoming(self) -> Frame | None:
+        """The frame that will be released next, once that is certain; a driver may prepare for it."""
+        slot = self.released + 1
+        if self._witness is None or slot > min(self.history.have, self._witness.witnessed):
+            return None
+        ordered = self.history.get(slot)
+        return ordered.frame if ordered is not None else None
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """Whose slot is when, in the ring that it is in; None before the first one."""
+        return self._schedule
+
+    @property
+    def ring_members(self) -> tuple[int, ...]:
+        return self._schedule.members if self._schedule is not None else ()
+
+    @property
+    def open_repairs(self) -> int:
+        return len(self._losses)
+
+    def complete_upto_ns(self) -> int:
+        """The watermark: everything with a timestamp up to this one is released (rule 15)."""
+        return self._schedule.time_of(self.released) if self._schedule is not None and self.released else 0
+
+    @property
+    def state(self) -> State:
+        """In the words of a primary (`ring.member_state`)."""
+        raise NotImplementedError
+
+    @property
+    def _trusted(self) -> bool:
+        """Whether clock and tape allow it to act (rule 13)."""
+        return self._clock_trusted and not self._diverged
+
+    # -- one step -------------------------------------------------------------------------------------------
+
+    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
+        """Take in `batch` at local time `now`; return what to do, in order, and set `wake_ns`."""
+        self._effects = []
+        self._clock_trusted = clock_trusted
+        handlers = self.HANDLERS
+        for message in sorted(batch, key=_control_first):
+            handler = handlers.get(type(message))
+            if handler is not None:
+                getattr(self, handler)(message, now)
+        self._advance()
+        self._own_turn(now)
+        self._read_claims()
+        self._release(now)
+        self._look_for_missing(now)
+        self._servers_turn(now)
+        self.wake_ns = self._next_wake(now)
+        return self._effects
+
+    def _report(self, kind: str, slot: int, detail: str) -> None:
+        self._effects.append(Report(kind, slot, detail))
+
+    # -- restart --------------------------------------------------------------------------------------------
+
+    def _restore(self, journal: JournalImage) -> None:
+        """Go on from the journal: same promise, same ring, same tokens, nothing said twice (rules 2, 8, 12)."""
+        places = self.history.tip.places
+        for packet in journal.packets.values():
+            place = places.get(packet.source)
+            if place is None or (packet.incarnation, packet.first) >= place:
+                self._held.add(packet)
+        if journal.ring is None:
+            return
+        lineage = Lineage(journal.ring.lineage, self.timing.slot_ns)
+        for token in journal.tokens.values():
+            if token.slot > self.history.have and token_is_valid(token, lineage):
+                self._held.tokens[token.slot] = token
+        self._install(journal.ring)
+        for slot in self._held.tokens:
+            self._losses.open(slot, "PACKETS", 0)
+        self._advance()  # before an INVITE can ask: a JOIN says all that the journal holds (rule 8)
+
+    # -- tokens and packets in, order -----------------------------------------------------------------------
+
+    def _on_token(self, token: Token, now: int) -> None:
+        schedule = self._schedule
+        if schedule is None or not token_is_valid(token, schedule.lineage):
+            self._on_foreign_token(token, now)
+            return
+        if token.slot <= self.history.have:
+            return
+        known = self._held.tokens.get(token.slot)
+        if known is not None:
+            if known != token:
+                self._report("conflict", token.slot, f"two tokens of site {token.owner} for one slot")
+            return
+        if token.generation == schedule.generation and (
+            token.owner != schedule.owner_of(token.slot) or token.timestamp_ns != schedule.time_of(token.slot)
+        ):
+            self._report("rejected", token.slot, "token does not fit the schedule")
+            return
+        self._held.tokens[token.slot] = token
+        self._effects.append(Persist(token))
+        self._losses.open(token.slot, "PACKETS", max(now, self._ask_ns(token.slot, schedule)))
+
+    def _on_data(self, data: Data, now: int) -> None:
+        source, incarnation, first, last, _ = data
+        place = self.history.tip.places.get(source)
+        lowest = 1
+        if place is not None:
+            if (incarnation, first) < place:
+                self._on_resent(data)
+                if (incarnation, last) < place:
+                    return
+            if incarnation == place.incarnation:
+                lowest = place.next
+        highest = lowest + self.config.accept_ahead - 1
+        if last > highest:
+            self._report("rejected", 0, f"packet {last} of source {source} is beyond its credit")
+            if first > highest:
+                return
+        for new in self._held.add(cut(data, max(first, lowest), min(last, highest))):
+            self._effects.append(Persist(new))
+
+    def _advance(self) -> None:
+        """Order every slot whose token and packets are held."""
+        if self._catch_up is not None:
+            self._absorb_catch_up()
+        tokens, history, held = self._held.tokens, self.history, self._held
+        while (token := tokens.get(history.have + 1)) is not None and held.is_complete(token.runs, history):
+            runs = history.sorted_runs(token.runs)
+            history.extend(token.slot, token.generation, token.timestamp_ns, runs, held.packets)
+
+    # -- witness and release (rules 7, 8, 9) ----------------------------------------------------------------
+
+    def _read_claims(self) -> None:
+        witness = self._witness
+        if witness is None or not self._learns:
+            return
+        before = witness.witnessed
+        tokens = self._held.tokens
+        while (token := tokens.get(witness.read_upto + 1)) is not None:
+            witness.read(token)
+        after = witness.advance(self.history.have, self.history.tip.records)
+        for slot in range(before + 1, after + 1):
+            self._on_witnessed(slot)
+        if after > before:
+            self._report("witnessed", after, "")
+
+    def _release_ns(self, slot: int) -> int:
+        """The instant of release: timestamp + Δ_A, or later if the witness is (rule 7)."""
+        assert self._witness is not None
+        instant = self.history.at(slot).timestamp_ns + self.timing.hold_ns
+        return max(instant, self._witness.completing_ns(slot) + self.timing.hear_ns)
+
+    def _release(self, now: int) -> None:
+        """Release, in order, what is held, witnessed and due; nothing with a wrong clock (rules 7, 13)."""
+        if self._witness is None or not self._learns:
+            return
+        last = min(self.history.have, self._witness.witnessed)
+        while self.released < last:
+            slot = self.released + 1
+            scheduled_ns = self._release_ns(slot)
+            if now < scheduled_ns:
+                break
+            ordered = self.history.at(slot)
+            if ordered.frame is not None:
+                late = now > ordered.timestamp_ns + self.timing.hold_ns + self.config.punctual_ns
+                self.late_releases += late
+                self._effects.append(Release(ordered.frame, scheduled_ns, late))
+            self.released = slot
+            self._witness.forget(slot)
+        settled = self.history.base.slot
+        if self.released - settled >= SETTLE_EVERY_SLOTS:
+            stable = min(self._witness.stable(), self.released)
+            if stable - settled >= SETTLE_EVERY_SLOTS:
+                self._settle(stable)
+
+    def _settle(self, slot: int) -> None:
+        """What every member has and this one has released may leave the journal (rule 9)."""
+        self.history.settle(slot)
+        self._held.forget(slot, self.history.base.places)
+        self._effects.append(Persist(Checkpoint(slot, self.history.base.chain)))
+        self._effects.append(Forget(slot, dict(self.history.base.places)))
+
+    # -- repair (rule 5) ------------------------------------------------------------------------------------
+
+    def _look_for_missing(self, now: int) -> None:
+        if self._schedule is None or not self._learns:
+            return
+        schedule, repairs = self._schedule, self._losses
+        self._expect = max(self._expect, self.history.have + 1)
+        limit = self.history.have + MAX_OPEN_SLOTS
+        while self._expect <= limit and schedule.time_of(self._expect) + self.timing.late_ns <= now:
+            slot = self._expect
+            if slot not in self._held.tokens and not self._owns(slot, schedule):
+                repairs.open(slot, "TOKEN", max(now, self._ask_ns(slot, schedule)))
+            self._expect += 1
+        repairs.close_up_to(self.history.have)
+        if repairs.next_ns is None or repairs.next_ns > now:
+            return
+        wants, faults = repairs.due(now, self.history.have, self._missing_of, schedule.start_slot)
+        self._send_requests(wants)
+        self._on_unanswered(faults, schedule, now)
+
+    def _ask_ns(self, slot: int, schedule: Schedule) -> int:
+        """From when on it asks for what it misses of `slot`: δ_N, and its set's turn (rule 5, MS §5.2)."""
+        at_ns = schedule.time_of(slot) + self.timing.late_ns
+        if self._askers is not None and slot >= schedule.start_slot:
+            at_ns += self._askers.set_of(self._asks_as(), schedule.owner_of(slot)) * self.timing.request_ns
+        return at_ns
+
+    def _missing_of(self, slot: int) -> tuple[Run, ...] | None:
+        token = self._held.tokens.get(slot)
+        return None if token is None else self._held.missing(token.runs, self.history)
+
+    def _send_requests(self, wants: list[Want]) -> None:
+        for holder, slots, runs in by_holder(wants, self._holder_of):
+            self.requests_sent += 1
+            self._effects.append(Send(holder, Request(self.member, self.entered, self.history.have, slots, runs)))
+
+    def _on_request(self, request: Request, now: int) -> None:
+        """Serve tokens and packets; what has left the journal is served from the tape (rules 5, 9)."""
+        oldest_slot = self._schedule.lineage.eras[0].start_slot if self._schedule is not None else 0
+        found = look_up(request, self._held, self.history.base, self.released, oldest_slot)
+        if request.generation < self.entered and self._ring is not None:
+            self._effects.append(Send(request.sender, self._ring))
+        if found.from_tape and self._may_have_frames(request) and request.have < self.released:
+            self._effects.append(ServeTape(request.sender, request.have, self.released))
+        others_wait = self._others_wait(request, now)
+        for_one, for_all = self._scope.split(found.items, request.sender, now, others_wait=others_wait)
+        self._effects.extend(Send(request.sender, repair) for repair in pack_repairs(self.member, for_one))
+        repairs = list(pack_repairs(self.member, for_all))
+        self._effects.extend(Send(to, repair) for to in self._repair_destinations() for repair in repairs)
+
+    def _others_wait(self, request: Request, now: int) -> bool:
+        """Whether others may wait for what a member asks for (MS §5.2): not if that is long past."""
+        schedule = self._schedule
+        if self._askers is None or schedule is None or request.sender not in schedule.lives:
+            return False
+        return now <= schedule.time_of(request.have + 1) + self.timing.recovery_ns
+
+    def _may_have_frames(self, request: Request) -> bool:
+        """Frames go only to members of the same generation (rule 9).
+
+        They are what this lineage released; one that still holds tokens of an older generation would put those
+        behind them. It is told of the ring instead.
+        """
+        return request.generation == self.entered
+
+    def _on_repair(self, repair: Repair, now: int) -> None:
+        for item in repair.items:
+            if isinstance(item, Token):
+                self._on_token(item, now)
+        for data in join(item for item in repair.items if isinstance(item, Data)):
+            self._on_data(data, now)
+
+    # -- catching up by frames (rule 9) ---------------------------------------------------------------------
+
+    def _on_catch_up(self, settled: CatchUp, now: int) -> None:
+        if self._learns and settled.after_slot == self.history.have and settled.upto_slot > settled.after_slot:
+            self._catch_up = settled
+
+    def _absorb_catch_up(self) -> None:
+        """Take over released slots from another member's tape, checked by the hash chain."""
+        settled = self._catch_up
+        assert settled is not None
+        history = self.history
+        if settled.after_slot != history.have or not self._learns:
+            self._catch_up = None
+            return
+        for line in settled.slots:
+            if self._held.missing(line.runs, history):
+                return
+        self._catch_up = None
+        if not take_over(settled, history, self._held):
+            self._report("diverged", settled.upto_slot, f"frames of {settled.sender} do not fit the tape here")
+            return
+        self._release_caught_up(settled)
+
+    def _release_caught_up(self, settled: CatchUp) -> None:
+        """Settled slots are witnessed: release what was not released yet, and never look back."""
+        assert self._schedule is not None
+        assert self._witness is not None
+        self._witness.skip_to(settled.upto_slot)
+        for slot in range(self.released + 1, settled.upto_slot + 1):
+            ordered = self.history.get(slot)
+            if ordered is not None and ordered.frame is not None:
+                self._on_witnessed(slot)
+                self.late_releases += 1
+                scheduled_ns = ordered.timestamp_ns + self.timing.hold_ns
+                self._effects.append(Release(ordered.frame, scheduled_ns, True))
+        self.released = settled.upto_slot
+        self._skip_own(settled.upto_slot)
+        self._report("caught-up", settled.upto_slot, f"by frames from {settled.sender}")
+        self._settle(settled.upto_slot)
+
+    # -- the secondaries of this receiver (rule 11) ---------------------------------------------------------
+
+    def _on_group_token(self, token: GroupToken, now: int) -> None:
+        """A secondary of this receiver says what it has, and hears of the ring or the group that it has missed."""
+        if token.generation < self.entered and self._ring is not None:
+            self._effects.append(Send(token.sender, self._ring))
+        outdated = self.claims.hear(token)
+        if outdated is not None:
+            self._effects.append(Send(token.sender, outdated))
+
+    def _on_group(self, group: Group, now: int) -> None:
+        if group.primary == self.member:
+            self.claims.take(group)
+
+    # -- rings (rules 12, 13) -------------------------------------------------------------------------------
+
+    def _enter(self, ring: Ring, now: int) -> None:
+        """Go on in `ring`, which nothing speaks against."""
+        self._read_claims()
+        start_slot = ring.lineage[-1].start_slot
+        if not guarantees(self.config.witnesses, len(ring.membership.members)):
+            if start_slot <= self.released:
+                self._diverged = True
+                self._report("diverged", start_slot, "the ring has voided what this receiver released")
+                return
+        else:
+            assert start_slot > self.witnessed, "a witnessed slot would be voided"
+        self._settle_below(ring.lineage[0].start_slot)
+        self._journal_ring(ring)
+        before = self._witness
+        self._install(ring)
+        if before is not None and self._witness is not None:
+            self._witness.inherit(before)
+        self._report(
+            "entered",
+            self._start_slot,
+            f"generation {generation_name(ring.generation)}, members {', '.join(str(m.member) for m in ring.members)}",
+        )
+        early, self._early = self._early, []
+        for token in early:
+            self._on_token(token, now)
+
+    def _settle_below(self, slot: int) -> None:
+        """A checkpoint of what is released and older than the lineage that is going to be journaled (rules 9, 12).
+
+        A lineage is cut at what the members of its rings have settled, and one who was not among them may have less.
+        After a restart it would take its own tokens from before the cut for void, and join with less than it claimed.
+        """
+        last = min(slot - 1, self.released)
+        if last > self.history.base.slot:
+            self._settle(last)
+
+    def _journal_ring(self, ring: Ring) -> None:
+        """Journaled before anything is said in it (rule 12)."""
+        self._effects.append(Persist(ring))
+
+    @property
+    def _start_slot(self) -> int:
+        return self._schedule.start_slot if self._schedule is not None else 0
+
+    def _install(self, ring: Ring) -> None:
+        """Make `ring` the current one: void what its lineage does not know, count from nothing (rules 8, 12)."""
+        schedule = Schedule(ring, self.timing.slot_ns)
+        self._schedule = schedule
+        self._ring = ring
+        self.entered = ring.generation
+        tokens = self._held.tokens
+        for slot in [slot for slot, token in tokens.items() if not token_is_valid(token, schedule.lineage)]:
+            if slot > self.released:
+                del tokens[slot]
+        valid = self.released  # what is released is witnessed, and a lineage need not go back that far
+        while valid < self.history.have and self._slot_is_valid(valid + 1, schedule.lineage):
+            valid += 1
+        if valid < self.history.have:
+            self._report("voided", valid + 1, f"{self.history.have - valid} slots from {valid + 1}")
+            self.history.rollback(valid)
+        self._catch_up = None
+        standing = ring.membership.version if ring.membership_stands else ring.membership.version - 1
+        self._witness = Witness(schedule, self.config.witnesses, self.history.base.slot, self.released, standing)
+        self._losses.clear()
+        self._askers = Askers(self.config.nack, schedule.members) if self.config.nack is not None else None
+        self._expect = self.history.have + 1
+        self._on_installed(schedule)
+        for slot in tokens:
+            self._losses.open(slot, "PACKETS", self._ask_ns(slot, schedule))
+
+    def _slot_is_valid(self, slot: int, lineage: Lineage) -> bool:
+        ordered = self.history.get(slot)
+        return ordered is None or ordered.generation in (SETTLED, lineage.generation_of(slot))
+
+    # -- when to step next ----------------------------------------------------------------------------------
+
+    def _next_wake(self, now: int) -> int:
+        wake = self._own_wake_ns(now)
+        self.releases_next = False
+        schedule, witness = self._schedule, self._witness
+        if schedule is None or witness is None:
+            return max(wake, now + 1)
+        if self._learns:
+            if self._expect <= self.history.have + MAX_OPEN_SLOTS:
+                wake = min(wake, schedule.time_of(self._expect) + self.timing.late_ns)
+            if self._losses.next_ns is not None:
+                wake = min(wake, self._losses.next_ns)
+            if self.released < min(self.history.have, witness.witnessed):
+                release_ns = self._release_ns(self.released + 1)
+                self.releases_next = release_ns < wake
+                wake = min(wake, release_ns)
+        return max(wake, now + 1)
+
+    # -- hooks ----------------------------------------------------------------------------------------------
+
+    @property
+    def _learns(self) -> bool:
+        """Whether it requests what it misses, counts claims and releases in its present state."""
+        raise NotImplementedError
+
+    def _own_turn(self, now: int) -> None:
+        """Send what is due by the clock: a member's tokens."""
+
+    def _owns(self, slot: int, schedule: Schedule) -> bool:
+        """Whether it will send the token of `slot` itself, so that it does not request it."""
+        return False
+
+    def _skip_own(self, slot: int) -> None:
+        """Continue with the first own slot above `slot`."""
+
+    def _holder_of(self, want: Want) -> int | None:
+        """The node to request `want` from."""
+        raise NotImplementedError
+
+    def _asks_as(self) -> int | None:
+        """The member whose NACK set it uses (MS §5.2)."""
+        raise NotImplementedError
+
+    def _repair_destinations(self) -> tuple[int, ...]:
+        """Where a repair goes that several have requested."""
+        raise NotImplementedError
+
+    def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
+        """k_r requests for these slots brought nothing (rule 5)."""
+        raise NotImplementedError
+
+    def _on_foreign_token(self, token: Token, now: int) -> None:
+        """A token that the lineage does not know."""
+        raise NotImplementedError
+
+    def _on_witnessed(self, slot: int) -> None:
+        """The slot is witnessed, and ordered here."""
+
+    def _on_resent(self, data: Data) -> None:
+        """A source has sent again what is ordered here."""
+
+    def _on_installed(self, schedule: Schedule) -> None:
+        """The ring of `schedule` is now the current one."""
+
+    def _servers_turn(self, now: int) -> None:
+        """The last part of a step: reports and requests to the servers."""
+        raise NotImplementedError
+
+    def _own_wake_ns(self, now: int) -> int:
+        """When it has to step at the latest for what the hooks do."""
+        raise NotImplementedError
+
+
+def token_is_valid(token: Token, lineage: Lineage) -> bool:
+    """A token is valid only if its generation is the lineage's for its slot (rule 12)."""
+    return token.generation == lineage.generation_of(token.slot)
+
+
+def _control_first(message: Message) -> bool:
+    """Sorts control before data and keeps the order within each (rule 17)."""
+    return type(message) is Data
