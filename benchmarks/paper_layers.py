@@ -16,7 +16,8 @@ from random import Random
 
 from benchmarks.layers import passes_to_detect, passes_to_know, rings
 from benchmarks.report import Cell, Figure, Table
-from levelcast.protocol.effects import Effect, Report, Send
+from levelcast.protocol.effects import Effect, Send
+from levelcast.protocol.events import FaultReported, Suspected
 from levelcast.protocol.machine import Machine
 from levelcast.ring.group_server import ReformationAndGroupServer
 from levelcast.ring.secondary import Secondary
@@ -123,9 +124,11 @@ class Deathwatch:
         elif isinstance(effect, Send) and isinstance(effect.message, Request):
             if self._next_slot in effect.message.slots:
                 self.asked_ns = self.asked_ns or now
-        elif isinstance(effect, Report):
-            found = effect.kind == "fault" and effect.slot == self._next_slot
-            if found or (effect.kind == "suspects" and effect.detail == str(self._victim.id)):
+        elif isinstance(effect, FaultReported | Suspected):
+            found = (
+                effect.slot == self._next_slot if isinstance(effect, FaultReported) else effect.node == self._victim.id
+            )
+            if found:
                 self.reported_ns = self.reported_ns or now
 
 

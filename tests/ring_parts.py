@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from levelcast.protocol.config import StripeConfig, Witnesses
-from levelcast.protocol.effects import Effect, Forget, Persist, Release, Report, Send
+from levelcast.protocol.effects import Effect, Forget, Persist, Release, Send
+from levelcast.protocol.events import Event
 from levelcast.protocol.history import Frame
 from levelcast.ring.member import Member
 from levelcast.ring.schedule import Schedule
@@ -176,8 +177,8 @@ def released(effects: Iterable[Effect]) -> list[Release]:
     return [effect for effect in effects if isinstance(effect, Release)]
 
 
-def reports(effects: Iterable[Effect], kind: str) -> list[Report]:
-    return [effect for effect in effects if isinstance(effect, Report) and effect.kind == kind]
+def reports(effects: Iterable[Effect], kind: str) -> list[Event]:
+    return [effect for effect in effects if isinstance(effect, Event) and kind == effect.KIND]
 
 
 class Seat:

@@ -371,8 +371,8 @@ class Stage:
         if server in self._inviting:
             self._inviting[server].lift()
         self._inviting[server] = self.lose(Invite, sender=server, but_to=invited)
-        who = self.receiver(reporter or max(invited, key=lambda node: self.receiver(node).entered))
-        fault = Fault(who.member, who.life, who.entered, who.promised, FaultReason.TOKEN_MISSING, 0, 0)
+        who = self.receiver(reporter or max(invited, key=lambda node: self.receiver(node).generation))
+        fault = Fault(who.member, who.life, who.generation, who.promised, FaultReason.TOKEN_MISSING, 0, 0)
         self.world.nodes[server].arrive(fault)
         self.until(lambda: self.server(server).phase == "INVITING")
 

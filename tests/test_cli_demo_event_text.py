@@ -6,6 +6,22 @@ import pytest
 
 from levelcast.cli.demo.event_text import EventText
 from levelcast.network import five_cities, parse_network
+from levelcast.node.cluster import NodeKilled, NodeStarted
+from levelcast.node.demo.run import BackOnTime, FloorsClosed, FloorsOpened
+from levelcast.protocol.events import (
+    CaughtUp,
+    Diverged,
+    Event,
+    FaultReported,
+    InvitationEnded,
+    PromiseMade,
+    RingEntered,
+    RingFormed,
+    RingInvited,
+    Voided,
+    Witnessed,
+)
+from levelcast.wire.messages import FaultReason
 
 
 @pytest.fixture
@@ -13,33 +29,33 @@ def tale() -> EventText:
     return EventText(parse_network(five_cities()))
 
 
-def tell(tale: EventText, *events: tuple[str, str]) -> list[str]:
-    for name, what in events:
-        tale.hear(1.0, name, what)
+def tell(tale: EventText, *events: tuple[str, Event]) -> list[str]:
+    for name, event in events:
+        tale.add(1.0, name, event)
     return [sentence.text for sentence in tale.sentences]
 
 
 def test_a_site_dies_and_comes_back(tale: EventText) -> None:
     assert tell(
         tale,
-        ("london-1", "fault outside the ring, suspect 0"),
-        ("sydney-1", "fault outside the ring, suspect 0"),
-        ("reform-london", "invites generation 1"),
-        ("reform-london", "forms generation 1 at slot 1: 101, 102, 103, 104, 105"),
-        ("floors", "open 5"),
-        ("tokyo-1", "killed (SIGKILL)"),
-        ("sydney-1", "fault token missing, suspect 104"),
-        ("london-1", "fault token missing, suspect 104"),
-        ("reform-london", "forms generation 2 at slot 40: 101, 102, 103, 105"),
-        ("sydney-1", "voided 2 slots from 40"),
-        ("london-1", "voided 2 slots from 40"),
-        ("tokyo-1", "started again on its directory"),
-        ("tokyo-1", "fault token missing, suspect 104"),
-        ("sydney-1", "fault membership changed, suspect 104"),
-        ("tokyo-1", "caught-up by frames from 105"),
-        ("tokyo-1", "caught-up by frames from 101"),
-        ("tokyo-1", "on-time again"),
-        ("floors", "close 12345"),
+        ("london-1", FaultReported(0, FaultReason.OUTSIDE, 0)),
+        ("sydney-1", FaultReported(0, FaultReason.OUTSIDE, 0)),
+        ("reform-london", RingInvited(0, 1 << 32)),
+        ("reform-london", RingFormed(1, 1 << 32, 1, (101, 102, 103, 104, 105))),
+        ("floors", FloorsOpened(0, 5)),
+        ("tokyo-1", NodeKilled(0)),
+        ("sydney-1", FaultReported(40, FaultReason.TOKEN_MISSING, 104)),
+        ("london-1", FaultReported(40, FaultReason.TOKEN_MISSING, 104)),
+        ("reform-london", RingFormed(40, 2 << 32, 40, (101, 102, 103, 105))),
+        ("sydney-1", Voided(40, 2)),
+        ("london-1", Voided(40, 2)),
+        ("tokyo-1", NodeStarted(0)),
+        ("tokyo-1", FaultReported(40, FaultReason.TOKEN_MISSING, 104)),
+        ("sydney-1", FaultReported(0, FaultReason.MEMBERSHIP, 104)),
+        ("tokyo-1", CaughtUp(60, 105, 41)),
+        ("tokyo-1", CaughtUp(70, 101, 61)),
+        ("tokyo-1", BackOnTime(0)),
+        ("floors", FloorsClosed(0, 12345)),
     ) == [
         "there is no ring yet: the receivers ask for one",
         "reform-london invites everybody into ring 1",
@@ -60,12 +76,12 @@ def test_a_site_dies_and_comes_back(tale: EventText) -> None:
 def test_what_is_alarming_is_told_and_what_is_ordinary_is_not(tale: EventText) -> None:
     assert tell(
         tale,
-        ("tokyo-1", "promised generation 1@201"),
-        ("tokyo-1", "entered generation 1@201, members 101"),
-        ("tokyo-1", "something new"),
-        ("tokyo-1", "diverged frames of 105 do not fit the tape here"),
-        ("tokyo-1", "diverged frames of 105 do not fit the tape here"),
-        ("reform-london", "gives-up 2 joined, no majority"),
+        ("tokyo-1", PromiseMade(0, 1 << 32 | 201 << 16)),
+        ("tokyo-1", RingEntered(1, 1 << 32 | 201 << 16, (101,))),
+        ("tokyo-1", Witnessed(3)),
+        ("tokyo-1", Diverged(9, 105)),
+        ("tokyo-1", Diverged(9, 105)),
+        ("reform-london", InvitationEnded(0, 2)),
     ) == [
         "tokyo-1: diverged, frames of 105 do not fit the tape here",
         "reform-london gives up for now: 2 joined, no majority",

@@ -12,7 +12,7 @@ from rich.console import Console
 from levelcast.cli.demo.event_text import EventText
 from levelcast.cli.demo.screen import picture
 from levelcast.network import five_cities, parse_network
-from levelcast.node.cluster import Cluster
+from levelcast.node.cluster import Cluster, NodeKilled
 from levelcast.node.demo.run import Show
 from levelcast.node.node import NodeOptions
 
@@ -55,7 +55,7 @@ def show(tmp_path: Path) -> Show:
 def test_it_fits_the_terminal_and_nothing_is_cut(show: Show, width: int, height: int) -> None:
     tale = EventText(show.cluster.network)
     for _ in range(50):
-        tale.hear(99.9, "tokyo-1", "killed (SIGKILL)")
+        tale.add(99.9, "tokyo-1", NodeKilled(0))
     console = Console(width=width, height=height, force_terminal=False)
     with console.capture() as capture:
         console.print(picture(show, tale, WORLD, width, height))

@@ -18,7 +18,8 @@ from levelcast.network.placement import all_places, links_to, place_of, places
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import Node, NodeOptions, build
 from levelcast.node.synthetic_floor import SyntheticFloor
-from levelcast.protocol.effects import Report, Send
+from levelcast.protocol.effects import Send
+from levelcast.protocol.events import Event
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.records import TRADE
 from levelcast.ring.group_server import ReformationAndGroupServer
@@ -134,7 +135,7 @@ def test_a_clock_that_is_set_silences_a_receiver_and_is_reported(
     monkeypatch.setattr("levelcast.runtime.driver.SystemClock", SetClock)
     monkeypatch.setattr("levelcast.node.node.calm_garbage_collection", lambda: None)
     initialise_disk(tmp_path, "tokyo-1")
-    reports: list[Report] = []
+    reports: list[Event] = []
     options = NodeOptions(realtime="off", status_port=0)
     node = Node(NETWORK, "tokyo-1", tmp_path, time.time_ns(), options, reports.append)
     told = []
@@ -146,7 +147,7 @@ def test_a_clock_that_is_set_silences_a_receiver_and_is_reported(
             status = node.status()
             told.append((status["clock_trusted"], status["state"]))
         assert told == [(True, "NEW"), (False, "SILENT"), (False, "SILENT"), (True, "NEW")]
-        assert [each.kind for each in reports if each.kind.startswith("clock")] == ["clock-wrong", "clock-back"]
+        assert [each.KIND for each in reports if each.KIND.startswith("clock")] == ["clock-wrong", "clock-back"]
         assert node.status()["reports"]["clock-wrong"] == 1
     finally:
         node.driver.close()

@@ -9,7 +9,9 @@ import pytest
 
 from levelcast.network import Keeping
 from levelcast.node.retention import EVERY_NS, GAP_NS, PATIENCE_NS, SOON_NS, Leaving, Retention
-from levelcast.protocol.effects import Effect, Release, Report
+from levelcast.protocol import machine
+from levelcast.protocol.effects import Effect, Release
+from levelcast.protocol.events import Event, RetentionFailed
 from levelcast.storage.receiver_store import ReceiverStore
 from levelcast.storage.tape.segment import list_segments
 from tests.tape_parts import FIRST, make_frames
@@ -18,7 +20,7 @@ FRAMES = make_frames(120, records=2)
 AT = FRAMES[-1].timestamp_ns
 
 
-class Machine:
+class Machine(machine.Machine):
     def __init__(self) -> None:
         self.wake_ns: int | None = None
 
@@ -33,7 +35,7 @@ class Stage:
         for frame in FRAMES:
             self.store.release(Release(frame, frame.timestamp_ns, False), self.store.content(frame), 1, 0)
         self.machine = Machine()
-        self.reports: list[Report] = []
+        self.reports: list[Event] = []
         self.retention = Retention(self.store, keeping, self.machine, AT, self.reports.append)
 
     @property
@@ -103,8 +105,8 @@ def test_a_segment_that_cannot_be_removed_is_reported_and_the_node_goes_on(tmp_p
     os.unlink(oldest.data_path)
     stage.retention.step((), AT)
     (report,) = stage.reports
-    assert report.kind == "retention"
-    assert oldest.data_path.name in report.detail
+    assert isinstance(report, RetentionFailed)
+    assert oldest.data_path.name in report.error
     stage.retention.step((), AT + EVERY_NS)
     assert len(stage.reports) == 1
     stage.retention.close()

@@ -17,11 +17,12 @@ from levelcast.network import Network, parse_network
 from levelcast.node.metrics import exposition
 from levelcast.node.node import Node, NodeOptions
 from levelcast.node.status import BOUNDS_S, KEPT, EventLog, Lateness, StatusService
-from levelcast.protocol.effects import Release, Report
+from levelcast.protocol.effects import Release
+from levelcast.protocol.events import FaultReported, PromiseMade, RingEntered, Witnessed
 from levelcast.protocol.history import GENESIS, make_frame
 from levelcast.runtime.clock_sync import KernelClock, kernel_clock
 from levelcast.storage.disk import initialise_disk
-from levelcast.wire.messages import Packet
+from levelcast.wire.messages import FaultReason, Packet
 from levelcast.wire.packets import seal
 from tests.test_network import SMALL
 
@@ -143,32 +144,37 @@ def test_a_bound_belongs_to_its_bucket() -> None:
     assert lateness.as_json()["counts"] == [1] * len(BOUNDS_S) + [0]
 
 
+GENERATION = 2 << 32 | 201 << 16
+
+
 def test_a_reformation_has_the_fault_before_it_as_its_cause() -> None:
-    diary = EventLog()
-    diary.note(Report("fault", 5, "token missing, suspect 3"), 10)
-    diary.note(Report("promised", 5, "generation 2@201"), 11)
-    diary.note(Report("entered", 6, "generation 2@201, members 1, 2"), 12)
-    diary.note(Report("entered", 9, "generation 3@201, members 1, 2, 3"), 20)
-    told = diary.as_json()
+    log = EventLog()
+    log.note(FaultReported(5, FaultReason.TOKEN_MISSING, 3), 10)
+    log.note(PromiseMade(5, GENERATION), 11)
+    log.note(RingEntered(6, GENERATION, (1, 2)), 12)
+    log.note(RingEntered(9, GENERATION + (1 << 32), (1, 2, 3)), 20)
+    told = log.as_json()
     assert [(each["at_ns"], each["cause"], each["slot"]) for each in told["reformations"]] == [
         (12, "token missing, suspect 3", 6),
         (20, "invited", 9),
     ]
     assert [each["kind"] for each in told["events"]] == ["fault", "promised", "entered", "entered"]
+    assert told["events"][2]["detail"] == "generation 2@201, members 1, 2"
+    assert (told["events"][0]["reason"], told["events"][0]["suspect"]) == (FaultReason.TOKEN_MISSING, 3)
 
 
 def test_only_the_last_reports_are_kept() -> None:
-    diary = EventLog()
+    log = EventLog()
     for number in range(3 * KEPT):
-        diary.note(Report("entered", number, ""), number)
-    assert [each.slot for each in diary.reformations] == list(range(2 * KEPT, 3 * KEPT))
-    assert len(diary.events) == KEPT
+        log.note(RingEntered(number, GENERATION, (1, 2)), number)
+    assert [each.slot for each in log.reformations] == list(range(2 * KEPT, 3 * KEPT))
+    assert len(log.events) == KEPT
 
 
 def test_reports_of_the_ring_reach_the_page(start: Callable[[str], Node]) -> None:
     node = start("tokyo-1")
-    node._report(Report("witnessed", 4, ""))
-    node._report(Report("fault", 5, "token missing, suspect 3"))
+    node._note(Witnessed(4))
+    node._note(FaultReported(5, FaultReason.TOKEN_MISSING, 3))
     assert [each["kind"] for each in page_of(node).status(NOW)["events"]] == ["fault"]
 
 

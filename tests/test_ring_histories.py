@@ -243,7 +243,7 @@ def history_f7(stage: Stage) -> None:
     stage.lose(Token, Repair, sender=B, to=A)
     slot = stage.until_witnessed(B, stage.send(X, only_to=A))
     secondary = 301
-    stage.receiver(A).claims.hear(GroupToken(secondary, stage.receiver(A).entered, 1, 1, 0))
+    stage.receiver(A).claims.hear(GroupToken(secondary, stage.receiver(A).generation, 1, 1, 0))
     stage.expect(stage.have(C) < slot <= stage.have(A))
     stage.reform(S, {A, C})
 

@@ -133,7 +133,7 @@ def history_s6(stage: GroupStage) -> None:
     stage.reform(S, {A, B, C}, announce_to=EVERYBODY - {P})
     stage.until_before_slot_of(A)
     stage.run(5)
-    stage.expect(stage.receiver(P).entered < stage.receiver(A).entered)
+    stage.expect(stage.receiver(P).generation < stage.receiver(A).generation)
     stage.end()
 
 
@@ -189,7 +189,7 @@ def test_a_secondary_releases_the_same_frames_at_the_same_instant() -> None:
 def test_a_dead_secondary_is_found_by_its_group_and_the_primary_ring_does_not_notice() -> None:
     stage = GroupStage()
     stage.begin()
-    ring = stage.receiver(A).entered
+    ring = stage.receiver(A).generation
     stage.take_away(Q)
     timing = stage.config.timing
     found_ms = (silent_after_ns(timing) + timing.request_ns) / MS
@@ -200,7 +200,7 @@ def test_a_dead_secondary_is_found_by_its_group_and_the_primary_ring_does_not_no
     packet = stage.send(X)
     stage.run_past_release()
     assert stage.released(A, packet)
-    assert all(stage.receiver(node).entered == ring for node in (A, B, C))
+    assert all(stage.receiver(node).generation == ring for node in (A, B, C))
     assert all(stage.receiver(node).late_releases == 0 for node in (A, B, C, P, U))
 
 
@@ -238,7 +238,7 @@ def test_an_orphan_goes_home_when_its_primary_is_back_in_the_ring() -> None:
     stage.end()
     away_ms = (AWAY_ASKS + 2) * stage.config.timing.ask_ns / MS
     stage.soon(lambda: stage.secondary(P).primary == stage.secondary(Q).primary == A, within_ms=2 * away_ms)
-    assert stage.receiver(U).entered == stage.receiver(A).entered
+    assert stage.receiver(U).generation == stage.receiver(A).generation
     group = stage.secondary(P).group
     stage.run(2 * away_ms)
     assert stage.secondary(P).group == group, "who is at home asks for nothing"
@@ -254,7 +254,7 @@ def test_a_secondary_that_lost_its_disk_catches_up_from_the_tape_of_its_primary(
     stage.lose_disk(P)
     stage.start(P)
     stage.end()
-    assert stage.receiver(P).entered == stage.receiver(A).entered
+    assert stage.receiver(P).generation == stage.receiver(A).generation
 
 
 def test_a_restarted_secondary_goes_on_from_its_journal_in_the_same_group() -> None:
@@ -285,7 +285,7 @@ def test_one_of_the_second_layer_asks_its_home_and_is_served_by_it() -> None:
 def test_orphans_of_a_home_in_the_first_layer_get_another_one_and_the_ring_does_not_notice() -> None:
     stage = LayerStage()
     stage.begin()
-    ring = stage.receiver(A).entered
+    ring = stage.receiver(A).generation
     stage.take_away(P)
     timing = stage.config.timing
     found_ms = (silent_after_ns(timing) + timing.request_ns) / MS
@@ -294,7 +294,7 @@ def test_orphans_of_a_home_in_the_first_layer_get_another_one_and_the_ring_does_
     packet = stage.send(X, only_to=EVERYBODY - {P, U})
     stage.run_past_release()
     assert all(stage.released(node, packet) for node in (A, B, C, Q, U))
-    assert all(stage.receiver(node).entered == ring for node in (A, B, C))
+    assert all(stage.receiver(node).generation == ring for node in (A, B, C))
     assert all(stage.receiver(node).late_releases == 0 for node in (A, B, C, Q, U))
 
 

@@ -17,18 +17,19 @@ from levelcast.protocol.effects import (
     Persist,
     Promise,
     Release,
-    Report,
     Send,
     ServeTape,
 )
+from levelcast.protocol.events import Event, FaultReported
 from levelcast.protocol.history import GENESIS, Frame, make_frame
+from levelcast.protocol.machine import Machine
 from levelcast.records import trades
 from levelcast.runtime.driver import GATHER_NS, LONGEST_SLEEP_NS, QUIET_NS, Driver, quiet_before_release
 from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.sockets import RECEIVERS, Address, Arrival
 from levelcast.storage.tape.stamps import packet_fault
 from levelcast.wire.codec import encode
-from levelcast.wire.messages import GroupInvite, Invite, Message, Packet, Promised, Repair, Request, Token
+from levelcast.wire.messages import FaultReason, GroupInvite, Invite, Message, Packet, Promised, Repair, Request, Token
 from levelcast.wire.packets import join, seal
 from tests.ring_parts import PIPELINED
 
@@ -40,8 +41,10 @@ TOKEN = Token(1, 5, NOW, PEER, 4, 64, (), ())
 PACKET = seal(Packet(1, 1, 1, 1, b"x" * 64), 0)
 
 
-class Script:
+class Script(Machine):
     """A machine that returns what it is told to, and remembers what it was given."""
+
+    upcoming: Frame | None = None
 
     def __init__(self, *effects: Effect) -> None:
         self.wake_ns: int | None = None
@@ -181,21 +184,21 @@ def test_a_message_is_journaled_as_it_came_and_encoded_once(stage: Stage) -> Non
 
 
 def test_effects_are_carried_out_in_order_and_counted(stage: Stage) -> None:
-    reports: list[Report] = []
+    reports: list[Event] = []
     machine = Script(
         release(3, NOW),
         Persist(Promise(1)),
         Forget(3, {}),
         ServeTape(PEER, 2, 3),
         Send(PEER, Request(ME, 1, 3, (4,), ())),
-        Report("fault", 4, "why"),
+        FaultReported(4, FaultReason.STUCK, 0),
         release(4, NOW - 5 * MS),
     )
-    running = Driver(ME, 0, machine, stage, stage, clock=stage, on_report=reports.append)
+    running = Driver(ME, 0, machine, stage, stage, clock=stage, on_event=reports.append)
     running.turn()
     assert stage.words() == ["release", "persist", "commit", "forget", "send", "send", "release"]
     assert stage.diary[-1] == ("release", 4, True)
-    assert reports == [Report("fault", 4, "why")]
+    assert reports == [FaultReported(4, FaultReason.STUCK, 0)]
     counters = running.counters
     assert (counters.frames, counters.records, counters.late, counters.requests) == (2, 2, 1, 1)
     assert counters.max_behind_ns == 5 * MS
@@ -328,8 +331,8 @@ SPIN_NS = MS // 10
 def about_to_release(stage: Stage, due: int, busy_ns: int = MS) -> Driver:
     """A node that has prepared the frame which is due then, and whose turns took so long of late."""
     machine = Script()
-    machine.upcoming = release(5, due).frame  # type: ignore[attr-defined]
-    machine.releases_next = True  # type: ignore[attr-defined]
+    machine.upcoming = release(5, due).frame
+    machine.release_is_next = True
     running = Driver(ME, 0, machine, stage, stage, clock=stage, quiet_ns=MS, spin_ns=SPIN_NS)
     running.turn()
     running._busy_ns = busy_ns
@@ -470,12 +473,12 @@ def test_what_the_next_release_sends_is_made_before_its_instant(stage: Stage, mo
     machine = Script()
     running = driver(stage, machine)
     first, second = release(5, NOW), release(6, NOW)
-    machine.upcoming = first.frame  # type: ignore[attr-defined]
+    machine.upcoming = first.frame
     running.turn()
     running.turn()
     assert made == [5]
     machine.effects = [first, second]
-    machine.upcoming = None  # type: ignore[attr-defined]
+    machine.upcoming = None
     running.turn()
     assert made == [5, 6], "the second came without notice"
     assert [line[1] for line in stage.diary if line[0] == "release"] == [5, 6]

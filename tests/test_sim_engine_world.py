@@ -13,7 +13,9 @@ from random import Random
 
 import pytest
 
-from levelcast.protocol.effects import GROUP, SERVERS, Effect, Persist, Promise, Report, Send
+from levelcast.protocol.effects import GROUP, SERVERS, Effect, Persist, Promise, Send
+from levelcast.protocol.events import RingEntered, Voided
+from levelcast.protocol.machine import Machine
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.network import VirtualNetwork, Weather
 from levelcast.sim.engine.trace_text import narrate
@@ -26,7 +28,7 @@ from tests.ring_parts import MS, make_config, make_data, make_ring, make_token
 SEEDS = (9001, 9002, 9003)
 
 
-class Puppet:
+class Puppet(Machine):
     """A machine that does what the test says and notes what it is given."""
 
     def __init__(self, effects: Iterable[Effect] = (), wake_ns: int | None = None) -> None:
@@ -242,7 +244,7 @@ def test_a_node_that_wakes_without_end_is_found() -> None:
 
 
 def test_reports_are_counted_by_kind_and_voided_slots_added_up() -> None:
-    world = make_world({1: Puppet([Report("voided", 5, "3 slots from 5"), Report("entered", 5, "generation 2")])})
+    world = make_world({1: Puppet([Voided(5, 3), RingEntered(5, 2, (1,))])})
     world.nodes[1].step(())
     world.nodes[1].step(())
     assert world.report_counts == {"voided": 2, "entered": 2}

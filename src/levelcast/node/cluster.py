@@ -23,6 +23,7 @@ from levelcast.errors import NetError
 from levelcast.network import Network
 from levelcast.network.placement import Placement, all_places
 from levelcast.node.node import NodeOptions
+from levelcast.protocol.events import Event, event_from_json
 from levelcast.storage.disk import initialise_disk
 
 STOP_LIMIT_S = 10.0
@@ -31,6 +32,20 @@ _EVENTS_KEPT = 1000
 
 Launcher = Callable[[Placement], tuple[list[str], list[str]]]
 """What a node's command is put behind (`ip netns exec NAME`), and the options that it gets besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKilled(Event):
+    """The cluster has killed the node with SIGKILL."""
+
+    KIND = "killed"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStarted(Event):
+    """The cluster has started the node again on its directory."""
+
+    KIND = "started"
 
 
 @dataclass(slots=True)
@@ -68,7 +83,7 @@ class Cluster:
     ) -> None:
         self.network = network
         self.data = data
-        self.events: deque[tuple[str, str]] = deque(maxlen=_EVENTS_KEPT)
+        self.events: deque[tuple[str, Event]] = deque(maxlen=_EVENTS_KEPT)
         """Who reported what, not yet looked at."""
         self.members = {
             place.part: ClusterNode(place) for place in all_places(network) if floors or place.role != "floor"
@@ -149,7 +164,9 @@ class Cluster:
                 except ValueError:
                     continue  # killed in the middle of a line
                 if "event" in said:
-                    self.events.append((member.place.part, f"{said['event']} {said['detail']}".strip()))
+                    event = event_from_json(said["event"], said["slot"], said)
+                    if event is not None:
+                        self.events.append((member.place.part, event))
                 elif member.process is process:
                     member.status = said
 
@@ -282,11 +299,11 @@ class ClusterRun:
         for kill in self.kills:
             if not kill.done and now_s >= kill.at_s:
                 cluster.kill(kill.name)
-                cluster.events.append((kill.name, "killed (SIGKILL)"))
+                cluster.events.append((kill.name, NodeKilled(0)))
                 kill.done = True
             if kill.done and not kill.back and now_s >= kill.restart_s:
                 cluster.start(kill.name)
-                cluster.events.append((kill.name, "started again on its directory"))
+                cluster.events.append((kill.name, NodeStarted(0)))
                 kill.back = True
 
     def _who_is_behind(self) -> str:

@@ -37,14 +37,14 @@ from levelcast.node.synthetic_floor import SyntheticFloor
 from levelcast.node.tree import of_primary, of_secondary, of_server
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import Report
+from levelcast.protocol.event_text import generation_name
+from levelcast.protocol.events import ClockBack, ClockWrong, Event, Rejected, Witnessed
 from levelcast.protocol.history import first_tip
 from levelcast.protocol.machine import Machine
 from levelcast.ring.group_server import ReformationAndGroupServer
 from levelcast.ring.listener import Listener
 from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
-from levelcast.ring.schedule import generation_name
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver, Service, quiet_before_release
@@ -68,10 +68,8 @@ from levelcast.storage.tape.stamps import packet_fault
 STATUS_EVERY_NS = 250_000_000
 MOST_SERVED_BYTES = 1 << 20
 """Of each source, in one answer to a member that catches up: it takes in all of it at once."""
-UNINTERESTING = frozenset({"witnessed", "rejected"})
-"""Reports that come with every slot, or with every packet while a node catches up: they are only counted."""
-CLOCK_WRONG = "the wall clock was set: a receiver is silent until it is back where it was, or the node is started again"
-CLOCK_BACK = "the wall clock is back where it was"
+FREQUENT = (Witnessed, Rejected)
+"""Events that come with every slot, or with every packet while a node catches up: they are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ class Node:
         data: Path,
         now: int,
         options: NodeOptions | None = None,
-        on_report: Callable[[Report], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
         stripe: str | None = None,
     ) -> None:
         options = options or NodeOptions()
@@ -156,7 +154,7 @@ class Node:
         require_journal(data, place.part)
         self._names = {each.id: each.name for each in places(network, place.stripe)}
         self._sites = {each.id: each.site for each in places(network, place.stripe)}
-        self._on_report = on_report
+        self._on_event = on_event
         self._clock_trusted = True
         self._page: StatusService | None = None
         self._floor: SyntheticFloor | None = None
@@ -199,7 +197,7 @@ class Node:
             prober=Prober(place.id, probed_by(network, place), network.probe_ns, now),
             quiet_ns=quiet_before_release(config.timing),
             spin_ns=SPIN_NS if self._become_punctual(options.realtime) else 0,
-            on_report=self._report,
+            on_event=self._note,
         )
 
     def _services(
@@ -229,22 +227,22 @@ class Node:
             yield self._page
         limited = network.tape.keep_bytes is not None or network.tape.keep_age_ns is not None
         if limited and isinstance(keeper, ReceiverStore):
-            yield Retention(keeper, network.tape, machine, now, self._report)
+            yield Retention(keeper, network.tape, machine, now, self._note)
 
-    def _report(self, report: Report) -> None:
-        if self._page is not None and report.kind not in UNINTERESTING:
-            self._page.note(report)
-        if self._on_report is not None:
-            self._on_report(report)
+    def _note(self, event: Event) -> None:
+        if self._page is not None and not isinstance(event, FREQUENT):
+            self._page.note(event)
+        if self._on_event is not None:
+            self._on_event(event)
 
     def _watch_clock(self) -> None:
         """Say so when the wall clock is set, and when it is back (rule 13)."""
         trusted = self.driver.clock_trusted
         if trusted is not self._clock_trusted:
             self._clock_trusted = trusted
-            report = Report("clock-back", 0, CLOCK_BACK) if trusted else Report("clock-wrong", 0, CLOCK_WRONG)
-            self.driver.counters.reports[report.kind] += 1
-            self._report(report)
+            event = ClockBack(0) if trusted else ClockWrong(0)
+            self.driver.counters.reports[event.KIND] += 1
+            self._note(event)
 
     def _become_punctual(self, realtime: Realtime) -> bool:
         """Whether this node has real-time priority. A floor or a reformation server has no instants to meet."""
@@ -328,7 +326,7 @@ class Node:
         if isinstance(machine, Listener) and isinstance(driver.keeper, ReceiverStore):
             status |= {
                 "state": machine.state,
-                "generation": generation_name(machine.entered),
+                "generation": generation_name(machine.generation),
                 "members": list(machine.ring_members),
                 "ring": ring_of(machine),
                 "have": machine.have,

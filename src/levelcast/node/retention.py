@@ -15,7 +15,8 @@ from queue import SimpleQueue
 from threading import Thread
 
 from levelcast.network import Keeping
-from levelcast.protocol.effects import Release, Report
+from levelcast.protocol.effects import Release
+from levelcast.protocol.events import Event, RetentionFailed
 from levelcast.protocol.machine import Machine
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.receiver_store import ReceiverStore
@@ -33,7 +34,7 @@ class Retention:
     """A `levelcast.runtime.driver.Service` that removes old segments of the tape."""
 
     def __init__(
-        self, store: ReceiverStore, keeping: Keeping, machine: Machine, now: int, report: Callable[[Report], None]
+        self, store: ReceiverStore, keeping: Keeping, machine: Machine, now: int, report: Callable[[Event], None]
     ) -> None:
         self._store = store
         self._report = report
@@ -71,7 +72,7 @@ class Retention:
                 remove=self._leaving.remove,
             )
         except (OSError, TapeError) as error:  # the ring can go on: there is only more on disk than there should be
-            self._report(Report("retention", 0, f"an old segment could not be removed: {error}"))
+            self._report(RetentionFailed(0, str(error)))
             return
         if self._keeping.keep_bytes is not None and self._store.tape.size_bytes > self._keeping.keep_bytes:
             self._due_ns = self._wake_ns = now + SOON_NS

@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 
 from levelcast.node.http_server import Page, Responder
 from levelcast.node.metrics import CONTENT_TYPE, exposition
-from levelcast.protocol.effects import Release, Report
+from levelcast.protocol.effects import Release
+from levelcast.protocol.event_text import sentence
+from levelcast.protocol.events import Event, FaultReceived, FaultReported, RingEntered, RingFormed, event_fields
 from levelcast.protocol.machine import Machine
 from levelcast.ring.listener import Listener
 from levelcast.ring.reformation_server import ReformationServer
@@ -63,15 +65,6 @@ class Lateness:
         return {"bounds_s": BOUNDS_S, "counts": list(self._counts), "sum_s": self._sum_ns / 1e9}
 
 
-class Event(NamedTuple):
-    """One report of the node, when it was made."""
-
-    at_ns: int
-    kind: str
-    slot: int
-    detail: str
-
-
 class Reformation(NamedTuple):
     """A ring that was formed or entered here, and what this node knows of the reason."""
 
@@ -88,23 +81,24 @@ class EventLog:
     """
 
     def __init__(self) -> None:
-        self.events: deque[Event] = deque(maxlen=KEPT)
+        self.events: deque[Status] = deque(maxlen=KEPT)
         self.reformations: deque[Reformation] = deque(maxlen=KEPT)
         self._cause = ""
 
-    def note(self, report: Report, at_ns: int) -> None:
-        kind, slot, detail = report
-        self.events.append(Event(at_ns, kind, slot, detail))
-        if kind in ("fault", "fault-heard"):
+    def note(self, event: Event, at_ns: int) -> None:
+        detail = sentence(event)
+        known = {"at_ns": at_ns, "kind": event.KIND, "slot": event.slot, "detail": detail}
+        self.events.append(known | event_fields(event))
+        if isinstance(event, FaultReported | FaultReceived):
             self._cause = detail
-        elif kind in ("entered", "forms"):
-            self.reformations.append(Reformation(at_ns, self._cause or "invited", slot, detail))
+        elif isinstance(event, RingEntered | RingFormed):
+            self.reformations.append(Reformation(at_ns, self._cause or "invited", event.slot, detail))
             self._cause = ""
 
     def as_json(self) -> Status:
         return {
             "reformations": [each._asdict() for each in self.reformations],
-            "events": [each._asdict() for each in self.events],
+            "events": list(self.events),
         }
 
 
@@ -120,7 +114,7 @@ class StatusService:
         probes: Callable[[], Status] | None = None,
     ) -> None:
         self.lateness = Lateness()
-        self.diary = EventLog()
+        self.log = EventLog()
         self._machine = machine
         self._keeper = keeper
         self._known = known
@@ -151,11 +145,9 @@ class StatusService:
     def close(self) -> None:
         self._responder.close()
 
-    def note(self, report: Report) -> None:
-        """A report that is worth telling."""
-        if report.kind == "forms" and isinstance(self._machine, ReformationServer) and self._machine.ring is not None:
-            report = report._replace(slot=self._machine.ring.lineage[-1].start_slot)
-        self.diary.note(report, time.time_ns())
+    def note(self, event: Event) -> None:
+        """Keep an event for the page."""
+        self.log.note(event, time.time_ns())
 
     # -- the pages ----------------------------------------------------------------------------------------
 
@@ -180,14 +172,14 @@ class StatusService:
             status["life"] = machine.life
         elif isinstance(machine, Source):
             status |= {"credit": machine.credit, "incarnation": machine.incarnation, "superseded": machine.superseded}
-        return status | self.diary.as_json()
+        return status | self.log.as_json()
 
     def _receiver(self, machine: Listener, store: ReceiverStore, status: Status, now: int) -> Status:
         schedule, record = machine.schedule, machine.history.tip.records[-1]
         places = machine.history.tip.places
         return {
             "life": machine.life,
-            "generation_number": machine.entered >> 32,
+            "generation_number": machine.generation >> 32,
             "slot": schedule.slot_at(now) if schedule is not None else 0,
             "witnessed": machine.witnessed,
             "gaps": machine.open_repairs,

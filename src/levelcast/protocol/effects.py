@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from levelcast.protocol.events import Event
 from levelcast.protocol.history import Frame, SourcePosition
 from levelcast.wire.messages import Data, Message, Ring, Token
 
@@ -82,12 +83,5 @@ class ServeTape(NamedTuple):
     upto_slot: int
 
 
-class Report(NamedTuple):
-    """Something that people or tests want to know. `kind` is a short fixed word."""
-
-    kind: str
-    slot: int
-    detail: str
-
-
-Effect = Persist | Send | Release | Forget | ServeTape | Report
+Effect = Persist | Send | Release | Forget | ServeTape | Event
+"""An event is an effect too: the driver counts it and passes it on."""

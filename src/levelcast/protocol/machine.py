@@ -1,17 +1,70 @@
-"""The surface that every protocol class offers to its driver, whether that is a simulator or a socket loop."""
+"""The contract between a protocol and its driver, whether that is a simulator or a socket loop.
+
+A protocol class does no I/O. It is made from its configuration and a `JournalImage`, so a restart is a start. A driver
+
+1. delivers messages of the kinds in `LISTENS`, in batches, with its own clock as `now`;
+2. carries out the effects of a step in order (`levelcast.protocol.effects`);
+3. steps again at `wake_ns` at the latest;
+4. may prepare the frame `upcoming`, and may stop reading its sockets just before a step that only releases
+   (`release_is_next`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import ClassVar, Protocol, get_args
 
 from levelcast.protocol.effects import Effect
+from levelcast.protocol.history import Frame, History
 from levelcast.wire.messages import Message
+
+EVERY_KIND: frozenset[type] = frozenset(get_args(Message))
 
 
 class Machine(Protocol):
-    """Takes a batch of messages and the time, returns effects in order, and says when it wants to be woken."""
+    """Every member that a driver uses. The defaults are those of a protocol that releases nothing."""
 
+    LISTENS: ClassVar[frozenset[type]] = EVERY_KIND
+    """Kinds of messages that a driver delivers."""
     wake_ns: int | None
+    """When to step again at the latest; None: only for a message."""
+    generation: int = 0
+    """Of the ring that it is in; 0: none."""
+    release_is_next: bool = False
+    """At `wake_ns` a release is due, and nothing else."""
 
-    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]: ...
+    @property
+    def upcoming(self) -> Frame | None:
+        """The frame that is certain to be released next."""
+        return None
+
+    def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
+        """Handle `batch` at local time `now`; return what to do, in order, and set `wake_ns`."""
+        ...
+
+
+class Releases(Machine, Protocol):
+    """A protocol that releases frames: listener, member, secondary."""
+
+    history: History
+    released: int
+    """Every slot up to this one is released."""
+
+    @property
+    def have(self) -> int:
+        """Every slot up to this one is ordered here."""
+        ...
+
+    @property
+    def witnessed(self) -> int:
+        """Every slot up to this one is witnessed."""
+        ...
+
+    @property
+    def ring_members(self) -> tuple[int, ...]:
+        """The members of the ring that it is in."""
+        ...
+
+    def complete_upto_ns(self) -> int:
+        """Everything with a timestamp up to this one is released (rule 15)."""
+        ...

@@ -28,7 +28,8 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import SERVERS, Effect, Report, Send
+from levelcast.protocol.effects import SERVERS, Effect, Send
+from levelcast.protocol.events import GroupFormed
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.wire.messages import Group, GroupInvite, GroupRequest, Message, Ring
@@ -227,8 +228,7 @@ class GroupServer:
         self.groups[group.primary] = group
         self.groups_formed += 1
         self._saying[group.primary] = (group, self.timing.attempts, now)
-        names = ", ".join(str(member) for member in group.members)
-        self._effects.append(Report("forms-group", 0, f"{self._number >> 32} of {group.primary}: {names or 'nobody'}"))
+        self._effects.append(GroupFormed(0, self._number, group.primary, group.members))
 
     def _say(self, now: int) -> None:
         for primary, (group, left, at_ns) in list(self._saying.items()):

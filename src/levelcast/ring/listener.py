@@ -22,9 +22,19 @@ from levelcast.protocol.effects import (
     Forget,
     Persist,
     Release,
-    Report,
     Send,
     ServeTape,
+)
+from levelcast.protocol.events import (
+    CaughtUp,
+    Conflict,
+    Diverged,
+    Event,
+    Rejected,
+    RejectReason,
+    RingEntered,
+    Voided,
+    Witnessed,
 )
 from levelcast.protocol.history import SETTLED, Frame, History, Tip
 from levelcast.protocol.holdings import Holdings
@@ -35,9 +45,10 @@ from levelcast.protocol.loss import (
     Want,
     by_holder,
 )
+from levelcast.protocol.machine import Releases
 from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs
 from levelcast.ring.member_state import State
-from levelcast.ring.schedule import Lineage, Schedule, generation_name
+from levelcast.ring.schedule import Lineage, Schedule
 from levelcast.ring.secondary_claims import SecondaryClaims
 from levelcast.ring.witness import Witness, guarantees
 from levelcast.timing.nack_sets import Askers
@@ -60,7 +71,7 @@ SETTLE_EVERY_SLOTS = 16
 MAX_EARLY_TOKENS = 256
 
 
-class Listener:
+class Listener(Releases):
     """What every receiver does, sans I/O."""
 
     HANDLERS: ClassVar[dict[type, str]]
@@ -71,7 +82,7 @@ class Listener:
         self.timing = config.timing
         self.member = member
         self.life = journal.life
-        self.entered = 0
+        self.generation = 0
         base = tape.copy()
         if journal.checkpoint is not None and journal.checkpoint.slot > base.slot:
             assert journal.checkpoint.chain == base.chain, "the journal's checkpoint is ahead of the tape"
@@ -83,7 +94,7 @@ class Listener:
         self.late_releases = 0
         self.requests_sent = 0
         self.wake_ns: int | None = now
-        self.releases_next = False
+        self.release_is_next = False
         """Whether a release, and nothing else, is due at `wake_ns`."""
         self._held = Holdings()
         self._ring: Ring | None = None
@@ -165,8 +176,8 @@ class Listener:
         self.wake_ns = self._next_wake(now)
         return self._effects
 
-    def _report(self, kind: str, slot: int, detail: str) -> None:
-        self._effects.append(Report(kind, slot, detail))
+    def _report(self, event: Event) -> None:
+        self._effects.append(event)
 
     # -- restart --------------------------------------------------------------------------------------------
 
@@ -200,12 +211,12 @@ class Listener:
         known = self._held.tokens.get(token.slot)
         if known is not None:
             if known != token:
-                self._report("conflict", token.slot, f"two tokens of site {token.owner} for one slot")
+                self._report(Conflict(token.slot, token.owner))
             return
         if token.generation == schedule.generation and (
             token.owner != schedule.owner_of(token.slot) or token.timestamp_ns != schedule.time_of(token.slot)
         ):
-            self._report("rejected", token.slot, "token does not fit the schedule")
+            self._report(Rejected(token.slot, RejectReason.SCHEDULE, token.owner))
             return
         self._held.tokens[token.slot] = token
         self._effects.append(Persist(token))
@@ -224,7 +235,7 @@ class Listener:
                 lowest = place.next
         highest = lowest + self.config.accept_ahead - 1
         if last > highest:
-            self._report("rejected", 0, f"packet {last} of source {source} is beyond its credit")
+            self._report(Rejected(0, RejectReason.CREDIT, source=source, number=last))
             if first > highest:
                 return
         for new in self._held.add(cut(data, max(first, lowest), min(last, highest))):
@@ -253,7 +264,7 @@ class Listener:
         for slot in range(before + 1, after + 1):
             self._on_witnessed(slot)
         if after > before:
-            self._report("witnessed", after, "")
+            self._report(Witnessed(after))
 
     def _release_ns(self, slot: int) -> int:
         """The instant of release: timestamp + Δ_A, or later if the witness is (rule 7)."""
@@ -325,13 +336,13 @@ class Listener:
     def _send_requests(self, wants: list[Want]) -> None:
         for holder, slots, runs in by_holder(wants, self._holder_of):
             self.requests_sent += 1
-            self._effects.append(Send(holder, Request(self.member, self.entered, self.history.have, slots, runs)))
+            self._effects.append(Send(holder, Request(self.member, self.generation, self.history.have, slots, runs)))
 
     def _on_request(self, request: Request, now: int) -> None:
         """Serve tokens and packets; what has left the journal is served from the tape (rules 5, 9)."""
         oldest_slot = self._schedule.lineage.eras[0].start_slot if self._schedule is not None else 0
         found = look_up(request, self._held, self.history.base, self.released, oldest_slot)
-        if request.generation < self.entered and self._ring is not None:
+        if request.generation < self.generation and self._ring is not None:
             self._effects.append(Send(request.sender, self._ring))
         if found.from_tape and self._may_have_frames(request) and request.have < self.released:
             self._effects.append(ServeTape(request.sender, request.have, self.released))
@@ -354,7 +365,7 @@ class Listener:
         They are what this lineage released; one that still holds tokens of an older generation would put those
         behind them. It is told of the ring instead.
         """
-        return request.generation == self.entered
+        return request.generation == self.generation
 
     def _on_repair(self, repair: Repair, now: int) -> None:
         for item in repair.items:
@@ -382,7 +393,7 @@ class Listener:
                 return
         self._catch_up = None
         if not take_over(settled, history, self._held):
-            self._report("diverged", settled.upto_slot, f"frames of {settled.sender} do not fit the tape here")
+            self._report(Diverged(settled.upto_slot, settled.sender))
             return
         self._release_caught_up(settled)
 
@@ -400,14 +411,14 @@ class Listener:
                 self._effects.append(Release(ordered.frame, scheduled_ns, True))
         self.released = settled.upto_slot
         self._skip_own(settled.upto_slot)
-        self._report("caught-up", settled.upto_slot, f"by frames from {settled.sender}")
+        self._report(CaughtUp(settled.upto_slot, settled.sender, settled.after_slot + 1))
         self._settle(settled.upto_slot)
 
     # -- the secondaries of this receiver (rule 11) ---------------------------------------------------------
 
     def _on_group_token(self, token: GroupToken, now: int) -> None:
         """A secondary of this receiver says what it has, and hears of the ring or the group that it has missed."""
-        if token.generation < self.entered and self._ring is not None:
+        if token.generation < self.generation and self._ring is not None:
             self._effects.append(Send(token.sender, self._ring))
         outdated = self.claims.hear(token)
         if outdated is not None:
@@ -426,7 +437,7 @@ class Listener:
         if not guarantees(self.config.witnesses, len(ring.membership.members)):
             if start_slot <= self.released:
                 self._diverged = True
-                self._report("diverged", start_slot, "the ring has voided what this receiver released")
+                self._report(Diverged(start_slot))
                 return
         else:
             assert start_slot > self.witnessed, "a witnessed slot would be voided"
@@ -436,11 +447,8 @@ class Listener:
         self._install(ring)
         if before is not None and self._witness is not None:
             self._witness.inherit(before)
-        self._report(
-            "entered",
-            self._start_slot,
-            f"generation {generation_name(ring.generation)}, members {', '.join(str(m.member) for m in ring.members)}",
-        )
+        members = tuple(life.member for life in ring.members)
+        self._report(RingEntered(self._start_slot, ring.generation, members))
         early, self._early = self._early, []
         for token in early:
             self._on_token(token, now)
@@ -468,7 +476,7 @@ class Listener:
         schedule = Schedule(ring, self.timing.slot_ns)
         self._schedule = schedule
         self._ring = ring
-        self.entered = ring.generation
+        self.generation = ring.generation
         tokens = self._held.tokens
         for slot in [slot for slot, token in tokens.items() if not token_is_valid(token, schedule.lineage)]:
             if slot > self.released:
@@ -477,7 +485,7 @@ class Listener:
         while valid < self.history.have and self._slot_is_valid(valid + 1, schedule.lineage):
             valid += 1
         if valid < self.history.have:
-            self._report("voided", valid + 1, f"{self.history.have - valid} slots from {valid + 1}")
+            self._report(Voided(valid + 1, self.history.have - valid))
             self.history.rollback(valid)
         self._catch_up = None
         standing = ring.membership.version if ring.membership_stands else ring.membership.version - 1
@@ -497,7 +505,7 @@ class Listener:
 
     def _next_wake(self, now: int) -> int:
         wake = self._own_wake_ns(now)
-        self.releases_next = False
+        self.release_is_next = False
         schedule, witness = self._schedule, self._witness
         if schedule is None or witness is None:
             return max(wake, now + 1)
@@ -508,7 +516,7 @@ class Listener:
                 wake = min(wake, self._losses.next_ns)
             if self.released < min(self.history.have, witness.witnessed):
                 release_ns = self._release_ns(self.released + 1)
-                self.releases_next = release_ns < wake
+                self.release_is_next = release_ns < wake
                 wake = min(wake, release_ns)
         return max(wake, now + 1)
 

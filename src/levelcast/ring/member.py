@@ -25,6 +25,7 @@ from levelcast.protocol.effects import (
     Promise,
     Send,
 )
+from levelcast.protocol.events import FaultReported, PromiseMade
 from levelcast.protocol.history import Tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import (
@@ -35,7 +36,7 @@ from levelcast.ring.acknowledge import runs_for
 from levelcast.ring.fault_reports import FaultReports
 from levelcast.ring.listener import MAX_EARLY_TOKENS, Listener
 from levelcast.ring.member_state import DUTIES, State, state_of
-from levelcast.ring.schedule import Schedule, generation_name, refusal
+from levelcast.ring.schedule import Schedule, refusal
 from levelcast.wire.codec import MAX_MARKS
 from levelcast.wire.messages import (
     CatchUp,
@@ -84,11 +85,11 @@ class Member(Listener):
         self._reports = FaultReports(self.timing, now)
         self._restore(journal)
         own = (key for key, token in journal.tokens.items() if token.owner == member)
-        self._skip_own(max((slot for generation, slot in own if generation == self.entered), default=0))
+        self._skip_own(max((slot for generation, slot in own if generation == self.generation), default=0))
 
     @property
     def state(self) -> State:
-        return state_of(self.promised, self.entered, self._reports.outside, self._trusted)
+        return state_of(self.promised, self.generation, self._reports.outside, self._trusted)
 
     @property
     def active(self) -> bool:
@@ -156,7 +157,7 @@ class Member(Listener):
 
     def _on_foreign_token(self, token: Token, now: int) -> None:
         """A token that the lineage does not know: void, early, or of a ring without this member."""
-        if token.generation == self.promised > self.entered:
+        if token.generation == self.promised > self.generation:
             if len(self._early) < MAX_EARLY_TOKENS:
                 self._early.append(token)
         elif token.generation > self.promised:
@@ -216,8 +217,8 @@ class Member(Listener):
             self._journal_promise()
             self._early.clear()
             self._reports.promised(now)
-            self._report("promised", self.history.have, f"generation {generation_name(invite.generation)}")
-        if self.entered < invite.generation:
+            self._report(PromiseMade(self.history.have, invite.generation))
+        if self.generation < invite.generation:
             self._effects.append(Send(invite.server, self._join(now)))
 
     def _journal_promise(self) -> None:
@@ -257,15 +258,15 @@ class Member(Listener):
         return self.history.have
 
     def _on_ring(self, ring: Ring, now: int) -> None:
-        if ring.generation < self.promised or ring.generation <= self.entered:
+        if ring.generation < self.promised or ring.generation <= self.generation:
             return
         if ring.generation > self.promised or not self._is_member_of(ring):
             self._reports.hear_of_other_ring(now)
             return
-        why_not = refusal(ring, now, self.timing)
-        if why_not is not None:
-            self._report("refused", ring.lineage[-1].start_slot, why_not)
-            self._report_fault(FaultReason.REFUSED, ring.lineage[-1].start_slot, ring.server, now)
+        refused = refusal(ring, now, self.timing)
+        if refused is not None:
+            self._report(refused)
+            self._report_fault(FaultReason.REFUSED, refused.slot, ring.server, now)
             return
         self._enter(ring, now)
 
@@ -278,11 +279,11 @@ class Member(Listener):
     def _report_fault(self, reason: int, slot: int, suspect: int, now: int) -> None:
         if not self._reports.may_report(now):
             return
-        fault = Fault(self.member, self.life, self.entered, self.promised, reason, slot, suspect)
+        fault = Fault(self.member, self.life, self.generation, self.promised, reason, slot, suspect)
         # Who asks to be let in is heard by the members too: one of them may have to vouch for it.
         asks = reason in (FaultReason.OUTSIDE, FaultReason.STUCK)
         self._effects.append(Send(GROUP if asks else SERVERS, fault))
-        self._report("fault", slot, f"{FaultReason.NAMES[reason]}, suspect {suspect}")
+        self._report(FaultReported(slot, reason, suspect))
 
     def _on_fault(self, fault: Fault, now: int) -> None:
         """Vouch for a life that is configured and not in the ring: a server that was away may not know it."""

@@ -27,8 +27,10 @@ from statistics import median_low
 from typing import ClassVar, Literal
 
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import GROUP, Effect, Persist, Report, Send, ServerCounter
+from levelcast.protocol.effects import GROUP, Effect, Persist, Send, ServerCounter
+from levelcast.protocol.events import FaultReceived, InvitationEnded, RingFormed, RingInvited
 from levelcast.protocol.journal_image import JournalImage
+from levelcast.protocol.machine import Machine
 from levelcast.ring.quorum import in_doubt, may_form
 from levelcast.ring.schedule import Lineage
 from levelcast.timing.rules import REFUSED_ASKS
@@ -55,7 +57,7 @@ NEXT: dict[Phase, frozenset[Phase]] = {
 """The phases that may follow each."""
 
 
-class ReformationServer:
+class ReformationServer(Machine):
     """One reformation server of one stripe, sans I/O."""
 
     LISTENS: ClassVar[frozenset[type]] = frozenset({Fault, Join, Promised, Invite, Ring})
@@ -98,9 +100,6 @@ class ReformationServer:
         assert phase == self.phase or phase in NEXT[self.phase], f"{self.phase} -> {phase}"
         self.phase = phase
 
-    def _report(self, kind: str, detail: str) -> None:
-        self._effects.append(Report(kind, 0, detail))
-
     # -- IDLE: who asks for a reformation -----------------------------------------------------------------
 
     def _on_fault(self, fault: Fault, now: int) -> None:
@@ -117,7 +116,7 @@ class ReformationServer:
         if self.phase == "IDLE" and now >= self._quiet_until_ns:
             self._asked_by = _on_behalf_of(fault)
             self._wait(now, self.rank * self.timing.backoff_ns)
-            self._report("fault-heard", f"{FaultReason.NAMES.get(fault.reason, '?')} from {fault.reporter}")
+            self._effects.append(FaultReceived(0, fault.reason, fault.reporter, fault.suspect))
 
     def _readmits(self, fault: Fault) -> bool:
         """Whether a member outside may cause a reformation: rarely, if it keeps asking and does not join.
@@ -156,7 +155,7 @@ class ReformationServer:
         self._repeats = 0
         self._repeat_ns = now
         self._deadline_ns = now + self.timing.join_ns
-        self._report("invites", f"generation {count}")
+        self._effects.append(RingInvited(0, self._generation))
 
     def _journal_counter(self) -> None:
         """Journaled before the first INVITE (rule 12)."""
@@ -168,7 +167,7 @@ class ReformationServer:
         if now >= self._repeat_ns:
             if self._repeats >= 2 * self.timing.attempts:
                 self._become("IDLE")
-                self._report("gives-up", f"{len(self._joins)} joined, no majority")
+                self._effects.append(InvitationEnded(0, len(self._joins)))
                 return
             self._repeats += 1
             self._repeat_ns = now + self.timing.request_ns
@@ -272,8 +271,8 @@ class ReformationServer:
         if self._asked_by not in {life.member for life in ring.members}:
             level = min(2 * self._patience.get(self._asked_by, (0, 0))[1] + 1, REFUSED_ASKS)
             self._patience[self._asked_by] = (level, level)
-        names = ", ".join(str(life.member) for life in ring.members)
-        self._report("forms", f"generation {ring.generation >> 32} at slot {ring.lineage[-1].start_slot}: {names}")
+        members = tuple(life.member for life in ring.members)
+        self._effects.append(RingFormed(0, ring.generation, ring.lineage[-1].start_slot, members))
         self._keep_announcing(now)
 
     def _keep_announcing(self, now: int) -> None:

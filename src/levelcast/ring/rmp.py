@@ -40,9 +40,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import GROUP, Effect, Release, Report, Send
+from levelcast.protocol.effects import GROUP, Effect, Release, Send
+from levelcast.protocol.events import Placed, RmpFault
 from levelcast.protocol.history import History, first_tip
 from levelcast.protocol.holdings import Holdings
+from levelcast.protocol.machine import Machine
 from levelcast.wire.messages import Data, GroupToken, Message, Packet, Repair, Request, Run, Token
 from levelcast.wire.packets import seal
 
@@ -60,7 +62,7 @@ class Repeated:
     next_ns: int
 
 
-class RmpReceiver:
+class RmpReceiver(Machine):
     """One receiver of the original protocol, sans I/O."""
 
     LISTENS: ClassVar[frozenset[type]] = frozenset({Token, Data, Request, Repair, GroupToken})
@@ -183,7 +185,7 @@ class RmpReceiver:
             if not self._held.is_complete(ack.runs, history):
                 return
             history.extend(ack.slot, GENERATION, ack.timestamp_ns, ack.runs, self._held.packets)
-            self._effects.append(Report("placed", ack.slot, ""))
+            self._effects.append(Placed(ack.slot))
 
     # -- the token ----------------------------------------------------------------------------------------
 
@@ -265,7 +267,7 @@ class RmpReceiver:
         if now < repeated.next_ns:
             return False
         if repeated.attempts and repeated.attempts % self.timing.attempts == 0:
-            self._effects.append(Report("fault", self.have, fault))
+            self._effects.append(RmpFault(self.have, fault))
         repeated.attempts += 1
         repeated.next_ns = now + self.timing.request_ns
         return True
@@ -296,7 +298,7 @@ class RmpReceiver:
         self.wake_ns = max(min(times), now + 1) if times else None
 
 
-class RmpSource:
+class RmpSource(Machine):
     """One source of the original protocol, sans I/O: a message at a time."""
 
     LISTENS: ClassVar[frozenset[type]] = frozenset({Token})
@@ -342,7 +344,7 @@ class RmpSource:
                 self._sent = Repeated(0, now)
             if now >= self._sent.next_ns:
                 if self._sent.attempts and self._sent.attempts % self.timing.attempts == 0:
-                    effects.append(Report("fault", 0, f"message {self._queue[0].first} is not acknowledged"))
+                    effects.append(RmpFault(0, f"message {self._queue[0].first} is not acknowledged"))
                 self._sent.attempts += 1
                 self._sent.next_ns = now + self._again_ns
                 effects.append(Send(GROUP, self._queue[0]))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from levelcast.protocol.events import RefuseReason, RingRefused
 from levelcast.timing.rules import Timing
 from levelcast.wire.messages import Era, MemberLife, Ring
 
@@ -120,21 +121,16 @@ class Schedule:
         )
 
 
-def refusal(ring: Ring, now: int, timing: Timing) -> str | None:
-    """Why a member must not enter this ring, if it must not: its start time is behind the last slot of the ring
-    before, or so far ahead that nothing would be released for long (rule 12)."""
+def refusal(ring: Ring, now: int, timing: Timing) -> RingRefused | None:
+    """Why a member must not enter this ring, if it must not: its start time is before the last slot of the ring
+    before it, or so far ahead that nothing would be released for long (rule 12)."""
     lineage = Lineage(ring.lineage[:-1], timing.slot_ns)
     start = ring.lineage[-1]
     earliest_ns = lineage.time_of(start.start_slot - 1) + timing.slot_ns if lineage.eras else 0
     if start.start_ns < earliest_ns:
-        return "its start time lies before the last slot of the ring before it"
+        return RingRefused(start.start_slot, ring.server, RefuseReason.EARLY, start.start_ns, earliest_ns)
     nearby_ns = 4 * (timing.lead_ns + timing.join_ns + timing.late_ns)
-    if start.start_ns > max(now, earliest_ns) + nearby_ns:
-        return "its start time is too far in the future"
+    latest_ns = max(now, earliest_ns) + nearby_ns
+    if start.start_ns > latest_ns:
+        return RingRefused(start.start_slot, ring.server, RefuseReason.FAR, start.start_ns, latest_ns)
     return None
-
-
-def generation_name(generation: int) -> str:
-    """A generation as people read it: its count, and the server that made it."""
-    count, server = generation >> 32, (generation >> 16) & 0xFFFF
-    return f"{count}@{server}" if count else str(generation)

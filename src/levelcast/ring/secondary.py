@@ -50,6 +50,7 @@ from typing import ClassVar, Literal
 
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import SERVERS, Send
+from levelcast.protocol.events import GroupEntered, Suspected
 from levelcast.protocol.history import Tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import Want
@@ -127,21 +128,21 @@ class Secondary(Listener):
             return "ALONE"
         if self.suspect == self.group.primary:
             return "ORPHAN"
-        return "LOST" if self.entered == 0 or self._newer > self.entered else "FOLLOWS"
+        return "LOST" if self.generation == 0 or self._newer > self.generation else "FOLLOWS"
 
     @property
     def state(self) -> State:
         """In the words of a primary: it never promises, and never sends."""
-        return "SILENT" if not self._trusted else "NEW" if self.entered == 0 else "ACTIVE"
+        return "SILENT" if not self._trusted else "NEW" if self.generation == 0 else "ACTIVE"
 
     @property
     def _learns(self) -> bool:
-        return self._trusted and self.entered > 0
+        return self._trusted and self.generation > 0
 
     # -- rings: entered when heard of, without a promise --------------------------------------------------
 
     def _on_ring(self, ring: Ring, now: int) -> None:
-        if ring.generation <= self.entered or self._diverged:
+        if ring.generation <= self.generation or self._diverged:
             return
         self._early = [token for token in self._early if token.generation == ring.generation]
         self._enter(ring, now)
@@ -155,9 +156,9 @@ class Secondary(Listener):
 
     def _on_foreign_token(self, token: Token, now: int) -> None:
         """A token of a ring that it was not told of is kept until it is; void ones are not."""
-        if token.generation <= self.entered:
+        if token.generation <= self.generation:
             return
-        if self._newer <= self.entered:
+        if self._newer <= self.generation:
             self._newer_ns = now
         self._newer = max(self._newer, token.generation)
         if len(self._early) < MAX_EARLY_TOKENS:
@@ -223,7 +224,7 @@ class Secondary(Listener):
         self._heard_ns = dict.fromkeys((group.primary, *group.members), now)
         self._newer_ns = now
         self._home_ns = now + self._away_asks * self.timing.ask_ns
-        self._report("group", self.history.have, f"of {group.primary}: {', '.join(map(str, group.members))}")
+        self._report(GroupEntered(self.history.have, group.number, group.primary, group.members))
         if self._ring is not None and self._has_left(self._ring, group.primary):
             self._suspect(group.primary, now)
 
@@ -238,7 +239,7 @@ class Secondary(Listener):
             return
         self.suspect = node
         self._ask_at_ns = min(self._ask_at_ns, now + self.timing.request_ns)
-        self._report("suspects", self.history.have, str(node))
+        self._report(Suspected(self.history.have, node))
 
     def _plea(self, invitation: int) -> GroupRequest:
         return GroupRequest(self.member, invitation, self._number, self.primary or 0, self.suspect)
@@ -271,7 +272,7 @@ class Secondary(Listener):
         return any(life.member == home for life in self._ring.members)
 
     def _pass_token(self, group: Group, turns: Turns, now: int) -> None:
-        token = GroupToken(self.member, self.entered, group.number, self._turn[0], self._lowest_have(now))
+        token = GroupToken(self.member, self.generation, group.number, self._turn[0], self._lowest_have(now))
         self._turn = turns.next_of(self.member, now)
         for node in (group.primary, *group.members, *self._repair_destinations()):
             if node != self.member:
@@ -284,7 +285,7 @@ class Secondary(Listener):
 
     def _look_who_is_silent(self, group: Group, now: int) -> None:
         silent_ns = silent_after_ns(self.timing)
-        if self._newer > self.entered and self._newer_ns < now - self._layer * silent_ns:
+        if self._newer > self.generation and self._newer_ns < now - self._layer * silent_ns:
             self._suspect(group.primary, now)  # its primary must have been told first, layer by layer
         speaking = (group.primary, *group.members) if group.primary in self.config.homes else group.members
         for peer in speaking:

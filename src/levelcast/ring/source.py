@@ -23,8 +23,10 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import GROUP, Effect, Persist, Report, Send, SourceMark
+from levelcast.protocol.effects import GROUP, Effect, Persist, Send, SourceMark
+from levelcast.protocol.events import Superseded
 from levelcast.protocol.journal_image import JournalImage
+from levelcast.protocol.machine import Machine
 from levelcast.wire.messages import Data, Message, Packet, Token
 from levelcast.wire.packets import cut, join, seal, seal_all
 
@@ -47,7 +49,7 @@ class Submitted(NamedTuple):
     """How many bytes of the payload these are."""
 
 
-class Source:
+class Source(Machine):
     """One source of one stripe, sans I/O."""
 
     LISTENS: ClassVar[frozenset[type]] = frozenset({Token})
@@ -140,7 +142,7 @@ class Source:
                     self._acknowledged(run.first, run.last, now)
                 elif run.incarnation > self.incarnation and not self.superseded:
                     self.superseded = True
-                    self._effects.append(Report("superseded", token.slot, f"incarnation {run.incarnation} is newer"))
+                    self._effects.append(Superseded(token.slot, run.incarnation))
         for mark in token.witnessed:
             if mark.source == self.source and mark.incarnation == self.incarnation and mark.number > self._witnessed:
                 self._forget(mark.number)

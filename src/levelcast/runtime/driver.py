@@ -30,7 +30,8 @@ from typing import Protocol
 from levelcast import native
 from levelcast.overlay.probe import Prober
 from levelcast.protocol.clock import ClockGuard
-from levelcast.protocol.effects import GROUP, Effect, Forget, Persist, Release, Report, Send, ServeTape
+from levelcast.protocol.effects import GROUP, Effect, Forget, Persist, Release, Send, ServeTape
+from levelcast.protocol.events import Event
 from levelcast.protocol.history import Frame
 from levelcast.protocol.machine import Machine
 from levelcast.runtime.impairment import Impairment, sender_of
@@ -183,7 +184,7 @@ class Driver:
         prober: Prober | None = None,
         quiet_ns: int = QUIET_NS,
         spin_ns: int = 0,
-        on_report: Callable[[Report], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.node = node
@@ -203,10 +204,10 @@ class Driver:
         self._most_served = most_served
         self._punctual_ns = punctual_ns
         self._packet_fault = packet_fault
-        self._on_report = on_report
+        self._on_event = on_event
         self._clock: Clock = clock or SystemClock()
         self._guard = ClockGuard(*self._clock.both_ns(), CLOCK_TOLERANCE_NS)
-        self._listens: frozenset[type] | None = getattr(machine, "LISTENS", None)
+        self._listens = machine.LISTENS
         self._known: dict[int, Address] = {}
         self._probes: list[Probe | Echo] = []
         self._bytes_of: dict[int, tuple[Message, bytes]] = {}
@@ -279,7 +280,7 @@ class Driver:
     def _quiet_from(self) -> int | None:
         """From when on nothing is taken in: None unless a prepared frame comes next, and after a turn for one."""
         due = self.machine.wake_ns
-        if due is None or self._prepared is None or self._deaf or not getattr(self.machine, "releases_next", False):
+        if due is None or self._prepared is None or self._deaf or not self.machine.release_is_next:
             return None
         return due - max(self._spin_ns, min(self._quiet_ns, 2 * self._busy_ns))
 
@@ -358,7 +359,7 @@ class Driver:
                 if isinstance(message, Probe | Echo):
                     if self.prober is not None:
                         self._probes.append(message)
-                elif self._listens is None or type(message) in self._listens:
+                elif type(message) in self._listens:
                     self._take(message, datagram, batch)
         return batch
 
@@ -402,10 +403,10 @@ class Driver:
             elif kind is Send:
                 assert isinstance(effect, Send)
                 self._send(effect.to, effect.message)
-            elif isinstance(effect, Report):
-                self.counters.reports[effect.kind] += 1
-                if self._on_report is not None:
-                    self._on_report(effect)
+            elif isinstance(effect, Event):
+                self.counters.reports[effect.KIND] += 1
+                if self._on_event is not None:
+                    self._on_event(effect)
             else:
                 self._flush()
                 self._do(effect)
@@ -463,7 +464,7 @@ class Driver:
 
     def _prepare(self) -> None:
         """Stamp the records of the next release while nobody waits for them."""
-        frame = getattr(self.machine, "upcoming", None)
+        frame = self.machine.upcoming
         if frame is not None and (self._prepared is None or self._prepared[0] is not frame):
             self._prepared = (frame, self.keeper.content(frame))
 
@@ -481,7 +482,7 @@ class Driver:
             service.released(release, content, now)
         if self._spin_ns:
             os.sched_yield()
-        self.keeper.release(release, content, getattr(self.machine, "entered", 0), now)
+        self.keeper.release(release, content, self.machine.generation, now)
         counters.frames += 1
         counters.records += release.frame.records
         counters.late += release.late

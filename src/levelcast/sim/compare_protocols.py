@@ -23,7 +23,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import Effect, Report, Send
+from levelcast.protocol.effects import Effect, Send
+from levelcast.protocol.events import Event, FaultReported, Placed, RmpFault, Witnessed
 from levelcast.protocol.machine import Machine
 from levelcast.ring.rmp import RmpReceiver, RmpSource
 from levelcast.sim.engine.network import VirtualNetwork
@@ -125,10 +126,10 @@ class ProtocolRecorder:
             name = self._note_sent(node, effect)
             if self.counting and name is not None:
                 self.sent[name] += 1
-        elif isinstance(effect, Report):
-            if effect.kind in ("placed", "witnessed") and node.id in self._members:
+        elif isinstance(effect, Event):
+            if isinstance(effect, Placed | Witnessed) and node.id in self._members:
                 self._note_ready(node, effect.slot)
-            elif effect.kind == "fault" and self.counting:
+            elif isinstance(effect, FaultReported | RmpFault) and self.counting:
                 self.faults += 1
                 self.first_fault_ns = self.first_fault_ns or self._world.now
 

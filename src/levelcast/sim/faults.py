@@ -18,7 +18,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Literal, Protocol
 
-from levelcast.protocol.effects import Effect, Persist, Promise, Release, Report, Send, ServerCounter
+from levelcast.protocol.effects import Effect, Persist, Promise, Release, Send, ServerCounter
+from levelcast.protocol.events import Voided, Witnessed
 from levelcast.sim.engine.network import Weather
 from levelcast.sim.engine.world import SimNode, World
 from levelcast.wire.messages import Data, Fault, Invite, Join, Message, Ring, Token
@@ -241,8 +242,10 @@ def moment_of(effect: Effect, node: int) -> Moment | None:
         return _SENDS.get(type(effect.message))
     if isinstance(effect, Release):
         return "released"
-    if isinstance(effect, Report):
-        return "witnessed" if effect.kind == "witnessed" else "voided" if effect.kind == "voided" else None
+    if isinstance(effect, Witnessed):
+        return "witnessed"
+    if isinstance(effect, Voided):
+        return "voided"
     return None
 
 

@@ -73,7 +73,7 @@ def _never(*_: object) -> bool:
 
 
 def _entered_generation(self: member.Member) -> int:
-    return self.entered
+    return self.generation
 
 
 def _valid_if_not_newer(token: Token, lineage: Lineage) -> bool:
@@ -157,7 +157,7 @@ _on_group_token = listener.Listener._on_group_token
 def _count_secondary(self: Any, token: GroupToken, now: int) -> None:
     """What a secondary has counts like what a member has."""
     _on_group_token(self, token, now)
-    if self._witness is not None and token.generation == self.entered:
+    if self._witness is not None and token.generation == self.generation:
         counted = self._witness._counted
         counted[token.sender] = max(counted.get(token.sender, -1), token.have)
 

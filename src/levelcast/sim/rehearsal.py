@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from levelcast.network import Link, Links, Network
 from levelcast.network.stripe_config import ring_config
-from levelcast.protocol.effects import Effect, Persist, Release, Report, Send
+from levelcast.protocol.effects import Effect, Persist, Release, Send
+from levelcast.protocol.events import RingEntered
 from levelcast.records import TRADE
 from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
@@ -189,7 +190,7 @@ class RehearsalRecorder:
                 if key in figures.wanted:
                     figures.wanted.remove(key)
                     figures.repaired += 1
-        elif isinstance(effect, Report) and effect.kind == "entered":
+        elif isinstance(effect, RingEntered):
             figures.rings += 1
 
     def _note_release(self, node: SimNode, figures: RehearsalFigures, release: Release) -> None:
@@ -214,13 +215,13 @@ class RehearsalRecorder:
 
 # -- the run ----------------------------------------------------------------------------------------------
 
-Event = Literal["opened", "killed", "returned", "closed", "step"]
+Moment = Literal["opened", "killed", "returned", "closed", "step"]
 
 
 class RehearsalWatcher(Watcher, Protocol):
     """Who follows a rehearsal: a watcher that is told what the rehearsal itself does as well."""
 
-    def on_event(self, event: Event, nodes: Sequence[SimNode], slot: int) -> None: ...
+    def on_event(self, event: Moment, nodes: Sequence[SimNode], slot: int) -> None: ...
 
 
 class Rehearsal:
@@ -303,7 +304,7 @@ class Rehearsal:
         self._due -= 1
         self._tell("returned", victims)
 
-    def _tell(self, event: Event, nodes: Sequence[SimNode] = (), slot: int = 0) -> None:
+    def _tell(self, event: Moment, nodes: Sequence[SimNode] = (), slot: int = 0) -> None:
         if self.audience is not None:
             self.audience.on_event(event, nodes, slot)
 

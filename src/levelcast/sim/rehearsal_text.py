@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from levelcast.protocol.effects import Effect, Release, Report, Send
+from levelcast.protocol.effects import Effect, Release, Send
+from levelcast.protocol.event_text import sentence
+from levelcast.protocol.events import CaughtUp, Conflict, Diverged, Event, InvitationEnded, RingRefused
 from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode
-from levelcast.sim.rehearsal import Event, Rehearsal
+from levelcast.sim.rehearsal import Moment, Rehearsal
 from levelcast.timing.derive import show_ns
 from levelcast.wire.messages import Fault, FaultReason, Invite, Join, Message, Request, Ring, Token
 
@@ -53,7 +55,7 @@ class RehearsalText:
     def on_effect(self, node: SimNode, effect: Effect) -> None:
         if isinstance(effect, Send):
             self._on_send(node, effect.to, effect.message)
-        elif isinstance(effect, Report):
+        elif isinstance(effect, Event):
             self._on_report(node, effect)
         elif isinstance(effect, Release):
             self._on_release(node, effect)
@@ -131,15 +133,15 @@ class RehearsalText:
             vital=True,
         )
 
-    def _on_report(self, node: SimNode, report: Report) -> None:
-        if report.kind == "caught-up" and node.id in self._returned:
-            slots = report.slot - self._returned[node.id]
-            self._returned[node.id] = report.slot
-            helper = self._names.get(int(report.detail.split()[-1]), "?")
+    def _on_report(self, node: SimNode, event: Event) -> None:
+        if isinstance(event, CaughtUp) and node.id in self._returned:
+            slots = event.slot - self._returned[node.id]
+            self._returned[node.id] = event.slot
+            helper = self._names.get(event.sender, "?")
             once = ("caught-up", node.id, min(sum(said[0] == "caught-up" for said in self._said), 3))
             self._say(f"{node.name} catches up {slots} slots by frames from {helper}'s tape", "cyan", once=once)
-        elif report.kind in {"conflict", "diverged", "refused", "gives-up"}:
-            self._say(f"{node.name}: {report.kind}, {report.detail}", "red", vital=True)
+        elif isinstance(event, Conflict | Diverged | RingRefused | InvitationEnded):
+            self._say(f"{node.name}: {event.KIND}, {sentence(event)}", "red", vital=True)
 
     def _on_release(self, node: SimNode, release: Release) -> None:
         slot = release.frame.slot
@@ -160,7 +162,7 @@ class RehearsalText:
                 vital=True,
             )
 
-    def on_event(self, event: Event, nodes: Sequence[SimNode], slot: int) -> None:
+    def on_event(self, event: Moment, nodes: Sequence[SimNode], slot: int) -> None:
         names = and_join(node.name for node in nodes)
         be, its = ("is", "its") if len(nodes) == 1 else ("are", "their")
         now = self._world.now

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from levelcast.network import Network
+from levelcast.node.cluster import NodeKilled, NodeStarted
+from levelcast.node.demo.run import BackOnTime, FloorsClosed, FloorsOpened
+from levelcast.protocol.event_text import sentence
+from levelcast.protocol.events import (
+    CaughtUp,
+    ClockWrong,
+    Conflict,
+    Diverged,
+    Event,
+    FaultReported,
+    InvitationEnded,
+    RetentionFailed,
+    RingFormed,
+    RingInvited,
+    RingRefused,
+    Superseded,
+    Voided,
+)
+from levelcast.wire.messages import FaultReason
 
 _RED, _YELLOW, _GREEN, _CYAN = "bold red", "yellow", "green", "bold cyan"
-_ALARMING = frozenset({"conflict", "diverged", "refused", "superseded", "clock-wrong", "retention"})
 
 
 class Sentence(NamedTuple):
@@ -32,15 +49,14 @@ class EventText:
         self._ring = 0
         self._returning: set[str] = set()
 
-    def hear(self, at_s: float, name: str, what: str) -> Sentence | None:
-        """An event of a node: the sentence about it, if it is worth one."""
-        kind, _, detail = what.partition(" ")
-        told = self._tell(name, kind, detail)
+    def add(self, at_s: float, name: str, event: Event) -> Sentence | None:
+        """The sentence about an event of a node, if it is worth one."""
+        told = self._tell(name, event)
         if told is None:
             return None
-        sentence = Sentence(at_s, *told)
-        self.sentences.append(sentence)
-        return sentence
+        found = Sentence(at_s, *told)
+        self.sentences.append(found)
+        return found
 
     def _once(self, *what: object) -> bool:
         """Whether this is told for the first time since the last ring was formed."""
@@ -50,85 +66,57 @@ class EventText:
         self._said.add(key)
         return True
 
-    def _tell(self, name: str, kind: str, detail: str) -> tuple[str, str] | None:
-        if kind in _ALARMING:
-            return (f"{name}: {kind}, {detail}", _RED) if self._once(name, kind, detail) else None
-        teller = {
-            "killed": self._killed,
-            "started": self._started,
-            "fault": self._fault,
-            "invites": self._invites,
-            "gives-up": self._gives_up,
-            "forms": self._forms,
-            "voided": self._voided,
-            "caught-up": self._caught_up,
-            "on-time": self._on_time,
-            "open": self._open,
-            "close": self._close,
-        }.get(kind)
-        return teller(name, detail) if teller is not None else None
+    def _tell(self, name: str, event: Event) -> tuple[str, str] | None:
+        match event:
+            case Conflict() | Diverged() | RingRefused() | Superseded() | ClockWrong() | RetentionFailed():
+                return (f"{name}: {event.KIND}, {sentence(event)}", _RED) if self._once(name, event) else None
+            case NodeKilled():
+                return f"{name} is killed (kill -9)", _RED
+            case NodeStarted():
+                self._returning.add(name)
+                return f"{name} is started again on its directory", _CYAN
+            case FaultReported():
+                return self._fault(name, event)
+            case RingInvited(generation=generation):
+                invites = f"{name} invites everybody into ring {generation >> 32}"
+                return (invites, "") if self._once("invites") else None
+            case InvitationEnded():
+                gives_up = f"{name} gives up for now: {sentence(event)}"
+                return (gives_up, _YELLOW) if self._once("gives up", name) else None
+            case RingFormed():
+                return self._formed(event)
+            case Voided(count=count):
+                void = "slot of the old ring is void: its" if count == 1 else "slots of the old ring are void: their"
+                return (f"{count} {void} trades come in later ones", "") if self._once("voided") else None
+            case CaughtUp(sender=sender) if name in self._returning:
+                catches_up = f"{name} catches up by frames from {self._names.get(sender, '?')}'s tape"
+                return (catches_up, _CYAN) if self._once("caught up", name) else None
+            case BackOnTime():
+                self._returning.discard(name)
+                return f"{name} is back: it releases on time again, with the others", _CYAN
+            case FloorsOpened(floors=floors):
+                return f"{floors} floors open", "bold"
+            case FloorsClosed(trades=trades):
+                return f"the floors close after {trades:,} trades; what is held is released", "bold"
+        return None
 
-    # -- one kind each ------------------------------------------------------------------------------------
-
-    def _killed(self, name: str, detail: str) -> tuple[str, str]:
-        return f"{name} is killed (kill -9)", _RED
-
-    def _started(self, name: str, detail: str) -> tuple[str, str]:
-        self._returning.add(name)
-        return f"{name} is started again on its directory", _CYAN
-
-    def _fault(self, name: str, detail: str) -> tuple[str, str] | None:
-        reason, _, suspect = detail.partition(", suspect ")
+    def _fault(self, name: str, event: FaultReported) -> tuple[str, str] | None:
         if name in self._returning:
             told = f"{name} finds that the ring went on without it, and asks to be let in"
             return (told, "") if self._once("let in", name) else None
-        if reason == "outside the ring" and self._ring:
-            return (f"{name} is outside the ring and asks to be let in", "") if self._once("let in", name) else None
-        if reason == "outside the ring":
+        if event.reason == FaultReason.OUTSIDE:
+            if self._ring:
+                return (f"{name} is outside the ring and asks to be let in", "") if self._once("let in", name) else None
             return ("there is no ring yet: the receivers ask for one", "") if self._once("no ring") else None
-        if reason in ("membership changed", "promised, no ring"):  # to vouch for others, or to say it again
+        if event.reason in (FaultReason.MEMBERSHIP, FaultReason.STUCK):  # to vouch for others, or to say it again
             return None
-        who = self._names.get(int(suspect)) if suspect.isdigit() else None
-        why = f"{reason}, it suspects {who}" if who else reason
+        reason, suspect = FaultReason.NAMES[event.reason], self._names.get(event.suspect)
+        why = f"{reason}, it suspects {suspect}" if suspect else reason
         return (f"{name} asks for a new ring: {why}", _YELLOW) if self._once("fault", reason) else None
 
-    def _invites(self, name: str, detail: str) -> tuple[str, str] | None:
-        number = detail.removeprefix("generation ")
-        return (f"{name} invites everybody into ring {number}", "") if self._once("invites") else None
-
-    def _gives_up(self, name: str, detail: str) -> tuple[str, str] | None:
-        return (f"{name} gives up for now: {detail}", _YELLOW) if self._once("gives up", name) else None
-
-    def _forms(self, name: str, detail: str) -> tuple[str, str] | None:
-        found = re.fullmatch(r"generation (\d+) at slot (\d+): (.*)", detail)
-        if found is None:
-            return None
-        members = {int(member) for member in found[3].split(", ")}
+    def _formed(self, event: RingFormed) -> tuple[str, str]:
         self._ring += 1
-        without = [self._names[member] for member in sorted(self._receivers - members)]
+        without = [self._names[member] for member in sorted(self._receivers - set(event.members))]
         rest = f", without {', '.join(without)}" if without else ""
-        return f"ring {found[1]} is formed: {len(members)} members{rest}, from slot {found[2]} on", _GREEN
-
-    def _voided(self, name: str, detail: str) -> tuple[str, str] | None:
-        count = detail.split()[0]
-        if not self._once("voided"):
-            return None
-        if count == "1":
-            return "1 slot of the old ring is void: its trades come in later ones", ""
-        return f"{count} slots of the old ring are void: their trades come in later ones", ""
-
-    def _caught_up(self, name: str, detail: str) -> tuple[str, str] | None:
-        helper = self._names.get(int(detail.split()[-1]), "?")
-        if name not in self._returning or not self._once("caught up", name):
-            return None
-        return f"{name} catches up by frames from {helper}'s tape", _CYAN
-
-    def _on_time(self, name: str, detail: str) -> tuple[str, str]:
-        self._returning.discard(name)
-        return f"{name} is back: it releases on time again, with the others", _CYAN
-
-    def _open(self, name: str, detail: str) -> tuple[str, str]:
-        return f"{detail} floors open", "bold"
-
-    def _close(self, name: str, detail: str) -> tuple[str, str]:
-        return f"the floors close after {int(detail):,} trades; what is held is released", "bold"
+        count, start = len(event.members), event.start_slot
+        return f"ring {event.generation >> 32} is formed: {count} members{rest}, from slot {start} on", _GREEN

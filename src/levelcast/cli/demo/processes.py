@@ -223,7 +223,7 @@ def _listening(show: Show, tale: EventText) -> Iterator[list[Sentence]]:
     for _ in chain(show.steps(), (None,)):
         told = []
         while show.cluster.events:
-            sentence = tale.hear(show.elapsed_s, *show.cluster.events.popleft())
+            sentence = tale.add(show.elapsed_s, *show.cluster.events.popleft())
             if sentence is not None:
                 told.append(sentence)
         yield told

@@ -21,9 +21,10 @@ from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
 from levelcast.network import load_network
 from levelcast.network.placement import place_of
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
-from levelcast.node.node import UNINTERESTING, Node, NodeOptions
+from levelcast.node.node import FREQUENT, Node, NodeOptions
 from levelcast.node.verdict import ClusterVerdict, judge
-from levelcast.protocol.effects import Report
+from levelcast.protocol.event_text import sentence
+from levelcast.protocol.events import Event, event_fields
 from levelcast.runtime.realtime import Realtime
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.disk import initialise_disk
@@ -94,19 +95,19 @@ def node(
             running.stop()
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
-    def on_report(report: Report) -> None:
-        if report.kind in UNINTERESTING:
+    def on_event(event: Event) -> None:
+        if isinstance(event, FREQUENT):
             return
         if as_json:
-            say({"event": report.kind, "slot": report.slot, "detail": report.detail})
+            say({"event": event.KIND, "slot": event.slot, "detail": sentence(event), **event_fields(event)})
         else:
-            typer.echo(f"{report.kind} at slot {report.slot}: {report.detail}", err=True)
+            typer.echo(f"{event.KIND} at slot {event.slot}: {sentence(event)}", err=True)
 
     with one_sentence():
         if initialise:
             place = place_of(network, name, stripe)
             initialise_disk(data, place.part, network.stripe(place.stripe).index, network.tape.durable)
-        running = Node(network, name, data, time.time_ns(), options, on_report, stripe)
+        running = Node(network, name, data, time.time_ns(), options, on_event, stripe)
         if running.warning is not None:
             typer.echo(f"levelcast: {running.warning}", err=True)
         last = running.run(say)
@@ -194,7 +195,8 @@ def _watch(console: Console, run: ClusterRun) -> None:
     with live or nullcontext():
         for _ in run.steps():
             while cluster.events:
-                name, what = cluster.events.popleft()
+                name, event = cluster.events.popleft()
+                what = f"{event.KIND} {sentence(event)}".rstrip()
                 console.print(f"{cluster.elapsed_s:6.1f} s  {name}: {what}", highlight=False, soft_wrap=True)
             if live is not None:
                 live.update(_table(cluster, run.phase))

@@ -110,7 +110,7 @@ class _Era:
         self.begins = begins
         """From which sequence sessions are read: 1 behind another plan, else from the first packet."""
         self.plan: ChannelPlan | None = None
-        self.entered = False
+        self.generation = False
         self.sessions: set[bytes] = set()
         self.open: set[bytes] = set()
         self.held: list[Happening] = []
@@ -210,7 +210,7 @@ class PlanFollower:
     @property
     def channel_plans(self) -> dict[int, ChannelPlan | None]:
         """Those plans themselves, of the stripes where they are known; None: one session for all."""
-        tracks = [track for track in self._tracks.values() if track.eras and track.eras[0].entered]
+        tracks = [track for track in self._tracks.values() if track.eras and track.eras[0].generation]
         return {track.stripe: track.eras[0].plan for track in tracks}
 
     @property
@@ -222,14 +222,14 @@ class PlanFollower:
         current = [(track, track.eras[0]) for track in self._tracks.values() if track.eras]
         found = {name: self._core.position(name) for _, era in current for name in era.open}
         known = {name: following for name, following in found.items() if following is not None}
-        unread = [(track, era) for track, era in current if not era.entered and era.begins is not None]
+        unread = [(track, era) for track, era in current if not era.generation and era.begins is not None]
         return known | {plan_session(era.number, track.stripe): 1 for track, era in unread}
 
     @property
     def over(self) -> bool:
         """Whether everything that was followed has come to its end, with nothing after it."""
         eras = [era for track in self._tracks.values() for era in track.eras]
-        return bool(eras) and all(era.entered and not era.open for era in eras)
+        return bool(eras) and all(era.generation and not era.open for era in eras)
 
     def position(self, session: bytes) -> int | None:
         return self._core.position(session)
@@ -343,7 +343,7 @@ class PlanFollower:
         if not track.eras:
             track.tentative = None
             self._enter_era(track, _Era(number), now, effects)
-        elif self._chosen is None and number > (last := track.eras[-1]).number and last.entered and not last.open:
+        elif self._chosen is None and number > (last := track.eras[-1]).number and last.generation and not last.open:
             # Best effort: the mark was lost, and every session has ended.
             self._enter_era(track, _Era(number, begins=1), now, effects)
             self._hand_over(track, effects)
@@ -378,7 +378,7 @@ class PlanFollower:
         return [name for name in names if name in self._start] or names if len(track.eras) == 1 else names
 
     def _follow(self, track: _Track, era: _Era, names: list[bytes], now: int, effects: list[Happening]) -> None:
-        era.entered = True
+        era.generation = True
         era.sessions, era.open = set(names), set(names)
         effects.append(Followed(tuple(sorted(names)), track.stripe, era.complete_ns))
         if era.number:
@@ -445,7 +445,7 @@ class PlanFollower:
             return
         track.known[plan.number, plan.digest] = plan
         for era in track.eras:
-            if not era.entered and era.number == plan.number:
+            if not era.generation and era.number == plan.number:
                 if era.digest in (b"", plan.digest):
                     era.plan = plan
                     self._follow(track, era, self._sessions(track, plan), now, effects)
@@ -548,7 +548,7 @@ class PlanFollower:
 
     def _hand_over(self, track: _Track, effects: list[Happening]) -> None:
         """Plans whose sessions have all ended make room for the next one."""
-        while len(track.eras) > 1 and track.eras[0].entered and not track.eras[0].open:
+        while len(track.eras) > 1 and track.eras[0].generation and not track.eras[0].open:
             past, current = track.eras.pop(0), track.eras[0]
             for name in past.sessions:
                 self._core.unfollow(name)

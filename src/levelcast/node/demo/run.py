@@ -14,6 +14,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from levelcast.client.replay import split_floors
 from levelcast.network import Network, SymbolDirectory
 from levelcast.node.cluster import Cluster, ClusterNode, ClusterRun, Kill
 from levelcast.node.demo.subscribers import DemoSubscribers
+from levelcast.protocol.events import Event
 from levelcast.records import RecordArray
 from levelcast.storage.release_log import LATE, RELEASE, SUFFIX
 
@@ -34,6 +36,29 @@ RECENT_SLOTS = 50
 """Of which the evenness is shown while it runs."""
 RATE_OVER_S = 1.0
 _TICK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class FloorsOpened(Event):
+    """`floors` floors trade from now on."""
+
+    KIND = "open"
+    floors: int
+
+
+@dataclass(frozen=True, slots=True)
+class FloorsClosed(Event):
+    """The floors have published `trades` and end."""
+
+    KIND = "close"
+    trades: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackOnTime(Event):
+    """A node that was killed releases on time again."""
+
+    KIND = "on-time"
 
 
 class FloorLine(NamedTuple):
@@ -102,7 +127,7 @@ class Show(ClusterRun):
             self._trader.start()
         cluster.reset_clock()
         self.realtime = all(map(_has_realtime, cluster.of_role("receiver")))
-        cluster.events.append(("floors", f"open {len(self.floors())}"))
+        cluster.events.append(("floors", FloorsOpened(0, len(self.floors()))))
         yield from self._while("trading", self._is_trading, self._bound_s + (self._run_s or 0.0))
         self._close_floors()
         horizon_ns = cluster.horizon_ns()
@@ -114,7 +139,7 @@ class Show(ClusterRun):
             self._trader.stop()
         self.cluster.stop("floor")
         self.lives.look()
-        self.cluster.events.append(("floors", f"close {sum(floor.published for floor in self.floors())}"))
+        self.cluster.events.append(("floors", FloorsClosed(0, sum(floor.published for floor in self.floors()))))
 
     def _is_formed(self) -> bool:
         statuses = [member.status for member in self.cluster.of_role("receiver")]
@@ -142,7 +167,7 @@ class Show(ClusterRun):
         for name, place in list(self._back.items()):
             if self.releases.on_time(name, place):
                 del self._back[name]
-                self.cluster.events.append((name, "on-time again"))
+                self.cluster.events.append((name, BackOnTime(0)))
 
     def _kill_on_time(self) -> None:
         waiting = [kill for kill in self.kills if not kill.back]

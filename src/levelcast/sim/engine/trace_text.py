@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from levelcast.protocol.effects import GROUP, SERVERS, Report
-from levelcast.ring.schedule import generation_name
+from levelcast.protocol.effects import GROUP, SERVERS
+from levelcast.protocol.event_text import generation_name, sentence
+from levelcast.protocol.events import Event
 from levelcast.sim.engine.world import START_NS, TraceLine
 from levelcast.wire.messages import (
     CatchUp,
@@ -38,8 +39,8 @@ def narrate(lines: Iterable[TraceLine], *, data: bool = True) -> Iterator[str]:
 
 
 def _about(about: object) -> str:
-    if isinstance(about, Report):
-        return f"{about.detail}" + (f" (slot {about.slot})" if about.slot else "")
+    if isinstance(about, Event):
+        return sentence(about) + (f" (slot {about.slot})" if about.slot else "")
     if isinstance(about, tuple) and len(about) == 2 and isinstance(about[1], tuple) and not isinstance(about, Run):
         to = {GROUP: "all", SERVERS: "the servers"}.get(about[0], str(about[0]))
         return f"{describe(about[1])} to {to}"

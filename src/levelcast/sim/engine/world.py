@@ -13,12 +13,13 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import NamedTuple, Protocol, get_args
+from typing import NamedTuple, Protocol
 
 from levelcast.protocol.clock import ClockGuard
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import GROUP, SERVERS, Effect, Forget, Persist, Release, Report, Send, ServeTape
-from levelcast.protocol.machine import Machine
+from levelcast.protocol.effects import GROUP, SERVERS, Effect, Forget, Persist, Release, Send, ServeTape
+from levelcast.protocol.events import Event, Voided
+from levelcast.protocol.machine import EVERY_KIND, Machine
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.network import Copy, VirtualNetwork
 from levelcast.wire.codec import decode_batch, encode
@@ -31,9 +32,6 @@ TRACE_LENGTH = 6000
 SLOW_BATCH = 8
 MAX_EVENTS = 400_000
 """No history of a scenario comes near this: a node that spins is found instead of waited for."""
-
-
-EVERYTHING: frozenset[type] = frozenset(get_args(Message))
 
 
 class Watcher(Protocol):
@@ -61,7 +59,7 @@ class SimNode:
         name: str,
         start: Callable[[SimNode], Machine],
         disk: Disk,
-        listens: frozenset[type] = EVERYTHING,
+        listens: frozenset[type] = EVERY_KIND,
     ) -> None:
         self.world = world
         self.id = node
@@ -195,8 +193,8 @@ class SimNode:
         elif isinstance(effect, ServeTape):
             for message in self.disk.tape.serve(self.id, effect, self.world.config.credit):
                 self.world.send(self, effect.to, message)
-        elif isinstance(effect, Report):
-            self.world.note_report(self.id, effect)
+        elif isinstance(effect, Event):
+            self.world.note_event(self.id, effect)
 
     # -- timers -------------------------------------------------------------------------------------------
 
@@ -264,11 +262,11 @@ class World:
     def trace(self, node: int, what: str, about: object) -> None:
         self.trace_lines.append(TraceLine(self.now, node, what, about))
 
-    def note_report(self, node: int, report: Report) -> None:
-        self.report_counts[report.kind] += 1
-        if report.kind == "voided":
-            self.voided_slots += int(report.detail.split()[0])
-        self.trace(node, report.kind, report)
+    def note_event(self, node: int, event: Event) -> None:
+        self.report_counts[event.KIND] += 1
+        if isinstance(event, Voided):
+            self.voided_slots += event.count
+        self.trace(node, event.KIND, event)
 
     def send(self, sender: SimNode, to: int, message: Message) -> None:
         """Put a message on the network as bytes."""

@@ -27,7 +27,9 @@ from random import Random
 from typing import ClassVar
 
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import Effect, Release, Report, Send
+from levelcast.protocol.effects import Effect, Release, Send
+from levelcast.protocol.event_text import sentence
+from levelcast.protocol.events import RingFormed
 from levelcast.protocol.machine import Machine
 from levelcast.ring.group_server import ReformationAndGroupServer
 from levelcast.ring.listener import Listener
@@ -320,7 +322,7 @@ class ReceiversHistory(RingHistory):
         if machine.standing != "FOLLOWS":
             return f"{node.name} is {machine.standing}"
         home = self.world.nodes[machine.primary or 0].machine
-        if not isinstance(home, Listener) or home.entered != machine.entered:
+        if not isinstance(home, Listener) or home.generation != machine.generation:
             return f"{node.name} has {machine.primary}, which is not in its ring"
         if not self._watch.is_heard(node, home):
             return f"{node.name} has {machine.primary}, which has not heard it"
@@ -444,19 +446,19 @@ class SecondaryChecker:
             said, machine = home.claims.said(secondary), self._world.nodes[secondary].machine
             if said is None or not isinstance(machine, Secondary) or machine.primary != node.id:
                 continue
-            if max(said.generation, machine.entered) > generation:
+            if max(said.generation, machine.generation) > generation:
                 continue  # it has gone on to another ring
             if self._said[secondary, said.group, said.turn][0] != machine.life:
                 continue
             last_heard = said.have if said.generation == generation else min(said.have, before_ring)
             lacks_ns = max(schedule.time_of(last_heard + 1), schedule.time_of(schedule.start_slot))
-            has = machine.have if machine.entered == generation else min(machine.have, before_ring)
+            has = machine.have if machine.generation == generation else min(machine.have, before_ring)
             if node.local_ns <= lacks_ns + patience and has < claimed:
                 raise InvariantBroken("cover", f"{node.name} claimed {claimed}, its secondary {secondary} has {has}")
 
     def _check_undisturbed(self, node: SimNode, effect: Effect, since_ns: int) -> None:
-        if isinstance(effect, Report) and effect.kind == "forms":
-            raise InvariantBroken("undisturbed", f"a ring was formed: {effect.detail}")
+        if isinstance(effect, RingFormed):
+            raise InvariantBroken("undisturbed", f"a ring was formed: {sentence(effect)}")
         if not isinstance(effect, Release) or not effect.late or node.id in self._secondaries:
             return
         if self._on_time and effect.frame.timestamp_ns >= since_ns:

@@ -19,7 +19,8 @@ from random import Random
 
 from levelcast.network import Link, Network
 from levelcast.protocol.config import StripeConfig, Witnesses
-from levelcast.protocol.effects import Effect, Release, Report, Send
+from levelcast.protocol.effects import Effect, Release, Send
+from levelcast.protocol.events import Witnessed
 from levelcast.protocol.machine import Machine
 from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
@@ -72,7 +73,7 @@ class Samples:
                 self.requests += 1
         elif isinstance(effect, Release):
             self._note_release(effect)
-        elif isinstance(effect, Report) and effect.kind == "witnessed":
+        elif isinstance(effect, Witnessed):
             self._note_ready(node, effect.slot)
 
     def _note_sent(self, data: Data) -> None:

@@ -1,0 +1,282 @@
+"""Events: what a protocol, or the driver around it, reports to people, logs and tests.
+
+An event is a value with fields; nothing reads its text. `protocol.event_text` writes the sentence. `KIND` is a short
+fixed word: the label of the metric `reports_total` and of `--json` lines. Every event has the slot it is about, 0
+for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+    KIND: ClassVar[str]
+    slot: int
+
+
+class RejectReason(StrEnum):
+    """Why a receiver rejects a well-formed message."""
+
+    SCHEDULE = "schedule"
+    """A token of a slot that is not its owner's, or not at its time."""
+    CREDIT = "credit"
+    """A packet beyond what its source may have unwitnessed."""
+    ORDER = "order"
+    """A token whose runs do not continue the order."""
+
+
+class RefuseReason(StrEnum):
+    """Why a member refuses a RING."""
+
+    EARLY = "early"
+    """Its start time is before the last slot of the ring before it."""
+    FAR = "far"
+    """Its start time is too far in the future."""
+    VOIDS = "voids"
+    """It would void a slot that is witnessed here."""
+
+
+# -- receivers ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict(Event):
+    """Two different tokens of `owner` for one slot."""
+
+    KIND = "conflict"
+    owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected(Event):
+    """A token of `owner`, or packet `number` of `source`, was rejected."""
+
+    KIND = "rejected"
+    reason: RejectReason
+    owner: int = 0
+    source: int = 0
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged(Event):
+    """Frames of `sender` do not continue this tape; with sender 0 the ring has voided what was released here."""
+
+    KIND = "diverged"
+    sender: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RingRefused(Event):
+    """A RING was refused: its start time is `start_ns`, and `limit_ns` would be allowed."""
+
+    KIND = "refused"
+    server: int
+    reason: RefuseReason
+    start_ns: int
+    limit_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed(Event):
+    """Every slot up to this one is witnessed."""
+
+    KIND = "witnessed"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Event):
+    """RMP: the message of this slot has its place."""
+
+    KIND = "placed"
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp(Event):
+    """Slots from `first` to this one came by frames from the tape of `sender`."""
+
+    KIND = "caught-up"
+    sender: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Voided(Event):
+    """A reformation has voided `count` slots from this one on."""
+
+    KIND = "voided"
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseMade(Event):
+    """A member sends and counts nothing below `generation` any more."""
+
+    KIND = "promised"
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingEntered(Event):
+    """A receiver continues in the ring of `generation`."""
+
+    KIND = "entered"
+    generation: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultReported(Event):
+    """A member reports a fault; `reason` is a code of `FaultReason`, `suspect` a node or 0."""
+
+    KIND = "fault"
+    reason: int
+    suspect: int
+
+
+@dataclass(frozen=True, slots=True)
+class RmpFault(Event):
+    """RMP: something was sent k_r times without effect."""
+
+    KIND = "fault"
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEntered(Event):
+    """A secondary is in the group of `primary`."""
+
+    KIND = "group"
+    number: int
+    primary: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspected(Event):
+    """A secondary gets no answer from `node`."""
+
+    KIND = "suspects"
+    node: int
+
+
+# -- servers and sources --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FaultReceived(Event):
+    """A server acts on the fault that `reporter` reported about `suspect`."""
+
+    KIND = "fault-heard"
+    reason: int
+    reporter: int
+    suspect: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingInvited(Event):
+    """A server invites all members into the ring of `generation`."""
+
+    KIND = "invites"
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationEnded(Event):
+    """A server ends an invitation: `joined` members are no majority."""
+
+    KIND = "gives-up"
+    joined: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingFormed(Event):
+    """A server has formed the ring of `generation`, which starts at `start_slot`."""
+
+    KIND = "forms"
+    generation: int
+    start_slot: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFormed(Event):
+    """A server has formed the group of `primary`."""
+
+    KIND = "forms-group"
+    number: int
+    primary: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded(Event):
+    """The source has sent in a higher incarnation from elsewhere."""
+
+    KIND = "superseded"
+    incarnation: int
+
+
+# -- drivers --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClockWrong(Event):
+    """The wall clock was set: a receiver is silent (rule 13)."""
+
+    KIND = "clock-wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockBack(Event):
+    """The wall clock is back where it was."""
+
+    KIND = "clock-back"
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionFailed(Event):
+    """An old segment could not be removed."""
+
+    KIND = "retention"
+    error: str
+
+
+NODE_EVENTS: dict[str, type[Event]] = {
+    kind.KIND: kind
+    for kind in (
+        Conflict, Rejected, Diverged, RingRefused, Witnessed, CaughtUp, Voided, PromiseMade, RingEntered, FaultReported,
+        GroupEntered, Suspected, FaultReceived, RingInvited, InvitationEnded, RingFormed, GroupFormed, Superseded,
+        ClockWrong, ClockBack, RetentionFailed,
+    )
+}  # fmt: skip
+"""What a node may report, by kind."""
+
+
+def event_fields(event: Event) -> dict[str, Any]:
+    """The fields of an event without its slot, as JSON has them."""
+    values = asdict(event)
+    del values["slot"]
+    return values
+
+
+def event_from_json(kind: str, slot: int, values: Mapping[str, Any]) -> Event | None:
+    """The event of a `--json` line; None for a kind that this version does not know, or with other fields."""
+    known = NODE_EVENTS.get(kind)
+    if known is None:
+        return None
+    found: dict[str, Any] = {}
+    for field in fields(known):
+        if field.name != "slot":
+            if field.name not in values:
+                return None
+            value = values[field.name]
+            found[field.name] = tuple(value) if isinstance(value, list) else value
+    return known(slot=slot, **found)
