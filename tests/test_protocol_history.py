@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelcast.protocol.history import GENESIS, History, MembershipChange, SourcePosition, Tip, make_frame
+from levelcast.protocol.history import GENESIS, History, MembershipChange, Misplaced, SourcePosition, Tip, make_frame
 from levelcast.protocol.holdings import Holdings
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, Data, Packet, Run
@@ -225,12 +225,17 @@ def test_released_slots_cannot_be_rolled_back() -> None:
         history.rollback(1)
 
 
-def test_a_token_that_leaves_a_gap_is_a_broken_promise_not_an_order() -> None:
+@pytest.mark.parametrize("runs", [[Run(201, 1, 2, 2)], [Run(202, 1, 1, 1), Run(201, 1, 1, 1), Run(201, 1, 3, 3)]])
+def test_a_token_that_leaves_a_gap_is_not_ordered_and_changes_nothing(runs: list[Run]) -> None:
     history = new_history()
     held = Holdings()
-    held.add(packet(201, 1, 2))
-    with pytest.raises(AssertionError, match="1 is next"):
-        history.extend(1, 1, time_of(1), [Run(201, 1, 2, 2)], held.packets)
+    for each in (packet(201, 1, 1), packet(201, 1, 2), packet(201, 1, 3), packet(202, 1, 1)):
+        held.add(each)
+    before = history.tip.copy()
+    with pytest.raises(Misplaced, match="is next"):
+        history.extend(1, 1, time_of(1), runs, held.packets)
+    assert history.tip == before
+    assert history.extend(1, 1, time_of(1), [Run(201, 1, 1, 3)], held.packets).frame is not None
 
 
 @given(

@@ -194,7 +194,7 @@ def history_f5(stage: Stage) -> None:
     stage.end()
 
 
-@history("F6", breaks="a witnessed slot would be voided")
+@history("F6", breaks="witness kept")
 def history_f6(stage: Stage) -> None:
     """C joins the higher of two generations and loses its disk, and its promise with it. If its new life
     counted, it would form the lower one with B and witness a packet there, while the higher one is formed
@@ -254,7 +254,7 @@ def history_f7(stage: Stage) -> None:
     stage.end()
 
 
-@history("F8", breaks="is next", slot_ms=2, clock_error_ms=10, delay_ms=1)
+@history("F8", breaks="one order", slot_ms=2, clock_error_ms=10, delay_ms=1)
 def history_f8(stage: Stage) -> None:
     """C's clock is fast: it sends its token, which names the first packet, before A sends one of two slots
     below. If A took the first packet for acknowledged, it would name only the second, which would come
@@ -440,7 +440,7 @@ def _claims(message: object, site: int, ring: Ring) -> bool:
     )
 
 
-@history("F14", breaks="is next")
+@history("F14", breaks="one order")
 def history_f14(stage: Stage) -> None:
     """A misses a token and goes on alone in generation 1, where it acknowledges packets that only it holds. B
     and C have gone on in generation 2. If B answered A's request from its tape, A would put its own next

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from levelcast.protocol.history import SETTLED, Frame, History
+from levelcast.protocol.history import SETTLED, Frame, History, Misplaced
 from levelcast.protocol.holdings import Holdings
 from levelcast.protocol.retransmit import pack_repairs
 from levelcast.wire.messages import CatchUp, CatchUpSlot, Message
@@ -46,8 +46,12 @@ def take_over(settled: CatchUp, history: History, held: Holdings) -> bool:
     if settled.chain_before != history.tip.chain:
         return False
     before = history.have
-    for line in settled.slots:
-        history.extend(line.slot, SETTLED, line.timestamp_ns, line.runs, held.packets)
+    try:
+        for line in settled.slots:
+            history.extend(line.slot, SETTLED, line.timestamp_ns, line.runs, held.packets)
+    except Misplaced:
+        history.rollback(before)
+        return False
     history.tip.slot = settled.upto_slot
     if history.tip.chain != settled.chain_after:
         history.rollback(before)

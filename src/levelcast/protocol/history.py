@@ -27,6 +27,7 @@ from typing import NamedTuple, Protocol
 from blake3 import blake3
 
 from levelcast import native
+from levelcast.errors import LevelcastError
 from levelcast.protocol.config import StripeConfig
 from levelcast.wire.membership import decode_membership
 from levelcast.wire.messages import (
@@ -74,6 +75,10 @@ class Frame(NamedTuple):
             packets.append(Packet(source, incarnation, number, records, self.content[at : at + size]))
             at += size
         return tuple(packets)
+
+
+class Misplaced(LevelcastError):
+    """A run that does not continue the order of its source: whoever named it had another order."""
 
 
 class SourcePosition(NamedTuple):
@@ -173,17 +178,8 @@ class History:
     def fresh(self, runs: Iterable[Run]) -> list[Run]:
         """What the next slot would order of `runs`: skipped incarnations and known packets left out (rule 3)."""
         places = self.tip.places
-        fresh = []
-        for run in runs:
-            place = places.get(run.source)
-            if place is None:
-                fresh.append(run)
-            elif run.incarnation != place.incarnation:
-                if not skips_lower_incarnation(run, place):
-                    fresh.append(run)
-            elif run.last >= place.next:
-                fresh.append(run if run.first >= place.next else run._replace(first=place.next))
-        return fresh
+        found = (_fresh(run, places.get(run.source)) for run in runs)
+        return [run for run in found if run is not None]
 
     def sorted_runs(self, runs: Iterable[Run]) -> list[Run]:
         """The runs of a token in the order that nobody chooses (rule 3)."""
@@ -194,20 +190,28 @@ class History:
         return listed
 
     def extend(self, slot: int, generation: int, timestamp_ns: int, runs: Iterable[Run], held: Held) -> Ordered:
-        """Order the next slot. The caller has made sure that every fresh packet is held."""
+        """Order the next slot. The caller has made sure that every fresh packet is held.
+
+        Raises `Misplaced`, and changes nothing, if a run does not continue the order of its source.
+        """
         tip = self.tip
         assert slot == tip.slot + 1 or generation == SETTLED
         before: list[tuple[int, SourcePosition | None]] = []
         records_before = tip.records
         pieces: list[Data] = []
+        places: dict[int, SourcePosition] = {}
         for run in runs:
-            for fresh in self.fresh((run,)):
-                place = tip.places.get(fresh.source)
-                expected = place.next if place is not None and place.incarnation == fresh.incarnation else 1
-                assert fresh.first == expected, f"slot {slot} names {fresh} but {expected} is next"
-                pieces.extend(held[fresh.source, fresh.incarnation].take(fresh.first, fresh.last))
-                before.append((fresh.source, place))
-                tip.places[fresh.source] = SourcePosition(fresh.incarnation, fresh.last + 1)
+            place = places.get(run.source) or tip.places.get(run.source)
+            fresh = _fresh(run, place)
+            if fresh is None:
+                continue
+            expected = place.next if place is not None and place.incarnation == fresh.incarnation else 1
+            if fresh.first != expected:
+                raise Misplaced(f"slot {slot} names {fresh} but {expected} is next")
+            pieces.extend(held[fresh.source, fresh.incarnation].take(fresh.first, fresh.last))
+            before.append((fresh.source, place))
+            places[fresh.source] = SourcePosition(fresh.incarnation, fresh.last + 1)
+        tip.places.update(places)
         frame = None
         if pieces:
             frame = make_frame(slot, timestamp_ns, tip.next_sequence, pieces, tip.chain)
@@ -248,6 +252,17 @@ class History:
             if ordered is not None and ordered.frame is not None:
                 base.append(ordered.frame)
         base.slot = slot
+
+
+def _fresh(run: Run, place: SourcePosition | None) -> Run | None:
+    """What a run adds to the order behind `place`; None: nothing."""
+    if place is None:
+        return run
+    if run.incarnation != place.incarnation:
+        return None if skips_lower_incarnation(run, place) else run
+    if run.last < place.next:
+        return None
+    return run if run.first >= place.next else run._replace(first=place.next)
 
 
 def skips_lower_incarnation(run: Run, place: SourcePosition) -> bool:

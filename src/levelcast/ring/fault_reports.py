@@ -3,6 +3,7 @@
 | plea                           | when                                          | again after |
 |--------------------------------|-----------------------------------------------|-------------|
 | TOKEN_MISSING, PACKET_MISSING  | k_r requests brought nothing                  | τ_r         |
+| CONTRADICTION                  | k_r requests brought no token that fits       | τ_r         |
 | STUCK                          | promised, and no RING came                    | T_join + lead + 2δ_N + τ_r |
 | OUTSIDE                        | there is no ring, or one without this member  | ask         |
 | MEMBERSHIP                     | the ring is not the configured set            | ask         |

@@ -30,13 +30,15 @@ from levelcast.protocol.events import (
     Conflict,
     Diverged,
     Event,
+    RefuseReason,
     Rejected,
     RejectReason,
     RingEntered,
+    RingRefused,
     Voided,
     Witnessed,
 )
-from levelcast.protocol.history import SETTLED, Frame, History, Tip
+from levelcast.protocol.history import SETTLED, Frame, History, Misplaced, Tip
 from levelcast.protocol.holdings import Holdings
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import (
@@ -106,6 +108,8 @@ class Listener(Releases):
         self._catch_up: CatchUp | None = None
         self._early: list[Token] = []
         self._expect = 0
+        self._misplaced: Token | None = None
+        """The last token that was dropped because it contradicts the order here."""
         self._clock_trusted = True
         self._diverged = False
         self._effects: list[Effect] = []
@@ -218,6 +222,8 @@ class Listener(Releases):
         ):
             self._report(Rejected(token.slot, RejectReason.SCHEDULE, token.owner))
             return
+        if token == self._misplaced:
+            return  # another node has it too; a repair may bring the right one
         self._held.tokens[token.slot] = token
         self._effects.append(Persist(token))
         self._losses.open(token.slot, "PACKETS", max(now, self._ask_ns(token.slot, schedule)))
@@ -248,7 +254,20 @@ class Listener(Releases):
         tokens, history, held = self._held.tokens, self.history, self._held
         while (token := tokens.get(history.have + 1)) is not None and held.is_complete(token.runs, history):
             runs = history.sorted_runs(token.runs)
-            history.extend(token.slot, token.generation, token.timestamp_ns, runs, held.packets)
+            try:
+                history.extend(token.slot, token.generation, token.timestamp_ns, runs, held.packets)
+            except Misplaced:
+                self._reject_token(token)
+
+    def _reject_token(self, token: Token) -> None:
+        """Drop a token that contradicts the order here, and request the slot again: a repair may bring another one.
+
+        If none comes, a member reports the fault, and a reformation voids the slot.
+        """
+        del self._held.tokens[token.slot]
+        self._misplaced = token
+        self._losses.open(token.slot, "TOKEN", 0)
+        self._report(Rejected(token.slot, RejectReason.ORDER, token.owner))
 
     # -- witness and release (rules 7, 8, 9) ----------------------------------------------------------------
 
@@ -439,8 +458,10 @@ class Listener(Releases):
                 self._diverged = True
                 self._report(Diverged(start_slot))
                 return
-        else:
-            assert start_slot > self.witnessed, "a witnessed slot would be voided"
+        elif start_slot <= self.witnessed:
+            start_ns = ring.lineage[-1].start_ns
+            self._refuse(RingRefused(start_slot, ring.server, RefuseReason.VOIDS, start_ns, start_ns), now)
+            return
         self._settle_below(ring.lineage[0].start_slot)
         self._journal_ring(ring)
         before = self._witness
@@ -487,7 +508,7 @@ class Listener(Releases):
         if valid < self.history.have:
             self._report(Voided(valid + 1, self.history.have - valid))
             self.history.rollback(valid)
-        self._catch_up = None
+        self._catch_up = self._misplaced = None
         standing = ring.membership.version if ring.membership_stands else ring.membership.version - 1
         self._witness = Witness(schedule, self.config.witnesses, self.history.base.slot, self.released, standing)
         self._losses.clear()
@@ -552,6 +573,10 @@ class Listener(Releases):
     def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
         """k_r requests for these slots brought nothing (rule 5)."""
         raise NotImplementedError
+
+    def _refuse(self, refused: RingRefused, now: int) -> None:
+        """A RING that it must not enter."""
+        self._report(refused)
 
     def _on_foreign_token(self, token: Token, now: int) -> None:
         """A token that the lineage does not know."""

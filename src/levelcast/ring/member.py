@@ -25,7 +25,7 @@ from levelcast.protocol.effects import (
     Promise,
     Send,
 )
-from levelcast.protocol.events import FaultReported, PromiseMade
+from levelcast.protocol.events import Diverged, FaultReported, PromiseMade, RingRefused
 from levelcast.protocol.history import Tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.loss import (
@@ -201,6 +201,12 @@ class Member(Listener):
     def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
         """k_r requests brought nothing: the ring is broken (rule 5)."""
         for slot, reason in faults if self.active else ():
+            if self._misplaced is not None and slot == self._misplaced.slot:
+                if slot < schedule.start_slot:  # the ring has this slot in its order: the order here is another one
+                    self._diverged = True
+                    self._report(Diverged(slot, schedule.helper))
+                    return
+                reason = FaultReason.CONTRADICTION
             suspect = schedule.owner_of(slot) if slot >= schedule.start_slot else schedule.helper
             self._report_fault(reason, slot, suspect, now)
 
@@ -265,10 +271,13 @@ class Member(Listener):
             return
         refused = refusal(ring, now, self.timing)
         if refused is not None:
-            self._report(refused)
-            self._report_fault(FaultReason.REFUSED, refused.slot, ring.server, now)
+            self._refuse(refused, now)
             return
         self._enter(ring, now)
+
+    def _refuse(self, refused: RingRefused, now: int) -> None:
+        super()._refuse(refused, now)
+        self._report_fault(FaultReason.REFUSED, refused.slot, refused.server, now)
 
     def _is_member_of(self, ring: Ring) -> bool:
         """A RING names members with their lives: a member that lost its disk is not in its old ring (rule 12)."""

@@ -141,6 +141,7 @@ class FaultReason:
     STUCK = 4
     MEMBERSHIP = 5
     REFUSED = 6
+    CONTRADICTION = 7
 
     NAMES: ClassVar[dict[int, str]] = {
         1: "token missing",
@@ -149,6 +150,7 @@ class FaultReason:
         4: "promised, no ring",
         5: "membership changed",
         6: "ring refused",
+        7: "token contradicts the order",
     }
 
 

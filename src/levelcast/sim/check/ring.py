@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from levelcast.protocol.effects import Effect, Persist, Release, Send
+from levelcast.protocol.events import Event, RefuseReason, Rejected, RejectReason, RingRefused
 from levelcast.protocol.history import GENESIS, Frame
 from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode, World
@@ -58,6 +59,8 @@ class Checker:
         self.releases = 0
         self.late_releases = 0
         self.spread_ns = 0
+        self.forged = False
+        """Whether somebody sends tokens that contradict the order, on purpose."""
 
     # -- while it happens ---------------------------------------------------------------------------------
 
@@ -75,9 +78,18 @@ class Checker:
                 self._note_submitted(node, message)
         elif isinstance(effect, Release):
             self._check_release(node, effect)
+        elif isinstance(effect, Event):
+            self._check_event(node, effect)
         elif isinstance(effect, Persist) and isinstance(effect.entry, Ring):
             # Its lineage may void what was claimed before, and nobody counts that any more.
             self._claimed.pop((node.id, node.disk.journal.life), None)
+
+    def _check_event(self, node: SimNode, event: Event) -> None:
+        """Where nobody lies, no token contradicts the order and no RING voids what is witnessed (rules 2, 12)."""
+        if isinstance(event, Rejected) and event.reason is RejectReason.ORDER and not self.forged:
+            raise InvariantBroken("one order", f"{node.name} cannot place the token of slot {event.slot}")
+        if isinstance(event, RingRefused) and event.reason is RefuseReason.VOIDS:
+            raise InvariantBroken("witness kept", f"{node.name} is to void slot {event.slot}, which is witnessed")
 
     def _note_submitted(self, node: SimNode, data: Data) -> None:
         for packet in open_packets(data):
