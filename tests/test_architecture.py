@@ -7,13 +7,25 @@ inside a function or under TYPE_CHECKING counts as much as one at the top of the
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PACKAGE = "levelcast"
-ROOT = Path(__file__).resolve().parents[1] / "src" / PACKAGE
+from levelcast.sim.history_rows import NOT_COMPUTED_BY
+from tests.import_graph import (
+    BEGIN,
+    PACKAGE,
+    PAGE,
+    ROOT,
+    everything_below,
+    in_page,
+    is_within,
+    module_name,
+    package_imports,
+    part_of,
+    picture,
+    references,
+)
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "units", "extras", "version", "native"}),
@@ -73,41 +85,6 @@ NOT_SANS_IO = CLOCKS | CHANCE | FILES | NETWORK | CONCURRENCY | HIDDEN
 NOT_SANS_IO_CALLS = frozenset({"__import__", "breakpoint", "eval", "exec", "input", "open", "print"})
 
 
-def module_name(path: Path) -> str:
-    """`.../levelcast/ring/source.py` is `levelcast.ring.source`; a package keeps its `__init__`."""
-    return ".".join((PACKAGE, *path.relative_to(ROOT).with_suffix("").parts))
-
-
-def part_of(name: str) -> str:
-    """The part that a dotted name lives in: `ring` for `levelcast.ring.source`, "" for the root."""
-    part = [*name.split("."), ""][1]
-    return "" if part in {"__init__", "__version__", "*"} else part
-
-
-def is_within(name: str, prefix: str) -> bool:
-    return name == prefix or name.startswith(prefix + ".")
-
-
-def references(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Each line and the absolute dotted name it imports, or reaches as an attribute of an imported module."""
-    bound: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                bound[alias.asname or alias.name.split(".")[0]] = (
-                    alias.name if alias.asname else alias.name.split(".")[0]
-                )
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            # `module` includes `__init__` for a package, so one level up is always "this package".
-            base = module.split(".")[: -node.level] if node.level else []
-            for alias in node.names:
-                yield node.lineno, ".".join([*base, *filter(None, [node.module]), alias.name])
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in bound:
-            yield node.lineno, f"{bound[node.value.id]}.{node.attr}"
-
-
 def layer_of(part: str) -> int | None:
     return next((index for index, parts in enumerate(LAYERS) if part in parts), None)
 
@@ -162,6 +139,19 @@ def test_package_says_what_lives_there(folder: Path) -> None:
     init = folder / "__init__.py"
     assert init.exists(), f"{folder.name} has no __init__.py"
     assert ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))), f"{folder.name} says nothing"
+
+
+def test_the_picture_in_the_documentation_is_the_import_graph() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert BEGIN in text
+    assert in_page(text, picture(reversed(LAYERS))) == text, "run python -m tests.import_graph --write"
+
+
+def test_the_digest_of_a_history_covers_every_package_that_computes_it() -> None:
+    below = everything_below("sim")
+    assert "ring" in below
+    assert not NOT_COMPUTED_BY & (below - {"planner", "plots", "formats"})
+    assert set(package_imports()) >= NOT_COMPUTED_BY - {"web"}
 
 
 def test_every_part_is_in_one_layer() -> None:
