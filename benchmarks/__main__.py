@@ -32,6 +32,7 @@ from benchmarks import (
     skew,
     soak,
     source,
+    startup,
     sweep,
     throughput,
     world,
@@ -64,6 +65,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "live": live.run,
     "source": source.run,
     "sweep": sweep.run,
+    "startup": startup.run,
     "skew": skew.run,
     "cluster": cluster.run,
 }

@@ -6,6 +6,8 @@ sentence: what is wrong, where, and what to do. A command prints it and exits wi
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class LevelcastError(Exception):
     """Base class of the exceptions that the package raises on purpose."""
@@ -13,6 +15,9 @@ class LevelcastError(Exception):
 
 class UserError(LevelcastError):
     """An error whose text is one sentence for the person who runs the command."""
+
+    located: ClassVar[bool] = False
+    """Its text begins with the file and the line."""
 
 
 class NetError(UserError):

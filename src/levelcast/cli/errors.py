@@ -1,4 +1,4 @@
-"""What several commands share: times on the command line, errors in one sentence, ending in order on ^C."""
+"""Share between commands: errors as one sentence, durations on the command line, an orderly end on ^C."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from types import FrameType
 
 import typer
 
-from levelcast.errors import NetError
-from levelcast.storage.append_file import TapeError
+from levelcast.errors import UserError
 
 _UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min)", re.ASCII)
@@ -19,11 +18,11 @@ _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min)", re.ASCII)
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """What a person can mend is one sentence on stderr and exit code 2."""
+    """Print a `UserError` on stderr and exit with code 2; the group of all commands runs each inside this."""
     try:
         yield
-    except (NetError, TapeError) as error:
-        typer.echo(f"levelcast: {error}", err=True)
+    except UserError as error:
+        typer.echo(str(error) if error.located else f"levelcast: {error}", err=True)
         raise typer.Exit(2) from None
 
 

@@ -1,24 +1,116 @@
-"""The `levelcast` command: each command is a function of a module beside this, registered by one line."""
+"""The `levelcast` command: a table of its commands, each imported when it runs or when its own help is printed."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from levelcast.cli.demo import simulated
-from levelcast.cli.lake import matrix, pipeline, report
-from levelcast.cli.live import disk as live_disk
-from levelcast.cli.live import node, probe, publish, status, watch
-from levelcast.cli.network_file import init_timing, regions
-from levelcast.cli.plan import make as plan_make
-from levelcast.cli.sim import histories, sweep, world
-from levelcast.cli.tape import audit, certify, tape
-from levelcast.network import NetworkError
+from levelcast.cli.errors import one_sentence
 from levelcast.version import __version__
+
+
+class CommandEntry(NamedTuple):
+    """Where a command is defined, and its line in `levelcast --help`."""
+
+    target: str
+    """MODULE:NAME of a function, or of a Typer application with commands of its own."""
+    help: str
+    """The first paragraph of its docstring; a test compares the two."""
+
+
+COMMANDS = {
+    "init": CommandEntry(
+        "network_file.init_timing:init",
+        "Write a commented network file to start from: five cities around the world.",
+    ),
+    "timing": CommandEntry(
+        "network_file.init_timing:timing",
+        "Explain every timing number of a network file by its rule, and the time in which it recovers.",
+    ),
+    "regions": CommandEntry(
+        "network_file.regions:regions",
+        "Choose where receivers stand and which customers each serves, from measured delay and loss.",
+    ),
+    "demo": CommandEntry(
+        "demo.simulated:demo",
+        "Let five cities trade, lose packets, lose a site and get it back; then compare the tapes.",
+    ),
+    "sim": CommandEntry(
+        "sim.histories:sim",
+        "Run random fault histories and check every promise of the ring in each.",
+    ),
+    "sweep": CommandEntry(
+        "sim.sweep:sweep_command",
+        "Run every combination of parameter values with every seed, on Spark, one row a history.",
+    ),
+    "world": CommandEntry(
+        "sim.world:world",
+        "Simulate a world in bulk: receivers in two layers, regions of two lines, a million customers.",
+    ),
+    "node": CommandEntry(
+        "live.node:node",
+        "Run one node of a network: a receiver, a secondary, a reformation server or a floor.",
+    ),
+    "up": CommandEntry(
+        "live.up:up",
+        "Run a whole network on this machine, each node a process, over multicast on loopback; then compare the tapes.",
+    ),
+    "publish": CommandEntry(
+        "live.publish:publish",
+        "Publish the trades of files, each by its floor, and wait until the ring has witnessed them all.",
+    ),
+    "status": CommandEntry(
+        "live.status:status",
+        "Ask the running nodes of a network what they do.",
+    ),
+    "watch": CommandEntry(
+        "live.watch:watch",
+        "Print the trades that a region's customers receive: a table on a terminal, CSV elsewhere.",
+    ),
+    "certify": CommandEntry(
+        "tape.certify:certify_command",
+        "Certify tapes, or check them against a certificate: offline, with nothing but the files.",
+    ),
+    "audit": CommandEntry(
+        "tape.audit:audit",
+        "Ask the recorded tapes: is it one order, was everybody treated alike, were the floors in time?",
+    ),
+    "report": CommandEntry(
+        "lake.report:report",
+        "Write one self-contained HTML page: prices, volume, rates, venue shares, release spread, late releases.",
+    ),
+    "matrix": CommandEntry(
+        "lake.matrix:matrix",
+        "Delay and loss between sites by the hour, the timing that follows, and the best helper of each site.",
+    ),
+    "tape": CommandEntry(
+        "tape.tape:app",
+        "Look at recorded tapes, check and compare them, export them.",
+    ),
+    "disk": CommandEntry(
+        "live.disk:app",
+        "A node's journal: made once for its first start, and anew, as another life, when its disk is lost.",
+    ),
+    "plan": CommandEntry(
+        "plan.make:app",
+        "Plan which symbols share a session and which sessions a multicast group, so that customers filter little.",
+    ),
+    "pipeline": CommandEntry(
+        "lake.pipeline:app",
+        "Tapes and captures into tables that Spark, DuckDB and pandas read; bars, best quotes and rates from them.",
+    ),
+    "probe": CommandEntry(
+        "live.probe:app",
+        "Measure delay and loss between sites: from a running network, or from published figures.",
+    ),
+}
 
 _EXAMPLES = """
 **Examples**
@@ -32,37 +124,55 @@ levelcast timing network.toml — explain every number that follows from it
 levelcast sim --seeds 0..999 — try to break the ring in a thousand random histories
 """
 
+_MARKUP: Any = "markdown"
+
+
+class _Unloaded(TyperCommand):
+    """A command whose module is imported when its arguments are parsed."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        assert self.name is not None
+        return load_command(self.name).make_context(info_name, args, parent, **extra)
+
+
+class _LazyGroup(TyperGroup):
+    """The commands of `COMMANDS`, of which none is imported to list them.
+
+    A `UserError` of any of them is one sentence on stderr and exit code 2.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, entry in COMMANDS.items():
+            self.add_command(_Unloaded(name, help=entry.help, rich_markup_mode=_MARKUP))
+
+    def invoke(self, ctx: Any) -> Any:
+        with one_sentence():
+            return super().invoke(ctx)
+
+
+def load_command(name: str) -> Any:
+    """Import a command's module and return the command as Typer builds it."""
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    target = getattr(import_module(f"levelcast.cli.{module}"), attribute)
+    one = typer.Typer(rich_markup_mode=_MARKUP)
+    if isinstance(target, typer.Typer):
+        one.add_typer(target, name=name)
+    else:
+        one.command(name)(target)
+    return get_group(one).commands[name]
+
+
 app = typer.Typer(
     name="levelcast",
+    cls=_LazyGroup,
     help="One market tape, in one order, released at one instant, everywhere.",
     epilog=_EXAMPLES,
-    rich_markup_mode="markdown",
+    rich_markup_mode=_MARKUP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-app.command()(init_timing.init)
-app.command()(init_timing.timing)
-app.command()(regions.regions)
-app.command()(simulated.demo)
-app.command()(histories.sim)
-app.command("sweep")(sweep.sweep_command)
-app.command()(world.world)
-app.command()(node.node)
-app.command()(node.up)
-app.command()(publish.publish)
-app.command()(status.status)
-app.command()(watch.watch)
-app.command("certify")(certify.certify_command)
-app.command()(audit.audit)
-app.command()(report.report)
-app.command()(matrix.matrix)
-app.add_typer(tape.app, name="tape")
-app.add_typer(live_disk.app, name="disk")
-app.add_typer(plan_make.app, name="plan")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(probe.app, name="probe")
 
 
 def _print_version(wanted: bool) -> None:
@@ -82,13 +192,11 @@ def _options(
 
 
 def run() -> None:
-    """The entry point. What a person can mend is one clear sentence on stderr and exit code 2."""
+    """The entry point. An error of the system, and ^C, are one sentence on stderr too."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Greek shows "?" for τ, not a traceback
     try:
         app(prog_name="levelcast")
-    except NetworkError as error:
-        _fail(str(error), 2)
     except BrokenPipeError:
         # Whoever read our output has gone, as `head` does: nobody is left to tell. Python flushes stdout once
         # more when it ends, so it gets somewhere to go.

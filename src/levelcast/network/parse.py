@@ -67,6 +67,8 @@ _LEAST_PACKET, _MOST_PACKET = 1_200, 65_000
 class NetworkError(UserError):
     """A network file that cannot be used; its text has one line for each of `problems`."""
 
+    located = True
+
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         self.name = name
         self.problems = sorted(problems, key=lambda problem: (problem.file, problem.line, problem.message))

@@ -21,9 +21,9 @@ from rich.text import Text
 
 from levelcast.cli.demo.event_text import EventText, Sentence
 from levelcast.cli.demo.screen import line_of, picture, ring_number
-from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
+from levelcast.cli.errors import duration_ns, on_interrupt
 from levelcast.cli.lake.pipeline import Format, execute, print_rows
-from levelcast.cli.live.node import DOWN_S
+from levelcast.cli.live.up import DOWN_S
 from levelcast.formats.symbols_of_files import census, first_records
 from levelcast.formats.trade_files import TradeFileError, open_trades
 from levelcast.network import Network, SymbolDirectory, five_cities, parse_network
@@ -32,8 +32,7 @@ from levelcast.node.demo.network import LOSS_RATIO, SCALE, Stage, require_empty,
 from levelcast.node.demo.outcome import DemoOutcome, assess, explain_late
 from levelcast.node.demo.run import Show, Trader
 from levelcast.node.node import NodeOptions
-from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.pipeline.session import SparkMissing, require_spark
+from levelcast.pipeline.session import require_spark
 from levelcast.records import RecordArray
 from levelcast.timing.derive import show_ns
 
@@ -64,7 +63,7 @@ def perform(wishes: DemoOptions) -> int:
     """Run the demo; the exit code."""
     kills = _kills(parse_network(five_cities(), "five cities"), wishes)
     console = Console(quiet=wishes.as_json)
-    with _refusing(), _directory(wishes.keep) as directory:
+    with _directory(wishes.keep) as directory:
         if wishes.pipeline:
             require_spark()
         stage, batches = _stage(directory, wishes)
@@ -96,16 +95,6 @@ def _tables(console: Console, stage: Stage, directory: Path, *, quiet: bool) -> 
     write_report(Lake(directory / "lake"), directory / "report.html")
     print_rows(console, done["rows"])
     return {"pipeline": done}
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    try:
-        with one_sentence():
-            yield
-    except (TradeFileError, LakeError, SparkMissing) as error:
-        typer.echo(f"levelcast: {error}", err=True)
-        raise typer.Exit(2) from None
 
 
 @contextmanager

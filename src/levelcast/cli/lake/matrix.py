@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from levelcast.cli.lake.spark import AsJson, LakeDir, Master, one_sentence
+from levelcast.cli.lake.spark import AsJson, LakeDir, Master, spark_errors
 from levelcast.cli.network_file.init_timing import write_new
 from levelcast.network import load_network
 from levelcast.pipeline.lake.defaults import LakeError
@@ -61,7 +61,7 @@ def matrix(
     network = load_network(network_file) if network_file is not None else None
     if out is not None and out.exists() and not force:
         raise FileExistsError(0, "it exists already; --force replaces it", str(out))
-    with one_sentence():
+    with spark_errors():
         from levelcast.pipeline.lake.lake import Lake
         from levelcast.pipeline.matrix import job as matrix_job
         from levelcast.pipeline.matrix.tables import QUANTILES

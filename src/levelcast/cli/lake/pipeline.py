@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from levelcast.cli.errors import duration_ns, on_interrupt
-from levelcast.cli.lake.spark import AsJson, LakeDir, Master, one_sentence, working
+from levelcast.cli.lake.spark import AsJson, LakeDir, Master, spark_errors, working
 from levelcast.pipeline.lake.defaults import EVERY_S, KEEP_HOURS, MOST_RECORDS, TARGET_BYTES, LakeError
 from levelcast.pipeline.session import is_small, require_spark, spark_session
 
@@ -83,7 +83,7 @@ def run(
     spark-submit --master spark://host:7077 PATH/levelcast/__main__.py pipeline run --input data --lake /shared/lake
     """
     on = _date(day)
-    with one_sentence():
+    with spark_errors():
         done = execute(paths, lake, format, on, stripe, master, venue=venue, quiet=as_json)
     rows, seconds = done["rows"], done["seconds"]
     if as_json:
@@ -192,7 +192,7 @@ def stream_command(
     """
     every_ns = duration_ns(every, "--every")
     console = Console(stderr=True)
-    with one_sentence():
+    with spark_errors():
         from levelcast.pipeline.jobs import load as jobs_load
         from levelcast.pipeline.jobs import stream
 
@@ -230,7 +230,7 @@ def stream_command(
 def status(lake: LakeDir, as_json: AsJson = False) -> None:
     """Show every table: version, rows, files, bytes, days, and how far each stripe has come: the last
     sequence, and how long ago that record was made. Needs no Java."""
-    with one_sentence():
+    with spark_errors():
         from levelcast.pipeline.jobs.load import tape_ends
         from levelcast.pipeline.jobs.stream import newest
         from levelcast.pipeline.lake.lake import Lake
@@ -278,7 +278,7 @@ def compact(
 ) -> None:
     """Put small files together and remove those that no reader can still be using. Safe beside a stream."""
     console = Console()
-    with one_sentence():
+    with spark_errors():
         from levelcast.pipeline.lake.lake import Lake
 
         tables = Lake(lake)
@@ -314,7 +314,7 @@ def load(
 
     levelcast status network.toml --json > status.json && levelcast pipeline load requests status.json --lake lake
     """
-    with one_sentence():
+    with spark_errors():
         from levelcast.pipeline.jobs import load as jobs_load
 
         if table not in jobs_load.LOADERS:

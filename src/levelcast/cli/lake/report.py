@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from levelcast.cli.lake.spark import LakeDir, one_sentence
+from levelcast.cli.lake.spark import LakeDir, spark_errors
 
 
 def report(
@@ -30,7 +30,7 @@ def report(
 
     levelcast report --lake lake --date 2013-10-07 --symbol SPY -o spy.html
     """
-    with one_sentence():
+    with spark_errors():
         from levelcast.pipeline.lake.lake import Lake
         from levelcast.pipeline.report.page import write_report
 

@@ -1,4 +1,4 @@
-"""What commands that work on Spark and the lake share: options, a bar with Spark's tasks, errors as one sentence."""
+"""Share options, a progress bar with Spark's tasks, and error texts between the commands on Spark and the lake."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from levelcast.formats.columns import TradeFileError
+from levelcast.errors import UserError
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.pipeline.session import SparkMissing, failure, tasks
-from levelcast.planner.model import PlanError
-from levelcast.storage.append_file import TapeError
+from levelcast.pipeline.session import failure, tasks
 
 LakeDir = Annotated[Path, typer.Option("--lake", metavar="DIR", help="The directory of the tables.")]
 Master = Annotated[
@@ -27,35 +25,26 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 
 
 @contextmanager
-def one_sentence() -> Iterator[None]:
-    """What a person can mend is one sentence on stderr and exit code 2; Spark wraps it in many."""
+def spark_errors() -> Iterator[None]:
+    """Raise LakeError for errors of Spark, Delta Lake and a missing package; of ours inside Spark's it has the text."""
     try:
         yield
-    except (LakeError, SparkMissing, TapeError, TradeFileError, PlanError, ValueError) as error:
-        _refuse(str(error))
+    except UserError:
+        raise
+    except ValueError as error:
+        raise LakeError(str(error)) from error
     except ImportError as error:
-        _refuse(f"the pipeline needs what is not here ({error}): pip install 'levelcast[spark]'")
+        raise LakeError(f"the pipeline needs what is not here ({error}): pip install 'levelcast[spark]'") from error
     except Exception as error:
-        if type(error).__module__.startswith("deltalake"):
-            _refuse(f"the lake cannot be read ({next(iter(str(error).splitlines()), type(error).__name__)})")
-        sentence = _of_spark(error)
-        if sentence is None:
+        package = type(error).__module__.partition(".")[0]
+        if package == "deltalake":
+            first = next(iter(str(error).splitlines()), type(error).__name__)
+            raise LakeError(f"the lake cannot be read ({first})") from error
+        if package not in ("pyspark", "py4j"):
             raise
-        _refuse(sentence)
+        from levelcast.pipeline.input.tape_source import sentence_of
 
-
-def _refuse(sentence: str) -> None:
-    typer.echo(f"levelcast: {sentence}", err=True)
-    raise typer.Exit(2) from None
-
-
-def _of_spark(error: Exception) -> str | None:
-    """The sentence in what Spark has made of an error of ours, or one for Spark's own."""
-    if not type(error).__module__.startswith(("pyspark", "py4j")):
-        return None
-    from levelcast.pipeline.input.tape_source import sentence_of
-
-    return sentence_of(error) or failure(error)
+        raise LakeError(sentence_of(error) or failure(error)) from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from levelcast.cli.errors import duration_ns, one_sentence
+from levelcast.cli.errors import duration_ns
 from levelcast.cli.live.node import Data
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
@@ -62,12 +62,11 @@ def init(
     network = load_network(network_file)
     if (name is None) is not every:
         raise typer.BadParameter("give one of --name and --all", param_hint="--name")
-    with one_sentence():
-        chosen = all_places(network) if name is None else [place_of(network, name, stripe)]
-        data.mkdir(parents=True, exist_ok=True)
-        for place in chosen:
-            made = initialise_disk(data, place.part, _index(network, place), network.tape.durable)
-            typer.echo(f"{data / place.part}: {'an empty journal, life 1' if made else 'has a journal already'}")
+    chosen = all_places(network) if name is None else [place_of(network, name, stripe)]
+    data.mkdir(parents=True, exist_ok=True)
+    for place in chosen:
+        made = initialise_disk(data, place.part, _index(network, place), network.tape.durable)
+        typer.echo(f"{data / place.part}: {'an empty journal, life 1' if made else 'has a journal already'}")
 
 
 @app.command()
@@ -93,13 +92,12 @@ def lost(
     levelcast disk lost --network network.toml --name tokyo-1 --data data --life 3
     """
     network = load_network(network_file)
-    with one_sentence():
-        place = place_of(network, name, stripe)
-        if network.status is not None and ask_all(network, [place.part], _ASK_S)[0].ok:
-            raise NetError(f"{place.part} is running, so its disk is not lost to it: end it first")
-        chosen = life if life is not None else _next_life(network, place, data)
-        data.mkdir(parents=True, exist_ok=True)
-        aside = declare_lost(data, place.part, chosen, _index(network, place), network.tape.durable)
+    place = place_of(network, name, stripe)
+    if network.status is not None and ask_all(network, [place.part], _ASK_S)[0].ok:
+        raise NetError(f"{place.part} is running, so its disk is not lost to it: end it first")
+    chosen = life if life is not None else _next_life(network, place, data)
+    data.mkdir(parents=True, exist_ok=True)
+    aside = declare_lost(data, place.part, chosen, _index(network, place), network.tape.durable)
     if aside is not None:
         typer.echo(f"What was left is in {aside}: remove it when nobody needs it.")
     typer.echo(f"{data / place.part}: an empty journal, life {chosen}")
@@ -162,21 +160,18 @@ def replace(
     """
     network = load_network(network_file)
     timeout_s = duration_ns(timeout, "--timeout") / 1e9
-    with one_sentence():
-        place = place_of(network, name, stripe)
-        if place.role != "receiver":
-            raise NetError(
-                f"{name} is no primary receiver: only those are in the configured set, so it needs nothing more"
-            )
-        answers = _receivers(network, place.stripe)
-        chosen = _life_of(place, data, life, answers)
-        wanted = replaced(membership_to_change(answers), place.id, chosen)
-        if wanted is None:
-            typer.echo(f"{name} has life {chosen} in the configured set already.")
-            return
-        publish(network, place.stripe, wanted, next_incarnation(answers, time.time_ns()), timeout_s, interface)
-        if MemberLife(place.id, chosen) not in newest_membership(_receivers(network, place.stripe))[0].members:
-            raise NetError("another change of the configured set came first: look at it, and try again")
+    place = place_of(network, name, stripe)
+    if place.role != "receiver":
+        raise NetError(f"{name} is no primary receiver: only those are in the configured set, so it needs nothing more")
+    answers = _receivers(network, place.stripe)
+    chosen = _life_of(place, data, life, answers)
+    wanted = replaced(membership_to_change(answers), place.id, chosen)
+    if wanted is None:
+        typer.echo(f"{name} has life {chosen} in the configured set already.")
+        return
+    publish(network, place.stripe, wanted, next_incarnation(answers, time.time_ns()), timeout_s, interface)
+    if MemberLife(place.id, chosen) not in newest_membership(_receivers(network, place.stripe))[0].members:
+        raise NetError("another change of the configured set came first: look at it, and try again")
     typer.echo(f"Version {wanted.version} of the configured set is witnessed: {name} has life {chosen} in it.")
 
 

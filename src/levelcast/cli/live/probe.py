@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
+from levelcast.cli.errors import duration_ns, on_interrupt
 from levelcast.cli.network_file.init_timing import write_new
 from levelcast.errors import NetError
 from levelcast.network import load_network
@@ -59,23 +59,22 @@ def gather(
         stopping = True
 
     on_interrupt(stop)
-    with one_sentence():
-        if network.probe_ns is None:
-            raise NetError(f'{network_file} has no [probe]: add every = "1s" there and start the nodes again')
-        began_ns = time.time_ns()
-        until = time.monotonic_ns() + run_ns + PATIENCE_NS
-        asked = 0
-        while True:
-            answers = ask_all(network, page="/probes")
-            for answer in answers:
-                if answer.ok:
-                    gathered.take(answer.name, answer.status, first=asked == 0)
-            if asked == 0 and not any(answer.ok for answer in answers):
-                raise NetError(f"no node answers: {answers[0].name}: {answers[0].problem}")
-            asked += 1
-            if stopping or time.monotonic_ns() >= until:
-                break
-            time.sleep(ASK_EVERY_S)
+    if network.probe_ns is None:
+        raise NetError(f'{network_file} has no [probe]: add every = "1s" there and start the nodes again')
+    began_ns = time.time_ns()
+    until = time.monotonic_ns() + run_ns + PATIENCE_NS
+    asked = 0
+    while True:
+        answers = ask_all(network, page="/probes")
+        for answer in answers:
+            if answer.ok:
+                gathered.take(answer.name, answer.status, first=asked == 0)
+        if asked == 0 and not any(answer.ok for answer in answers):
+            raise NetError(f"no node answers: {answers[0].name}: {answers[0].problem}")
+        asked += 1
+        if stopping or time.monotonic_ns() >= until:
+            break
+        time.sleep(ASK_EVERY_S)
     asked_for = [row for row in gathered.rows if began_ns <= row[2] < began_ns + run_ns]
     rows = sorted(asked_for, key=lambda row: (*row[:3], *row[6:]))
     if gathered.overwritten:

@@ -20,25 +20,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from levelcast.cli.errors import duration_ns, on_interrupt, one_sentence
+from levelcast.cli.errors import duration_ns, on_interrupt
 from levelcast.client.replay import Replay
-from levelcast.formats.trade_files import FORMATS, Survey, TradeFileError, open_trades, survey
+from levelcast.formats.trade_files import FORMATS, Survey, open_trades, survey
 from levelcast.network import SymbolDirectory, load_network
 from levelcast.runtime.sockets import LOOPBACK
 
 SILENCE_S = 5.0
 """A ring that is not heard for so long is worth a word."""
 _PLAIN_LINE_EVERY_S = 5.0
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    try:
-        with one_sentence():
-            yield
-    except TradeFileError as error:
-        typer.echo(f"levelcast: {error}", err=True)
-        raise typer.Exit(2) from None
 
 
 def publish(
@@ -93,13 +83,12 @@ def publish(
     factor = _speed(speed)
     limit_s = None if timeout is None else duration_ns(timeout, "--timeout") / 1e9
     console = Console(stderr=True, quiet=as_json)
-    with _refusing():
-        if check:
-            _tell_survey(survey(batches()), SymbolDirectory(network), as_json)
-            return
-        with Replay(network, batches, data=data, speed=factor, impair=impair, interface=interface) as replay:
-            watch = _Watch(replay, console, limit_s)
-            watch.run()
+    if check:
+        _tell_survey(survey(batches()), SymbolDirectory(network), as_json)
+        return
+    with Replay(network, batches, data=data, speed=factor, impair=impair, interface=interface) as replay:
+        watch = _Watch(replay, console, limit_s)
+        watch.run()
     outcome = _outcome(replay, watch)  # now that nothing more can get into a packet
     if as_json:
         typer.echo(json.dumps(outcome, indent=2))

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from levelcast.cli.errors import duration_ns, one_sentence
+from levelcast.cli.errors import duration_ns
 from levelcast.network import Network, load_network
 from levelcast.node.status_client import Answer, ask_all, in_one_ring, not_served
 
@@ -56,10 +56,9 @@ def status(
     """
     network = load_network(network_file)
     timeout_s = duration_ns(timeout, "--timeout") / 1e9
-    with one_sentence():
-        answers = ask_all(network, node or (), timeout_s)
-        if watch:
-            answers = _watch(network, answers, node or (), timeout_s, as_json=as_json)
+    answers = ask_all(network, node or (), timeout_s)
+    if watch:
+        answers = _watch(network, answers, node or (), timeout_s, as_json=as_json)
     if as_json:
         typer.echo(json.dumps(as_object(answers), indent=2))
     else:

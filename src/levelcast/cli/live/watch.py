@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from levelcast.cli.errors import duration_ns, one_sentence
+from levelcast.cli.errors import duration_ns
 from levelcast.client.subscriber import Batch, Start, Subscriber
 from levelcast.edge.subscriber.delivery import Ended, Grade, Lost, Stuck, SubscriberConfig
 from levelcast.edge.subscriber.plan_follower import Replaced
@@ -85,11 +85,10 @@ def watch(
     """
     network = load_network(network_file)
     limit_s = None if limit is None else duration_ns(limit) / 1e9
-    with one_sentence():
-        printer = _Printer(network, as_json=as_json)
-        chosen = _start(start, network)
-        watcher = _Watcher(network, region, symbol, chosen, _grade(grade), merged, printer, count, interface)
-        asyncio.run(watcher.run(limit_s))
+    printer = _Printer(network, as_json=as_json)
+    chosen = _start(start, network)
+    watcher = _Watcher(network, region, symbol, chosen, _grade(grade), merged, printer, count, interface)
+    asyncio.run(watcher.run(limit_s))
 
 
 def _start(text: str, network: Network) -> Start:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from levelcast.cli.errors import duration_ns, one_sentence
+from levelcast.cli.errors import duration_ns
 from levelcast.network import load_network
 from levelcast.node.operate.channel_plans import PlanRefused, apply_plan, running_plans
 from levelcast.node.status_client import ask_all
@@ -47,15 +47,14 @@ def apply(
     levelcast plan apply network.toml plan
     """
     timeout_s = duration_ns(timeout, "--timeout") / 1e9
-    with one_sentence():
-        network = load_network(network_file)
-        try:
-            stored = read_plan(directory)
-            expected = None if rates is None else read_rates(rates)
-            done = apply_plan(network, stored, expected, timeout_s, interface)
-        except (PlanRefused, PlanError) as error:
-            typer.echo(f"levelcast: {error}", err=True)
-            raise typer.Exit(1) from None
+    network = load_network(network_file)
+    try:
+        stored = read_plan(directory)
+        expected = None if rates is None else read_rates(rates)
+        done = apply_plan(network, stored, expected, timeout_s, interface)
+    except (PlanRefused, PlanError) as error:
+        typer.echo(f"levelcast: {error}", err=True)
+        raise typer.Exit(1) from None
     if as_json:
         typer.echo(json.dumps(done._asdict()))
         return
@@ -75,9 +74,8 @@ def current(
 
     levelcast plan current network.toml
     """
-    with one_sentence():
-        network = load_network(network_file)
-        found = running_plans(answer for answer in ask_all(network) if answer.ok)
+    network = load_network(network_file)
+    found = running_plans(answer for answer in ask_all(network) if answer.ok)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     else:

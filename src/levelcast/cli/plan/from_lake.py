@@ -13,8 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from levelcast.cli.lake.spark import LakeDir, Master
-from levelcast.cli.lake.spark import one_sentence as lake_sentence
+from levelcast.cli.lake.spark import LakeDir, Master, spark_errors
 from levelcast.cli.plan.options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, weights_of
 from levelcast.cli.plan.show import bar, tell
 from levelcast.errors import NetError
@@ -115,7 +114,7 @@ def from_lake(
 
     levelcast plan from-lake --lake lake --network network.toml --current running --rates busiest --out plan
     """
-    with lake_sentence():
+    with spark_errors():
         weights = weights_of(alpha, beta, aggregation, weights_file)
         asked, before = _asked(network_file, days, when, current, groups, sessions, skip_unknown, engine, effort, seed)
         made = run(lake, out, replace(asked, weights=weights), before, master, interest, quiet=as_json)

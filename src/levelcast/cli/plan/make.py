@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from levelcast.cli.plan import apply, from_lake
-from levelcast.cli.plan.options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, one_sentence, weights_of
+from levelcast.cli.plan.options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, weights_of
 from levelcast.cli.plan.show import bar, facts, tell
 from levelcast.cli.plan.spark import make_on_spark
 from levelcast.planner.annealing import Effort
@@ -109,56 +109,51 @@ def make(
 
     levelcast plan make --interest interest.csv --rates rates.csv --from plan --max-moved 100 --out plan-2
     """
-    with one_sentence():
-        check_numbers(sessions, groups)
-        weights = weights_of(alpha, beta, aggregation, weights_file)
-        asked = {
-            "algorithm": str(algorithm), "effort": str(effort) if algorithm is Algorithm.LEVELCAST else None,
-            "seed": seed, "groups_allowed": groups, "sessions_allowed": sessions, "alpha": weights.alpha,
-            "beta": weights.beta,
-        }  # fmt: skip
-        if engine is Engine.SPARK:
-            if algorithm is not Algorithm.LEVELCAST or effort is not Effort.FAST:
-                raise PlanError("the engine spark has the algorithm levelcast with the effort fast, and no other")
-            if old or together or apart or plots or session_rate is not None or group_rate is not None:
-                raise PlanError(
-                    "the engine spark knows no --from, no limits, no pins and no plots: the engine local does"
-                )
-            tell(make_on_spark(interest, rates, out, asked, weights, master), f"{out}", as_json)
-            return
-        problem = read_problem(interest, rates)
-        limits = Limits(
-            float("inf") if session_rate is None else session_rate,
-            float("inf") if group_rate is None else group_rate,
-            tuple(tuple(_flow_numbers(problem, each)) for each in together or ()),
-            tuple(pair for each in apart or () for pair in _pairs(_flow_numbers(problem, each))),
-        )
-        begun = time.perf_counter()
-        with bar(as_json) as report:
-            if old is None:
-                plan = make_plan(
-                    problem.instance, sessions, groups,
-                    algorithm=algorithm, effort=effort, weights=weights, limits=limits, seed=seed, progress=report,
-                )  # fmt: skip
-                session_ids, group_ids = np.arange(plan.n_sessions), np.arange(plan.n_groups)
-            else:
-                before = read_plan(old)
-                change = replan(
-                    problem.instance, for_problem(before, problem), sessions, groups, max_moved, weights, limits, seed,
-                    report,
-                )  # fmt: skip
-                plan = require_legal(problem.instance, change.plan, limits)
-                session_ids = _continued(before.session_ids, change.old_session)
-                group_ids = _continued(before.group_ids, change.old_group)
-                asked |= {"from": str(old), "max_moved": max_moved, "moved": change.moved}
-        seconds = time.perf_counter() - begun
-        found = (
-            asked
-            | facts(problem.instance, plan, costs(problem.instance, plan, weights))
-            | {"seconds": round(seconds, 3)}
-        )
-        stored = StoredPlan(plan, problem.flows, session_ids.astype(np.int32), group_ids.astype(np.int32), found)
-        write_plan(out, stored, lambda made: _plot(problem, plan, made) if plots else None)
+    check_numbers(sessions, groups)
+    weights = weights_of(alpha, beta, aggregation, weights_file)
+    asked = {
+        "algorithm": str(algorithm), "effort": str(effort) if algorithm is Algorithm.LEVELCAST else None,
+        "seed": seed, "groups_allowed": groups, "sessions_allowed": sessions, "alpha": weights.alpha,
+        "beta": weights.beta,
+    }  # fmt: skip
+    if engine is Engine.SPARK:
+        if algorithm is not Algorithm.LEVELCAST or effort is not Effort.FAST:
+            raise PlanError("the engine spark has the algorithm levelcast with the effort fast, and no other")
+        if old or together or apart or plots or session_rate is not None or group_rate is not None:
+            raise PlanError("the engine spark knows no --from, no limits, no pins and no plots: the engine local does")
+        tell(make_on_spark(interest, rates, out, asked, weights, master), f"{out}", as_json)
+        return
+    problem = read_problem(interest, rates)
+    limits = Limits(
+        float("inf") if session_rate is None else session_rate,
+        float("inf") if group_rate is None else group_rate,
+        tuple(tuple(_flow_numbers(problem, each)) for each in together or ()),
+        tuple(pair for each in apart or () for pair in _pairs(_flow_numbers(problem, each))),
+    )
+    begun = time.perf_counter()
+    with bar(as_json) as report:
+        if old is None:
+            plan = make_plan(
+                problem.instance, sessions, groups,
+                algorithm=algorithm, effort=effort, weights=weights, limits=limits, seed=seed, progress=report,
+            )  # fmt: skip
+            session_ids, group_ids = np.arange(plan.n_sessions), np.arange(plan.n_groups)
+        else:
+            before = read_plan(old)
+            change = replan(
+                problem.instance, for_problem(before, problem), sessions, groups, max_moved, weights, limits, seed,
+                report,
+            )  # fmt: skip
+            plan = require_legal(problem.instance, change.plan, limits)
+            session_ids = _continued(before.session_ids, change.old_session)
+            group_ids = _continued(before.group_ids, change.old_group)
+            asked |= {"from": str(old), "max_moved": max_moved, "moved": change.moved}
+    seconds = time.perf_counter() - begun
+    found = (
+        asked | facts(problem.instance, plan, costs(problem.instance, plan, weights)) | {"seconds": round(seconds, 3)}
+    )
+    stored = StoredPlan(plan, problem.flows, session_ids.astype(np.int32), group_ids.astype(np.int32), found)
+    write_plan(out, stored, lambda made: _plot(problem, plan, made) if plots else None)
     tell(found, f"{out}", as_json)
 
 
@@ -170,8 +165,7 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
 
     levelcast plan show plan
     """
-    with one_sentence():
-        stored = read_plan(directory)
+    stored = read_plan(directory)
     plan = stored.plan
     sessions = np.bincount(plan.group, minlength=plan.n_groups)
     flows = np.bincount(plan.flow_group(), minlength=plan.n_groups)
@@ -206,11 +200,10 @@ def diff(
 
     levelcast plan diff plan plan-2
     """
-    with one_sentence():
-        a, b = read_plan(one), read_plan(other)
-        pa, pc = arrow(), arrow("pyarrow.compute")
-        names, others = a.flows.cast(pa.string()), b.flows.cast(pa.string())
-        at = pc.fill_null(pc.index_in(names, value_set=others), UNSENT).to_numpy(zero_copy_only=False)
+    a, b = read_plan(one), read_plan(other)
+    pa, pc = arrow(), arrow("pyarrow.compute")
+    names, others = a.flows.cast(pa.string()), b.flows.cast(pa.string())
+    at = pc.fill_null(pc.index_in(names, value_set=others), UNSENT).to_numpy(zero_copy_only=False)
     here = np.flatnonzero(at >= 0)
     sessions, groups = differences(a.plan, b.plan, np.stack([here, at[here]], axis=1))
     found = {
@@ -254,24 +247,23 @@ def evaluate(
 
     levelcast plan evaluate plan --interest today.csv --rates rates.csv
     """
-    with one_sentence():
-        weights = weights_of(alpha, beta, aggregation, weights_file)
-        problem = read_problem(interest, rates)
-        plan = for_problem(read_plan(directory), problem)
-        wrong = fault(problem.instance, plan)
-        found = facts(problem.instance, plan, costs(problem.instance, plan, weights)) | {
-            "legal": wrong is None,
-            "fault": wrong,
-        }
-        asked, _, received = received_by_user(problem.instance, plan)
-        if len(asked):
-            excess = (received - asked) / max(float(problem.instance.rates[problem.instance.wanted].sum()), 1e-300)
-            found["excess_of_users"] = dict(
-                zip(("least", "median", "most"), np.quantile(excess, [0, 0.5, 1]).tolist(), strict=True)
-            )
-        if plots is not None:
-            plots.mkdir(parents=True, exist_ok=True)
-            _plot(problem, plan, plots)
+    weights = weights_of(alpha, beta, aggregation, weights_file)
+    problem = read_problem(interest, rates)
+    plan = for_problem(read_plan(directory), problem)
+    wrong = fault(problem.instance, plan)
+    found = facts(problem.instance, plan, costs(problem.instance, plan, weights)) | {
+        "legal": wrong is None,
+        "fault": wrong,
+    }
+    asked, _, received = received_by_user(problem.instance, plan)
+    if len(asked):
+        excess = (received - asked) / max(float(problem.instance.rates[problem.instance.wanted].sum()), 1e-300)
+        found["excess_of_users"] = dict(
+            zip(("least", "median", "most"), np.quantile(excess, [0, 0.5, 1]).tolist(), strict=True)
+        )
+    if plots is not None:
+        plots.mkdir(parents=True, exist_ok=True)
+        _plot(problem, plan, plots)
     tell(found, str(directory), as_json)
     if wrong is not None:
         typer.echo(f"levelcast: {directory} is not legal here: {wrong}", err=True)
@@ -297,12 +289,11 @@ def generate_files(
 
     levelcast plan generate --out benchmark --seed 1
     """
-    with one_sentence():
-        model = Model(flows, users, markets, markets_per_user, share_taken, head, head_share)
-        instance = generate(model, seed)
-        write_problem(out, instance)
-        if plots:
-            plot_interest(instance, out / "interest.svg")
+    model = Model(flows, users, markets, markets_per_user, share_taken, head, head_share)
+    instance = generate(model, seed)
+    write_problem(out, instance)
+    if plots:
+        plot_interest(instance, out / "interest.svg")
     typer.echo(f"{out}: {flows:,} flows, {users:,} users, {len(instance.users):,} pairs of user and flow")
 
 

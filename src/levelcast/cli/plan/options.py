@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from levelcast.pipeline.session import SparkMissing
 from levelcast.planner.files import read_weights
 from levelcast.planner.model import Curve, PlanError, Weights
 
@@ -38,16 +35,6 @@ Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same res
 
 _AGGREGATION = 8.0
 """TH's."""
-
-
-@contextmanager
-def one_sentence() -> Iterator[None]:
-    """What a person can mend is one sentence on stderr and exit code 2."""
-    try:
-        yield
-    except (PlanError, SparkMissing) as error:
-        typer.echo(f"levelcast: {error}", err=True)
-        raise typer.Exit(2) from None
 
 
 def weights_of(alpha: str | None, beta: str | None, aggregation: float | None, file: Path | None) -> Weights:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from levelcast.cli.lake.spark import one_sentence
+from levelcast.cli.lake.spark import spark_errors
 from levelcast.cli.sim.histories import parse_seeds
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.session import require_spark, spark_session, tasks
@@ -116,7 +116,7 @@ def sweep_command(
 
     levelcast sweep --seeds 0..9999 --lake lake --plot latency_p99_ms:members:mode
     """
-    with one_sentence():
+    with spark_errors():
         parts = _asked(file, scenario, seeds, sets or (), pictures or ())
         items = [item for part in parts for item in part.items()]
         _check_output(lake, out, jobs, master)

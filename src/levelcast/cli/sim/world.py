@@ -18,7 +18,7 @@ from rich.table import Table
 from levelcast.cli.errors import duration_ns
 from levelcast.network.regions.delays import Delays, Matrix, load_delays, load_weights
 from levelcast.sim.bulk.cities import Globe, Size, build_globe, made_up_cities
-from levelcast.sim.bulk.plots import PlotError, plot_world
+from levelcast.sim.bulk.plots import plot_world
 from levelcast.sim.bulk.run import Conditions, WorldRun, run_world
 
 ROWS: tuple[tuple[str, str, str], ...] = (
@@ -114,7 +114,7 @@ def world(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     runs = [_run(globe, conditions) for conditions in plans]
-    plots = [str(path) for path in _plots(runs, plot)] if plot is not None else []
+    plots = [str(path) for path in plot_world(runs, plot)] if plot is not None else []
     cost = {
         "wall_s": round(time.perf_counter() - began, 1),
         "cpu_s": round(time.process_time() - cpu, 1),
@@ -158,14 +158,6 @@ def _run(globe: Globe, conditions: Conditions) -> WorldRun:
         return run_world(
             globe, conditions, lambda part, done, total: progress.update(tasks[part], completed=done, total=total)
         )
-
-
-def _plots(runs: list[WorldRun], folder: Path) -> list[Path]:
-    try:
-        return plot_world(runs, folder)
-    except PlotError as error:
-        typer.echo(f"levelcast: {error}", err=True)
-        raise typer.Exit(2) from None
 
 
 def _show(globe: Globe, runs: list[WorldRun]) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from levelcast.cli.errors import duration_ns
-from levelcast.cli.lake.spark import AsJson, Master, one_sentence, working
+from levelcast.cli.lake.spark import AsJson, Master, spark_errors, working
 from levelcast.network import load_network
 from levelcast.pipeline.session import require_spark, spark_session
 
@@ -94,7 +94,7 @@ def audit(
         raise typer.BadParameter(f"{output} exists; --force replaces it")
     if no_spark and (lake is not None or master is not None):
         raise typer.BadParameter("a lake and a cluster need Spark", param_hint="--no-spark")
-    with one_sentence():
+    with spark_errors():
         from levelcast.pipeline.audit import run as audit_run
         from levelcast.pipeline.audit.base import AuditOptions, Job
         from levelcast.pipeline.audit.inputs import gather

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from levelcast.cli.errors import one_sentence
 from levelcast.storage.tape.certificate import (
     Checked,
     NotCertified,
@@ -45,15 +44,14 @@ def certify_command(
         raise typer.BadParameter("say either -o FILE, to make a certificate, or --check FILE, to check against one")
     if output is not None and output.exists() and not force:
         raise typer.BadParameter(f"{output} exists; --force replaces it")
-    with one_sentence():
-        try:
-            if output is not None:
-                _make(directories, output)
-            elif against is not None:
-                _check(directories, against)
-        except NotCertified as why:
-            typer.echo(f"levelcast: NOT CERTIFIED: {why}", err=True)
-            raise typer.Exit(1) from None
+    try:
+        if output is not None:
+            _make(directories, output)
+        elif against is not None:
+            _check(directories, against)
+    except NotCertified as why:
+        typer.echo(f"levelcast: NOT CERTIFIED: {why}", err=True)
+        raise typer.Exit(1) from None
 
 
 def _make(directories: list[Path], output: Path) -> None:

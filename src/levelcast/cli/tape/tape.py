@@ -6,7 +6,6 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -46,16 +45,6 @@ Row = tuple[int, RecordType, np.void]
 """A record with its full sequence and its type."""
 
 
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """What is wrong with a tape is one sentence on stderr and exit code 2."""
-    try:
-        yield
-    except TapeError as error:
-        typer.echo(f"levelcast: {error}", err=True)
-        raise typer.Exit(2) from None
-
-
 @app.command()
 def info(directories: Directories, as_json: AsJson = False) -> None:
     """Show what a tape holds: segments, sequences, slots, times, sizes and the head of its hash chain.
@@ -66,8 +55,7 @@ def info(directories: Directories, as_json: AsJson = False) -> None:
 
     levelcast tape info data/* --json
     """
-    with _one_sentence():
-        reports = [_report(directory) for directory in directories]
+    reports = [_report(directory) for directory in directories]
     if as_json:
         typer.echo(json.dumps(reports, indent=2))
         return
@@ -143,14 +131,13 @@ def cat(
 
     levelcast tape cat data/tokyo-1 --from 1000000 --symbol 7 --json
     """
-    with _one_sentence():
-        reader = TapeReader(tape_directory(directory))
-        rows = islice(_rows(reader, from_sequence, symbol), count)
-        if as_json:
-            for sequence, kind, record in rows:
-                typer.echo(json.dumps(_object(sequence, kind, record)))
-        else:
-            _write_csv(sys.stdout, rows)
+    reader = TapeReader(tape_directory(directory))
+    rows = islice(_rows(reader, from_sequence, symbol), count)
+    if as_json:
+        for sequence, kind, record in rows:
+            typer.echo(json.dumps(_object(sequence, kind, record)))
+    else:
+        _write_csv(sys.stdout, rows)
 
 
 def _rows(reader: TapeReader, from_sequence: int, symbols: list[int] | None) -> Iterator[Row]:
@@ -218,9 +205,8 @@ def verify_command(
 
     levelcast tape verify data/*
     """
-    with _one_sentence():
-        verdicts = [verify(directory, dbn=dbn) for directory in directories]
-        differences = compare(directories)
+    verdicts = [verify(directory, dbn=dbn) for directory in directories]
+    differences = compare(directories)
     bad = any(verdict.fault for verdict in verdicts) or any(each.how for each in differences)
     if as_json:
         report = {
@@ -292,14 +278,13 @@ def export(
         raise typer.BadParameter(f"{output} ends in none of {', '.join(writers)}")
     if output.exists() and not force:
         raise typer.BadParameter(f"{output} exists; --force replaces it")
-    with _one_sentence():
-        reader = TapeReader(tape_directory(directory))
-        unfinished = output.with_name(output.name + ".new")
-        try:
-            count = writers[output.suffix](reader, unfinished, from_sequence, symbol)
-            unfinished.replace(output)
-        finally:
-            unfinished.unlink(missing_ok=True)
+    reader = TapeReader(tape_directory(directory))
+    unfinished = output.with_name(output.name + ".new")
+    try:
+        count = writers[output.suffix](reader, unfinished, from_sequence, symbol)
+        unfinished.replace(output)
+    finally:
+        unfinished.unlink(missing_ok=True)
     typer.echo(f"Wrote {count:,} records to {output}")
 
 
