@@ -12,7 +12,7 @@ import pytest
 
 from levelcast.network import five_cities, parse_network
 from levelcast.network.placement import Placement
-from levelcast.node.cluster import Cluster
+from levelcast.node.cluster import Cluster, Launcher
 from levelcast.node.node import NodeOptions, ring_of
 from levelcast.ring.member import Member
 from levelcast.storage.journal.file import JournalFile
@@ -34,10 +34,14 @@ class NoProcess:
         return 0
 
 
-def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> list[str]:
+def nowhere_else(place: Placement) -> tuple[list[str], list[str]]:
+    return [], []
+
+
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: Launcher) -> list[str]:
     """The command by which tokyo-1 is started."""
     monkeypatch.setattr(subprocess, "Popen", NoProcess)
-    cluster = Cluster(parse_network(five_cities()), Path("n.toml"), tmp_path, NodeOptions(), **arguments)
+    cluster = Cluster(parse_network(five_cities()), Path("n.toml"), tmp_path, NodeOptions(), launcher)
     cluster.start("tokyo-1")
     member = cluster.members["tokyo-1"]
     assert isinstance(member.process, NoProcess)
@@ -51,9 +55,9 @@ def test_a_launcher_puts_a_node_elsewhere(tmp_path: Path, monkeypatch: pytest.Mo
     def launcher(place: Placement) -> tuple[list[str], list[str]]:
         return ["ip", "netns", "exec", place.site], ["--interface", "10.0.0.4"]
 
-    plain = launched(tmp_path, monkeypatch)
+    plain = launched(tmp_path, monkeypatch, nowhere_else)
     assert plain[:4] == [sys.executable, "-m", "levelcast", "node"]
-    moved = launched(tmp_path, monkeypatch, launcher=launcher)
+    moved = launched(tmp_path, monkeypatch, launcher)
     assert moved == ["ip", "netns", "exec", "tokyo", *plain, "--interface", "10.0.0.4"]
 
 
@@ -61,7 +65,7 @@ def test_a_cluster_runs_every_stripe(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(subprocess, "Popen", NoProcess)
     text = five_cities().replace("# [stripes.main]\n# [stripes.slow]", "[stripes.main]\n[stripes.slow]")
     network = parse_network(text + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n')
-    cluster = Cluster(network, Path("n.toml"), tmp_path, NodeOptions())
+    cluster = Cluster(network, Path("n.toml"), tmp_path, NodeOptions(), nowhere_else)
     cluster.start_all("secondary")
     commands: dict[str, list[str]] = {}
     for name, member in cluster.members.items():

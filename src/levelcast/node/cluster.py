@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import IO, Any
 
 from levelcast.errors import NetError
 from levelcast.network import Network
 from levelcast.network.placement import Placement, all_places
+from levelcast.node.fork_server import ForkedProcess, ForkServer
 from levelcast.node.node import NodeOptions
 from levelcast.protocol.events import Event, event_from_json
 from levelcast.storage.disk import initialise_disk
@@ -31,7 +32,8 @@ STEP_S = 0.1
 _EVENTS_KEPT = 1000
 
 Launcher = Callable[[Placement], tuple[list[str], list[str]]]
-"""What a node's command is put behind (`ip netns exec NAME`), and the options that it gets besides."""
+"""What a node's command is put behind (`ip netns exec NAME`), and the options that it gets besides. Such a node is
+started by exec; without a launcher nodes are forked (`levelcast.node.fork_server`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class ClusterNode:
     """One node: its process, and what it said last."""
 
     place: Placement
-    process: subprocess.Popen[str] | None = None
+    process: subprocess.Popen[str] | ForkedProcess | None = None
     reader: Thread | None = None
     status: dict[str, Any] = field(default_factory=dict)
     kills: int = 0
@@ -90,7 +92,8 @@ class Cluster:
         }
         self._file = file
         self._options = options
-        self._launcher: Launcher = launcher or (lambda _: ([], []))
+        self._launcher = launcher
+        self._server: ForkServer | None = None
         self._began = time.monotonic()
 
     def of_role(self, role: str) -> list[ClusterNode]:
@@ -127,18 +130,26 @@ class Cluster:
         member = self.members[name]
         assert not member.running
         member.status = {}
-        before, besides = self._launcher(member.place)
         with (self.data / f"{name}.log").open("a", encoding="utf-8") as log:
-            member.process = subprocess.Popen(
-                [*before, sys.executable, "-m", "levelcast", "node", *self._arguments(member.place), *besides],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,  # ^C is for the cluster, which ends its nodes in order
-            )
+            member.process = self._spawn(member.place, log)
         member.reader = Thread(target=self._listen, args=(member, member.process), daemon=True)
         member.reader.start()
+
+    def _spawn(self, place: Placement, log: IO[str]) -> subprocess.Popen[str] | ForkedProcess:
+        """A process in a session of its own: ^C is for the cluster, which ends its nodes in order."""
+        arguments = ["node", *self._arguments(place)]
+        if self._launcher is None:
+            self._server = self._server or ForkServer()
+            return self._server.start(arguments, log)
+        before, besides = self._launcher(place)
+        return subprocess.Popen(
+            [*before, sys.executable, "-m", "levelcast", *arguments, *besides],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
 
     def _arguments(self, place: Placement) -> list[str]:
         options = self._options
@@ -155,7 +166,7 @@ class Cluster:
                 arguments += ["--for", f"{left_ms}ms"]
         return arguments
 
-    def _listen(self, member: ClusterNode, process: subprocess.Popen[str]) -> None:
+    def _listen(self, member: ClusterNode, process: subprocess.Popen[str] | ForkedProcess) -> None:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
@@ -197,6 +208,9 @@ class Cluster:
         for member in self.members.values():
             if not member.running:
                 self._join(member)
+        if self._server is not None and not any(member.running for member in self.members.values()):
+            self._server.close()
+            self._server = None
         return killed
 
     @staticmethod

@@ -1,0 +1,25 @@
+"""`python -m levelcast.cli.live.fork_server FD`: start nodes by fork (`levelcast.node.fork_server`).
+
+`levelcast up` and `levelcast demo` start it; a person does not.
+"""
+
+from __future__ import annotations
+
+import gc
+import socket
+import sys
+
+from levelcast.cli.main import load_command, run
+from levelcast.node.fork_server import serve
+
+
+def _levelcast(arguments: list[str]) -> None:
+    sys.argv[1:] = arguments
+    run()
+
+
+if __name__ == "__main__":
+    load_command("node")  # imports all that a node needs
+    gc.freeze()  # a node's collector does not write into the pages that all share
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
+        serve(channel, _levelcast)

@@ -1,0 +1,97 @@
+"""Nodes started by fork are processes like any other: own session, signals, command line and exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from levelcast.errors import NetError
+from levelcast.network import five_cities
+from levelcast.node.fork_server import ForkedProcess, ForkServer
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer]:
+    server = ForkServer()
+    yield server
+    server.close()
+
+
+def start(server: ForkServer, log: Path, *arguments: str) -> ForkedProcess:
+    with log.open("a") as file:
+        return server.start(list(arguments), file)
+
+
+def output_of(process: ForkedProcess) -> str:
+    assert process.stdout is not None
+    with process.stdout:
+        return process.stdout.read()
+
+
+def start_floor(server: ForkServer, folder: Path) -> ForkedProcess:
+    """A node that runs until it is told to end."""
+    network = folder / "network.toml"
+    network.write_text(five_cities(), encoding="utf-8")
+    process = start(
+        server, folder / "log", "node", "--network", str(network), "--name", "XTKS", "--data", str(folder / "data"),
+        "--init", "--json", "--status-port", "0",
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert '"name": "XTKS"' in process.stdout.readline()
+    return process
+
+
+def test_output_errors_and_exit_codes_are_the_node_s(server: ForkServer, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    well, wrong = start(server, log, "--version"), start(server, log, "timing", "no such file")
+    assert output_of(well).startswith("levelcast ")
+    assert output_of(wrong) == ""
+    assert (well.wait(30), wrong.wait(30)) == (0, 2)
+    assert log.read_text() == "levelcast: no such file: no such file or directory\n"
+
+
+def test_a_node_has_its_own_session_and_command_line_and_ends_in_order(server: ForkServer, tmp_path: Path) -> None:
+    process = start_floor(server, tmp_path)
+    assert os.getsid(process.pid) == process.pid
+    assert "-m\0levelcast\0node\0--network" in Path(f"/proc/{process.pid}/cmdline").read_text()
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert '"final": true' in output_of(process)
+
+
+def test_kill_9_ends_one_node_alone(server: ForkServer, tmp_path: Path) -> None:
+    process = start_floor(server, tmp_path)
+    process.kill()
+    assert process.wait(30) == -signal.SIGKILL
+    process.kill()  # of a process that has ended: nothing
+    again = start(server, tmp_path / "log", "--version")
+    assert (output_of(again)[:9], again.wait(30)) == ("levelcast", 0)
+
+
+def test_a_node_ends_when_its_cluster_has_gone(tmp_path: Path) -> None:
+    server = ForkServer()
+    process = start_floor(server, tmp_path)
+    assert process.stdout is not None
+    process.stdout.close()  # as the kernel does for a cluster that was killed
+    server.close()
+    for _ in range(600):
+        if not Path(f"/proc/{process.pid}").exists():
+            return
+        signal.sigtimedwait([], 0.05)
+    pytest.fail("the node still runs")
+
+
+def test_a_server_that_has_died_is_told(tmp_path: Path) -> None:
+    server = ForkServer()
+    process = start_floor(server, tmp_path)
+    server._server.kill()
+    assert process.wait(30) == 1  # no one knows how it will end
+    with pytest.raises(NetError, match="start the network again"):
+        start(server, tmp_path / "log", "--version")
+    os.kill(process.pid, signal.SIGKILL)
+    output_of(process)
