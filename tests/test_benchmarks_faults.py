@@ -28,6 +28,7 @@ from benchmarks.recovery import (
     token_site,
 )
 from levelcast.network import Network, load_network
+from levelcast.network.warnings import warnings
 from levelcast.records import RecordArray
 from levelcast.ring.schedule import Schedule
 from levelcast.storage.release_log import LATE, RELEASE
@@ -136,7 +137,7 @@ def test_the_network_is_accepted_and_its_timing_implies_less_than_the_target(net
     assert (timing.late_ns, timing.slot_ns) == (2 * MS, 5 * MS)
     assert network.witnesses() == 3
     assert (len(network.receivers), len(network.reformation), len(network.floors)) == (5, 2, 5)
-    assert network.warnings() == []
+    assert warnings(network) == []
     at_site, anywhere = (implied(timing, 5, at_token_site=each) for each in (True, False))
     assert [term.ns for term in at_site[1:]] == [term.ns for term in anywhere[1:]]
     assert at_site[0].ns == 22.5 * MS

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from levelcast.network import MulticastGroup, Network, NetworkError, SecondaryNode, five_cities, parse_network
 from levelcast.network.line_assignment import LineAssignment, holders, preference
+from levelcast.network.warnings import warnings
 
 CITIES = five_cities()
 _BEGIN = CITIES.index('[[edge.group]]\nname = "americas"')
@@ -117,12 +118,12 @@ def test_secondaries_count_as_operable_unless_they_are_said_to_be_down() -> None
 
 
 def test_a_region_with_one_receiver_is_worth_a_warning() -> None:
-    (warning,) = cities(group("west", 1, "americas", None)).warnings()
+    (warning,) = warnings(cities(group("west", 1, "americas", None)))
     assert warning.startswith('Region "americas" is covered by one receiver, new-york-1')
-    (warning,) = cities(group("a", 1, "americas", "a")).warnings()
+    (warning,) = warnings(cities(group("a", 1, "americas", "a")))
     assert warning.startswith('Region "americas" is covered by one receiver, new-york-1')
-    assert BOTH.warnings() == []
-    assert cities(group("all", 1, None, None)).warnings() == []
+    assert warnings(BOTH) == []
+    assert warnings(cities(group("all", 1, None, None))) == []
 
 
 def test_a_group_may_have_a_line_and_a_scope() -> None:

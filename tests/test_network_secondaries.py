@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from levelcast.cli import main
 from levelcast.network import Network, SecondaryNode, five_cities, parse_network
-from levelcast.network.parse import FIRST_SECONDARY
+from levelcast.network.sections.nodes import FIRST_SECONDARY
 from levelcast.network.stripe_config import ring_config
+from levelcast.network.warnings import warnings
 from levelcast.timing.secondary import secondary_bound_ns
 from levelcast.wire.group_codec import MAX_GROUP
 from tests.test_network import SMALL, problems_of
@@ -133,13 +134,13 @@ def test_a_primary_takes_only_so_many() -> None:
 
 
 def test_what_is_unwise_is_a_warning() -> None:
-    assert len(network_with(FAR).warnings()) == len(parse_network(SMALL).warnings())
+    assert len(warnings(network_with(FAR))) == len(warnings(parse_network(SMALL)))
     many = network_with("".join(one(f"s{i}", home="osaka-1") for i in range(60)))
-    (told,) = [warning for warning in many.warnings() if "60 secondaries" in warning]
+    (told,) = [warning for warning in warnings(many) if "60 secondaries" in warning]
     assert told.startswith('"osaka-1" has 60 secondaries: each speaks once in')
     alone = SMALL.split("[[receiver]]")
     alone_text = "[[receiver]]".join(alone[:2]) + "[[reformation]]" + SMALL.split("[[reformation]]")[1] + one()
-    assert any("is the only primary" in warning for warning in parse_network(alone_text).warnings())
+    assert any("is the only primary" in warning for warning in warnings(parse_network(alone_text)))
 
 
 def test_the_example_shows_how_one_is_written() -> None:

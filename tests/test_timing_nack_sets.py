@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from levelcast.network import NetworkError, five_cities, parse_network
 from levelcast.network.stripe_config import ring_config
+from levelcast.network.warnings import warnings
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, Effect, Send
 from levelcast.protocol.retransmit import RetransmitScope
@@ -261,7 +262,7 @@ def test_a_network_file_may_ask_for_sets_and_its_timing_says_what_they_cost() ->
     assert network.timing().stagger_ns == 2 * network.timing().request_ns
     assert network.timing().hold_ns == plain.timing().hold_ns + 2 * network.timing().stagger_ns
     assert any(number.symbol == "k_p" for number in network.explain())
-    assert any("3 sets" in warning for warning in network.warnings())
+    assert any("3 sets" in warning for warning in warnings(network))
     assert parse_network(cities("nack_sets = [1, 4]")).nack() == tuned_sets([1, 4])
 
 
@@ -274,7 +275,7 @@ def test_the_tree_of_a_network_file_is_its_regions() -> None:
     apart = apart[: apart.index("[edge]")] if "[edge]" in apart else apart
     alone = parse_network(apart)
     assert alone.nack() is None
-    assert any("all of them ask at once" in warning for warning in alone.warnings())
+    assert any("all of them ask at once" in warning for warning in warnings(alone))
 
 
 def test_a_stripe_may_have_sets_of_its_own() -> None:

@@ -1,8 +1,13 @@
 """The network file: one TOML text that describes a whole deployment, checked and turned into values.
 
-`parse` reads it (`fields` one table, `locate` the line that an error names), `model` is the result, `example`
-is the file to start from, `directory` the numbers of symbols and floors. Imports the timing of `ring` and its
-derivation. Imported by `market`, `net`, `sim`, `pipeline` and `cli`. Opens no socket.
+| subject                     | modules                                                                           |
+|-----------------------------|-----------------------------------------------------------------------------------|
+| reading                     | `parse`, `sections` (one module each), `fields`, `include`, `toml_lines`          |
+| the result                  | `model`, `warnings`; `example` is a file to start from                            |
+| where each node runs        | `placement`, `line_assignment`, `regions`                                         |
+| for protocols and clients   | `stripe_config`, `sessions`, `symbols`                                            |
+
+Opens no socket. `tests/test_architecture.py` has the packages that it may import.
 """
 
 from levelcast.network.example import five_cities

@@ -91,7 +91,7 @@ def merge(
         for place, name in enumerate(_names(root, lines, directory, problems))
         if (file := _read(name, lines.of((KEY, place)), directory or Path(), read_toml, problems)) is not None
     ]
-    sites = {site.get("name") for site in _tables(root.get("site"))}
+    sites = {name for site in _tables(root.get("site")) if isinstance(name := site.get("name"), str)}
     title = _table(root.get("network")).get("name")
     result = dict(root)
     result.pop(KEY, None)
@@ -159,7 +159,7 @@ def _why(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _check(file: _File, sites: set[object], title: object, problems: list[Problem]) -> None:
+def _check(file: _File, sites: set[str], title: object, problems: list[Problem]) -> None:
     """A file that was measured for another network is told in one sentence, not pair by pair."""
     told = _table(file.root.get("measured")).get("network")
     if isinstance(told, str) and isinstance(title, str) and told and title and told != title:

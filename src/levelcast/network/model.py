@@ -13,11 +13,10 @@ from ipaddress import IPv4Address
 from itertools import combinations, combinations_with_replacement
 from typing import Literal
 
-from levelcast.network import line_assignment
 from levelcast.network.include import Included
-from levelcast.timing.derive import Derived, Explained, Given, Path, Shape, derive, show_ns
+from levelcast.timing.derive import Derived, Explained, Given, Path, Shape, derive
 from levelcast.timing.nack_sets import NackSets, even_sets, tree_sets, tuned_sets
-from levelcast.timing.rules import BoundTerm, Mode, Timing, attempts_for, liveness_terms
+from levelcast.timing.rules import BoundTerm, Mode, Timing, liveness_terms
 from levelcast.timing.secondary import secondary_bound_ns
 
 Witness = Literal["majority", "all"] | int
@@ -398,15 +397,15 @@ class Network:
         loss_ratio, loss_between = 0.0, delay_between
         reach_ns = 0
         if self.links is not None:
-            links = list(_known_links(self.links, combinations_with_replacement(sorted(core), 2)))
+            links = list(known_links(self.links, combinations_with_replacement(sorted(core), 2)))
             reach = [(f.site, r.site) for f in self.floors for r in self.receivers]
-            reach_ns = max((link.quantile_ns for _, link in _known_links(self.links, reach)), default=0)
+            reach_ns = max((link.quantile_ns for _, link in known_links(self.links, reach)), default=0)
             slow = max(links, key=lambda named: named[1].quantile_ns, default=None)
             lossy = max(links, key=lambda named: named[1].loss_ratio, default=None)
             if slow is not None and lossy is not None:
                 delay_ns, delay_between = slow[1].quantile_ns, slow[0]
                 loss_ratio, loss_between = lossy[1].loss_ratio, lossy[0]
-                apart = _known_links(self.links, combinations(sorted(core), 2))
+                apart = known_links(self.links, combinations(sorted(core), 2))
                 if len(core) > 2 and all(link.loss_ratio == loss_ratio for _, link in apart):
                     loss_between = "any two sites"
         return Path(
@@ -419,24 +418,6 @@ class Network:
             delay_between=delay_between,
             loss_between=loss_between,
         )
-
-    def measured(self) -> list[str]:
-        """What follows from included files, one sentence each: how much each brings, and whether it decides."""
-        said = []
-        for each in self.included:
-            brings = [f"{each.pairs} pairs of sites"] if each.pairs else []
-            brings += [f"helpers of {each.helpers} sites"] if each.helpers else []
-            brings += [f"{', '.join(each.timing)} of [timing]"] if each.timing else []
-            about = f" ({each.about})" if each.about else ""
-            said.append(f"{each.file}{about} brings {' and '.join(brings) or 'nothing that counts'}.")
-        if self.included and self.links is not None:
-            links = list(_known_links(self.links, combinations_with_replacement(sorted(self.core_sites), 2)))
-            for what, (between, link) in (
-                ("The longest delay", max(links, key=lambda named: named[1].quantile_ns)),
-                ("The highest loss", max(links, key=lambda named: named[1].loss_ratio)),
-            ):
-                said.append(f"{what}, between {between}, is from {link.source or 'the network file itself'}.")
-        return said
 
     def nearness(self, site: str) -> Callable[[str], tuple[float, float]]:
         """A key to sort sites by whom a receiver at `site` had best ask: its own, the helpers, the others by delay."""
@@ -467,94 +448,10 @@ class Network:
             terms.append(BoundTerm("secondaries have a primary and catch up", bound_ns, "groups are formed (rule 11)"))
         return terms
 
-    def warnings(self, stripe: int | str = 0) -> list[str]:
-        """What is allowed and yet worth a second look, one sentence each."""
-        return [
-            *_membership_warnings(self),
-            *_secondary_warnings(self, stripe),
-            *line_assignment.warnings(self),
-            *_timing_warnings(self, stripe),
-        ]
 
-
-def _known_links(links: Links, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Link]]:
+def known_links(links: Links, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Link]]:
+    """The links that there are between pairs of sites, each with what to call it in a sentence."""
     for a, b in pairs:
         link = links.between(a, b)
         if link is not None:
             yield (f"nodes of {a}" if a == b else f"{a} and {b}"), link
-
-
-def _membership_warnings(network: Network) -> Iterator[str]:
-    receivers = len(network.receivers)
-    majority = receivers // 2 + 1
-    if receivers < 3:
-        yield (
-            f"With {receivers} receiver{'s' if receivers > 1 else ''} a majority is {majority}: "
-            "the ring stops as soon as one of them fails. Three survive one failure."
-        )
-    by_site: dict[str, int] = {}
-    for receiver in network.receivers:
-        by_site[receiver.site] = by_site.get(receiver.site, 0) + 1
-    for site, count in by_site.items():
-        if count > receivers - majority and len(by_site) > 1:
-            yield f'The ring stops when site "{site}" does: {count} of {receivers} receivers stand there.'
-    if len(network.reformation) == 1:
-        name = network.reformation[0].name
-        yield f'There is one reformation server: while "{name}" is down, the ring cannot be reformed.'
-    if not network.floors:
-        yield "There is no [[floor]]: nothing will be sent."
-
-
-def _secondary_warnings(network: Network, stripe: int | str) -> Iterator[str]:
-    """Whoever speaks once in τ_r has a turn of τ_r / n (rule 11)."""
-    if network.secondaries and len(network.receivers) == 1:
-        name = network.receivers[0].name
-        yield f'"{name}" is the only primary: while it is down, its secondaries have nobody to ask.'
-    timing, rules = network.timing(stripe), network.stripe(stripe).rules
-    for receiver in network.receivers:
-        count = len(network.secondaries_of(receiver.name))
-        turn_ns = timing.request_ns // max(1, count)
-        if count and turn_ns < rules.clock_error_ns:
-            yield (
-                f'"{receiver.name}" has {count} secondaries: each speaks once in {show_ns(timing.request_ns)} (τ_r), '
-                f"so a turn is {show_ns(turn_ns)}, less than the clock error: their tokens will come together."
-            )
-
-
-def _timing_warnings(network: Network, stripe: int | str) -> Iterator[str]:
-    rules = network.stripe(stripe).rules
-    path = network.path(stripe)
-    derived = network.derived(stripe)
-    timing = derived.timing
-    witnesses, receivers = network.witnesses(stripe), len(network.receivers)
-    if witnesses < receivers // 2 + 1:
-        yield (
-            f"Witness is {witnesses}, less than a majority of {receivers}: a released packet can still be "
-            "lost when the ring is reformed, and two receivers can then release different packets."
-        )
-    needed_late_ns = path.delay_ns + 2 * path.clock_error_ns
-    if network.links is not None and timing.late_ns < needed_late_ns:
-        yield (
-            f"Late (δ_N) is given as {show_ns(timing.late_ns)}, less than the {show_ns(needed_late_ns)} "
-            f"that {path.delay_between} need: tokens that are only slow will be requested again."
-        )
-    if network.links is not None and rules.attempts is not None:
-        needed = attempts_for(min(path.loss_ratio, 0.5), receivers)
-        if rules.attempts < needed:
-            yield (
-                f"Attempts (k_r) is given as {rules.attempts}; a loss of {path.loss_ratio:g} needs {needed}, "
-                "so bad luck alone will reform the ring more than once in 10⁹ packets."
-            )
-    if timing.stagger_ns:
-        yield (
-            f"Receivers ask in {network.shape(stripe).nack_sets} sets, one after the other: fewer requests where many "
-            f"miss the same, and a recovery that is {show_ns(timing.stagger_ns)} longer. The paper advises against it "
-            "for a market (MS §5.2)."
-        )
-    if rules.nack_sets == "tree" and not timing.stagger_ns:
-        yield 'Nack_sets is "tree", and no two receivers stand in one region: all of them ask at once.'
-    if timing.mode == "pipelined" and timing.slot_ns > timing.hold_ns:
-        yield (
-            f"A slot is {show_ns(timing.slot_ns)}, longer than the hold time: "
-            "packets wait longer for their token than for everything else."
-        )

@@ -63,7 +63,7 @@ class _Open:
 class LineNumbers:
     """The line of every path in a TOML text that `tomllib` accepts.
 
-    >>> lines = Lines('[[site]]\\nname = "tokyo"\\n[[site]]\\nname = "osaka"')
+    >>> lines = LineNumbers('[[site]]\\nname = "tokyo"\\n[[site]]\\nname = "osaka"')
     >>> lines.of(("site", 1, "name")), lines.of(("site", 1, "region"))
     (4, 3)
     """

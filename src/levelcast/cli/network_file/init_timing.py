@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from levelcast.network import Network, NetworkError, Problem, five_cities, load_network
+from levelcast.network.warnings import included_files, warnings
 from levelcast.timing.derive import Explained, show_ns
 from levelcast.timing.rules import BoundTerm
 
@@ -116,7 +117,7 @@ def _as_json(network: Network, stripe: str) -> dict[str, object]:
         },
         "explained": [number._asdict() for number in derived.explained],
         "liveness": {"bound_ns": sum(term.ns for term in terms), "terms": [term._asdict() for term in terms]},
-        "warnings": network.warnings(stripe),
+        "warnings": warnings(network, stripe),
     }
 
 
@@ -135,11 +136,11 @@ def _print_stripe(console: Console, network: Network, stripe: str) -> None:
         below = ", ".join(each.name for each in network.secondaries_of(receiver.name))
         if below:
             console.print(f"  {escape(receiver.name)} is the home of {escape(below)}", highlight=False)
-    for sentence in network.measured():
+    for sentence in included_files(network):
         console.print(f"  {escape(sentence)}", highlight=False, soft_wrap=True)
     console.print(_timing_table(network.explain(stripe)))
     console.print(_liveness_table(network.liveness(stripe)))
-    for warning in network.warnings(stripe):
+    for warning in warnings(network, stripe):
         console.print(f"[yellow]Warning:[/yellow] {escape(warning)}")
 
 

@@ -1,0 +1,45 @@
+"""The network as far as it has been read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from levelcast.network.fields import Fields, ProblemReport
+from levelcast.network.model import Edge, MulticastGroup, Network
+from levelcast.network.toml_lines import KeyPath
+
+DEFAULT_CORE = MulticastGroup("core", "239.192.74.1", 30001)
+ID_LIMIT = 65535
+LEAST_PACKET, MOST_PACKET = 1_200, 65_000
+"""The largest record (1,020 bytes) and all headers fit the one; the other is the largest datagram, with some room."""
+
+
+class Draft:
+    """A network that grows section by section, and the checks to make when it is complete."""
+
+    def __init__(self, report: ProblemReport) -> None:
+        self.report = report
+        self.network = Network("", (), (), (), (), (), None, DEFAULT_CORE, Edge())
+        self.checks: list[Callable[[], None]] = []
+        self.loss_at: dict[str, KeyPath] = {}
+        """Where each pair's loss is, by the pair's name in a message."""
+
+    def add(self, **values: Any) -> None:
+        """Set fields of the network."""
+        self.network = replace(self.network, **values)
+
+    def check_later(self, check: Callable[[], None]) -> None:
+        """Check what depends on later sections."""
+        self.checks.append(check)
+
+    @property
+    def site_names(self) -> set[str]:
+        return {site.name for site in self.network.sites}
+
+
+def broken(root: Fields, key: str) -> bool:
+    """Whether a key is there and was reported as no array of tables: then its absence is no news."""
+    value = root.raw(key)
+    return value is not None and value != []

@@ -1,0 +1,93 @@
+"""[edge]: the multicast groups for customers, and what a receiver sends to them (rule 15)."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+from levelcast.network.fields import Fields, did_you_mean, show
+from levelcast.network.model import PORTS_PER_STRIPE, Edge, MulticastGroup, ReceiverNode, SecondaryNode
+from levelcast.network.sections.draft import ID_LIMIT, LEAST_PACKET, MOST_PACKET, Draft
+
+_MOST_GROUPS = 65_536
+_LAST_GROUP = int(IPv4Address("239.255.255.255"))
+_LEAST_STORE = 1_000_000
+
+
+def read(root: Fields, draft: Draft) -> None:
+    fields = root.table("edge", "[edge]")
+    if fields is None:
+        return
+    default = Edge()
+    edge = Edge(
+        _read_groups(fields, draft),
+        fields.duration("watermark") or default.watermark_ns,
+        fields.whole("ttl", 1, 255) or default.ttl,
+        fields.whole("packet", LEAST_PACKET, MOST_PACKET) or default.packet_bytes,
+        fields.flag("trains", default.trains),
+        fields.size("store") or default.store_bytes,
+    )
+    if edge.store_bytes < _LEAST_STORE:
+        fields.problem("store", f"keeps {edge.store_bytes:,} bytes for customers who ask: 1MB is the least")
+    fields.finish()
+    draft.add(edge=edge)
+
+
+def _read_groups(edge: Fields, draft: Draft) -> tuple[MulticastGroup, ...]:
+    core, regions = draft.network.core, _receiver_regions(draft)
+    taken = {
+        (core.address, core.port + index): "the core" for index in range(PORTS_PER_STRIPE * len(draft.network.stripes))
+    }
+    names: set[str] = set()
+    groups: list[MulticastGroup] = []
+    for fields in edge.tables("group", "[[edge.group]]"):
+        group = _read_group(fields, regions)
+        if group is not None:
+            for address in (group.at(place).address for place in range(group.count)):
+                if (address, group.port) in taken:
+                    fields.problem("port", f"has the address and port of {taken[address, group.port]}")
+                    break
+                taken[address, group.port] = fields.label
+            if group.name in names:
+                fields.problem("name", "has the name of another group")
+            names.add(group.name)
+            twins = [
+                each.name for each in groups if group.line and (each.region, each.line) == (group.region, group.line)
+            ]
+            if twins:
+                fields.problem("line", f'is line "{group.line}" of its region, and so is edge group "{twins[0]}"')
+            groups.append(group)
+        fields.finish()
+    return tuple(groups)
+
+
+def _read_group(fields: Fields, regions: set[str] | None) -> MulticastGroup | None:
+    name = fields.name()
+    if name is not None:
+        fields.label = f'edge group "{name}"'
+    for key in ("address", "port"):
+        if key not in fields:
+            fields.problem(key, f"has no {key}")
+    address, port = fields.multicast("address"), fields.whole("port", 1, ID_LIMIT)
+    region = fields.text("region") or None
+    if region is not None and regions is not None and region not in regions:
+        hint = did_you_mean(region, regions)
+        fields.problem("region", f"is for region {show(region)}, where no receiver stands{hint}")
+    line = fields.name("line") if "line" in fields else None
+    ttl = fields.whole("ttl", 1, 255)
+    block, rate_bytes = fields.whole("count", 1, _MOST_GROUPS) or 1, fields.bit_rate("rate")
+    if address is not None and int(IPv4Address(address)) + block - 1 > _LAST_GROUP:
+        fields.problem("count", f"has {block} groups from {address} on, and 239.255.255.255 is the last there is")
+        block = 1
+    if name is None or address is None or port is None:
+        return None
+    return MulticastGroup(name, address, port, region, line, ttl, block, rate_bytes)
+
+
+def _receiver_regions(draft: Draft) -> set[str] | None:
+    """The regions in which receivers are; None while that is not known of each of them."""
+    network = draft.network
+    region_of = {site.name: site.region for site in network.sites}
+    receivers: tuple[ReceiverNode | SecondaryNode, ...] = (*network.receivers, *network.secondaries)
+    if any(receiver.site not in region_of for receiver in receivers):
+        return None
+    return {region_of[receiver.site] for receiver in receivers}

@@ -1,0 +1,116 @@
+"""Sentences about a network for `levelcast timing`: what is allowed and yet worth a second look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations_with_replacement
+
+from levelcast.network import line_assignment
+from levelcast.network.model import Network, known_links
+from levelcast.timing.derive import show_ns
+from levelcast.timing.rules import attempts_for
+
+
+def warnings(network: Network, stripe: int | str = 0) -> list[str]:
+    """What is allowed and yet worth a second look, one sentence each."""
+    return [
+        *_membership_warnings(network),
+        *_secondary_warnings(network, stripe),
+        *line_assignment.warnings(network),
+        *_timing_warnings(network, stripe),
+    ]
+
+
+def included_files(network: Network) -> list[str]:
+    """Say for each included file how much it brings, and for the worst links which file decides."""
+    said = []
+    for each in network.included:
+        brings = [f"{each.pairs} pairs of sites"] if each.pairs else []
+        brings += [f"helpers of {each.helpers} sites"] if each.helpers else []
+        brings += [f"{', '.join(each.timing)} of [timing]"] if each.timing else []
+        about = f" ({each.about})" if each.about else ""
+        said.append(f"{each.file}{about} brings {' and '.join(brings) or 'nothing that counts'}.")
+    if network.included and network.links is not None:
+        links = list(known_links(network.links, combinations_with_replacement(sorted(network.core_sites), 2)))
+        for what, (between, link) in (
+            ("The longest delay", max(links, key=lambda named: named[1].quantile_ns)),
+            ("The highest loss", max(links, key=lambda named: named[1].loss_ratio)),
+        ):
+            said.append(f"{what}, between {between}, is from {link.source or 'the network file itself'}.")
+    return said
+
+
+def _membership_warnings(network: Network) -> Iterator[str]:
+    receivers = len(network.receivers)
+    majority = receivers // 2 + 1
+    if receivers < 3:
+        yield (
+            f"With {receivers} receiver{'s' if receivers > 1 else ''} a majority is {majority}: "
+            "the ring stops as soon as one of them fails. Three survive one failure."
+        )
+    by_site: dict[str, int] = {}
+    for receiver in network.receivers:
+        by_site[receiver.site] = by_site.get(receiver.site, 0) + 1
+    for site, count in by_site.items():
+        if count > receivers - majority and len(by_site) > 1:
+            yield f'The ring stops when site "{site}" does: {count} of {receivers} receivers stand there.'
+    if len(network.reformation) == 1:
+        name = network.reformation[0].name
+        yield f'There is one reformation server: while "{name}" is down, the ring cannot be reformed.'
+    if not network.floors:
+        yield "There is no [[floor]]: nothing will be sent."
+
+
+def _secondary_warnings(network: Network, stripe: int | str) -> Iterator[str]:
+    """Whoever speaks once in τ_r has a turn of τ_r / n (rule 11)."""
+    if network.secondaries and len(network.receivers) == 1:
+        name = network.receivers[0].name
+        yield f'"{name}" is the only primary: while it is down, its secondaries have nobody to ask.'
+    timing, rules = network.timing(stripe), network.stripe(stripe).rules
+    for receiver in network.receivers:
+        count = len(network.secondaries_of(receiver.name))
+        turn_ns = timing.request_ns // max(1, count)
+        if count and turn_ns < rules.clock_error_ns:
+            yield (
+                f'"{receiver.name}" has {count} secondaries: each speaks once in {show_ns(timing.request_ns)} (τ_r), '
+                f"so a turn is {show_ns(turn_ns)}, less than the clock error: their tokens will come together."
+            )
+
+
+def _timing_warnings(network: Network, stripe: int | str) -> Iterator[str]:
+    rules = network.stripe(stripe).rules
+    path = network.path(stripe)
+    derived = network.derived(stripe)
+    timing = derived.timing
+    witnesses, receivers = network.witnesses(stripe), len(network.receivers)
+    if witnesses < receivers // 2 + 1:
+        yield (
+            f"Witness is {witnesses}, less than a majority of {receivers}: a released packet can still be "
+            "lost when the ring is reformed, and two receivers can then release different packets."
+        )
+    needed_late_ns = path.delay_ns + 2 * path.clock_error_ns
+    if network.links is not None and timing.late_ns < needed_late_ns:
+        yield (
+            f"Late (δ_N) is given as {show_ns(timing.late_ns)}, less than the {show_ns(needed_late_ns)} "
+            f"that {path.delay_between} need: tokens that are only slow will be requested again."
+        )
+    if network.links is not None and rules.attempts is not None:
+        needed = attempts_for(min(path.loss_ratio, 0.5), receivers)
+        if rules.attempts < needed:
+            yield (
+                f"Attempts (k_r) is given as {rules.attempts}; a loss of {path.loss_ratio:g} needs {needed}, "
+                "so bad luck alone will reform the ring more than once in 10⁹ packets."
+            )
+    if timing.stagger_ns:
+        yield (
+            f"Receivers ask in {network.shape(stripe).nack_sets} sets, one after the other: fewer requests where many "
+            f"miss the same, and a recovery that is {show_ns(timing.stagger_ns)} longer. The paper advises against it "
+            "for a market (MS §5.2)."
+        )
+    if rules.nack_sets == "tree" and not timing.stagger_ns:
+        yield 'Nack_sets is "tree", and no two receivers stand in one region: all of them ask at once.'
+    if timing.mode == "pipelined" and timing.slot_ns > timing.hold_ns:
+        yield (
+            f"A slot is {show_ns(timing.slot_ns)}, longer than the hold time: "
+            "packets wait longer for their token than for everything else."
+        )
