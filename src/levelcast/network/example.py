@@ -1,19 +1,104 @@
-"""The network file to start from: five cities around the world, every line of it explained."""
+"""The network file to start from: five cities around the world, every line of it explained.
+
+`FiveCities` has the values that differ between copies of it; the demo changes some (`levelcast.node.demo.network`).
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-def five_cities() -> str:
+
+class ExampleFloor(NamedTuple):
+    """A floor; its publisher is its place in the list, from 1 on."""
+
+    name: str
+    site: str
+    symbols: Sequence[str]
+
+
+FLOORS = (
+    ExampleFloor("XNYS", "new-york", ("IBM", "GE", "KO", "XOM", "DIS")),
+    ExampleFloor("XLON", "london", ("VOD", "HSBA", "RIO", "AZN")),
+    ExampleFloor("XETR", "frankfurt", ("SAP", "SIE", "BMW", "ALV")),
+    ExampleFloor("XTKS", "tokyo", ("7203", "6758", "9984")),
+    ExampleFloor("XASX", "sydney", ("BHP", "CBA", "CSL")),
+)
+_JITTER_MS = 6.0
+_LINKS_MS: tuple[tuple[str, str, float, float | None], ...] = (
+    ("new-york", "london", 35.6, None),
+    ("new-york", "frankfurt", 48.5, None),
+    ("new-york", "tokyo", 107.6, None),
+    ("new-york", "sydney", 116.4, 10.0),
+    ("london", "frankfurt", 7.4, None),
+    ("london", "tokyo", 108.5, None),
+    ("london", "sydney", 131.3, None),
+    ("frankfurt", "tokyo", 131.5, None),
+    ("frankfurt", "sydney", 151.6, None),
+    ("tokyo", "sydney", 57.7, None),
+)
+"""Two sites, the delay between them, and the jitter where it is not `_JITTER_MS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FiveCities:
+    """The values of the file."""
+
+    name: str = "five cities"
+    nearer: float = 1.0
+    """By what every delay and jitter is divided."""
+    loss_ratio: float = 0.01
+    slot: str = "50ms"
+    process: str = "5ms"
+    floors: Sequence[ExampleFloor] = FLOORS
+    core_address: str = "239.192.74.1"
+    core_port: int = 30_001
+    edge_block: str = "239.192.75"
+    edge_port: int = 31_001
+    """The first of four."""
+    status_port: int = 32_000
+
+
+def five_cities(values: FiveCities | None = None) -> str:
     """The text of a commented `network.toml`: five receivers, two reformation servers, five floors.
 
     The delays are half of the average round trips of WonderNetwork's pings of 10 November 2018, averaged over
     both directions; the jitter covers the longest that was seen. Those pings say nothing of loss: the 1 % is
     an assumption for the public Internet, to be replaced by what you measure.
     """
-    return _FIVE_CITIES
+    values = values or FiveCities()
+
+    def time(ms: float) -> str:
+        return f"{ms / values.nearer:g}ms"
+
+    return _TEXT.format(
+        name=values.name,
+        jitter=time(_JITTER_MS),
+        loss=values.loss_ratio,
+        pairs="\n".join(
+            f'    {{ between = ["{one}", "{other}"], delay = "{time(delay)}"'
+            + (f', jitter = "{time(jitter)}" }},' if jitter is not None else " },")
+            for one, other, delay, jitter in _LINKS_MS
+        ),
+        slot=json.dumps(values.slot),
+        process=json.dumps(values.process),
+        floors="\n".join(_floor(number, floor) for number, floor in enumerate(values.floors, 1)),
+        core_address=values.core_address,
+        core_port=values.core_port,
+        edge_block=values.edge_block,
+        edge_ports=range(values.edge_port - 1, values.edge_port + 4),
+        status_port=values.status_port,
+    )
 
 
-_FIVE_CITIES = """\
+def _floor(number: int, floor: ExampleFloor) -> str:
+    name, site, symbols = json.dumps(floor.name), json.dumps(floor.site), json.dumps(list(floor.symbols))
+    return f"[[floor]]\nname = {name}\npublisher = {number}\nsite = {site}\nsymbols = {symbols}\n"
+
+
+_TEXT = """\
 # A Levelcast network: one market tape, in one order, released at one instant in five cities.
 #
 #   levelcast timing network.toml      explains every number that follows from this file
@@ -21,7 +106,7 @@ _FIVE_CITIES = """\
 # Durations are texts with a unit: "300us", "35.6ms", "2s". Names may have letters, digits, "-", "_" and ".".
 
 [network]
-name = "five cities"
+name = "{name}"
 
 # ---------------------------------------------------------------------------------------------------------
 # Where nodes can stand. The city is for people and for reports; by its region a receiver knows its edge groups.
@@ -58,19 +143,10 @@ region = "asia-pacific"
 # a pair such as ["tokyo", "tokyo"] says more.
 
 [links]
-jitter = "6ms"
-loss = 0.01
+jitter = "{jitter}"
+loss = {loss:g}
 pairs = [
-    { between = ["new-york", "london"], delay = "35.6ms" },
-    { between = ["new-york", "frankfurt"], delay = "48.5ms" },
-    { between = ["new-york", "tokyo"], delay = "107.6ms" },
-    { between = ["new-york", "sydney"], delay = "116.4ms", jitter = "10ms" },
-    { between = ["london", "frankfurt"], delay = "7.4ms" },
-    { between = ["london", "tokyo"], delay = "108.5ms" },
-    { between = ["london", "sydney"], delay = "131.3ms" },
-    { between = ["frankfurt", "tokyo"], delay = "131.5ms" },
-    { between = ["frankfurt", "sydney"], delay = "151.6ms" },
-    { between = ["tokyo", "sydney"], delay = "57.7ms" },
+{pairs}
 ]
 
 # ---------------------------------------------------------------------------------------------------------
@@ -84,11 +160,11 @@ pairs = [
 
 [timing]
 mode = "pipelined"    # tokens leave on time; "lockstep" is the paper's: one token per recovery time
-slot = "50ms"         # a packet waits at most this long for the token that gives it its place
+slot = {slot:<15}# a packet waits at most this long for the token that gives it its place
 witness = "majority"  # how many receivers must hold a packet before it is released: "majority", "all", 3
 clock_error = "1ms"   # how far any clock may be from UTC
 transmit = "1ms"      # to put a request and its answer on the wire
-process = "5ms"       # to handle a request and its answer, the journal's fsync included
+process = {process:<12}# to handle a request and its answer, the journal's fsync included
 
 # Several rings over the same receivers, each with its own order. A stripe may differ from [timing] in any
 # key.
@@ -150,81 +226,52 @@ site = "new-york"
 # The trading floors, by market identifier code (ISO 10383). publisher is the publisher_id of their records
 # and, unless an id is given, their id on the ring.
 
-[[floor]]
-name = "XNYS"
-publisher = 1
-site = "new-york"
-symbols = ["IBM", "GE", "KO", "XOM", "DIS"]
-
-[[floor]]
-name = "XLON"
-publisher = 2
-site = "london"
-symbols = ["VOD", "HSBA", "RIO", "AZN"]
-
-[[floor]]
-name = "XETR"
-publisher = 3
-site = "frankfurt"
-symbols = ["SAP", "SIE", "BMW", "ALV"]
-
-[[floor]]
-name = "XTKS"
-publisher = 4
-site = "tokyo"
-symbols = ["7203", "6758", "9984"]
-
-[[floor]]
-name = "XASX"
-publisher = 5
-site = "sydney"
-symbols = ["BHP", "CBA", "CSL"]
-
+{floors}
 # ---------------------------------------------------------------------------------------------------------
 # Multicast groups: the core's own (each stripe after the first takes the next port), and the edge's, by which
 # customers receive what was released. A receiver sends to the groups of its site's region, and to those of none; to
 # a group that is a line, one receiver at a time: line "a" and "b" of a region come from two, the nearest if need be.
 
 [core]
-address = "239.192.74.1"
-port = 30001
+address = "{core_address}"
+port = {core_port}
 
 [edge]
 watermark = "100ms"  # how often each group says up to when it is complete
 
 [[edge.group]]
 name = "americas"
-address = "239.192.75.1"
-port = 31001
+address = "{edge_block}.1"
+port = {edge_ports[1]}
 region = "americas"
 line = "a"
 
 [[edge.group]]
 name = "americas-b"
-address = "239.192.75.4"
-port = 31004
+address = "{edge_block}.4"
+port = {edge_ports[4]}
 region = "americas"
 line = "b"
 
 [[edge.group]]
 name = "europe"
-address = "239.192.75.2"
-port = 31002
+address = "{edge_block}.2"
+port = {edge_ports[2]}
 region = "europe"
 
 [[edge.group]]
 name = "asia-pacific"
-address = "239.192.75.3"
-port = 31003
+address = "{edge_block}.3"
+port = {edge_ports[3]}
 region = "asia-pacific"
 
 # ---------------------------------------------------------------------------------------------------------
-# Where each node tells what it does: http://127.0.0.1:32000/status for the first node of this file (receivers,
+# Where each node tells what it does: http://127.0.0.1:{status_port}/status for the first node of this file (receivers,
 # then reformation servers, floors, secondaries), the next port for the next one. `levelcast status network.toml` asks
 # them all. It says nothing secret, and it is not protected: keep the address a local one.
 
 [status]
-port = 32000
+port = {status_port}
 address = "127.0.0.1"
 
 # What nodes keep on disk. Without limits a receiver keeps its whole tape; with one it removes the oldest

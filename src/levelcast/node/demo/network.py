@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +18,7 @@ from random import SystemRandom
 
 from levelcast.errors import NetError
 from levelcast.network import Network, five_cities, parse_network
+from levelcast.network.example import FLOORS, ExampleFloor, FiveCities
 from levelcast.protocol.effects import GROUP
 from levelcast.runtime.sockets import LOOPBACK, CoreSockets
 
@@ -70,44 +69,33 @@ def network_text(loss_ratio: float = LOSS_RATIO, floors: Floors | None = None) -
     """The five cities, nearer to each other, on a group and ports of their own."""
     chance = SystemRandom()
     port = _free_ports(chance)
-    text = re.sub(r'(delay|jitter) = "([\d.]+)ms"', _divide, five_cities())
-    changes = {
-        'name = "five cities"': f'name = "five cities, their delays divided by {SCALE}"',
-        "loss = 0.01\n": f"loss = {loss_ratio:g}\n",
-        'slot = "50ms" ': f'slot = "{SLOT_MS}ms" ',
-        'process = "5ms"  ': f'process = "{PROCESS_MS}ms" ',
-        "239.192.74.1": f"239.192.{chance.randint(80, 250)}.1",
-        "239.192.75.": f"239.193.{chance.randint(1, 250)}.",
-        "port = 30001": f"port = {port}",
-        **{f"port = 3100{i}": f"port = {port + i}" for i in (1, 2, 3)},
-        "port = 32000": f"port = {port + 4}",
-        "127.0.0.1:32000": f"127.0.0.1:{port + 4}",
-    }
-    for old, new in changes.items():
-        assert old in text, f"the five cities have no {old}"
-        text = text.replace(old, new)
-    return text if floors is None else _with_floors(text, floors)
+    return five_cities(
+        FiveCities(
+            name=f"five cities, their delays divided by {SCALE}",
+            nearer=SCALE,
+            loss_ratio=loss_ratio,
+            slot=f"{SLOT_MS}ms",
+            process=f"{PROCESS_MS}ms",
+            floors=FLOORS if floors is None else _floors(floors),
+            core_address=f"239.192.{chance.randint(80, 250)}.1",
+            core_port=port,
+            edge_block=f"239.193.{chance.randint(1, 250)}",
+            edge_port=port + 2,
+            status_port=port + 6,
+        )
+    )
 
 
-def _divide(match: re.Match[str]) -> str:
-    return f'{match[1]} = "{float(match[2]) / SCALE:g}ms"'
-
-
-def _with_floors(text: str, floors: Floors) -> str:
+def _floors(floors: Floors) -> list[ExampleFloor]:
     """These floors instead of the file's: those that it has stay where they are, the others take turns."""
     if len(floors) > MAX_FLOORS:
         raise NetError(f"the trades are of {len(floors)} floors, and the demo has room for {MAX_FLOORS}")
-    begin = text.index("[[floor]]")
-    end = text.index("# ----", begin)
-    known = {floor.name: floor.site for floor in parse_network(text, "five cities").floors}
+    known = {floor.name: floor.site for floor in FLOORS}
     sites = list(known.values())
-    tables = [
-        f"[[floor]]\nname = {json.dumps(name)}\npublisher = {number}\n"
-        f"site = {json.dumps(known.get(name, sites[number % len(sites)]))}\n"
-        f"symbols = {json.dumps(list(symbols))}\n"
+    return [
+        ExampleFloor(name, known.get(name, sites[number % len(sites)]), symbols)
         for number, (name, symbols) in enumerate(floors.items(), 1)
     ]
-    return text[:begin] + "\n".join(tables) + "\n" + text[end:]
 
 
 # -- what this machine has to offer -----------------------------------------------------------------------
