@@ -26,6 +26,7 @@ from levelcast.sim.scenarios.steady import MS, steady_world
 S = 1_000_000_000
 PLOTS = {
     "simulator": [],
+    "startup": [],
     "modes": ["modes.svg"],
     "paper": ["paper-nacks.svg", "paper-tokens.svg"],
     "liveness": ["liveness.svg"],

@@ -24,14 +24,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Event, Thread
 from typing import IO
 
 from levelcast.errors import NetError
 
 MODULE = "levelcast.cli.live.fork_server"
-START_LIMIT_S = 60.0
 _MAX_MESSAGE = 1 << 16
 _TITLE_ROOM = " " * 600
 """An argument of the server that says nothing: its memory holds the command line of the nodes."""
@@ -74,7 +73,8 @@ class ForkServer:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._running: dict[int, ForkedProcess] = {}
-        self._started: SimpleQueue[ForkedProcess] = SimpleQueue()
+        self._started: SimpleQueue[ForkedProcess | None] = SimpleQueue()
+        """A process for each request; None when the server has ended."""
         with theirs:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", MODULE, str(theirs.fileno()), _TITLE_ROOM],
@@ -92,31 +92,36 @@ class ForkServer:
         try:
             request = json.dumps({"arguments": arguments}).encode()
             socket.send_fds(self._socket, [request], [theirs, log.fileno()])
-            process = self._started.get(timeout=START_LIMIT_S)
-        except (OSError, Empty):
-            os.close(ours)
-            raise NetError("the process that starts the nodes has ended; start the network again") from None
+            process = self._started.get()
+        except OSError:
+            process = None
         finally:
             os.close(theirs)
+        if process is None:
+            os.close(ours)
+            raise NetError("the process that starts the nodes has ended; start the network again")
         process.stdout = os.fdopen(ours, encoding="utf-8")
         return process
 
     def close(self) -> None:
         """End the server; nodes that still run stay."""
-        self._socket.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # it has ended already
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._server.wait()
         self._reader.join()
         self._socket.close()
 
     def _listen(self) -> None:
-        while message := self._socket.recv(_MAX_MESSAGE):
-            said = json.loads(message)
-            if "started" in said:
-                process = self._running[said["started"]] = ForkedProcess(said["started"])
-                self._started.put(process)
-            else:
-                self._running.pop(said["ended"]).end(said["code"])
-        for process in self._running.values():  # no one else knows how they end
+        with suppress(ConnectionResetError):
+            while message := self._socket.recv(_MAX_MESSAGE):
+                said = json.loads(message)
+                if "started" in said:
+                    process = self._running[said["started"]] = ForkedProcess(said["started"])
+                    self._started.put(process)
+                else:
+                    self._running.pop(said["ended"]).end(said["code"])
+        self._started.put(None)
+        for process in self._running.values():  # how they end is not reported any more
             process.end(1)
 
 
