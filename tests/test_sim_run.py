@@ -8,13 +8,14 @@ import pytest
 
 from levelcast.cli.sim.histories import parse_seeds
 from levelcast.sim import run
-from levelcast.sim.mutations import MUTATIONS
+from levelcast.sim.mutations import MUTATIONS, Mutation
 from levelcast.sim.run import Summary, first_failing_seed, replay, replay_command, run_seed, run_seeds
 from levelcast.sim.scenarios.ring import Outcome, RingHistory
 
 FIRST_SEED = 3_700_000
 """Seeds that nobody tunes against; `levelcast sim` runs many more."""
-CHUNKS, SEEDS_PER_CHUNK = 6, 25
+CHUNKS, SEEDS_PER_CHUNK = 6 if __debug__ else 1, 25
+"""Under `python -O` a few histories are enough: the same code has run without it."""
 
 
 def chunk(number: int) -> range:
@@ -113,6 +114,21 @@ def test_a_clause_that_was_taken_out_is_put_back() -> None:
     before = [getattr(place, name) for place, name, _ in mutation.patches]
     run_seed("ring", FIRST_SEED, mutation.name)
     assert [getattr(place, name) for place, name, _ in mutation.patches] == before
+
+
+class Base:
+    def inherited(self) -> None: ...
+
+
+class Derived(Base): ...
+
+
+@pytest.mark.parametrize(("place", "name"), [(run, "no_such_name"), (Derived, "inherited"), (Derived, "removed")])
+def test_a_mutation_of_a_name_that_is_not_defined_there_fails(place: object, name: str) -> None:
+    mutation = Mutation("stale", "F0", "0", "", ((run, "run_seed", print), (place, name, print)))
+    with pytest.raises(AttributeError, match=f"mutation stale: .* does not define '{name}'"), mutation.applied():
+        pytest.fail("nothing was replaced")
+    assert run.run_seed is run_seed
 
 
 def test_a_replay_is_the_same_history_with_its_end_as_text() -> None:

@@ -49,8 +49,12 @@ class Mutation(NamedTuple):
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Take the clause out, and put it back."""
-        kept = [(place, name, getattr(place, name)) for place, name, _ in self.patches]
+        """Take the clause out, and put it back. Raise AttributeError if a class or module does not itself define the
+        patched name: a patch of an inherited or removed name would change nothing."""
+        for place, name, _ in self.patches:
+            if name not in vars(place):
+                raise AttributeError(f"mutation {self.name}: {place.__name__} does not define {name!r}")
+        kept = [(place, name, vars(place)[name]) for place, name, _ in self.patches]
         for place, name, replacement in self.patches:
             setattr(place, name, replacement)
         try:
