@@ -19,6 +19,13 @@ import pytest
 from hypothesis import settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+HELPERS = tuple(
+    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((REPOSITORY / "tests").rglob("*.py"))
+    if not path.name.startswith("test_") and path.name != "conftest.py"
+)
+# pytest rewrites the asserts of test modules by itself. Those of their helpers must also check under `python -O`.
+pytest.register_assert_rewrite(*HELPERS)
 IN_CI = os.environ.get("LEVELCAST_CI") == "1"
 
 # No deadline anywhere: the machines are shared, and a slow example is not a wrong one.
@@ -87,10 +94,17 @@ def data_dir() -> Path:
     pytest.skip("needs the recorded market data: set LEVELCAST_DATA")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks follow from facts: a test in tests/system is `system`, one that asks for `data_dir` is `data`."""
+    """Marks follow from facts: a test in tests/system is `system`, one that asks for `data_dir` is `data`, and those
+    that ask for `spark` run in one process, so that they share a session."""
     for item in items:
+        asks_for = getattr(item, "fixturenames", ())
         if "system" in item.path.relative_to(REPOSITORY).parts[:-1]:
             item.add_marker("system")
-        if "data_dir" in getattr(item, "fixturenames", ()):
+        if "data_dir" in asks_for:
             item.add_marker("data")
+        if "spark" in asks_for:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        if not __debug__ and item.get_closest_marker("asserts"):
+            item.add_marker(pytest.mark.skip(reason="an assert of src/ is expected to fail: python -O removes it"))

@@ -205,6 +205,7 @@ def test_settling_gives_the_tip_that_reading_the_tape_gives(slots: list[Slot], d
     assert in_slot_order(slots, History(tape)).tip == tip
 
 
+@pytest.mark.asserts
 def test_the_tape_refuses_a_frame_that_does_not_follow() -> None:
     history = in_slot_order([Slot(1, (Run(201, 1, 1, 1),)), Slot(2, (Run(201, 1, 2, 2),))])
     first, second = history.at(1).frame, history.at(2).frame
@@ -218,6 +219,7 @@ def test_the_tape_refuses_a_frame_that_does_not_follow() -> None:
         tape.append(first)
 
 
+@pytest.mark.asserts
 def test_released_slots_cannot_be_rolled_back() -> None:
     history = in_slot_order([Slot(1, ()), Slot(2, ()), Slot(3, ())])
     history.settle(2)

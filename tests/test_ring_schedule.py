@@ -132,6 +132,7 @@ def test_extending_leaves_out_generations_that_nobody_needs_any_more(
         assert kept[1].start_slot > released
 
 
+@pytest.mark.asserts
 @pytest.mark.parametrize(
     "eras", [(Era(1, 5, START), Era(2, 5, START)), (Era(2, 1, START), Era(1, 5, START)), (Era(2, 5, START),) * 2]
 )

@@ -107,6 +107,7 @@ def test_a_mark_that_says_nothing_new_or_is_not_ours_changes_nothing() -> None:
     assert floor.source.witnessed == 2
 
 
+@pytest.mark.asserts
 def test_credit_bounds_what_is_unwitnessed_and_an_acknowledgement_alone_frees_nothing() -> None:
     floor = Floor(credit=2)
     assert floor.source.room == 2

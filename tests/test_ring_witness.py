@@ -207,6 +207,7 @@ def test_only_a_majority_makes_a_witnessed_slot_survive_every_reformation(
     assert guarantees(witnesses, members) is survives
 
 
+@pytest.mark.asserts
 def test_tokens_are_read_in_slot_order_without_gaps_and_of_this_generation_only() -> None:
     witness = witness_of(RING, "majority")
     with pytest.raises(AssertionError):

@@ -232,6 +232,7 @@ def test_events_happen_in_the_order_of_time_and_then_of_planning() -> None:
     assert seen == ["a", "b", "c"]
 
 
+@pytest.mark.asserts
 def test_a_node_that_wakes_without_end_is_found() -> None:
     class Restless(Puppet):
         def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
