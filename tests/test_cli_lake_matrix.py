@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 from levelcast.cli.main import app
 from levelcast.network import load_network
 from levelcast.network.regions.published import published_probes
-from tests.test_cli_lake_pipeline import levelcast, one_sentence, spark_here
+from tests.spark_parts import spark
+from tests.test_cli_lake_pipeline import levelcast, levelcast_here, one_sentence
 
 pytest.importorskip("deltalake")
 
 from levelcast.pipeline.lake.lake import Lake
 
-__all__ = ["spark_here"]
+__all__ = ["spark"]
 
 runner = CliRunner()
 DATA = os.environ.get("LEVELCAST_DATA")
@@ -36,7 +37,7 @@ NETWORK = '[timing]\nslot = "50ms"\n[[reformation]]\nname = "reform"\nid = 11\ns
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.usefixtures("spark_here")
+@pytest.mark.usefixtures("spark")
 def test_from_published_figures_to_a_network_that_includes_them(tmp_path: Path) -> None:
     (tmp_path / "regions.csv").write_text(REGIONS)
     probes, lake, out = tmp_path / "probes.csv", tmp_path / "lake", tmp_path / "measured.toml"
@@ -45,12 +46,12 @@ def test_from_published_figures_to_a_network_that_includes_them(tmp_path: Path) 
     )
     assert made.exit_code == 0, made.output
     assert "6 probes between 3 sites" in made.output
-    loaded = levelcast("pipeline", "load", "probes", probes, "--lake", lake, "--master", "local[1]")
+    loaded = levelcast_here("pipeline", "load", "probes", probes, "--lake", lake, "--master", "local[1]")
     assert loaded.returncode == 0, loaded.stderr
     file = tmp_path / "network.toml"
     file.write_text(NETWORK + '[links]\ndelay = "1ms"\n')
     arguments = ("--lake", lake, "--network", file, "--loss", "0.02", "--master", "local[1]", "-o", out)
-    done = levelcast("matrix", *arguments, "--json")
+    done = levelcast_here("matrix", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["hour"], len(told["pairs"])) == ("2023-03-01T00", 3)
@@ -88,11 +89,11 @@ def test_what_can_be_told_without_spark_is_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("spark_here")
+@pytest.mark.usefixtures("spark")
 def test_a_lake_without_probes_is_told_so(tmp_path: Path) -> None:
     Lake.create(tmp_path / "lake")
     assert "has no probes yet: levelcast pipeline load probes" in one_sentence(
-        levelcast("matrix", "--lake", tmp_path / "lake", "--master", "local[1]")
+        levelcast_here("matrix", "--lake", tmp_path / "lake", "--master", "local[1]")
     )
 
 

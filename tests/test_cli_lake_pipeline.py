@@ -14,11 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli.main import app
-from tests.spark_parts import need_spark
+from tests.spark_parts import spark
 from tests.tape_parts import make_frames
 from tests.test_pipeline_input_tapes import write
 
 pytest.importorskip("deltalake")
+
+__all__ = ["spark"]
 
 ROOT = Path(__file__).resolve().parents[1]
 runner = CliRunner()
@@ -36,6 +38,12 @@ def levelcast(*arguments: object, env: dict[str, str] | None = None) -> subproce
     )
 
 
+def levelcast_here(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """In this process, on the session of the tests."""
+    result = runner.invoke(app, [*map(str, arguments)])
+    return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
+
+
 def one_sentence(result: subprocess.CompletedProcess[str]) -> str:
     ours = [line for line in result.stderr.splitlines() if line.startswith("levelcast: ")]
     assert result.returncode == 2, result.stderr
@@ -44,14 +52,9 @@ def one_sentence(result: subprocess.CompletedProcess[str]) -> str:
     return ours[0]
 
 
-@pytest.fixture
-def spark_here() -> None:
-    need_spark()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.usefixtures("spark_here")
+@pytest.mark.usefixtures("spark")
 def test_from_a_tape_to_a_page(tmp_path: Path) -> None:
     frames = make_frames(80, 4)
     write(tmp_path / "node" / "tape", frames).close()
@@ -82,7 +85,7 @@ def test_from_a_tape_to_a_page(tmp_path: Path) -> None:
     assert "has no trades of 1999-01-01" in refused.stderr
 
     write(tmp_path / "empty" / "tape", []).close()
-    told_empty = levelcast(
+    told_empty = levelcast_here(
         "pipeline", "run", "--input", tmp_path / "empty", "--lake", tmp_path / "none", "--master", "local[1]"
     )
     assert "the tape is empty" in one_sentence(told_empty)

@@ -1,6 +1,6 @@
 """What a person gets from `levelcast pipeline` for bad input: one sentence, no stack, and no half-written table.
 
-The commands run in this process, so that Java is started once; those that need a process of their own get one.
+The commands run in this process, on the session of the tests; those that need a process of their own get one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli.main import app
-from levelcast.pipeline.session import JavaLog, java_log, spark_session
-from tests.spark_parts import need_spark
+from levelcast.pipeline import session
+from levelcast.pipeline.session import JavaLog, java_log
+from tests.spark_parts import spark
 from tests.tape_parts import make_frames
 from tests.test_cli_lake_pipeline import ROOT, levelcast
 from tests.test_pipeline_input_tapes import write
@@ -35,15 +37,10 @@ from tests.test_pipeline_input_tapes import write
 pytest.importorskip("deltalake")
 pytest.importorskip("pyspark")
 
+__all__ = ["spark"]
+
 runner = CliRunner()
-pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("_java")]
-
-
-@pytest.fixture(scope="module")
-def _java() -> None:
-    need_spark()
-    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), str(ROOT), *filter(None, known)]))
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("spark")]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +51,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(node: Path, tmp_path_factory: pytest.TempPathFactory, _java: None) -> Path:
+def made(node: Path, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Path:
     lake = tmp_path_factory.mktemp("made") / "lake"
     result = runner.invoke(app, ["pipeline", "run", "--input", str(node), "--lake", str(lake), "--master", "local[1]"])
     assert result.exit_code == 0, result.output
@@ -304,16 +301,21 @@ def test_an_interrupt_ends_it_and_the_next_run_goes_on(node: Path, made: Path, t
 
 
 def test_java_that_goes_before_its_counters_are_heard_is_no_surprise(capfd: pytest.CaptureFixture[str]) -> None:
-    """As after ^C: the connection is gone in the middle of a word. It is kept for who asks, not told to everyone."""
-    with spark_session("local[1]", "gone") as spark:
-        server: Any = spark.sparkContext._accumulatorServer
-        java_log.lines.clear()
-        with socket.create_connection(server.server_address):
-            pass
-        until = time.monotonic() + 60
-        while not any("Traceback" in line for line in java_log.lines):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+    """As after ^C: the connection is gone in the middle of a word. It is kept for who asks, not told to everyone.
+
+    On a server of its own: Java holds the only connection that the session's server reads."""
+    from pyspark.accumulators import _start_update_server
+
+    server = _start_update_server("secret", False)
+    session._quiet_accumulators(SimpleNamespace(sparkContext=SimpleNamespace(_accumulatorServer=server)))  # type: ignore[arg-type]
+    java_log.lines.clear()
+    with socket.create_connection(server.server_address):
+        pass
+    until = time.monotonic() + 60
+    while not any("Traceback" in line for line in java_log.lines):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    server.shutdown()
     assert "Traceback" not in capfd.readouterr().err
 
 

@@ -21,9 +21,12 @@ from levelcast.pipeline.lake.tables import TABLES
 from levelcast.planner.files import StoredPlan, read_plan, read_rates, write_plan
 from levelcast.planner.model import Plan
 from tests.net_edge_parts import network_text
+from tests.spark_parts import spark
 
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
+
+__all__ = ["spark"]
 
 runner = CliRunner()
 DAY = date(2026, 11, 16)
@@ -70,6 +73,7 @@ def invoke(*arguments: object) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("spark")
 def test_from_the_lake_to_a_plan_that_the_network_takes(lake: Lake, network_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "plan"
     options = ("--lake", lake.directory, "--network", network_file, "--out", out, "--master", "local[1]")

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from levelcast.cli.main import app
 from levelcast.network import five_cities
 from tests.audit_parts import change_byte, rechained, record, record_all, segment_with
+from tests.spark_parts import spark as spark  # the fixture
 from tests.tape_parts import make_frames
-from tests.test_cli_lake_pipeline import levelcast
-from tests.test_cli_lake_pipeline import spark_here as spark_here  # the fixture
+from tests.test_cli_lake_pipeline import levelcast_here
 
 FRAMES = make_frames(200, 3)
 runner = CliRunner()
@@ -83,14 +83,14 @@ def test_without_spark_small_tapes_get_the_same_answer(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("spark_here")
+@pytest.mark.usefixtures("spark")
 def test_a_fault_is_shown_and_written_down(tmp_path: Path) -> None:
     data = tmp_path / "data"
     record_all(data, FRAMES, ("new-york-1", "london-1", "frankfurt-1"))
     segment, number = segment_with(data / "london-1", FRAMES[90].slot)
     change_byte(segment.data_path, segment.lines[number].at + 20)
     written = tmp_path / "verdict.json"
-    done = levelcast("audit", "all", data, "--master", "local[1]", "--lake", tmp_path / "lake", "-o", written)
+    done = levelcast_here("audit", "all", data, "--master", "local[1]", "--lake", tmp_path / "lake", "-o", written)
     assert done.returncode == 1, done.stderr
     assert "order: FOUND" in done.stdout
     assert "fairness: PASSED" in done.stdout

@@ -19,7 +19,9 @@ from levelcast.planner.generator import generate
 from levelcast.planner.make import make_plan
 from levelcast.planner.model import Instance, Plan
 from tests.plan_parts import SMALL
-from tests.spark_parts import need_spark
+from tests.spark_parts import spark
+
+__all__ = ["spark"]
 
 
 def as_table(instance: Instance) -> Any:
@@ -76,8 +78,8 @@ def test_a_group_is_split_into_sessions_and_reports_what_its_users_get(wanted: I
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("spark")
 def test_spark_makes_a_legal_plan_with_exact_costs(tmp_path: Path) -> None:
-    need_spark()
     write_problem(tmp_path / "in", generate(SMALL, 1))
     files = ["--interest", str(tmp_path / "in/interest.parquet"), "--rates", str(tmp_path / "in/rates.parquet")]
     command = ["plan", "make", *files, "--groups", "4", "--sessions", "30", "--engine", "spark", "--json"]

@@ -13,6 +13,7 @@ import numpy as np
 from levelcast import records
 from levelcast.edge.server.packetizer import Packetizer, SessionMap
 from tests.edge_parts import ALPHA, BETA, GAMMA, KINDS
+from tests.network_parts import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LISTEN = REPOSITORY / "examples" / "listen.py"
@@ -32,13 +33,6 @@ def some_frames(count: int) -> list[np.ndarray]:
         batch["size"] = chance.integers(1, 500, 100)
         frames.append(batch)
     return frames
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_the_bare_listener_gets_every_record() -> None:
