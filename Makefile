@@ -13,27 +13,41 @@ READY       := $(VENV)/.ready
 FUZZ_READY  := $(VENV)/.ready-fuzz
 BENCH_READY := $(VENV)/.ready-bench
 SPARK_READY := $(VENV)/.ready-spark
-SPARK_TESTS := $(shell grep -lE 'spark_parts|spark_here|importorskip..pyspark|importorskip..deltalake' tests/test_*.py tests/system/test_*.py)
+SPARK_TESTS := $(shell grep -lE 'spark_parts|importorskip..(pyspark|deltalake)' tests/test_*.py tests/system/test_*.py)
+JAVA        := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+JAVA_MAJOR  := $(shell $(JAVA) -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p')
+HAS_SPARK   := $(shell [ "$(JAVA_MAJOR)" -ge 17 ] 2>/dev/null && echo yes)
+OPTIMISED   := $(foreach part,ring protocol wire storage timing sim,$(wildcard tests/test_$(part)_*.py)) tests/test_conftest.py
+# Tests that share a Spark session stay in one process (loadgroup).
+PYTEST      := -m pytest -q -n $(JOBS) --dist loadgroup -m 'not campaign'
 INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/native/_*.[ch])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-spark bench lint format types fuzz clean
+.PHONY: help setup run test test-optimised test-spark campaign bench lint format types fuzz clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(READY) ## create the virtual environment and install the pinned dependencies
 
 run: $(READY) ## run the demo: five cities on this machine, as processes over multicast
 	$(BIN)/levelcast demo
 
-test: $(READY) ## run the tests without Spark's (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
-	$(BIN)/python -m pytest -q -n $(JOBS) $(addprefix --ignore=,$(SPARK_TESTS)) $(PYTEST_ARGS)
+test: $(if $(HAS_SPARK),$(SPARK_READY),$(READY)) ## run all tests (PYTEST_ARGS='-k timing' selects, JOBS=4 uses more processes)
+	$(BIN)/python $(PYTEST) $(if $(HAS_SPARK),,$(addprefix --ignore=,$(SPARK_TESTS))) $(PYTEST_ARGS)
+	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory test-optimised)
+	$(if $(HAS_SPARK),,@echo "Left out: the pipeline on Spark ($(words $(SPARK_TESTS)) files). Install Java 17 or newer, as in apt-get install openjdk-17-jre-headless, and run make test again.")
 
-# A file's tests share a session, so a file stays with one process.
-test-spark: $(SPARK_READY) ## run the tests of the pipeline on Spark, which need Java 17 and install PySpark
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(SPARK_TESTS) $(PYTEST_ARGS)
+# The variable, not the option -O: the processes of pytest-xdist inherit it. The random searches have run without it.
+test-optimised: $(READY) ## run the tests of the protocols and the simulator under python -O
+	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) -k 'not random_search' -W 'ignore:assertions not in test modules' $(OPTIMISED)
+
+test-spark: $(SPARK_READY) ## run only the tests of the pipeline on Spark, which need Java 17
+	$(BIN)/python $(PYTEST) $(SPARK_TESTS) $(PYTEST_ARGS)
+
+campaign: $(SPARK_READY) ## run the long tests of which make test has short versions
+	$(BIN)/python -m pytest -q -m campaign $(PYTEST_ARGS)
 
 bench: $(BENCH_READY) ## run the benchmarks and print each figure beside its limit
 	$(BIN)/python -m benchmarks
@@ -72,7 +86,7 @@ $(BENCH_READY): $(READY)
 	@touch $@
 
 $(SPARK_READY): $(READY)
-	@command -v java >/dev/null || { echo "Spark needs Java 17 or newer, and there is no 'java' here: install a JRE." >&2; exit 1; }
+	@test -n "$(HAS_SPARK)" || { echo "Spark needs Java 17 or newer, and there is none here: install a JRE." >&2; exit 1; }
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[test-spark]'
 	@touch $@
 
