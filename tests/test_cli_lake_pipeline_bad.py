@@ -307,7 +307,7 @@ def test_java_that_goes_before_its_counters_are_heard_is_no_surprise(capfd: pyte
     from pyspark.accumulators import _start_update_server
 
     server = _start_update_server("secret", False)
-    session._quiet_accumulators(SimpleNamespace(sparkContext=SimpleNamespace(_accumulatorServer=server)))  # type: ignore[arg-type]
+    session._quiet_accumulators(SimpleNamespace(sparkContext=SimpleNamespace(_accumulatorServer=server)))
     java_log.lines.clear()
     with socket.create_connection(server.server_address):
         pass
