@@ -85,16 +85,6 @@ def test_half_of_the_kills_are_of_the_stream_and_a_seed_gives_the_same() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_all_tables_are_equal_after_a_kill_of_the_stream_and_one_of_a_receiver(tmp_path: Path) -> None:
-    need_spark()
-    result = run(Options(quick=True, out=tmp_path), Settings(2_000.0, run_s=0.0, kills=2))
-    figures = {figure.name: figure for figure in result.figures}
-    assert figures["tables equal after the kills"].ratio == 1.0
-    assert figures["records in the lake after the kills"].ratio == 1.0
-
-
-@pytest.mark.campaign
 @pytest.mark.timeout(1800)
 def test_a_quick_run_kills_a_stream_and_a_receiver_and_all_tables_are_equal(tmp_path: Path) -> None:
     need_spark()

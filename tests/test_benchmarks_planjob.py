@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +14,7 @@ import pytest
 from benchmarks import planjob
 from benchmarks.report import Options
 from tests.plan_parts import random_instance
-from tests.spark_parts import ROOT, need_spark, spark
-
-__all__ = ["spark"]
+from tests.spark_parts import ROOT, need_spark
 
 
 def test_without_pyspark_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,19 +32,6 @@ def test_pairs_in_parts_are_the_pairs() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_job_as_a_process_has_a_plan_and_stages(spark: Any, tmp_path: Path) -> None:
-    from levelcast.pipeline.lake.lake import Lake
-
-    assert planjob.fill(spark, Lake.create(tmp_path / "lake"), 2_000) > 0
-    told, seconds, peak_bytes = planjob.plan(tmp_path / "lake", tmp_path, planjob.SPARK, "local[1]")
-    assert 0 < told["relative_cost"] < 1
-    assert seconds > 0
-    assert peak_bytes > 0
-    assert len(planjob._stages(tmp_path / planjob.SPARK / "log", 2_000).rows) > 3
-
-
-@pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_a_quick_run_plans_two_sizes(tmp_path: Path) -> None:
     """In a process of its own: it needs a Spark of its own."""
