@@ -470,13 +470,7 @@ def test_history_keeps_every_promise(name: str) -> None:
     told.play(Stage(**told.stage))
 
 
-ENDED_BY_ASSERTS = ("F6", "F8", "F14")
-"""Histories in which an assert of the ring notices that the clause is missing, not the simulator."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.asserts] * (name in ENDED_BY_ASSERTS)) for name in HISTORIES]
-)
+@pytest.mark.parametrize("name", HISTORIES)
 def test_history_breaks_without_its_clause(name: str) -> None:
     told = HISTORIES[name]
     stage = Stage(**told.stage)
