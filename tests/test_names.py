@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from benchmarks.__main__ import BENCHMARKS
-from levelcast.cli.main import app
+from levelcast.cli.main import COMMANDS, load_command
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
@@ -71,21 +70,18 @@ def is_module(name: str) -> bool:
 
 
 @cache
-def command() -> Any:
-    return typer.main.get_command(app)
+def below(name: str) -> Mapping[str, Any]:
+    """The commands below a command of `levelcast`."""
+    found: Mapping[str, Any] = getattr(load_command(name), "commands", {})
+    return found
 
 
 def is_command(words: list[str]) -> bool:
     """Whether words after `levelcast` begin with a command and, where it has any, with a command below it."""
-    here = command()
-    for word in words:
-        below = getattr(here, "commands", None)
-        if below is None:
-            return True
-        if word not in below:
-            return False
-        here = below[word]
-    return True
+    first, second = [*words, "", ""][:2]
+    if not first:
+        return True
+    return first in COMMANDS and (not second or not below(first) or second in below(first))
 
 
 @cache
