@@ -20,7 +20,7 @@ from levelcast.network import SymbolDirectory, parse_network
 from levelcast.network.placement import place_of
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import build
-from levelcast.records import TRADE, RecordArray, split, trades
+from levelcast.records import RecordArray, split, trades
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver
 from levelcast.runtime.sockets import Address, Arrival
@@ -103,7 +103,7 @@ class Floor:
         while at < len(everything) or self.feed.waiting or self.source.unwitnessed:
             if at < len(everything):
                 count = rng.randint(1, 60)
-                self.feed.put(everything[at : at + count].tobytes(), TRADE.itemsize)
+                self.feed.put(everything[at : at + count].tobytes(), len(everything[at : at + count]))
                 at += len(everything[at : at + count])
             if rng.random() < 0.5:
                 last = max(self.wire.heard, default=0)  # a ring witnesses what it has heard

@@ -1,44 +1,33 @@
-"""Records on their way from a program into the packets of a source: a queue, and the packing.
+"""Queue a program's records and cut them into packets of a source, as far as there is credit (rule 10).
 
-A packet has as many whole records as fit, of one floor, in the order in which they were given. When credit is short
-(rule 10) records wait in the queue, so later packets are fuller. In front of the first record go the definitions of the
-floor's symbols (`levelcast.network.symbols`).
+A packet has as many whole records as fit, of one floor, in the order in which they were queued. All records that wait
+are cut into packets by one call of the compiled module (`Source.submit_all`), which are journaled and sent together.
+When credit is short, records wait in the queue, so later packets are fuller. The definitions of the floor's symbols
+(`levelcast.network.symbols`) precede the first record.
+
+A floor that keeps a journal notes a progress point (`levelcast.storage.publication`) for each such batch of packets.
+One point is enough, because a batch is one entry of the journal: after a crash all of it is there, or nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from hashlib import blake2b
 from threading import Condition
 
-from levelcast.protocol.effects import Effect, Persist
+from levelcast.protocol.effects import Effect
 from levelcast.records import RecordArray
-from levelcast.ring.source import Source
+from levelcast.ring.source import Source, Submitted
 from levelcast.storage.publication import Point, Progress, hasher
-from levelcast.wire.messages import Data
-from levelcast.wire.packets import DATA_OVERHEAD, MAX_PAYLOAD
+from levelcast.wire.packets import DATA_OVERHEAD, MAX_PAYLOAD, MAX_TOGETHER
 
 MAX_PACKET_BYTES = MAX_PAYLOAD + DATA_OVERHEAD
-
-
-@dataclass(slots=True)
-class _Chunk:
-    """Records of one size that wait; those before `at` have gone."""
-
-    content: memoryview
-    size: int
-    at: int = 0
-
-    @property
-    def records(self) -> int:
-        return (len(self.content) - self.at) // self.size
 
 
 class PacketQueue:
     """The `Work` of a floor's driver. `changed` guards the queue: a program fills it, the driver's thread empties it.
 
-    `wake_ns` is 0 while there is something to send and credit for it; else a token wakes the driver.
+    `wake_ns` is 0 while records wait that have not been looked at; afterwards a token wakes the driver.
     """
 
     def __init__(
@@ -56,71 +45,69 @@ class PacketQueue:
         self.total = progress.total if progress is not None else 0
         """Records in packets, over all starts of a floor that keeps a journal."""
         self.witnessed = self.total
-        """Of them, those that are safe."""
-        self._payload_bytes = packet_bytes - DATA_OVERHEAD
+        """Records in batches of packets that are witnessed to the last one."""
+        self._packet_bytes = packet_bytes
         self._progress = progress
         self._changed = changed
-        self._queue: deque[_Chunk] = deque()
-        self._definitions = _Chunk(memoryview(definitions.tobytes()), definitions.dtype.itemsize)
+        self._queue: deque[memoryview] = deque()
+        self._definitions = memoryview(definitions.tobytes())
         self._unwitnessed: deque[tuple[int, int]] = deque()
+        """The last packet of each batch, and `total` behind it."""
         self._publication = progress.next_publication if progress is not None else 1
         self._position = 0
         self._hash = hasher()
 
     def begin(self, position: int, hashed: blake2b) -> None:
-        """Go on behind the first `position` records of a publication, which have this hash."""
+        """Continue after the first `position` records of a publication, which have this hash."""
         assert not self.waiting
         self._position, self._hash = position, hashed
 
-    def put(self, content: bytes, size: int) -> None:
-        """Queue records of one size. The caller has `changed`."""
-        self._queue.append(_Chunk(memoryview(content), size))
-        self.waiting += len(content) // size
+    def put(self, content: bytes, records: int) -> None:
+        """Queue records. The caller holds `changed`."""
+        self._queue.append(memoryview(content))
+        self.waiting += records
         self.wake_ns = 0
 
     def step(self, now: int) -> list[Effect]:
-        """Make packets of what waits, as far as there is credit, and see what has become safe."""
+        """Submit the records that wait, as far as there is credit, and update `witnessed`."""
         effects: list[Effect] = []
         with self._changed:
             while self._unwitnessed and self._unwitnessed[0][0] <= self.source.witnessed:
                 self.witnessed = self._unwitnessed.popleft()[1]
             while self.waiting and self.source.room:
-                if self._definitions.records:
-                    payload, count = _packed(deque((self._definitions,)), self._payload_bytes)
-                    effects += self.source.submit(payload, count, now)
-                else:
-                    effects += self._submit(now)
+                submitted = self._submit_definitions(now) if self._definitions else self._submit(now)
+                assert submitted.records, "a record that no packet can carry"
+                effects += submitted.effects
             self.wake_ns = None
         return effects
 
-    def _submit(self, now: int) -> list[Effect]:
-        payload, count = _packed(self._queue, self._payload_bytes)
-        while self._queue and not self._queue[0].records:
-            self._queue.popleft()
-        effects = self.source.submit(payload, count, now)
-        number = next(each.entry.last for each in effects if isinstance(each, Persist) and type(each.entry) is Data)
-        self.waiting -= count
-        self.total += count
-        self._position += count
-        self._unwitnessed.append((number, self.total))
+    def _submit_definitions(self, now: int) -> Submitted:
+        submitted = self.source.submit_all(self._definitions, self._packet_bytes, now)
+        self._definitions = self._definitions[submitted.taken :]
+        return submitted
+
+    def _submit(self, now: int) -> Submitted:
+        front = self._front()
+        submitted = self.source.submit_all(front, self._packet_bytes, now)
+        if submitted.taken < len(front):
+            self._queue.appendleft(front[submitted.taken :])
+        self.waiting -= submitted.records
+        self.total += submitted.records
+        self._position += submitted.records
+        self._unwitnessed.append((submitted.last, self.total))
         if self._progress is not None:
-            self._hash.update(payload)
-            source, digest = self.source, self._hash.digest()
-            point = Point(self._publication, source.incarnation, number, self.total, self._position, digest)
-            self._progress.note(point)
-        return effects
+            self._hash.update(front[: submitted.taken])
+            digest, incarnation = self._hash.digest(), self.source.incarnation
+            self._progress.note(
+                Point(self._publication, incarnation, submitted.last, self.total, self._position, digest)
+            )
+        return submitted
 
-
-def _packed(chunks: deque[_Chunk], room: int) -> tuple[bytes, int]:
-    """As many records as fit, from the front of the chunks on."""
-    parts: list[memoryview] = []
-    count = 0
-    for chunk in chunks:
-        fitting = min(chunk.records, room // chunk.size)
-        parts.append(chunk.content[chunk.at : chunk.at + fitting * chunk.size])
-        chunk.at += fitting * chunk.size
-        room -= fitting * chunk.size
-        count += fitting
-        if chunk.records:
-            break
-    return b"".join(parts), count
+    def _front(self) -> memoryview:
+        """Remove at least as many bytes from the queue as one call of `submit_all` can take, if it has them."""
+        most = min(self.source.room * self._packet_bytes, MAX_TOGETHER)
+        parts, size = [], 0
+        while self._queue and size < most:
+            parts.append(self._queue.popleft())
+            size += len(parts[-1])
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))

@@ -382,7 +382,7 @@ class Publisher:
         with self._loop.changed:
             count = min(self.room, len(records) - first)
             if count:
-                self.feed.put(records[first : first + count].tobytes(), records.dtype.itemsize)
+                self.feed.put(records[first : first + count].tobytes(), count)
         if count:
             self._loop.wake()
         return first + count
