@@ -6,16 +6,15 @@ Five receivers, two reformation servers and thirteen floors (`benchmarks.day`) r
 started with the `levelcast` command alone. So any version of the code can be measured: `--against` names a second
 checkout with compiled modules, which is measured in turn with this one, in the same rounds.
 
-| case         | credit | links                                           | the difference to the case before is the cost of |
-|--------------|--------|-------------------------------------------------|---------------------------------------------------|
-| no loss      | 1,024  | as they are                                     |                                                   |
-| delays       | 1,024  | 2 ms, jitter 1 ms, added by each driver         | holding each datagram in the driver               |
-| loss         | 1,024  | the same, and 2 % of datagrams dropped          | repair                                            |
-| loss, credit | 64     | the same                                        | waiting for credit                                |
+| case         | credit | links                                        | its additional time is the cost of     |
+|--------------|--------|----------------------------------------------|----------------------------------------|
+| no loss      | 1,024  | as they are                                  |                                        |
+| delays       | 1,024  | 2 ms, jitter 1 ms, added by each driver      | holding each datagram in the driver    |
+| loss         | 1,024  | the same, and 2 % of datagrams dropped       | repair                                 |
+| loss, credit | 64     | the same                                     | waiting for credit                     |
 
 - The rate is trades divided by the time from the first record to the last witness, as the command reports it.
-- CPU time of the publishing process is that of the whole command without start-up and reading. Both are measured with
-  `levelcast publish --check`, on the day and on a file of one trade. The command reads the files twice.
+- CPU time of the publishing process is that of the whole command without start-up and reading (`publish_timed`).
 - Each figure is the best of the rounds: other load on the machine only slows.
 """
 
@@ -37,9 +36,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.day import CITIES, DAY, SYMBOLS, network_text
+from benchmarks.processes import cpu_s
 from benchmarks.report import Cell, Figure, Options, Result, Table, machine_facts, show_facts, tell
 
 HERE = Path(__file__).parent.parent
+TIMED = HERE / "benchmarks" / "publish_timed.py"
 DATA = "us_equities_tick_20131007"
 RING_S = 60.0
 """Longest time for the ring to form."""
@@ -70,7 +71,7 @@ class Published(NamedTuple):
     seconds: float
     cpu_s: float
     """CPU time of the command, without start-up and reading."""
-    receivers_cpu_s: float
+    ring_cpu_s: float
 
     @property
     def rate(self) -> float:
@@ -89,30 +90,17 @@ class Code:
         path = os.pathsep.join([str(checkout / "src"), str(checkout)])
         self._env = {**os.environ, "PYTHONPATH": path}
 
-    def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "levelcast", *map(str, arguments)]
+    def start(self, *arguments: object, timed: Path | None = None, **options: Any) -> subprocess.Popen[str]:
+        """Start the command; `timed` is where `publish_timed` writes its CPU time."""
+        program = ["-m", "levelcast"] if timed is None else ["-P", TIMED, timed]
+        command = [sys.executable, *map(str, (*program, *arguments))]
         return subprocess.Popen(command, env=self._env, text=True, **options)
 
-    def run(self, *arguments: object) -> tuple[int, str, float]:
-        """Exit code, output and CPU time of a command."""
-        with self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-            assert process.stdout is not None
-            output = process.stdout.read()
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        return process.returncode, output, used.ru_utime + used.ru_stime
-
-
-def read_cpu_s(code: Code, network: Path, folder: Path) -> float:
-    """CPU time of the command to start and to read and check all files once."""
-    done, output, cpu_s = code.run("publish", "--network", network, *_files(folder), "--check", "--json")
-    if done:
-        raise RuntimeError(f"levelcast publish --check ended with exit code {done}: {output}")
-    return cpu_s
-
-
-def _files(folder: Path) -> list[object]:
-    return ["--format", "lean", "--date", DAY.isoformat(), folder]
+    def run(self, *arguments: object, timed: Path | None = None) -> tuple[int, str]:
+        """Exit code and output of a command."""
+        with self.start(*arguments, timed=timed, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            output, _ = process.communicate(timeout=PUBLISH_S)
+        return process.returncode, output
 
 
 @contextmanager
@@ -138,22 +126,23 @@ def ring(code: Code, network: Path, data: Path, case: PublishCase) -> Iterator[s
         raise RuntimeError(f"the tapes differ: {(data.parent / 'up.log').read_text()[-500:]}")
 
 
-def measure(code: Code, case: PublishCase, folder: Path, reading: tuple[float, float]) -> Published:
-    """Publish the files of `folder` once; `reading` is the CPU time of start-up and of reading once."""
+def measure(code: Code, case: PublishCase, folder: Path) -> Published:
+    """Publish the files of `folder` once."""
     with tempfile.TemporaryDirectory(prefix="levelcast-publish-") as work:
-        network, data = Path(work) / "network.toml", Path(work) / "data"
+        network, data, timed = Path(work) / "network.toml", Path(work) / "data", Path(work) / "timed.json"
         network.write_text(network_of(case), encoding="utf-8")
         with ring(code, network, data, case) as process:
-            before = _children_cpu_s(process.pid)
+            before = cpu_s(process.pid)
             impair = ["--impair"] if case.impair else []
             words = ["publish", "--network", network, "--data", data, "--timeout", "60s", "--json", *impair]
-            done, output, cpu_s = code.run(*words, *_files(folder))
-            receivers_cpu_s = _children_cpu_s(process.pid) - before
-        outcome = json.loads(output)
+            files = ["--format", "lean", "--date", DAY.isoformat(), folder]
+            done, output = code.run(*words, *files, timed=timed)
+            ring_cpu_s = cpu_s(process.pid) - before
+        outcome, spent = json.loads(output), json.loads(timed.read_text(encoding="utf-8"))
         if done or not outcome["complete"]:
             raise RuntimeError(f"levelcast publish ended with exit code {done}: {output}")
-        start_s, read_s = reading
-        return Published(outcome["records"], outcome["seconds"], cpu_s - start_s - 2 * read_s, receivers_cpu_s)
+        publish_s = spent["total_s"] - spent["start_s"] - spent["readings"] * spent["reading_s"]
+        return Published(outcome["records"], outcome["seconds"], publish_s, ring_cpu_s)
 
 
 def network_of(case: PublishCase) -> str:
@@ -162,31 +151,16 @@ def network_of(case: PublishCase) -> str:
     return f"{text}[status]\nport = {20_000 + os.getpid() % 9_000}\n"
 
 
-def _children_cpu_s(pid: int) -> float:
-    from benchmarks.processes import cpu_s
-
-    return cpu_s(pid)
-
-
 def compare(
     codes: Sequence[Code], cases: Sequence[PublishCase], folder: Path, rounds: int
 ) -> dict[str, dict[str, list[Published]]]:
     """All rounds: by case, then by code."""
     found: dict[str, dict[str, list[Published]]] = {case.name: {code.name: [] for code in codes} for case in cases}
-    with tempfile.TemporaryDirectory(prefix="levelcast-publish-") as work:
-        network, small = Path(work) / "network.toml", Path(work) / "small"
-        network.write_text(network_of(CASES[0]), encoding="utf-8")
-        head_of(folder, small, 1)
-        reading = {}
-        for code in codes:
-            tell(f"publish: reading, {code.name}")
-            start_s = min(read_cpu_s(code, network, small) for _ in range(3))
-            reading[code.name] = (start_s, min(read_cpu_s(code, network, folder) for _ in range(3)) - start_s)
     for number in range(rounds):
         for case in cases:
             for code in codes:
                 tell(f"publish: round {number + 1} of {rounds}, {case.name}, {code.name}")
-                one = measure(code, case, folder, reading[code.name])
+                one = measure(code, case, folder)
                 tell(f"  {one.rate:,.0f} trades/s, {one.us_per_trade:.2f} µs of CPU per trade")
                 found[case.name][code.name].append(one)
     return found
@@ -209,7 +183,7 @@ def report(found: dict[str, dict[str, list[Published]]], codes: Sequence[Code]) 
         for code, runs in by_code.items():
             rate, cpu = max(one.rate for one in runs), min(one.us_per_trade for one in runs)
             best[case, code] = rate, cpu
-            ring_cpu = min(one.receivers_cpu_s / one.trades for one in runs) * 1e6
+            ring_cpu = min(one.ring_cpu_s / one.trades for one in runs) * 1e6
             rows.append((f"{case}, {code}", rate, cpu, ring_cpu))
     columns = ("case", "trades/s", "publisher, CPU µs/trade", "ring, CPU µs/trade")
     result.tables.append(Table("levelcast publish --speed max, five receivers, thirteen floors", columns, rows))

@@ -355,6 +355,11 @@ class Publisher:
             taken = self._put(records, taken)
         return taken
 
+    def wait_for_room(self, timeout: float) -> bool:
+        """Wait until `publish` takes records without waiting; False if that took longer than `timeout` seconds."""
+        with self._loop.changed:
+            return self._loop.changed.wait_for(lambda: self.room, timeout)
+
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything that was taken is witnessed; False if that took longer than `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout

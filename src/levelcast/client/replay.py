@@ -1,10 +1,11 @@
 """Trades of files onto the ring, by the floors whose trades they are, exactly once however often it is started.
 
-1. Everything is read once: what cannot be published is refused before anything has left.
-2. The floors that have trades there are opened. If one has published before from its directory, everything is read once
-   more and compared with what it published, by hash (`levelcast.storage.publication`): the floor goes on behind that.
+1. Everything is read once: what cannot be published is refused before anything has left. Up to `KEPT_BYTES` of trades
+   stay in memory; a larger publication is read again for each of the next steps.
+2. The floors that have trades there are opened. If one has published before from its directory, everything is compared
+   with what it published, by hash (`levelcast.storage.publication`): the floor continues after that.
 3. The trades are published, as fast as credit allows or at a multiple of the speed at which they happened, and waited
-   for until they are witnessed (rule 10).
+   for until they are witnessed (rule 10). A floor that waits for credit does not hold up the others.
 """
 
 from __future__ import annotations
@@ -29,11 +30,37 @@ STEP_S = 0.1
 """How long `steps` is busy before it lets somebody look."""
 TICK_S = 0.005
 """Trades that are due within this time go together."""
-PART_RECORDS = 2_048
+
+
+KEPT_BYTES = 64 << 20
+
+
+class _KeptBatches:
+    """Opens trades from the beginning at each call: from memory where `KEPT_BYTES` suffice, else from the files."""
+
+    def __init__(self, batches: Callable[[], Iterator[RecordArray]]) -> None:
+        self._batches = batches
+        self._kept: list[RecordArray] | None = None
+
+    def __call__(self) -> Iterator[RecordArray]:
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[RecordArray] = []
+        size = 0
+        for batch in self._batches():
+            size += batch.nbytes
+            if size <= KEPT_BYTES:
+                kept.append(batch)
+            else:
+                kept.clear()
+            yield batch
+        if size <= KEPT_BYTES:
+            self._kept = kept
 
 
 class Replay:
-    """A publication at work. `batches` opens the trades, from the beginning, each time it is called."""
+    """A publication at work. `batches` opens the trades, from the beginning, when it is called."""
 
     def __init__(
         self,
@@ -48,14 +75,14 @@ class Replay:
     ) -> None:
         self.network = network
         self.directory = SymbolDirectory(network)
-        self.survey = survey(batches())
+        self._batches = _KeptBatches(batches)
+        self.survey = survey(self._batches())
         self.stopping = False
         """Set to end early; what is in packets by then is kept."""
         self.floors: dict[int, Publisher] = {}
         """By publisher."""
         self.before: Counter[int] = Counter()
         """Trades of each publisher that an earlier start has published."""
-        self._batches = batches
         self._speed = speed
         self._loops: dict[str, SourceLoop] = {}
         self._origin: tuple[float, int] | None = None
@@ -149,8 +176,7 @@ class Replay:
             last = self._due(dues, first)
             if last == first:
                 time.sleep(TICK_S)
-            for number, part in split_floors(batch[first:last]):
-                yield from self._insist(self.floors[number], part)
+            yield from self._insist(dict(split_floors(batch[first:last])))
             first = last
             if time.monotonic() - told > STEP_S:
                 told = time.monotonic()
@@ -158,21 +184,30 @@ class Replay:
 
     def _due(self, dues: np.ndarray[tuple[int], np.dtype[np.uint64]], first: int) -> int:
         """Up to which trade the batch is due."""
-        most = min(len(dues), first + PART_RECORDS)
         if self._speed is None:
-            return most
+            return len(dues)
         now = time.monotonic()
         if self._origin is None:
             self._origin = (now, int(dues[first]))
         began, began_ns = self._origin
         due_ns = began_ns + int((now - began) * 1e9 * self._speed)
-        return min(most, first + int(np.searchsorted(dues[first:], np.uint64(due_ns), "right")))
+        return first + int(np.searchsorted(dues[first:], np.uint64(due_ns), "right"))
 
-    def _insist(self, floor: Publisher, records: RecordArray) -> Iterator[None]:
-        taken = floor.publish(records, timeout=STEP_S)
-        while taken < len(records) and not self.stopping:
-            yield
-            taken += floor.publish(records[taken:], timeout=STEP_S)
+    def _insist(self, left: dict[int, RecordArray]) -> Iterator[None]:
+        """Publish the records of each floor; a floor without credit does not hold up the others."""
+        told = time.monotonic()
+        while left and not self.stopping:
+            for number, records in list(left.items()):
+                taken = self.floors[number].publish(records, block=False)
+                if taken < len(records):
+                    left[number] = records[taken:]
+                else:
+                    del left[number]
+            if left:
+                self.floors[next(iter(left))].wait_for_room(TICK_S)
+            if time.monotonic() - told > STEP_S:
+                told = time.monotonic()
+                yield
 
     def close(self) -> None:
         """End at once: what is in packets is in the journals, the rest is in the files."""
@@ -190,8 +225,12 @@ class Replay:
 
 def split_floors(batch: RecordArray) -> Iterator[tuple[int, RecordArray]]:
     """Each publisher's records, in their order."""
-    for number in np.unique(batch["publisher_id"]).tolist():
-        yield number, batch[batch["publisher_id"] == number]
+    publishers = batch["publisher_id"]
+    order = publishers.argsort(kind="stable")
+    numbers, starts = np.unique(publishers[order], return_index=True)
+    bare = batch.view(f"V{batch.dtype.itemsize}")  # numpy copies records of many fields field by field
+    for number, mine in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
+        yield number, np.take(bare, mine).view(batch.dtype)
 
 
 def _unpublished(batch: RecordArray, seen: Counter[int], before: Mapping[int, int]) -> RecordArray:
