@@ -12,7 +12,8 @@ import pytest
 
 import levelcast
 from levelcast.client.packet_queue import MAX_PACKET_BYTES
-from levelcast.client.publisher import MIN_PACKET_BYTES, Publisher, SourceLoop
+from levelcast.client.publisher import MIN_PACKET_BYTES, Publisher
+from levelcast.client.source_loop import SourceLoop
 from levelcast.errors import NetError
 from levelcast.network import Network, SymbolDirectory, parse_network
 from levelcast.records import RecordArray, quotes, split, trades

@@ -20,6 +20,7 @@ import levelcast
 from levelcast import records
 from levelcast.client import subscriber as module
 from levelcast.client.edge_sockets import join
+from levelcast.client.streams import Stream
 from levelcast.client.subscriber import Batch, Grade, Subscriber
 from levelcast.edge.subscriber.delivery import Ended, Lost, Stuck, SubscriberConfig
 from levelcast.errors import NetError
@@ -540,7 +541,7 @@ def test_noise_in_the_group_is_counted_and_goes_no_further(network: Network, sta
 
 
 def test_sequences_beyond_32_bits_are_whole_again() -> None:
-    stream = module._Stream(MAIN)
+    stream = Stream(MAIN)
     assert stream.whole(5) is None
     stream.near = 2**32 + 10
     assert stream.whole(5) == 2**32 + 5

@@ -7,9 +7,10 @@ import pytest
 from levelcast.errors import NetError
 from levelcast.network import parse_network
 from levelcast.node.operate import control_source
-from levelcast.node.operate.control_source import NoKeeper, newest_membership, next_incarnation, publish, replaced
+from levelcast.node.operate.control_source import newest_membership, next_incarnation, publish, replaced
 from levelcast.node.status_client import Answer
 from levelcast.runtime.sockets import Address, Arrival
+from levelcast.storage.no_store import NoStore
 from levelcast.storage.tape.stamps import packet_fault
 from levelcast.wire.codec import decode, encode
 from levelcast.wire.membership import decode_membership
@@ -116,7 +117,7 @@ def test_a_later_operator_wins(group: type[Group]) -> None:
 
 
 def test_an_operator_has_nothing_to_keep() -> None:
-    keeper = NoKeeper()
+    keeper = NoStore()
     keeper.commit()
     keeper.forget(1, {})
     keeper.close()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from levelcast.client.packet_queue import PacketQueue
-from levelcast.client.publisher import _disk
+from levelcast.client.publisher import open_floor
 from levelcast.client.replay import resume_from
 from levelcast.network import SymbolDirectory, parse_network
 from levelcast.network.placement import place_of
@@ -85,7 +85,7 @@ class Floor:
     """One life of the publishing process."""
 
     def __init__(self, data: Path, wire: Wire, everything: RecordArray, packet_bytes: int) -> None:
-        source, keeper, progress = _disk(NETWORK, CONFIG, PLACE, data, 0)
+        source, keeper, progress = open_floor(NETWORK, CONFIG, PLACE, data, 0)
         assert isinstance(keeper, ProgressKeeper)
         assert progress is not None
         self.keeper, self.wire, self.source = keeper, wire, source
@@ -229,6 +229,6 @@ def test_a_floor_node_s_directory_serves_too(tmp_path: Path) -> None:
     source, keeper = build(CONFIG, PLACE, tmp_path / "XNYS", 0)
     keeper.close()
     assert isinstance(source, Source)
-    ours, ours_keeper, _ = _disk(NETWORK, CONFIG, PLACE, tmp_path, 0)
+    ours, ours_keeper, _ = open_floor(NETWORK, CONFIG, PLACE, tmp_path, 0)
     ours_keeper.close()
     assert ours.incarnation == source.incarnation

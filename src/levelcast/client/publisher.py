@@ -4,219 +4,55 @@
         floor.publish(records)      # an array of `levelcast.records`, of this floor and its symbols
 
 - A background thread runs the floor's driver. A source must resend until its packets are witnessed (rule 10), whatever
-  the program that filled them is doing; a loop in the caller's thread would stand still between two calls.
-- Several floors of a process share one thread and one pair of sockets (`SourceLoop`): what the group says is received
-  once, and only tokens are decoded for each floor. Each floor has a `Driver`, a journal and links of its own, as a
-  process would have.
+  the program that filled them is doing; a loop in the caller's thread would stand still between two calls. Several
+  floors of a process can share one thread and one pair of sockets (`levelcast.client.source_loop`).
 - With `data` the floor has the directory of a floor node, goes on in the same incarnation after a restart and sends
   again what is not witnessed. Without, nothing is kept: every start takes a higher incarnation (the time), and what
   was not yet witnessed when the process ended may be lost. A floor that has once published without a journal is ahead
   of every journal: it cannot go back to one.
-- `publish` fills a queue of bounded size; `room` and `waiting` show it. Leaving the `with` block waits until everything
-  is witnessed; leaving it by an exception does not.
+- `publish` fills a queue of bounded size; `room` and `waiting` show it. The thread cuts all that waits into packets
+  together (`levelcast.client.packet_queue`), so large arrays are fastest.
+- Leaving the `with` block waits until everything is witnessed; leaving it by an exception does not.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from threading import Condition, Lock, Thread
 from types import TracebackType
+from typing import TYPE_CHECKING
 from zlib import crc32
 
-import numpy as np
-
+from levelcast.client.floor_input import FloorInput
 from levelcast.client.packet_queue import MAX_PACKET_BYTES, PacketQueue
+from levelcast.client.source_loop import FloorSeat, SourceLoop
 from levelcast.errors import NetError
 from levelcast.network import Network, SymbolDirectory, load_network
 from levelcast.network.placement import Placement, links_to, place_of
 from levelcast.network.stripe_config import ring_config
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import JournalEntry
 from levelcast.protocol.journal_image import JournalImage
-from levelcast.records import INSTRUMENT, RECORD_TYPES, RTYPE_INSTRUMENT, TRADE, RecordArray
+from levelcast.records import INSTRUMENT, TRADE, RecordArray
 from levelcast.ring.source import Source
-from levelcast.runtime.driver import LONGEST_SLEEP_NS, Driver
-from levelcast.runtime.impairment import Impairment, sender_of
-from levelcast.runtime.sockets import LOOPBACK, Address, Arrival, CoreSockets
+from levelcast.runtime.driver import Driver
+from levelcast.runtime.impairment import Impairment
+from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.disk import initialise_disk
 from levelcast.storage.journal.file import JournalFile
-from levelcast.storage.node_store import JournalStore, NodeStore
+from levelcast.storage.no_store import NoStore
+from levelcast.storage.node_store import NodeStore
 from levelcast.storage.publication import FILE, Progress, ProgressKeeper
-from levelcast.wire.codec import KIND_TOKEN
-from levelcast.wire.header import KIND_AT
-from levelcast.wire.messages import Data
 from levelcast.wire.packets import DATA_OVERHEAD
+
+if TYPE_CHECKING:
+    from levelcast.client.async_publisher import AsyncPublisher
 
 QUEUE_RECORDS = 4_096
 """The smallest queue, unless one is asked for."""
 MIN_PACKET_BYTES = INSTRUMENT.itemsize + DATA_OVERHEAD
 """A definition has to fit."""
-_KINDS = {kind.rtype: kind for kind in RECORD_TYPES}
-
-
-class _SharedSockets:
-    """What one floor's driver sees of the loop's sockets. It never sleeps there: the loop has slept for all."""
-
-    def __init__(self, core: CoreSockets) -> None:
-        self.inbox: list[Arrival] = []
-        self._core = core
-
-    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
-        return bool(self.inbox), []
-
-    def drain(self, stripe: int | None = None) -> list[Arrival]:
-        arrivals, self.inbox = self.inbox, []
-        return arrivals
-
-    def learn(self, node: int, address: Address) -> None:
-        self._core.learn(node, address)
-
-    def send(self, to: int, datagrams: Sequence[bytes]) -> None:
-        self._core.send(to, datagrams)
-
-    def send_buffer(self, to: int, buffer: bytes, ends: bytes) -> None:
-        self._core.send_buffer(to, buffer, ends)
-
-    def close(self) -> None:
-        """The loop closes them."""
-
-
-class _NoDisk(JournalStore):
-    """The disk of a floor that keeps nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
-        pass
-
-    def commit(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class _Seat:
-    """One floor of a loop."""
-
-    def __init__(self, driver: Driver, sockets: _SharedSockets, feed: PacketQueue) -> None:
-        self.driver = driver
-        self.sockets = sockets
-        self.feed = feed
-
-    def due_ns(self) -> int | None:
-        impairment = self.driver.impairment
-        dues = (self.driver.machine.wake_ns, self.feed.wake_ns, impairment.next_ns if impairment is not None else None)
-        return min((due for due in dues if due is not None), default=None)
-
-
-class SourceLoop:
-    """One thread that drives the floors of one stripe over one pair of sockets."""
-
-    def __init__(self, network: Network, stripe: int | str = 0, interface: str = LOOPBACK) -> None:
-        group = network.core_group(stripe)
-        self.stripe = network.stripe(stripe).name
-        self.changed = Condition()
-        """Told after every turn; guards the queues of the floors."""
-        self.error: BaseException | None = None
-        """What has ended the thread."""
-        self.heard_ns = 0
-        """When the ring was heard last; 0: never."""
-        self.watchers: list[Callable[[], None]] = []
-        """Called after every turn, in the loop's thread."""
-        self._core = CoreSockets(group.address, group.port, interface, hears_data=False)
-        self._core.trains = self._core.trains and network.carriage.trains
-        self.warning = self._core.warning
-        self._seats: list[_Seat] = []
-        self._nodes: frozenset[int] = frozenset()
-        self._turning = Lock()
-        self._bell, self._rope = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._rope, False)
-        self._stopping = False
-        self._thread = Thread(target=self._run, name=f"levelcast floors of {self.stripe}", daemon=True)
-        self._thread.start()
-
-    def wake(self) -> None:
-        """There is something to do."""
-        with suppress(BlockingIOError):  # it has been told often enough
-            os.write(self._rope, b"x")
-
-    def seat(self) -> _SharedSockets:
-        """Sockets for one more floor."""
-        return _SharedSockets(self._core)
-
-    def add(self, seat: _Seat) -> None:
-        with self._turning:
-            self._seats.append(seat)
-            self._nodes = frozenset(each.driver.node for each in self._seats)
-        self.wake()
-
-    def remove(self, seat: _Seat) -> None:
-        """End one floor between two turns, and write what is left."""
-        with self._turning:
-            if seat in self._seats:
-                self._seats.remove(seat)
-                self._nodes = frozenset(each.driver.node for each in self._seats)
-                seat.driver.close()
-
-    def close(self) -> None:
-        self._stopping = True
-        if self._thread.is_alive():
-            self.wake()
-            self._thread.join()
-        for seat in list(self._seats):
-            self.remove(seat)
-        if self._bell >= 0:
-            self._core.close()
-            os.close(self._bell)
-            os.close(self._rope)
-            self._bell = self._rope = -1
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping:
-                self._turn()
-        except BaseException as error:
-            self.error = error
-        with self.changed:
-            self.changed.notify_all()
-        for watcher in list(self.watchers):
-            watcher()
-
-    def _turn(self) -> None:
-        now = time.time_ns()
-        dues = [due for seat in self._seats if (due := seat.due_ns()) is not None]
-        until = min(now + LONGEST_SLEEP_NS, *dues) if dues else now + LONGEST_SLEEP_NS
-        came, rung = self._core.wait(max(0, until - now) / 1e9, (self._bell,))
-        if rung:
-            os.read(self._bell, 4096)
-        arrivals = [arrival for arrival in self._core.drain() if self._matters(arrival[0])] if came else []
-        with self._turning:
-            now = time.time_ns()
-            for seat in self._seats:
-                seat.sockets.inbox += arrivals
-                due = seat.due_ns()
-                if arrivals or (due is not None and due <= now):
-                    seat.driver.turn()
-        if arrivals:
-            self.heard_ns = now
-        with self.changed:
-            self.changed.notify_all()
-        for watcher in list(self.watchers):
-            watcher()
-
-    def _matters(self, datagram: bytes | Data) -> bool:
-        """Sources listen to tokens alone; what comes from a namesake is for the driver to count."""
-        assert isinstance(datagram, bytes)  # these sockets do not hear packets
-        return (len(datagram) > KIND_AT and datagram[KIND_AT] == KIND_TOKEN) or sender_of(datagram) in self._nodes
 
 
 class Publisher:
@@ -250,13 +86,12 @@ class Publisher:
             raise NetError(f'"{floor}" is a {place.role} of the network, and only a floor publishes')
         self.floor = place.floor
         self.directory = SymbolDirectory(network)
-        self._ids = np.array(sorted(self.directory.ids_of(self.floor).values()), np.uint32)
         now = time.time_ns()
         config = ring_config(network, place.stripe)
         window = config.credit * (packet_bytes // TRADE.itemsize)
-        self._queue_records = queue_records if queue_records is not None else max(QUEUE_RECORDS, window)
+        capacity = queue_records if queue_records is not None else max(QUEUE_RECORDS, window)
         with ExitStack() as undo:
-            source, keeper, progress = _disk(network, config, place, data, now)
+            source, keeper, progress = open_floor(network, config, place, data, now)
             undo.callback(keeper.close)
             self._loop = loop if loop is not None else SourceLoop(network, place.stripe, interface)
             self._own_loop = loop is None
@@ -266,27 +101,27 @@ class Publisher:
             definitions = self.directory.definitions(self.floor, now)
             self.source = source
             self.progress = progress
-            self.feed = PacketQueue(source, definitions, progress, self._loop.changed, packet_bytes)
+            self.queue = PacketQueue(source, definitions, progress, self._loop.changed, packet_bytes)
+            self._input = FloorInput(self.floor, self.directory, self.queue, self._loop, capacity)
             impairment = Impairment(links_to(network, place), crc32(f"{seed} {floor}".encode())) if impair else None
             self._driver = Driver(
-                place.id, config.stripe, source, sockets, keeper, impairment=impairment, work=self.feed
+                place.id, config.stripe, source, sockets, keeper, impairment=impairment, work=self.queue
             )
-            self._seat = _Seat(self._driver, sockets, self.feed)
+            self._seat = FloorSeat(self._driver, sockets, self.queue)
             self._loop.add(self._seat)
             undo.pop_all()
-        self._closed = False
 
     # -- what it has come to ------------------------------------------------------------------------------
 
     @property
     def room(self) -> int:
         """Records that `publish` takes now without waiting."""
-        return max(0, self._queue_records - self.feed.waiting)
+        return self._input.room
 
     @property
     def waiting(self) -> int:
         """Records that `publish` has taken and that are in no packet yet: they wait for credit (rule 10)."""
-        return self.feed.waiting
+        return self.queue.waiting
 
     @property
     def unwitnessed(self) -> int:
@@ -296,12 +131,12 @@ class Publisher:
     @property
     def published(self) -> int:
         """Records in packets: over all starts with `data`, since the start without."""
-        return self.feed.total
+        return self.queue.total
 
     @property
     def witnessed(self) -> int:
         """Of them, those that every tape will have."""
-        return self.feed.witnessed
+        return self.queue.witnessed
 
     @property
     def heard_ns(self) -> int:
@@ -321,18 +156,7 @@ class Publisher:
     @property
     def settled(self) -> bool:
         """Whether everything that was taken is witnessed."""
-        return not self.feed.waiting and not self.source.unwitnessed
-
-    def _check(self) -> None:
-        if self._closed:
-            raise NetError(f"the publisher of {self.floor.name} is closed")
-        if self._loop.error is not None:
-            raise self._loop.error
-        if self.source.superseded:
-            raise NetError(
-                f"another process publishes as {self.floor.name}, or has, in a newer incarnation: what this one sends "
-                "is not heard any more"
-            )
+        return self._input.settled
 
     # -- publishing ---------------------------------------------------------------------------------------
 
@@ -342,9 +166,9 @@ class Publisher:
         Without `block` those for which there is room now; with `timeout` (seconds) those for which there was by then.
         Raises ValueError for records that are not this floor's, before any is taken.
         """
-        records = self._checked(records)
+        records = self._input.checked(records)
         deadline = None if timeout is None else time.monotonic() + timeout
-        taken = self._put(records, 0)
+        taken = self._input.put(records, 0)
         while taken < len(records) and block:
             with self._loop.changed:
                 if not self.room:
@@ -352,19 +176,19 @@ class Publisher:
                     if left is not None and left <= 0:
                         return taken
                     self._loop.changed.wait(left if left is not None else 1.0)
-            taken = self._put(records, taken)
+            taken = self._input.put(records, taken)
         return taken
 
     def wait_for_room(self, timeout: float) -> bool:
         """Wait until `publish` takes records without waiting; False if that took longer than `timeout` seconds."""
         with self._loop.changed:
-            return self._loop.changed.wait_for(lambda: self.room, timeout)
+            return self._loop.changed.wait_for(lambda: self.room > 0, timeout)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything that was taken is witnessed; False if that took longer than `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._check()
+            self._input.check()
             with self._loop.changed:
                 if self.settled:
                     return True
@@ -375,43 +199,11 @@ class Publisher:
 
     def close(self) -> None:
         """End at once. With `data`, what is not witnessed is sent again at the next start; what waited is dropped."""
-        if not self._closed:
-            self._closed = True
+        if not self._input.closed:
+            self._input.closed = True
             self._loop.remove(self._seat)
             if self._own_loop:
                 self._loop.close()
-
-    def _put(self, records: RecordArray, first: int) -> int:
-        """Queue records from `first` on, as far as there is room; up to which."""
-        self._check()
-        with self._loop.changed:
-            count = min(self.room, len(records) - first)
-            if count:
-                self.feed.put(records[first : first + count].tobytes(), count)
-        if count:
-            self._loop.wake()
-        return first + count
-
-    def _checked(self, records: RecordArray) -> RecordArray:
-        """Records that may go on this floor's tape, else a ValueError: a receiver would only drop the packet."""
-        kind = _KINDS.get(int(records["rtype"][0])) if len(records) and records.dtype.names else None
-        if not len(records):
-            return records
-        if kind is None or records.dtype != kind.dtype:
-            raise ValueError("these are no records of levelcast.records: make them with trades(n), quotes(n) ...")
-        words = kind.dtype.itemsize // 4
-        if np.any(records["length"] != words) or np.any(records["rtype"] != kind.rtype):
-            raise ValueError("a record has another length or rtype than its array")
-        if np.any(records["publisher_id"] != self.floor.publisher):
-            raise ValueError(f"a record's publisher_id is not {self.floor.publisher}, that of {self.floor.name}")
-        for name in ("sequence", "ts_recv"):
-            if name in (kind.dtype.names or ()) and records[name].any():
-                raise ValueError(f"a record has a {name} already: the ring stamps it on release")
-        if kind.rtype != RTYPE_INSTRUMENT and not np.isin(records["instrument_id"], self._ids).all():
-            raise ValueError(
-                f"a record's instrument_id is no symbol of {self.floor.name}: take ids from levelcast.network.Directory"
-            )
-        return records
 
     # -- with ---------------------------------------------------------------------------------------------
 
@@ -426,81 +218,25 @@ class Publisher:
             self.close()
 
     async def __aenter__(self) -> AsyncPublisher:
-        return AsyncPublisher(self)
+        from levelcast.client.async_publisher import AsyncPublisher
+
+        self._awaited = AsyncPublisher(self._input)
+        return self._awaited
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         try:
             if kind is None:
-                await AsyncPublisher(self).flush()
+                await self._awaited.flush()
         finally:
             self.close()
 
 
-class AsyncPublisher:
-    """A `Publisher` for an event loop: `publish` and `flush` are awaited, and may be cancelled."""
-
-    def __init__(self, publisher: Publisher) -> None:
-        self.publisher = publisher
-
-    @property
-    def room(self) -> int:
-        return self.publisher.room
-
-    @property
-    def waiting(self) -> int:
-        return self.publisher.waiting
-
-    @property
-    def unwitnessed(self) -> int:
-        return self.publisher.unwitnessed
-
-    async def publish(self, records: RecordArray) -> int:
-        """Queue all records. If it is cancelled, those that had found room are published."""
-        records = self.publisher._checked(records)
-        taken = 0
-
-        def advance() -> bool:
-            nonlocal taken
-            taken = self.publisher._put(records, taken)
-            return taken == len(records)
-
-        await self._until(advance)
-        return taken
-
-    async def flush(self) -> None:
-        """Wait until everything that was taken is witnessed."""
-
-        def settled() -> bool:
-            self.publisher._check()
-            return self.publisher.settled
-
-        await self._until(settled)
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        if condition():
-            return
-        running, turned = asyncio.get_running_loop(), asyncio.Event()
-
-        def tell() -> None:
-            if not running.is_closed():
-                running.call_soon_threadsafe(turned.set)
-
-        watchers = self.publisher._loop.watchers
-        watchers.append(tell)
-        try:
-            while not condition():
-                await turned.wait()
-                turned.clear()
-        finally:
-            watchers.remove(tell)
-
-
-def _disk(
+def open_floor(
     network: Network, config: StripeConfig, place: Placement, data: str | PathLike[str] | None, now: int
 ) -> tuple[Source, NodeStore, Progress | None]:
-    """The source on what its disk holds; without one in an incarnation that is higher than any before."""
+    """Build the source from its journal; without `data`, in an incarnation that is higher than any before."""
     if data is None:
-        return Source(config, place.id, now, JournalImage(), now), _NoDisk(), None
+        return Source(config, place.id, now, JournalImage(), now), NoStore(), None
     folder, durable = Path(data), network.tape.durable
     folder.mkdir(parents=True, exist_ok=True)
     initialise_disk(folder, place.part, config.stripe, durable)

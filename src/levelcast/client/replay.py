@@ -19,7 +19,8 @@ from types import TracebackType
 
 import numpy as np
 
-from levelcast.client.publisher import Publisher, SourceLoop
+from levelcast.client.publisher import Publisher
+from levelcast.client.source_loop import SourceLoop
 from levelcast.formats.trade_files import survey
 from levelcast.network import Network, SymbolDirectory
 from levelcast.records import RecordArray
@@ -105,7 +106,7 @@ class Replay:
         if any(known.values()):
             for number, (position, hashed) in resume_from(self._batches(), known).items():
                 self.before[number] = position
-                self.floors[number].feed.begin(position, hashed)
+                self.floors[number].queue.begin(position, hashed)
         self._published_before = {number: floor.published for number, floor in self.floors.items()}
 
     # -- what it has come to ------------------------------------------------------------------------------
@@ -174,9 +175,10 @@ class Replay:
         self._latest_ns = int(dues[-1])
         while first < len(batch) and not self.stopping:
             last = self._due(dues, first)
-            if last == first:
+            if last > first:
+                yield from self._insist(dict(split_floors(batch[first:last])))
+            else:
                 time.sleep(TICK_S)
-            yield from self._insist(dict(split_floors(batch[first:last])))
             first = last
             if time.monotonic() - told > STEP_S:
                 told = time.monotonic()
@@ -229,8 +231,8 @@ def split_floors(batch: RecordArray) -> Iterator[tuple[int, RecordArray]]:
     order = publishers.argsort(kind="stable")
     numbers, starts = np.unique(publishers[order], return_index=True)
     bare = batch.view(f"V{batch.dtype.itemsize}")  # numpy copies records of many fields field by field
-    for number, mine in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-        yield number, np.take(bare, mine).view(batch.dtype)
+    for number, start, end in zip(numbers.tolist(), starts, [*starts[1:], len(order)], strict=False):
+        yield number, np.take(bare, order[start:end]).view(batch.dtype)
 
 
 def _unpublished(batch: RecordArray, seen: Counter[int], before: Mapping[int, int]) -> RecordArray:

@@ -29,18 +29,16 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Literal
 
 from levelcast import native, records
+from levelcast.client.batches import Batch, BatchQueue, snapshot_batches
 from levelcast.client.edge_sockets import asking_socket, groups_of, join, line_names, read_snapshot
 from levelcast.client.line_stats import LineStats
+from levelcast.client.streams import FRESH_NS, Streams
 from levelcast.client.symbol_filter import SymbolFilter
 from levelcast.edge.subscriber import session_reader as core
 from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Ended, Grade, Lost, Stuck, SubscriberCounts
-from levelcast.edge.subscriber.merge import Merger
 from levelcast.edge.subscriber.plan_follower import (
     BASE,
     Closed,
@@ -54,11 +52,10 @@ from levelcast.edge.subscriber.plan_follower import (
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
 from levelcast.network.sessions import stripe_session
-from levelcast.records import RecordArray, RecordType
 from levelcast.runtime.sockets import LOOPBACK, Address
-from levelcast.wire.channel_plan import ChannelPlan, parse_session
+from levelcast.wire.channel_plan import ChannelPlan
 from levelcast.wire.header import Malformed
-from levelcast.wire.mold import HEADER_SIZE, SESSION_SIZE, Block, Heartbeat, decode, session_name
+from levelcast.wire.mold import HEADER_SIZE, Block, Heartbeat, decode, session_name
 from levelcast.wire.snapshot import Snapshot
 from levelcast.wire.watermark import Watermark
 
@@ -72,73 +69,8 @@ MAX_DRAIN = 256
 MAX_QUEUED = 4_096
 MAX_EARLY = 16_384
 """Packets kept while the snapshot is read."""
-MAX_ADDRESSES = 64
-FRESH_NS = 3_000_000_000
-"""An edge that was heard within this time is asked before the others: each sends at least every second."""
 SNAPSHOT_LIMIT_S = 30.0
 SNAPSHOT_AGAIN_S = 0.2
-_TRADE = next(kind for kind in records.RECORD_TYPES if kind.rtype == records.RTYPE_TRADE)
-_WRAP = 1 << 32
-_FOREVER = 2**64 - 1
-
-
-class Batch(NamedTuple):
-    """The next records of a session, all of one type; merged, the next ones of all sessions."""
-
-    session: str
-    """Empty where sessions are merged."""
-    sequence: int
-    """Of the first record, in its session."""
-    kind: RecordType
-    records: RecordArray
-    """An array with the type's fields; mostly a view of what came, so it cannot be written to."""
-    global_sequence: int | None
-    """Of the first record, on the tape; None where the type has no such field, or not all 64 bits are known yet."""
-    watermark: Watermark | None
-    """One that came before these records: the session is complete up to its time (rule 15); merged, all of them are."""
-    stripe: int = 0
-
-    @property
-    def global_sequences(self) -> npt.NDArray[np.uint64] | None:
-        """Of every record, where the first one's is known."""
-        if self.global_sequence is None:
-            return None
-        low = self.records["sequence"]
-        whole: npt.NDArray[np.uint64] = (low - low[0]).astype(np.uint64) + np.uint64(self.global_sequence)
-        return whole
-
-
-class _Stream:
-    """What is known of one session beside its packets."""
-
-    def __init__(self, session: bytes) -> None:
-        self.name = session.decode("ascii", "replace").rstrip()
-        place = parse_session(session)
-        self.stripe = place.stripe if place is not None else 0
-        self.plan = place.number if place is not None else 0
-        self.watermark: Watermark | None = None
-        self.near: int | None = None
-        """A global sequence, all 64 bits of it, from which the next ones are not far."""
-        self.servers: dict[Address, int] = {}
-        """Where packets came from, and when the last one did."""
-
-    def whole(self, low: int) -> int | None:
-        """A global sequence from its low 32 bits."""
-        if self.near is None:
-            return None
-        ahead = (low - self.near) % _WRAP
-        return self.near + (ahead if ahead < _WRAP // 2 else ahead - _WRAP)
-
-    def hear(self, source: Address, now: int) -> None:
-        self.servers[source] = now
-        if len(self.servers) > MAX_ADDRESSES:
-            del self.servers[min(self.servers, key=self.servers.__getitem__)]
-
-    def server(self, attempt: int, now: int) -> Address | None:
-        """Whom to ask: the one heard last, then the others in turn, as long as they are heard."""
-        recent = sorted(self.servers, key=self.servers.__getitem__, reverse=True)
-        fresh = [each for each in recent if now - self.servers[each] < FRESH_NS] or recent
-        return fresh[attempt % len(fresh)] if fresh else None
 
 
 class Subscriber:
@@ -185,18 +117,14 @@ class Subscriber:
         self._sessions = None if sessions is None else [_session(name) for name in sessions]
         self._start = _checked_start(start)
         self._wanted = SymbolFilter(self.network, symbols)
-        self._watermarks = watermarks
         self._on_event = on_event
         self._interface = interface
         self._core: PlanFollower | None = None
-        self._merger = Merger() if merged else None
-        self._merged_ns = 0
-        self._near: dict[int, int] = {}
-        """A global sequence of each stripe, all 64 bits of it, from which the next ones are not far."""
         self._early: deque[bytes | Block] = deque()
         self._early_packets = 0
-        self._streams: dict[bytes, _Stream] = {}
-        self._queue: deque[Batch] = deque()
+        self._streams = Streams(self._config.max_sessions)
+        self._batches = BatchQueue(self._streams, self._wanted, merged=merged, watermarks=watermarks)
+        self._queue = self._batches.batches
         self._error: Exception | None = None
         self._news: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -227,7 +155,7 @@ class Subscriber:
     @property
     def watermarks(self) -> dict[str, Watermark]:
         """The last watermark of each session."""
-        return {each.name: each.watermark for each in self._streams.values() if each.watermark is not None}
+        return self._streams.watermarks
 
     @property
     def heard(self) -> bool:
@@ -242,21 +170,7 @@ class Subscriber:
     @property
     def last(self) -> list[Batch]:
         """The records of the snapshots, as far as they are wanted: by stripe and type, each in the tape's order."""
-        return [batch for snapshot in self.snapshots for batch in self._last(snapshot)]
-
-    def _last(self, snapshot: Snapshot) -> list[Batch]:
-        found = []
-        for kind, _, rows in records.split(snapshot.records) if snapshot.records else ():
-            chosen = self._wanted.choose(kind, rows)
-            rows = rows if chosen is None else rows[chosen]
-            place = None
-            if kind.sequence_offset is not None and len(rows):
-                behind = np.uint32(snapshot.next_global % _WRAP) - rows["sequence"]
-                rows = rows[(-behind.astype(np.int64)).argsort(kind="stable")]
-                place = snapshot.next_global - int(behind.max())
-            if len(rows):
-                found.append(Batch("", 0, kind, rows, place, None, snapshot.stripe))
-        return found
+        return [batch for snapshot in self.snapshots for batch in snapshot_batches(snapshot, self._wanted)]
 
     @property
     def positions(self) -> dict[str, int]:
@@ -356,7 +270,7 @@ class Subscriber:
             {stripe.index: self._wanted.prices(stripe) for stripe in self.network.stripes},
         )
         for snapshot in self.snapshots:
-            self._know_near(snapshot.stripe, snapshot.next_global)
+            self._batches.know_near(snapshot.stripe, snapshot.next_global)
         early, self._early = list(self._early), deque()
         self._receive(early, time.monotonic_ns())
 
@@ -395,7 +309,7 @@ class Subscriber:
         while len(found) < len(self.network.stripes) and (until_ns is None or time.monotonic_ns() < until_ns):
             while not self._streams:
                 await self._wait()
-            servers = self._servers()
+            servers = self._streams.servers()
             server = next((each for each in servers if each not in tried), None)
             if server is None:
                 tried.clear()
@@ -407,15 +321,6 @@ class Subscriber:
                 found.setdefault(snapshot.stripe, snapshot)
                 until_ns = until_ns or time.monotonic_ns() + FRESH_NS  # a stripe that is not heard does not run
         return [found[stripe] for stripe in sorted(found)]
-
-    def _servers(self, stripe: int | None = None) -> list[Address]:
-        """Where packets came from, the one heard last first; of one stripe, or of all."""
-        heard: dict[Address, int] = {}
-        for stream in self._streams.values():
-            if stripe is None or stream.stripe == stripe:
-                for address, at in stream.servers.items():
-                    heard[address] = max(at, heard.get(address, 0))
-        return sorted(heard, key=heard.__getitem__, reverse=True)
 
     # -- datagrams ----------------------------------------------------------------------------------------
 
@@ -430,7 +335,7 @@ class Subscriber:
             came_ns = time.time_ns() - (time.monotonic_ns() - now)
             messages, before = 0, self._known
             for item, source in arrived:
-                session = self._hear(item, source, now)
+                session = self._streams.hear(item, source, now)
                 if self._core is None or self._core.wants(session):
                     messages += line.take(item, came_ns, self._config.max_sessions)
             self._receive([item for item, _ in arrived], now)
@@ -456,30 +361,10 @@ class Subscriber:
                 return True
         return False
 
-    def _hear(self, item: bytes | Block, source: Address, now: int) -> bytes:
-        """Note where a session's packets come from; more sessions than there can be are not believed. The session."""
-        if type(item) is Block:
-            session, whole = item.session, True
-        else:
-            assert isinstance(item, bytes)
-            session, whole = item[:SESSION_SIZE], len(item) >= HEADER_SIZE
-        stream = self._streams.get(session)
-        if stream is None and whole and len(self._streams) < self._config.max_sessions:
-            stream = self._stream(session)
-        if stream is not None:
-            stream.hear(source, now)
-        return session
-
     def _fail(self, error: Exception) -> None:
         self._error = error
         self._pause()
         self._wake()
-
-    def _stream(self, session: bytes) -> _Stream:
-        stream = self._streams.get(session)
-        if stream is None:
-            stream = self._streams[session] = _Stream(session)
-        return stream
 
     def _receive(self, arrived: list[bytes | Block], now: int) -> None:
         if self._core is None:
@@ -517,28 +402,24 @@ class Subscriber:
     def _perform(self, effects: Iterable[Happening]) -> None:
         for effect in effects:
             if isinstance(effect, Deliver):
-                self._deliver(effect)
+                self._batches.deliver(effect, self.counts)
             elif isinstance(effect, Complete):
-                self._complete(effect)
+                assert self._core is not None
+                self._batches.complete(effect, self._core.position(effect.session) or 1)
             elif isinstance(effect, Ask):
                 self._ask(effect)
             elif isinstance(effect, JoinGroup | Leave):
                 self._regroup(effect)
             elif isinstance(effect, Followed):
-                for name in effect.sessions:
-                    self._stream(name).stripe = effect.stripe
-                if self._merger is not None:
-                    self._merger.follow(effect.sessions, effect.stripe, effect.complete_ns)
+                self._batches.follow(effect)
             elif isinstance(effect, Closed):
-                if self._merger is not None:
-                    self._merger.end(effect.session)
+                self._batches.end(effect)
             else:
                 if isinstance(effect, Replaced):
-                    self._forget_before(effect)
+                    self._streams.forget_before(effect)
                 if self._on_event is not None:
                     self._on_event(effect)
-        if self._merger is not None:
-            self._hand_on(self._merger)
+        self._batches.merge()
         if len(self._queue) >= MAX_QUEUED:
             self._pause()
         self._arm()
@@ -564,77 +445,11 @@ class Subscriber:
                 if self._reading:
                     self._loop.add_reader(made.fileno(), self._readable, made)
 
-    def _forget_before(self, replaced: Replaced) -> None:
-        """Sessions of plans that were replaced."""
-        for name, stream in list(self._streams.items()):
-            if stream.stripe == replaced.stripe and stream.plan < replaced.number:
-                del self._streams[name]
-
-    def _hand_on(self, merger: Merger) -> None:
-        complete_ns = merger.complete_ns
-        known = 0 < complete_ns < _FOREVER
-        watermark = Watermark(complete_ns, max(self._near.values(), default=0), 0) if known else None
-        for merged in merger.ready():
-            self._queue.append(Batch("", 0, merged.kind, merged.records, merged.sequence, watermark, merged.stripe))
-        if self._watermarks and watermark is not None and complete_ns > self._merged_ns:
-            self._merged_ns = complete_ns
-            self._queue.append(Batch("", 0, _TRADE, records.trades(0), None, watermark))
-
     def _ask(self, ask: Ask) -> None:
-        stream, now = self._stream(ask.session), time.monotonic_ns()
-        server = stream.server(ask.attempt, now)
-        if server is None:
-            others = self._servers(stream.stripe)
-            server = others[ask.attempt % len(others)] if others else None
+        server = self._streams.server_for(ask, time.monotonic_ns())
         if server is not None and self._own is not None:
             with suppress(OSError):  # a request that is lost is sent again
                 self._own.sendto(ask.datagram, server)
-
-    def _know_near(self, stripe: int, sequence: int) -> None:
-        self._near[stripe] = sequence
-        if self._merger is not None:
-            self._merger.near(stripe, sequence)
-
-    def _complete(self, effect: Complete) -> None:
-        stream = self._stream(effect.session)
-        stream.watermark = effect.watermark
-        stream.near = effect.watermark.next_sequence
-        self._know_near(stream.stripe, stream.near)
-        if self._merger is not None:
-            self._merger.complete(effect.session, effect.watermark)
-        elif self._watermarks:
-            assert self._core is not None
-            following = self._core.position(effect.session) or 1
-            batch = Batch(stream.name, following, _TRADE, records.trades(0), None, stream.watermark, stream.stripe)
-            self._queue.append(batch)
-
-    def _deliver(self, deliver: Deliver) -> None:
-        stream = self._stream(deliver.session)
-        if stream.near is None:
-            stream.near = self._near.get(stream.stripe)
-        for run in records.split(deliver.payload):
-            chosen = self._wanted.choose(run.kind, run.records)
-            found = run.records
-            first = 0
-            if chosen is not None:
-                if run.kind.rtype != records.RTYPE_SYSTEM:
-                    self.counts.unwanted += len(found) - int(chosen.sum())
-                if not chosen.any():
-                    continue
-                found, first = found[chosen], int(chosen.argmax())
-            if run.kind.rtype == records.RTYPE_INSTRUMENT:
-                self._wanted.define(found)
-            if self._merger is not None:
-                self._merger.take(deliver.session, run.kind, found)
-                continue
-            place = None
-            if run.kind.sequence_offset is not None:
-                place = stream.whole(int(found["sequence"][0]))
-                if place is not None:
-                    stream.near = stream.whole(int(found["sequence"][-1]))
-            sequence = deliver.sequence + run.first + first
-            batch = Batch(stream.name, sequence, run.kind, found, place, stream.watermark, stream.stripe)
-            self._queue.append(batch)
 
 
 def _packets(item: bytes | Block) -> int:

@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.records import RecordArray, RecordType
+from levelcast.records.sequences import WRAP, whole_sequence
 from levelcast.wire.watermark import Watermark
 
 __all__ = ["Merged", "Merger"]
 
-_WRAP = 1 << 32
 _FOREVER = 2**64 - 1
 _UNKNOWN = -1
 _FRAME_BEGINS = -1
@@ -222,8 +222,7 @@ class Merger:
 
     def _whole(self, lows: Sequences, stripe: int) -> Sequences:
         """Global sequences from their low 32 bits."""
-        near = self._near.get(stripe, _WRAP // 2)
-        whole = near + ((lows - near + _WRAP // 2) % _WRAP - _WRAP // 2)
+        whole = whole_sequence(lows, self._near.get(stripe, WRAP // 2))
         return np.where(lows == _UNKNOWN, _FRAME_BEGINS, whole)
 
 

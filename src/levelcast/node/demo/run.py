@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from levelcast.client.publisher import Publisher, SourceLoop
+from levelcast.client.publisher import Publisher
 from levelcast.client.replay import split_floors
+from levelcast.client.source_loop import SourceLoop
 from levelcast.network import Network, SymbolDirectory
 from levelcast.node.cluster import Cluster, ClusterNode, ClusterRun, Kill
 from levelcast.node.demo.subscribers import DemoSubscribers

@@ -9,7 +9,7 @@ comes first after all, this run's record has not the version that is next and ch
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from levelcast.errors import NetError
@@ -17,39 +17,14 @@ from levelcast.network import Network
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.node import usable
 from levelcast.node.status_client import Answer
-from levelcast.protocol.effects import Effect, JournalEntry, Release, ServeTape
-from levelcast.protocol.history import Frame
+from levelcast.protocol.effects import Effect
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver
 from levelcast.runtime.sockets import LOOPBACK, CoreSockets
+from levelcast.storage.no_store import NoStore
 from levelcast.wire.membership import encode_membership
-from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership, Message
-
-
-class NoKeeper:
-    """The disk of a process that has nothing to remember."""
-
-    def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
-        pass
-
-    def commit(self) -> None:
-        pass
-
-    def content(self, frame: Frame) -> bytearray:
-        raise AssertionError("only a receiver releases")
-
-    def release(self, release: Release, content: bytearray, generation: int, released_ns: int) -> None:
-        raise AssertionError("only a receiver releases")
-
-    def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
-        pass
-
-    def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
-        raise AssertionError("only a receiver has a tape")
-
-    def close(self) -> None:
-        pass
+from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership
 
 
 class _Sender:
@@ -124,7 +99,7 @@ def send_records(
     source = Source(config, CONTROL_SOURCE, incarnation, JournalImage(), now)
     with usable(interface):
         sockets = CoreSockets(group.address, group.port, interface, hears_data=False)
-    driver = Driver(CONTROL_SOURCE, config.stripe, source, sockets, NoKeeper(), work=_Sender(source, payloads))
+    driver = Driver(CONTROL_SOURCE, config.stripe, source, sockets, NoStore(), work=_Sender(source, payloads))
     try:
         until = time.monotonic() + timeout_s
         driver.run(lambda: source.witnessed >= len(payloads) or source.superseded or time.monotonic() > until)

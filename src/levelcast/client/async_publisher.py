@@ -1,0 +1,68 @@
+"""Publish from an event loop: what `async with levelcast.Publisher(...)` gives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from levelcast.client.floor_input import FloorInput
+from levelcast.records import RecordArray
+
+
+class AsyncPublisher:
+    """A `Publisher` for an event loop: `publish` and `flush` are awaited, and may be cancelled."""
+
+    def __init__(self, floor: FloorInput) -> None:
+        self._input = floor
+
+    @property
+    def room(self) -> int:
+        return self._input.room
+
+    @property
+    def waiting(self) -> int:
+        return self._input.queue.waiting
+
+    @property
+    def unwitnessed(self) -> int:
+        return self._input.queue.source.unwitnessed
+
+    async def publish(self, records: RecordArray) -> int:
+        """Queue all records. If it is cancelled, those that had found room are published."""
+        records = self._input.checked(records)
+        taken = 0
+
+        def advance() -> bool:
+            nonlocal taken
+            taken = self._input.put(records, taken)
+            return taken == len(records)
+
+        await self._until(advance)
+        return taken
+
+    async def flush(self) -> None:
+        """Wait until everything that was taken is witnessed."""
+
+        def settled() -> bool:
+            self._input.check()
+            return self._input.settled
+
+        await self._until(settled)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        if condition():
+            return
+        running, turned = asyncio.get_running_loop(), asyncio.Event()
+
+        def notify() -> None:
+            if not running.is_closed():
+                running.call_soon_threadsafe(turned.set)
+
+        watchers = self._input.loop.watchers
+        watchers.append(notify)
+        try:
+            while not condition():
+                await turned.wait()
+                turned.clear()
+        finally:
+            watchers.remove(notify)

@@ -1,0 +1,165 @@
+"""Run the sources of several floors in one thread over one pair of sockets.
+
+Each floor has a `Driver`, a journal and links of its own, as a process would have. Datagrams of the group are received
+once; only tokens are decoded for each floor.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Condition, Lock, Thread
+
+from levelcast.client.packet_queue import PacketQueue
+from levelcast.network import Network
+from levelcast.runtime.driver import LONGEST_SLEEP_NS, Driver
+from levelcast.runtime.impairment import sender_of
+from levelcast.runtime.sockets import LOOPBACK, Address, Arrival, CoreSockets
+from levelcast.wire.codec import KIND_TOKEN
+from levelcast.wire.header import KIND_AT
+from levelcast.wire.messages import Data
+
+
+class SharedSockets:
+    """What one floor's driver sees of the loop's sockets. It never sleeps there: the loop has slept for all."""
+
+    def __init__(self, core: CoreSockets) -> None:
+        self.inbox: list[Arrival] = []
+        self._core = core
+
+    def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
+        return bool(self.inbox), []
+
+    def drain(self, stripe: int | None = None) -> list[Arrival]:
+        arrivals, self.inbox = self.inbox, []
+        return arrivals
+
+    def learn(self, node: int, address: Address) -> None:
+        self._core.learn(node, address)
+
+    def send(self, to: int, datagrams: Sequence[bytes]) -> None:
+        self._core.send(to, datagrams)
+
+    def send_buffer(self, to: int, buffer: bytes, ends: bytes) -> None:
+        self._core.send_buffer(to, buffer, ends)
+
+    def close(self) -> None:
+        """The loop closes them."""
+
+
+class FloorSeat:
+    """One floor of a loop."""
+
+    def __init__(self, driver: Driver, sockets: SharedSockets, queue: PacketQueue) -> None:
+        self.driver = driver
+        self.sockets = sockets
+        self.queue = queue
+
+    def due_ns(self) -> int | None:
+        impairment = self.driver.impairment
+        dues = (self.driver.machine.wake_ns, self.queue.wake_ns, impairment.next_ns if impairment is not None else None)
+        return min((due for due in dues if due is not None), default=None)
+
+
+class SourceLoop:
+    """One thread that drives the floors of one stripe over one pair of sockets."""
+
+    def __init__(self, network: Network, stripe: int | str = 0, interface: str = LOOPBACK) -> None:
+        group = network.core_group(stripe)
+        self.stripe = network.stripe(stripe).name
+        self.changed = Condition()
+        """Told after every turn; guards the queues of the floors."""
+        self.error: BaseException | None = None
+        """What has ended the thread."""
+        self.heard_ns = 0
+        """When the ring was heard last; 0: never."""
+        self.watchers: list[Callable[[], None]] = []
+        """Called after every turn, in the loop's thread."""
+        self._core = CoreSockets(group.address, group.port, interface, hears_data=False)
+        self._core.trains = self._core.trains and network.carriage.trains
+        self.warning = self._core.warning
+        self._seats: list[FloorSeat] = []
+        self._nodes: frozenset[int] = frozenset()
+        self._turning = Lock()
+        self._bell, self._rope = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._rope, False)
+        self._stopping = False
+        self._thread = Thread(target=self._run, name=f"levelcast floors of {self.stripe}", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        with suppress(BlockingIOError):  # it has been told often enough
+            os.write(self._rope, b"x")
+
+    def seat(self) -> SharedSockets:
+        """Sockets for one more floor."""
+        return SharedSockets(self._core)
+
+    def add(self, seat: FloorSeat) -> None:
+        with self._turning:
+            self._seats.append(seat)
+            self._nodes = frozenset(each.driver.node for each in self._seats)
+        self.wake()
+
+    def remove(self, seat: FloorSeat) -> None:
+        """End one floor between two turns, and write what is left."""
+        with self._turning:
+            if seat in self._seats:
+                self._seats.remove(seat)
+                self._nodes = frozenset(each.driver.node for each in self._seats)
+                seat.driver.close()
+
+    def close(self) -> None:
+        self._stopping = True
+        if self._thread.is_alive():
+            self.wake()
+            self._thread.join()
+        for seat in list(self._seats):
+            self.remove(seat)
+        if self._bell >= 0:
+            self._core.close()
+            os.close(self._bell)
+            os.close(self._rope)
+            self._bell = self._rope = -1
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+        except BaseException as error:
+            self.error = error
+        with self.changed:
+            self.changed.notify_all()
+        for watcher in list(self.watchers):
+            watcher()
+
+    def _turn(self) -> None:
+        now = time.time_ns()
+        dues = [due for seat in self._seats if (due := seat.due_ns()) is not None]
+        until = min(now + LONGEST_SLEEP_NS, *dues) if dues else now + LONGEST_SLEEP_NS
+        came, rung = self._core.wait(max(0, until - now) / 1e9, (self._bell,))
+        if rung:
+            os.read(self._bell, 4096)
+        arrivals = [arrival for arrival in self._core.drain() if self._matters(arrival[0])] if came else []
+        with self._turning:
+            now = time.time_ns()
+            for seat in self._seats:
+                seat.sockets.inbox += arrivals
+                due = seat.due_ns()
+                if arrivals or (due is not None and due <= now):
+                    seat.driver.turn()
+        if arrivals:
+            self.heard_ns = now
+        with self.changed:
+            self.changed.notify_all()
+        for watcher in list(self.watchers):
+            watcher()
+
+    def _matters(self, datagram: bytes | Data) -> bool:
+        """Sources listen to tokens alone; what comes from a namesake is for the driver to count."""
+        assert isinstance(datagram, bytes)  # these sockets do not hear packets
+        return (len(datagram) > KIND_AT and datagram[KIND_AT] == KIND_TOKEN) or sender_of(datagram) in self._nodes
