@@ -90,11 +90,8 @@ class Floor:
         assert progress is not None
         self.keeper, self.wire, self.source = keeper, wire, source
         self.feed = PacketQueue(source, DIRECTORY.definitions(PLACE.floor, 0), progress, Condition(), packet_bytes)  # type: ignore[arg-type]
-        self.position = 0
-        known = {1: progress.points}
-        for position, hashed in resume_from([everything], known).values():
-            self.position = position
-            self.feed.begin(position, hashed)
+        self.position, hashed = resume_from([everything], {1: progress.points}).get(1, (0, hasher()))
+        self.feed.begin(self.position, hashed)
         self.driver = Driver(PLACE.id, 0, source, wire, keeper, work=self.feed)
 
     def live(self, everything: RecordArray, rng: Random) -> None:

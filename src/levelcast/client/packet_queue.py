@@ -18,7 +18,7 @@ from threading import Condition
 from levelcast.protocol.effects import Effect
 from levelcast.records import RecordArray
 from levelcast.ring.source import Source, Submitted
-from levelcast.storage.publication import Point, Progress, hasher
+from levelcast.storage.publication import UNKNOWN_DIGEST, Point, Progress
 from levelcast.wire.packets import DATA_OVERHEAD, MAX_PAYLOAD, MAX_TOGETHER
 
 MAX_PACKET_BYTES = MAX_PAYLOAD + DATA_OVERHEAD
@@ -55,10 +55,10 @@ class PacketQueue:
         """The last packet of each batch, and `total` behind it."""
         self._publication = progress.next_publication if progress is not None else 1
         self._position = 0
-        self._hash = hasher()
+        self._hash: blake2b | None = None
 
     def begin(self, position: int, hashed: blake2b) -> None:
-        """Continue after the first `position` records of a publication, which have this hash."""
+        """Begin or continue a publication that can be resumed: its first `position` records have this hash."""
         assert not self.waiting
         self._position, self._hash = position, hashed
 
@@ -96,8 +96,10 @@ class PacketQueue:
         self._position += submitted.records
         self._unwitnessed.append((submitted.last, self.total))
         if self._progress is not None:
-            self._hash.update(front[: submitted.taken])
-            digest, incarnation = self._hash.digest(), self.source.incarnation
+            digest, incarnation = UNKNOWN_DIGEST, self.source.incarnation
+            if self._hash is not None:
+                self._hash.update(front[: submitted.taken])
+                digest = self._hash.digest()
             self._progress.note(
                 Point(self._publication, incarnation, submitted.last, self.total, self._position, digest)
             )

@@ -103,10 +103,11 @@ class Replay:
                 self.network, floor.name, data=data, impair=impair, seed=seed, loop=self._loops[floor.stripe]
             )
         known = {number: floor.progress.points for number, floor in self.floors.items() if floor.progress is not None}
-        if any(known.values()):
-            for number, (position, hashed) in resume_from(self._batches(), known).items():
-                self.before[number] = position
-                self.floors[number].queue.begin(position, hashed)
+        found = resume_from(self._batches(), known) if any(known.values()) else {}
+        for number in known:
+            position, hashed = found.get(number, (0, hasher()))
+            self.before[number] = position
+            self.floors[number].queue.begin(position, hashed)
         self._published_before = {number: floor.published for number, floor in self.floors.items()}
 
     # -- what it has come to ------------------------------------------------------------------------------

@@ -68,6 +68,9 @@ def _uniform(view: memoryview) -> tuple[int, int, RecordType] | None:
     if kind is None or size < kind.base_size or len(view) % size:
         return None
     count = len(view) // size
+    if count > 64:
+        heads = np.ndarray(count, "<u2", view, strides=(size,))  # length and rtype together
+        return None if (heads != heads[0]).any() else (count, size, kind)
     lengths, rtypes = view[0::size].tobytes(), view[1::size].tobytes()
     if lengths != lengths[:1] * count or rtypes != rtypes[:1] * count:
         return None

@@ -12,13 +12,14 @@
                                                56      u32   CRC-32 of the bytes before
 
 The journal forgets a packet once it is witnessed (rule 10), and with it what was in it. So a point is written for every
-packet, *before* the journal's own write:
+batch of packets that is one entry of the journal, *before* the journal's own write. It names the last packet.
 
-- a point whose packet is in the journal, or was (its number is not above the last one there), is true;
-- a point whose packet is not was written just before the process died: it is cut off, and the packet is made again.
+- A point whose packet is in the journal, or was (its number is not above the last one there), is true.
+- A point whose packet is not was written just before the process died. It is cut off, and the batch is made again.
 
-There is no third case, because nobody hears of a packet that is not in the journal. A publication is told by the hash
-of its records so far: the same files, or files that have grown, go on behind their last record; others begin a new one.
+There is no third case: an entry of the journal is there completely or not at all, and no packet is sent before its
+entry is written. A publication is identified by the hash of its records so far: the same files, or files that have
+grown, continue after their last record; others begin a new publication.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from levelcast.storage.node_store import JournalStore
 FILE = "progress"
 COMPACT_BYTES = 1 << 20
 DIGEST_BYTES = 16
+UNKNOWN_DIGEST = bytes(DIGEST_BYTES)
+"""The digest of a publication that is not resumed from files: a program's, which calls `levelcast.Publisher`."""
 _MAGIC = b"LVLCPROG"
 _VERSION = 1
 _HEADER = Struct("<8sI")

@@ -38,6 +38,7 @@ from levelcast.edge.subscriber.delivery import (
     SubscriberCounts,
 )
 from levelcast.edge.subscriber.session_reader import SessionReader
+from levelcast.records import SYSTEM
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import (
     PLAN_TEXT,
@@ -500,7 +501,7 @@ class PlanFollower:
                 continue
             out.append(effect)
             if isinstance(effect, Deliver):
-                for mark in _plan_records(effect.payload):
+                for mark in _plan_records(effect.payload, effect.size):
                     self._mark(track, era, effect, mark, now, out, effects)
 
     def _mark(
@@ -583,8 +584,9 @@ def _is_name(name: bytes) -> bool:
     return len(name) == mold.SESSION_SIZE and name.isascii() and name.decode("ascii").isprintable() and name[:1] != b" "
 
 
-def _plan_records(payload: bytes) -> list[PlanRecord]:
-    if payload.find(PLAN_TEXT) < 0:
+def _plan_records(payload: bytes, size: int = 0) -> list[PlanRecord]:
+    """Find the plan records; `size` is that of all records, 0 if they differ."""
+    if 0 < size < SYSTEM.itemsize or payload.find(PLAN_TEXT) < 0:  # trades need not be searched
         return []
     offsets, sizes = mold.record_places(payload)
     places = zip(offsets.tolist(), sizes.tolist(), strict=True)
