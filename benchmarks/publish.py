@@ -46,6 +46,8 @@ RING_S = 60.0
 """Longest time for the ring to form."""
 PUBLISH_S = 300.0
 QUICK_ROWS = 2_000
+TARGET_US = 1.0
+"""A fifth of what a trade took when each packet was submitted by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ def report(found: dict[str, dict[str, list[Published]]], codes: Sequence[Code]) 
     own = codes[0].name
     for case in found:
         rate, cpu = best[case, own]
+        result.figures.append(Figure(f"CPU, {case}", cpu, "µs/trade", "target", TARGET_US))
         for other in codes[1:]:
             result.figures.append(Figure(f"rate, {case}", rate, "trades/s", other.name, best[case, other.name][0]))
             result.figures.append(Figure(f"CPU, {case}", cpu, "µs/trade", other.name, best[case, other.name][1]))

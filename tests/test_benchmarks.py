@@ -46,7 +46,7 @@ PLOTS = {
 
 OWN_TESTS = {
     *("faults", "receivers", "loop", "limits"),
-    *("source", "lake", "lake-day", "live", "planjob", "cluster", "skew", "sweep"),
+    *("source", "lake", "lake-day", "live", "planjob", "cluster", "skew", "sweep", "publish"),
 }
 """Many real processes, or Spark: tests of their own, test_benchmarks_*.py and system/test_loop.py, are for these."""
 
