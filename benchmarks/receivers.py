@@ -55,14 +55,14 @@ from benchmarks.report import (
     tell,
 )
 from benchmarks.room import free_ports
-from benchmarks.way import Speaker, speaking, stop, wait_for
+from benchmarks.way import SYMBOLS, Speaker, listed, speaking, stop, wait_for
 from levelcast.edge.subscriber.delivery import Grade
 from levelcast.errors import NetError
 from levelcast.network import load_network
 from levelcast.node.cluster import Cluster, ClusterNode
 from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge, quantiles
-from levelcast.records import RecordArray
+from levelcast.records import RTYPE_TRADE, RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import read_releases
 from levelcast.storage.tape.compare import tape_directory
@@ -145,7 +145,7 @@ def network_text(scale: Scale, address: str, port: int) -> str:
         f'[[reformation]]\nname = "reform-{number + 1}"\nid = {201 + number}\nsite = "site-0"\n'
         for number in range(scale.servers)
     ]
-    parts.append(f'[[floor]]\nname = "{FLOOR}"\npublisher = 1\nsite = "site-0"\n')
+    parts.append(f'[[floor]]\nname = "{FLOOR}"\npublisher = 1\nsite = "site-0"\nsymbols = {listed(SYMBOLS)}\n')
     return "\n".join(parts)
 
 
@@ -448,7 +448,8 @@ def read_tape(directory: Path) -> Tape:
             rows = batch.records
             hashed.update(rows.tobytes())
             records += len(rows)
-            newest.update(zip(rows["instrument_id"].tolist(), rows["trade_id"].tolist(), strict=True))
+            if batch.kind.rtype == RTYPE_TRADE:
+                newest.update(zip(rows["instrument_id"].tolist(), rows["trade_id"].tolist(), strict=True))
     return Tape(records, hashed.hexdigest(), newest)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from levelcast.client.subscriber import Batch, Subscriber
 from levelcast.edge.subscriber.delivery import Grade
 from levelcast.network import Network, load_network
-from levelcast.records import RecordArray
+from levelcast.records import RTYPE_TRADE, RecordArray
 from levelcast.runtime.realtime import calm_garbage_collection, keep_freed_memory
 
 SESSION = "main"
@@ -73,13 +73,16 @@ class Customer:
             return
         found.came_ns.append(now)
         found.records += len(rows)
-        sequences = rows["sequence"].astype(np.int64)
-        steps = np.diff(sequences, prepend=found.next_sequence - 1)
-        found.jumps += int(np.count_nonzero(steps != 1))
-        found.next_sequence = int(sequences[-1]) + 1
+        if batch.kind.sequence_offset is None:  # a definition takes a sequence, and has no field for it
+            found.next_sequence += len(rows)
+        else:
+            sequences = rows["sequence"].astype(np.int64)
+            steps = np.diff(sequences, prepend=found.next_sequence - 1)
+            found.jumps += int(np.count_nonzero(steps != 1))
+            found.next_sequence = int(sequences[-1]) + 1
         if found.grade == Grade.GUARANTEED.value:
             self._hash.update(rows.tobytes())
-        elif found.grade == Grade.LATEST_ONLY.value:
+        elif found.grade == Grade.LATEST_ONLY.value and batch.kind.rtype == RTYPE_TRADE:
             self._note_newest(rows)
 
     def _note_newest(self, rows: RecordArray) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,8 @@ from levelcast.node.node import NodeOptions as NodeOptions
 SETTLE_S = 20.0
 """How long a ring may take to form, and to drain at the end."""
 NAMES = "abc"
+SYMBOLS = tuple(f"S{number:02}" for number in range(1, 51))
+"""The instruments of the floor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,11 @@ class Speaker:
                     continue
 
 
+def listed(symbols: Iterable[str]) -> str:
+    """Symbols as an array of the network file."""
+    return "[" + ", ".join(f'"{symbol}"' for symbol in symbols) + "]"
+
+
 def network_text(case: Case, port: int, more: str = "") -> str:
     """Three receivers in three regions of one machine, δ_N and Δ_A by the rules."""
     flag = "true" if case.trains else "false"
@@ -89,6 +96,7 @@ site = "a"
 name = "XBEN"
 publisher = 1
 site = "a"
+symbols = {listed(SYMBOLS)}
 [core]
 address = "239.192.74.1"
 port = {port}
@@ -218,7 +226,7 @@ class Way:
     def end(self) -> None:
         """Stop the floor, let everything through, stop the rest in order."""
         stop(self.pump.process)
-        sent = int(self.pump.said["witnessed"]) * self.case.records
+        sent = int(self.pump.said["witnessed_records"])
         wait_for("draining", lambda: min(self.delivered()) >= sent)
         for each in self.customers:
             stop(each.process)
@@ -243,14 +251,14 @@ def at_work(case: Case, rate: float | None = None, more: str = "", *, arrivals: 
         cluster.start_all()
         receivers = cluster.of_role("receiver")
         wait_for("forming a ring", lambda: all(each.status.get("state") == "ACTIVE" for each in receivers))
-        flags = [] if case.trains else ["--no-trains"]
         customers = []
         for number, each in enumerate(network.edge.groups):
             notes = ["--arrivals", str(directory / f"arrivals-{number}.json")] if arrivals else []
-            speaker = speaking("customer", "--group", each.address, "--port", str(each.port), *flags, *notes)
+            region = each.region or each.name
+            speaker = speaking("customer", "--network", str(file), "--region", region, *notes)
             customers.append(running.enter_context(speaker))
         wait_for("starting the customers", lambda: all(each.said for each in customers))
-        flags += [] if rate is None else ["--rate", str(rate)]
+        flags = [] if rate is None else ["--rate", str(rate)]
         data = str(directory / "data")
         pump = running.enter_context(speaking("pump", "--network", str(file), "--data", data, *flags))
         wait_for("releasing the first records", lambda: all(each.said.get("records") for each in customers))
