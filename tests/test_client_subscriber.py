@@ -511,7 +511,7 @@ def test_who_does_not_keep_up_misses_nothing(
             receiver.release(market.frames[0])
             for _ in range(100):
                 receiver.release(market.trade(20))
-            while tape._reading:
+            while tape._sockets.reading:
                 await asyncio.sleep(0.01)
             assert len(tape._queue) <= 8
             hearing = Hearing(tape)

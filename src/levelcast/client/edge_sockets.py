@@ -1,19 +1,20 @@
-"""What a customer hears with and asks from: the groups of its region, their sockets, and the snapshot over TCP."""
+"""Open a subscriber's sockets: multicast groups of its region, retransmission requests, and the TCP snapshot."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from levelcast import records
+from levelcast.client.line_stats import LineStats
 from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network
 from levelcast.runtime.sockets import RECEIVE_BUFFER, Address, takes_trains
 from levelcast.wire.snapshot import HEADER_SIZE, Snapshot, decode_snapshot, snapshot_size
 
-__all__ = ["asking_socket", "groups_of", "join", "line_names", "read_snapshot"]
+__all__ = ["GroupSockets", "groups_of", "read_snapshot"]
 
 
 def groups_of(network: Network, region: str | None) -> tuple[MulticastGroup, ...]:
@@ -74,6 +75,75 @@ def join(group: MulticastGroup, interface: str) -> socket.socket:
             why = error.strerror or str(error)
         raise NetError(f"cannot listen to {where}: {why}") from error
     return listener
+
+
+class GroupSockets:
+    """One socket for requests and one for each joined group, read by the caller's event loop.
+
+    A *place* is a number in each range of groups; a place is joined in every range that has it.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[MulticastGroup],
+        interface: str,
+        on_readable: Callable[[socket.socket], None],
+        *,
+        arrivals: bool,
+    ) -> None:
+        self.own: socket.socket | None = None
+        """The socket from which to ask, and to which the answers come."""
+        self.reading = False
+        self.lines = [LineStats(name, arrivals=arrivals) for name in line_names(groups)]
+        """One for each range of groups."""
+        self.line_of: dict[socket.socket, LineStats] = {}
+        self._groups = groups
+        self._interface = interface
+        self._on_readable = on_readable
+        self._joined: dict[int, list[socket.socket]] = {}
+        """By place."""
+
+    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.own = asking_socket(self._interface)
+
+    def join(self, place: int) -> None:
+        joined = self._joined.setdefault(place, [])
+        for group, line in zip(self._groups, self.lines, strict=True):
+            if place < group.count:
+                joined.append(made := join(group.at(place), self._interface))
+                self.line_of[made] = line
+                if self.reading:
+                    self._loop.add_reader(made.fileno(), self._on_readable, made)
+
+    def leave(self, place: int) -> None:
+        for each in self._joined.pop(place, []):
+            if self.reading:
+                self._loop.remove_reader(each.fileno())
+            del self.line_of[each]
+            each.close()
+
+    def read(self) -> None:
+        """Call `on_readable` with each socket that has something, from now on."""
+        for each in self._all():
+            self._loop.add_reader(each.fileno(), self._on_readable, each)
+        self.reading = True
+
+    def pause(self) -> None:
+        if self.reading:
+            for each in self._all():
+                self._loop.remove_reader(each.fileno())
+        self.reading = False
+
+    def close(self) -> None:
+        self.pause()
+        for each in self._all():
+            each.close()
+        self.own, self._joined = None, {}
+
+    def _all(self) -> list[socket.socket]:
+        joined = [each for some in self._joined.values() for each in some]
+        return [self.own, *joined] if self.own is not None else joined
 
 
 async def read_snapshot(server: Address) -> Snapshot:

@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 from levelcast import native, records
 from levelcast.client.batches import Batch, BatchQueue, snapshot_batches
-from levelcast.client.edge_sockets import asking_socket, groups_of, join, line_names, read_snapshot
+from levelcast.client.edge_sockets import GroupSockets, groups_of, read_snapshot
 from levelcast.client.line_stats import LineStats
 from levelcast.client.streams import FRESH_NS, Streams
 from levelcast.client.symbol_filter import SymbolFilter
@@ -118,7 +118,6 @@ class Subscriber:
         self._start = _checked_start(start)
         self._wanted = SymbolFilter(self.network, symbols)
         self._on_event = on_event
-        self._interface = interface
         self._core: PlanFollower | None = None
         self._early: deque[bytes | Block] = deque()
         self._early_packets = 0
@@ -128,13 +127,7 @@ class Subscriber:
         self._error: Exception | None = None
         self._news: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._own: socket.socket | None = None
-        self._ears: dict[int, list[socket.socket]] = {}
-        """The sockets that hear a place in the blocks of groups, one for each block that has it."""
-        self._lines = [LineStats(name, arrivals=arrivals) for name in line_names(self.groups)]
-        """One for each block."""
-        self._line_of: dict[socket.socket, LineStats] = {}
-        self._reading = False
+        self._sockets = GroupSockets(self.groups, interface, self._readable, arrivals=arrivals)
         self._closed = False
 
     @property
@@ -145,7 +138,7 @@ class Subscriber:
     @property
     def lines(self) -> dict[str, LineStats]:
         """What came on each line, or in each group that is none."""
-        return {line.name: line for line in self._lines}
+        return {line.name: line for line in self._sockets.lines}
 
     @property
     def symbols(self) -> dict[int, str]:
@@ -202,9 +195,9 @@ class Subscriber:
     async def __aenter__(self) -> Subscriber:
         self._loop = asyncio.get_running_loop()
         try:
-            self._own = asking_socket(self._interface)
-            self._hear_place(BASE)
-            self._read()
+            self._sockets.open(self._loop)
+            self._sockets.join(BASE)
+            self._sockets.read()
             if self._start == "snapshot" or self._wanted.unknown:
                 self.snapshots = await self._fetch_snapshots()
                 for snapshot in self.snapshots:
@@ -231,8 +224,8 @@ class Subscriber:
             if self._closed or self._is_over():
                 raise StopAsyncIteration
             await self._wait()
-        if not self._reading and len(self._queue) < MAX_QUEUED // 2:
-            self._read()
+        if not self._sockets.reading and len(self._queue) < MAX_QUEUED // 2:
+            self._sockets.read()
         return self._queue.popleft()
 
     def _is_over(self) -> bool:
@@ -276,28 +269,10 @@ class Subscriber:
 
     def _close(self) -> None:
         self._closed = True
-        self._pause()
+        self._sockets.close()
         if self._timer is not None:
             self._timer.cancel()
-        for each in self._sockets():
-            each.close()
-        self._own, self._ears = None, {}
         self._wake()
-
-    def _sockets(self) -> list[socket.socket]:
-        ears = [each for some in self._ears.values() for each in some]
-        return [self._own, *ears] if self._own is not None else ears
-
-    def _read(self) -> None:
-        for each in self._sockets():
-            self._loop.add_reader(each.fileno(), self._readable, each)
-        self._reading = True
-
-    def _pause(self) -> None:
-        if self._reading:
-            for each in self._sockets():
-                self._loop.remove_reader(each.fileno())
-        self._reading = False
 
     # -- the snapshot -------------------------------------------------------------------------------------
 
@@ -328,10 +303,10 @@ class Subscriber:
         try:
             now = time.monotonic_ns()
             arrived = native.drain_molds(each.fileno(), MAX_DRAIN, Block)
-            if each is self._own:
+            if each is self._sockets.own:
                 self._receive([item for item, _ in arrived if not self._is_refusal(item)], now)
                 return
-            line = self._line_of[each]
+            line = self._sockets.line_of[each]
             came_ns = time.time_ns() - (time.monotonic_ns() - now)
             messages, before = 0, self._known
             for item, source in arrived:
@@ -363,7 +338,7 @@ class Subscriber:
 
     def _fail(self, error: Exception) -> None:
         self._error = error
-        self._pause()
+        self._sockets.pause()
         self._wake()
 
     def _receive(self, arrived: list[bytes | Block], now: int) -> None:
@@ -408,8 +383,10 @@ class Subscriber:
                 self._batches.complete(effect, self._core.position(effect.session) or 1)
             elif isinstance(effect, Ask):
                 self._ask(effect)
-            elif isinstance(effect, JoinGroup | Leave):
-                self._regroup(effect)
+            elif isinstance(effect, JoinGroup):
+                self._sockets.join(effect.group)
+            elif isinstance(effect, Leave):
+                self._sockets.leave(effect.group)
             elif isinstance(effect, Followed):
                 self._batches.follow(effect)
             elif isinstance(effect, Closed):
@@ -421,35 +398,15 @@ class Subscriber:
                     self._on_event(effect)
         self._batches.merge()
         if len(self._queue) >= MAX_QUEUED:
-            self._pause()
+            self._sockets.pause()
         self._arm()
         self._wake()
 
-    def _regroup(self, effect: JoinGroup | Leave) -> None:
-        """Hear a place in the blocks of groups, or hear it no more."""
-        if isinstance(effect, Leave):
-            for each in self._ears.pop(effect.group, []):
-                if self._reading:
-                    self._loop.remove_reader(each.fileno())
-                del self._line_of[each]
-                each.close()
-        else:
-            self._hear_place(effect.group)
-
-    def _hear_place(self, place: int) -> None:
-        ears = self._ears.setdefault(place, [])
-        for group, line in zip(self.groups, self._lines, strict=True):
-            if place < group.count:
-                ears.append(made := join(group.at(place), self._interface))
-                self._line_of[made] = line
-                if self._reading:
-                    self._loop.add_reader(made.fileno(), self._readable, made)
-
     def _ask(self, ask: Ask) -> None:
         server = self._streams.server_for(ask, time.monotonic_ns())
-        if server is not None and self._own is not None:
+        if server is not None and (own := self._sockets.own) is not None:
             with suppress(OSError):  # a request that is lost is sent again
-                self._own.sendto(ask.datagram, server)
+                own.sendto(ask.datagram, server)
 
 
 def _packets(item: bytes | Block) -> int:
