@@ -21,7 +21,7 @@ A grid point is never left out, or the numbers behind it would differ. After the
 edge sends 600 watermarks a session at 100 ms, the 200 kB that it would have sent during that minute.
 
     >>> plan = SessionPlan({7: session_name("XNYS-1")})
-    >>> gatherer = Gatherer(plan, start_ns=0)
+    >>> gatherer = Packetizer(plan, start_ns=0)
     >>> batch = records.trades(2)
     >>> batch["instrument_id"] = 7
     >>> [(p.sequence, p.records) for p in gatherer.release(50, 1, batch.tobytes(), now=60)]

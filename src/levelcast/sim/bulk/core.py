@@ -46,7 +46,7 @@ MOST_ROUNDS = 400
 ROUNDING_MS = 0.01
 """What is kept in single precision is this exact: a site holds its own token when it sends it."""
 PUNCTUAL_MS = 1.0
-"""As `RingConfig.punctual_ns`."""
+"""As `StripeConfig.punctual_ns`."""
 
 
 @dataclass(frozen=True, slots=True)
