@@ -34,3 +34,5 @@ from levelcast.records.layout import *
 from levelcast.records.metadata import *
 from levelcast.records.payload import *
 from levelcast.records.prices import *
+from levelcast.records.system import *
+from levelcast.records.walk import *

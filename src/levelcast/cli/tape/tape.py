@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, WORD_BYTES, RecordType, dbn_metadata, price_to_decimal
+from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, RecordType, dbn_metadata, price_to_decimal, record_ends
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.compare import TapeCheck, compare, tape_directory, verify
 from levelcast.storage.tape.segments import TapeReader
@@ -322,12 +322,11 @@ def _raw_records(reader: TapeReader, from_sequence: int, symbols: list[int] | No
     """Records as they are in the file, whatever their tail is."""
     for frame in reader.frames(from_sequence=from_sequence):
         data, at = frame.data(), 0
-        for sequence in range(frame.line.first_sequence, frame.line.next_sequence):
-            size = data[at] * WORD_BYTES
+        for sequence, end in enumerate(record_ends(data).tolist(), frame.line.first_sequence):
             instrument_id = int.from_bytes(data[at + 4 : at + 8], "little")
             if sequence >= from_sequence and (not symbols or instrument_id in symbols):
-                yield data[at : at + size]
-            at += size
+                yield data[at:end]
+            at = end
 
 
 def _export_csv(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from levelcast.pipeline.lake.schema import Ints, Names, RecordRows, to_arrow
-from levelcast.records import RECORD_TYPES, RTYPE_INSTRUMENT, TRADE, WORD_BYTES, RecordArray, RecordType
+from levelcast.records import RTYPE_INSTRUMENT, TRADE, BadRecords, RecordArray, RecordType, group_by_type
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.index import IndexEntry, read_frames, unpack_header
 from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, Segment, segment_path
@@ -34,7 +34,6 @@ _HEAD_BYTES = 1 << 16
 _TRIES = 5
 _PAUSE_S = 0.02
 _DEPTH = 3
-_KINDS = {kind.rtype: kind for kind in RECORD_TYPES}
 _NAMED_BY_THEMSELVES = frozenset({"instrument", "mapping"})
 _LAST = 2**63 - 1
 
@@ -466,7 +465,7 @@ def _definitions_in(segment: Segment, line: IndexEntry) -> tuple[dict[int, str],
         at += packet.size
         if packet.size == packet.records * TRADE.itemsize:
             continue
-        for kind, _, records in runs_of_kinds(part, segment.data_path):
+        for kind, _, records in group_records(part, segment.data_path):
             if kind.rtype == RTYPE_INSTRUMENT:
                 names = [name.decode("utf-8", "replace") for name in records["raw_symbol"].tolist()]
                 places = [name.decode("utf-8", "replace") for name in records["exchange"].tolist()]
@@ -554,7 +553,7 @@ def _parts(
     ts_recv = np.repeat(np.array([line.timestamp_ns for line in lines], np.uint64), counts)
     found = 0
     low, high = wanted.sequence.low - first, wanted.sequence.high - first
-    for kind, at, records in runs_of_kinds(whole, segment.data_path):
+    for kind, at, records in group_records(whole, segment.data_path):
         found += len(records)
         if len(records) > total or (len(at) and at[-1] >= total):
             break
@@ -587,58 +586,12 @@ def _mask(
     return None if kept.all() else kept
 
 
-def runs_of_kinds(content: memoryview, where: object) -> Iterator[tuple[RecordType, Ints, RecordArray]]:
-    """The records of each type with their places among all of them: at once if they are alike, as they mostly are."""
-    if not len(content):
-        return
-    octets = np.frombuffer(content, np.uint8)
-    size, count = int(octets[0]) * WORD_BYTES, 0
-    if size and not len(octets) % size:
-        count = len(octets) // size
-        heads = octets.reshape(count, size)[:, :2]
-        if bool((heads == heads[0]).all()):
-            yield _alike(octets.reshape(count, size), np.arange(count, dtype=np.int64), where)
-            return
-    starts = np.array(_starts(content, where), np.int64)
-    shapes = octets[starts].astype(np.int64) * 256 + octets[starts + 1]
-    for shape in np.unique(shapes).tolist():
-        at = np.flatnonzero(shapes == shape).astype(np.int64)
-        size = shape // 256 * WORD_BYTES
-        yield _alike(octets[starts[at][:, None] + np.arange(size)], at, where)
-
-
-def _starts(content: memoryview, where: object) -> list[int]:
-    """Where each record begins: the only step from record to record."""
-    starts: list[int] = []
-    add = starts.append
-    at, end = 0, len(content)
-    while at < end:
-        add(at)
-        size = content[at] * WORD_BYTES
-        if not size:
-            break
-        at += size
-    if at != end:
-        raise TapeError(f"{where}: a record has no length, or runs past the end of its frame")
-    return starts
-
-
-def _alike(octets: Bytes, at: Ints, where: object) -> tuple[RecordType, Ints, RecordArray]:
-    """Records of one type and size with all fields of the type, whatever tail they came with."""
-    count, size = octets.shape
-    kind = _KINDS.get(int(octets[0, 1]))
-    if kind is None or size < kind.base_size:
-        raise TapeError(
-            f"{where}: has a record of type {int(octets[0, 1]):#04x} and {size} bytes, which is not known here"
-        )
-    full = kind.dtype.itemsize
-    if size == full:
-        return kind, at, np.ascontiguousarray(octets).view(kind.dtype).reshape(count)
-    records = kind.blank.repeat(count)
-    taken = full if size > full else kind.base_size
-    records.view(np.uint8).reshape(count, full)[:, :taken] = octets[:, :taken]
-    records["length"] = full // WORD_BYTES
-    return kind, at, records
+def group_records(content: memoryview, where: object) -> Iterator[tuple[RecordType, Ints, RecordArray]]:
+    """`records.group_by_type` of what is in the file `where`; a TapeError for bad records."""
+    try:
+        yield from group_by_type(content)
+    except BadRecords as bad:
+        raise TapeError(f"{where}: {bad}") from None
 
 
 def split_pieces(pieces: Iterable[Piece], most: int) -> list[Piece]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.records import WORD_BYTES, BadRecords, split
+from levelcast.records import BadRecords, record_places, split
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.segment_check import Index, Scan, bare, own_hashes, read_index, wrong_frames
@@ -173,8 +173,8 @@ def _swapped_frames(bad: Side, good: Side, frames: Sequence[int]) -> tuple[list[
 def _altered(bad: Side, good: Side, frame: int) -> list[Altered] | None:
     """The records of a frame that differ; None if they have other borders."""
     mine, right = bad.frame_bytes(frame), good.frame_bytes(frame)
-    sizes, theirs = _sizes(mine), _sizes(right)
-    if sizes is None or sizes != theirs:
+    sizes = _sizes(mine)
+    if sizes is None or sizes != _sizes(right):
         return None
     mine_bare, right_bare = bare(bad.index, bad.content, frame), bare(good.index, good.content, frame)
     line = good.index.lines[frame]
@@ -190,15 +190,12 @@ def _altered(bad: Side, good: Side, frame: int) -> list[Altered] | None:
 
 
 def _sizes(content: bytes) -> list[int] | None:
-    """How long each record is."""
-    sizes, at = [], 0
-    while at < len(content):
-        size = content[at] * WORD_BYTES
-        if not size:
-            return None
-        sizes.append(size)
-        at += size
-    return sizes if at == len(content) else None
+    """Return the size of each record; None if the last one is incomplete."""
+    try:
+        _, sizes = record_places(content)
+        return list(map(int, sizes))
+    except BadRecords:
+        return None
 
 
 def _swapped_records(good: Side, altered: Sequence[Altered]) -> Iterator[SegmentDifference]:

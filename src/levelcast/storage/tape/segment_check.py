@@ -17,7 +17,7 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from levelcast.native import crc32, stamped, unstamp
-from levelcast.records import RECORD_TYPES, WORD_BYTES, dbn_metadata
+from levelcast.records import BY_RTYPE, dbn_metadata, runs
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.index import IndexHeader, unpack_header
@@ -31,7 +31,6 @@ PACKET = np.dtype([("source", "<u2"), ("incarnation", "<u8"), ("number", "<u8"),
 _HEAD = np.dtype([("slot", "<u8"), ("timestamp", "<u8"), ("sequence", "<u8"), ("packets", "<u4")])
 _SIZES = Struct("<II")
 _BLOCK = 1 << 22
-_KINDS = {kind.rtype: kind for kind in RECORD_TYPES}
 MOST_FAULTS = 1_000
 """Of one segment: a tape that is wrong everywhere need not say so a million times."""
 
@@ -325,18 +324,15 @@ def wrong_frames(index: Index, content: bytearray, *, together: bool = True) -> 
 
 def _stamps(lines: Rows, view: memoryview) -> list[int] | None:
     """Frames with a wrong stamp, at once, where all records are of one type and size; else None."""
-    octets = np.frombuffer(view, np.uint8)
-    if len(octets) < 2:
-        return None
-    size, kind = int(octets[0]) * WORD_BYTES, _KINDS.get(int(octets[1]))
-    if kind is None or size != kind.dtype.itemsize or len(octets) % size:
+    found = runs(view)
+    kind = BY_RTYPE.get(found[0].rtype) if len(found) == 1 else None
+    if kind is None or found[0].size != kind.dtype.itemsize or len(view) % found[0].size:
         return None
     if kind.sequence_offset is None or kind.ts_recv_offset is None:
         return None
-    shaped = octets.reshape(-1, size)
-    if not bool((shaped[:, :2] == shaped[0, :2]).all()) or int(lines["records"].sum()) != len(shaped):
+    records = np.frombuffer(view, kind.dtype)
+    if int(lines["records"].sum()) != len(records):
         return None
-    records = shaped.view(kind.dtype).reshape(-1)
     counts = lines["records"].astype(np.int64)
     first = np.cumsum(counts) - counts
     place = np.arange(len(records)) - np.repeat(first, counts)
