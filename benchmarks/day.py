@@ -46,7 +46,7 @@ from levelcast.node.cluster import Cluster
 from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import ClusterVerdict, judge
 from levelcast.records import RecordArray, trades
-from levelcast.storage.tape.compare import tape_directory
+from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.segments import TapeReader
 
 DAY = date(2013, 10, 7)

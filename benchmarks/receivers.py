@@ -65,7 +65,7 @@ from levelcast.node.verdict import judge, quantiles
 from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import read_releases
-from levelcast.storage.tape.compare import tape_directory
+from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.segments import TapeReader
 
 DOWN_S = 1.0

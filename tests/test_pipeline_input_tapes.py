@@ -20,13 +20,13 @@ from levelcast.pipeline.input.tapes import (
     Tapes,
     TapeSelection,
     end_of_batch,
-    find_tapes,
     rows,
     split_pieces,
 )
 from levelcast.pipeline.lake.schema import unsigned
 from levelcast.protocol.history import Frame, Tip
 from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.directory import find_tapes
 from levelcast.storage.tape.segments import TapeReader, TapeWriter
 from levelcast.wire.messages import Packet
 from tests.tape_parts import FIRST, SLOT_NS, T0, frame_of_packets, make_frames, tip_after, trade_payload

@@ -19,7 +19,8 @@ from rich.table import Table
 
 from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, RecordType, dbn_metadata, price_to_decimal, record_ends
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.compare import TapeCheck, compare, tape_directory, verify
+from levelcast.storage.tape.compare import TapeCheck, compare, verify
+from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.segments import TapeReader
 
 app = typer.Typer(help="Look at recorded tapes, check and compare them, export them.", no_args_is_help=True)

@@ -23,7 +23,7 @@ from levelcast.node.verdict import Nanoseconds, ReceiverFigures, judge, quantile
 from levelcast.records import RTYPE_TRADE, TRADE, RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import LATE, read_releases
-from levelcast.storage.tape.compare import tape_directory
+from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.segments import TapeReader
 
 

@@ -25,7 +25,7 @@ from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, histogram
 from levelcast.records import WORD_BYTES, last_record
 from levelcast.records.codes import UNDEF_TIMESTAMP
 from levelcast.storage.tape.directory import SegmentFile
-from levelcast.storage.tape.segment_check import Index, Ints, Rows, read_index
+from levelcast.storage.tape.index import Index, Ints, Rows, read_index
 from levelcast.wire.messages import CONTROL_SOURCE
 
 PHASES_PER_SLOT = 200

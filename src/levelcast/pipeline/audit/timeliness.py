@@ -22,7 +22,7 @@ from levelcast.pipeline.audit.stats import BOUNDS, Counts, design_effect, histog
 from levelcast.pipeline.input.tapes import group_records
 from levelcast.records.codes import RTYPE_INSTRUMENT, UNDEF_TIMESTAMP
 from levelcast.storage.tape.directory import SegmentFile
-from levelcast.storage.tape.segment_check import read_index
+from levelcast.storage.tape.index import read_index
 
 HOUR_NS = 3_600_000_000_000
 MINUTE_NS = 60_000_000_000

@@ -26,14 +26,13 @@ import pyarrow as pa
 from levelcast.pipeline.lake.schema import Ints, Names, RecordRows, to_arrow
 from levelcast.records import RTYPE_INSTRUMENT, TRADE, BadRecords, RecordArray, RecordType, group_by_type
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.index import IndexEntry, read_frames, unpack_header
-from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, Segment, segment_path
+from levelcast.storage.tape.directory import INDEX, find_tapes, foreign_files, list_segments, segment_path
+from levelcast.storage.tape.index import IndexEntry, read_frames, read_start
+from levelcast.storage.tape.segment import Segment
 
 BATCH_ROWS = 1 << 16
-_HEAD_BYTES = 1 << 16
 _TRIES = 5
 _PAUSE_S = 0.02
-_DEPTH = 3
 _NAMED_BY_THEMSELVES = frozenset({"instrument", "mapping"})
 _LAST = 2**63 - 1
 
@@ -130,31 +129,6 @@ class Definitions:
         return cls(symbols, venues)
 
 
-# -- finding tapes ----------------------------------------------------------------------------------------
-
-
-def find_tapes(directory: Path) -> list[Path]:
-    """The tapes in a directory: itself, or those of the nodes in it, by name."""
-    if not directory.is_dir():
-        raise TapeError(f"{directory}: {'is not a directory' if directory.exists() else 'there is no such directory'}")
-    found = list(_tapes_below(directory, _DEPTH))
-    if not found and any(
-        each.name == "tape" for each in (directory, *directory.glob("tape"), *directory.glob("*/tape"))
-    ):
-        raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
-    if not found:
-        raise TapeError(f"{directory}: there is no tape in this directory: name a tape's, a node's or a data directory")
-    return found
-
-
-def _tapes_below(directory: Path, depth: int) -> Iterator[Path]:
-    if any(directory.glob("*" + INDEX)) or any(directory.glob("*" + ACTIVE)):
-        yield directory
-    elif depth:
-        for below in sorted(each for each in directory.iterdir() if each.is_dir()):
-            yield from _tapes_below(below, depth - 1)
-
-
 class Tapes:
     """All tapes in some directories, by stripe. `refresh` finds what has come, grown or gone."""
 
@@ -238,10 +212,14 @@ class ReceiverTape:
                 time.sleep(_PAUSE_S)
 
     def _look(self) -> None:
-        numbers = _segments_in(self.directory)
+        segments = list_segments(self.directory)
+        for path in foreign_files(self.directory):
+            raise TapeError(
+                f"{path}: is no segment of this tape: move it elsewhere (a DBN file is read with format dbn)"
+            )
         known = {head.first_sequence: head for head in self.heads}
         heads = []
-        for number, active in numbers.items():
+        for _, number, active in segments:
             head = known.get(number)
             if head is None or head.active != active or not head.first_ns:
                 head = _read_head(self.directory, number, active)
@@ -286,49 +264,9 @@ class ReceiverTape:
         return self.heads[at + 1].first_sequence if at + 1 < len(self.heads) else self.end.sequence
 
 
-def _segments_in(directory: Path) -> dict[int, bool]:
-    """Which segments there are, and whether each is the growing one."""
-    if not directory.is_dir():
-        raise TapeError(f"{directory}: there is no such directory")
-    found: dict[int, set[str]] = {}
-    for path in directory.iterdir():
-        for suffix in (ACTIVE, DATA, INDEX):
-            if path.name.endswith(suffix):
-                name = path.name.removesuffix(suffix)
-                if len(name) != 16 or not name.isdecimal():
-                    raise TapeError(
-                        f"{path}: is no segment of this tape: move it elsewhere (a DBN file is read with format dbn)"
-                    )
-                found.setdefault(int(name), set()).add(suffix)
-                break
-    whole = {number: ACTIVE in suffixes for number, suffixes in sorted(found.items()) if suffixes != {INDEX}}
-    for number in whole:
-        if INDEX not in found[number]:
-            raise TapeError(
-                f"{segment_path(directory, number, ACTIVE if whole[number] else DATA)}: has no index beside it"
-            )
-    if not whole:
-        raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
-    inside = [number for number in found if min(whole) < number < max(whole) and number not in whole]
-    if inside:
-        raise TapeError(f"{segment_path(directory, inside[0], INDEX)}: the records of this segment are missing")
-    for number, active in list(whole.items())[:-1]:
-        if active:
-            raise TapeError(
-                f"{segment_path(directory, number, ACTIVE)}: is still active although another segment follows it"
-            )
-    return whole
-
-
 def _read_head(directory: Path, number: int, active: bool) -> Head:
     path = segment_path(directory, number, INDEX)
-    with path.open("rb") as file:
-        content = file.read(_HEAD_BYTES)
-        try:
-            header = unpack_header(content, path)
-        except TapeError:
-            content += file.read()
-            header = unpack_header(content, path)
+    header, content = read_start(path)
     if header.tip.next_sequence != number:
         raise TapeError(f"{path}: begins at another sequence than its name says")
     first = next(read_frames(content, header.size), None)

@@ -40,7 +40,8 @@ from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.journal.file import life_of
 from levelcast.storage.release_log import LATE, read_releases
-from levelcast.storage.tape.compare import TapeCheck, compare, tape_directory, verify
+from levelcast.storage.tape.compare import TapeCheck, compare, verify
+from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.index import IndexEntry
 from levelcast.storage.tape.segments import TapeReader
 

@@ -20,8 +20,9 @@ from typing import NamedTuple
 from levelcast.protocol.history import Frame, Tip
 from levelcast.records import dbn_metadata
 from levelcast.storage.append_file import AppendFile, Durability, TapeError, lock_directory, remove, remove_unfinished
+from levelcast.storage.tape.directory import ACTIVE, DATA, INDEX, segment_files, segment_path
 from levelcast.storage.tape.index import last_timestamp, pack_frame, pack_header, start_of, unpack_header
-from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, Segment, TapeFrame, list_segments, segment_path
+from levelcast.storage.tape.segment import Segment, TapeFrame, open_segments
 from levelcast.storage.tape.stamps import frame_bytes
 
 RECORDS_PER_SEGMENT = 1_000_000
@@ -85,7 +86,7 @@ class TapeWriter:
         try:
             remove_unfinished(directory)
             if _remove_leftovers(directory):
-                segments = list_segments(directory)
+                segments = open_segments(directory)
                 writer._finished = {each.first_sequence: each.size_bytes() for each in segments if not each.active}
                 writer._go_on(segments[-1])
             else:
@@ -306,7 +307,7 @@ class TapeReader:
 
     def refresh(self) -> None:
         known = {segment.data_path: segment for segment in self.segments}
-        self.segments = [known.get(each.data_path, each) for each in list_segments(self.directory)]
+        self.segments = [known.get(each.data_path, each) for each in open_segments(self.directory)]
         for segment in self.segments:
             if segment.active:
                 segment.refresh()
@@ -385,11 +386,10 @@ def _confirm(segment: Segment) -> tuple[Tip, int]:
 
 def _remove_leftovers(directory: Path) -> bool:
     """Indexes without data, left by a segment just begun or by retention; False if there is no segment then."""
-    data = {int(path.name.partition(".")[0]) for path in directory.glob("*" + DATA + "*")}
-    for path in sorted(directory.glob("*" + INDEX)):
-        first_sequence = int(path.name.removesuffix(INDEX))
-        if first_sequence in data:
-            continue
+    found = segment_files(directory)
+    data = {first for first, suffixes in found.items() if suffixes != {INDEX}}
+    for first_sequence in found.keys() - data:
+        path = segment_path(directory, first_sequence, INDEX)
         taken_by_retention = bool(data) and first_sequence < min(data)
         just_begun = first_sequence > max(data, default=0) and (data or first_sequence == 1)
         if not taken_by_retention and (not just_begun or Segment(directory, first_sequence, active=True).lines):
