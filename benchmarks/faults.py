@@ -48,15 +48,7 @@ from benchmarks.recovery import (
     read_content,
     token_site,
 )
-from benchmarks.report import (
-    Cell,
-    Figure,
-    Options,
-    Result,
-    Table,
-    quantile,
-    tell,
-)
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.room import free_ports
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
@@ -65,7 +57,7 @@ from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import read_releases
-from levelcast.timing.derive import show_ns
+from levelcast.units import quantile, show_ns
 
 KINDS = ("token-site", "any-node", "stop", "cut")
 QUICK_KINDS = ("token-site", "stop")

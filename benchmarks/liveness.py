@@ -10,9 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.plots import BLUE, INK, ORANGE, RED, PlotMissing, canvas
-from benchmarks.report import Figure, Options, Result, Stopwatch, Table, quantile, tell
+from benchmarks.report import Figure, Options, Result, Stopwatch, Table, tell
 from levelcast.sim.run import replay_command, run_seeds
 from levelcast.sim.scenarios.ring import Outcome
+from levelcast.units import quantile
 
 HISTORIES, QUICK_HISTORIES = 2_000, 100
 FIRST_SEED = 1

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.plots import BLUE, FAINT, GREY, INK, ORANGE, RED, PlotMissing, canvas
-from benchmarks.report import Cell, Figure, Options, Result, Table, quantile, tell
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.network import five_cities, parse_network
 from levelcast.protocol.config import Witnesses
 from levelcast.sim.scenarios.steady import MS, steady_network
 from levelcast.timing.rules import Mode
+from levelcast.units import quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

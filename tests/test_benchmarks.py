@@ -16,12 +16,13 @@ import pytest
 from benchmarks import filtering, liveness, modes, room
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.plots import PlotMissing, canvas
-from benchmarks.report import Figure, Options, Result, Table, quantile
+from benchmarks.report import Figure, Options, Result, Table
 from benchmarks.simulator import part_of
 from levelcast.planner.files import read_weights
 from levelcast.planner.model import Curve
 from levelcast.sim.scenarios.ring import Outcome
 from levelcast.sim.scenarios.steady import MS, steady_world
+from levelcast.units import quantile
 
 S = 1_000_000_000
 PLOTS = {

@@ -15,10 +15,11 @@ from typing import Literal
 
 from levelcast.network import line_assignment
 from levelcast.network.include import Included
-from levelcast.timing.derive import Derived, Explained, Given, Path, Shape, derive, show_ns
+from levelcast.timing.derive import Derived, Explained, Given, Path, Shape, derive
 from levelcast.timing.nack_sets import NackSets, even_sets, tree_sets, tuned_sets
 from levelcast.timing.rules import BoundTerm, Mode, Timing, attempts_for, liveness_terms
 from levelcast.timing.secondary import secondary_bound_ns
+from levelcast.units import show_ns
 
 Witness = Literal["majority", "all"] | int
 Durable = Literal["process", "power"]

@@ -44,9 +44,10 @@ from levelcast.network.model import (
 )
 from levelcast.network.symbols import LARGEST_ID, symbols_of
 from levelcast.network.toml_lines import KeyPath, LineNumbers
-from levelcast.timing.derive import contradictions, show_ns
+from levelcast.timing.derive import contradictions
 from levelcast.timing.nack_sets import MOST_SETS
 from levelcast.timing.rules import LOSS_LIMIT, Mode
+from levelcast.units import show_ns
 from levelcast.wire.group_codec import MAX_GROUP
 
 DEFAULT_STRIPE = "main"

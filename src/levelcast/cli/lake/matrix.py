@@ -17,7 +17,7 @@ from levelcast.cli.network_file.init_timing import write_new
 from levelcast.network import load_network
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.session import require_spark, spark_session
-from levelcast.timing.derive import show_ns
+from levelcast.units import show_ns
 
 _SHOWN = 12
 """Sites that the table shows; the file has all of them."""

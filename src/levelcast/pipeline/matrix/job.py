@@ -17,8 +17,9 @@ from levelcast.pipeline.lake.lake import CommitMark, Lake
 from levelcast.pipeline.lake.tables import NETWORK_HELPERS, NETWORK_TIMING
 from levelcast.pipeline.matrix import tables as matrix_tables
 from levelcast.pipeline.matrix.tables import Helper, Hour, Pair, Way
-from levelcast.timing.derive import Path, Shape, derive, show_ns
+from levelcast.timing.derive import Path, Shape, derive
 from levelcast.timing.rules import LOSS_LIMIT, Timing
+from levelcast.units import show_ns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
