@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.plots import BLUE, FAINT, INK, ORANGE, RED, canvas
 from benchmarks.report import Cell, Figure, Table
+from levelcast.plots.style import BLUE, FAINT, INK, ORANGE, RED, canvas
 from levelcast.sim.compare_protocols import Protocol, ProtocolFigures, run_steady, time_to_fault_ns
 from levelcast.sim.scenarios.steady import MS
 from levelcast.timing.rules import Mode

@@ -16,7 +16,8 @@ PACKAGE = "levelcast"
 ROOT = Path(__file__).resolve().parents[1] / "src" / PACKAGE
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "units", "extras", "version", "native"}),
+    frozenset({"errors", "units", "version", "native"}),
+    frozenset({"extras"}),
     frozenset({"records", "timing", "plots"}),
     frozenset({"wire"}),
     frozenset({"protocol"}),

@@ -19,7 +19,8 @@ from typing import IO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.formats.columns import Coded, Places, Rows, TradeFileError, arrow, refusing
+from levelcast.extras import arrow
+from levelcast.formats.columns import Coded, Places, Rows, TradeFileError, refusing
 from levelcast.records import (
     DATASET,
     DBN_VERSION,

@@ -16,9 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from levelcast.cli.errors import duration_ns
+from levelcast.extras import ExtraMissing
 from levelcast.network.regions.delays import Delays, Matrix, load_delays, load_weights
 from levelcast.sim.bulk.cities import Globe, Size, build_globe, made_up_cities
-from levelcast.sim.bulk.plots import PlotError, plot_world
+from levelcast.sim.bulk.plots import plot_world
 from levelcast.sim.bulk.run import Conditions, WorldRun, run_world
 
 ROWS: tuple[tuple[str, str, str], ...] = (
@@ -163,7 +164,7 @@ def _run(globe: Globe, conditions: Conditions) -> WorldRun:
 def _plots(runs: list[WorldRun], folder: Path) -> list[Path]:
     try:
         return plot_world(runs, folder)
-    except PlotError as error:
+    except ExtraMissing as error:
         typer.echo(f"levelcast: {error}", err=True)
         raise typer.Exit(2) from None
 

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from levelcast.extras import arrow
 from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, RecordType, dbn_metadata, price_to_decimal, record_ends
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.compare import TapeCheck, compare, verify
@@ -337,26 +337,20 @@ def _export_csv(reader: TapeReader, output: Path, from_sequence: int, symbols: l
 
 def _export_parquet(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:
     """Prices are whole numbers of 1e-9 there: a table is for computing."""
-    try:
-        arrow: Any = import_module("pyarrow")
-        parquet: Any = import_module("pyarrow.parquet")
-    except ModuleNotFoundError:
-        raise TapeError(
-            "Parquet needs pyarrow, which is not installed: pip install pyarrow, or export to .csv"
-        ) from None
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
     texts = ("type", "action", "side")
-    types = {"price": arrow.int64(), **dict.fromkeys(texts, arrow.string())}
-    kinds = [(name, types.get(name, arrow.uint64())) for name in COLUMNS]
-    schema, count = arrow.schema(kinds), 0
+    types = {"price": pa.int64(), **dict.fromkeys(texts, pa.string())}
+    kinds = [(name, types.get(name, pa.uint64())) for name in COLUMNS]
+    schema, count = pa.schema(kinds), 0
     with parquet.ParquetWriter(str(output), schema) as writer:
         rows = _rows(reader, from_sequence, symbols)
         while block := list(islice(rows, _BLOCK)):
             columns = zip(*(_columns(*row, exact=True) for row in block), strict=True)
             arrays = [
-                arrow.array(_cells(values, name in texts), kind)
+                pa.array(_cells(values, name in texts), kind)
                 for values, (name, kind) in zip(columns, kinds, strict=True)
             ]
-            writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
             count += len(block)
     return count
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from levelcast.extras import arrow
 from levelcast.pipeline.lake.tables import RELEASES
-from levelcast.planner.files import arrow
 from levelcast.records import RecordArray
 from levelcast.storage.release_log import RELEASE, common_slots, is_late, lateness_ns, read_releases, spreads_ns
 

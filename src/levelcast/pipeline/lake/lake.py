@@ -37,9 +37,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from levelcast.extras import arrow
 from levelcast.pipeline.lake.defaults import KEEP_HOURS, TARGET_BYTES, LakeError
 from levelcast.pipeline.lake.tables import LAKE_VERSION, TABLES, Table
-from levelcast.planner.files import arrow
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -26,8 +26,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from levelcast.extras import arrow
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.planner.files import arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
