@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast import native
+from levelcast.errors import LevelcastError
 from levelcast.records.codes import WORD_BYTES
 
 __all__ = [
@@ -33,7 +34,7 @@ Payload = bytes | bytearray | memoryview
 Offsets = npt.NDArray[np.int64]
 
 
-class BadRecords(ValueError):
+class BadRecords(LevelcastError, ValueError):
     """A payload that is not an array of allowed records; `offset` is the byte where the bad record starts."""
 
     def __init__(self, reason: str, offset: int) -> None:
