@@ -24,8 +24,8 @@ from levelcast.protocol.history import GENESIS, Frame, MembershipChange, Tip, ma
 from levelcast.records import trades
 from levelcast.storage.append_file import Durability, remove
 from levelcast.storage.journal.file import SEGMENT_BYTES, JournalFile, initialise
-from levelcast.storage.tape.segments import TapeWriter
 from levelcast.storage.tape.stamps import frame_bytes
+from levelcast.storage.tape.writer import TapeWriter
 from levelcast.units import quantile
 from levelcast.wire.codec import encode
 from levelcast.wire.messages import Data, MemberLife, Membership, Packet, Run, Token

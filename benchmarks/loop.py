@@ -53,7 +53,7 @@ from levelcast.planner.model import Floats, Instance, from_pairs
 from levelcast.planner.user_load import Reach, one_for_all, reach_of
 from levelcast.plots.style import BLUE, FAINT, GREY, ORANGE, canvas
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.wire.channel_plan import Kind
 
 SESSION_S = 23_400

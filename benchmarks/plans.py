@@ -39,7 +39,7 @@ from levelcast.node.verdict import judge
 from levelcast.planner.files import StoredPlan
 from levelcast.planner.model import Plan
 from levelcast.records import RTYPE_TRADE
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.units import quantile
 
 TIMES, RATE, PAUSE_S = 20, 10_000.0, 0.5

@@ -58,7 +58,7 @@ from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import read_releases
 from levelcast.storage.tape.directory import tape_directory
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.units import quantile
 
 DOWN_S = 1.0

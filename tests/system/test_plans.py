@@ -24,7 +24,7 @@ from levelcast.node.operate.channel_plans import apply_plan, plan_in_force
 from levelcast.node.verdict import judge
 from levelcast.planner.files import StoredPlan, read_plan
 from levelcast.records import RecordArray, trades
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from tests.network_parts import free_port, free_ports
 from tests.system.processes import in_ring, levelcast, nodes_of, write_network
 

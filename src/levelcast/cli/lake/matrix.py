@@ -63,7 +63,8 @@ def matrix(
         raise FileExistsError(0, "it exists already; --force replaces it", str(out))
     with one_sentence():
         from levelcast.pipeline.lake.lake import Lake
-        from levelcast.pipeline.matrix import job as matrix_job
+        from levelcast.pipeline.matrix.file import measured_file
+        from levelcast.pipeline.matrix.job import measure
         from levelcast.pipeline.matrix.tables import QUANTILES
 
         if quantile not in QUANTILES:
@@ -72,8 +73,8 @@ def matrix(
         require_spark()
         tables = Lake(lake)
         with spark_session(master, "levelcast matrix") as spark, tables.alone():
-            measured = matrix_job.measure(spark, tables, network, hour, quantile, loss)
-        text = matrix_job.measured_file(measured, network, lake.name, fix_timing=fix_timing)
+            measured = measure(spark, tables, network, hour, quantile, loss)
+        text = measured_file(measured, network, lake.name, fix_timing=fix_timing)
     if out is not None:
         write_new(out, text, force=force)
     for remark in measured.remarks:

@@ -21,7 +21,7 @@ from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, RecordType, dbn_meta
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.compare import TapeCheck, compare, verify
 from levelcast.storage.tape.directory import tape_directory
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 
 app = typer.Typer(help="Look at recorded tapes, check and compare them, export them.", no_args_is_help=True)
 

@@ -24,7 +24,7 @@ from levelcast.records import RTYPE_TRADE, TRADE, RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import Nanoseconds, first_entries, is_late, read_releases
 from levelcast.storage.tape.directory import tape_directory
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from levelcast.pipeline.audit.base import Audit, AuditOptions, AuditTable, Findi
 from levelcast.pipeline.audit.fairness import any_of
 from levelcast.pipeline.audit.inputs import Inputs
 from levelcast.pipeline.audit.stats import BOUNDS, Counts, design_effect, histogram, quantile, wilson
-from levelcast.pipeline.input.tapes import group_records
 from levelcast.records.codes import RTYPE_INSTRUMENT, UNDEF_TIMESTAMP
 from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.index import read_index
+from levelcast.storage.tape.segment import group_records
 
 HOUR_NS = 3_600_000_000_000
 MINUTE_NS = 60_000_000_000

@@ -40,8 +40,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from levelcast.errors import UserError
 from levelcast.network import NetworkError, SymbolDirectory, load_network
+from levelcast.pipeline.input.tape_rows import BATCH_ROWS, rows
 from levelcast.pipeline.input.tapes import (
-    BATCH_ROWS,
     Definitions,
     Piece,
     Range,
@@ -50,7 +50,6 @@ from levelcast.pipeline.input.tapes import (
     Tapes,
     TapeSelection,
     end_of_batch,
-    rows,
     split_pieces,
 )
 from levelcast.pipeline.lake.schema import DAY_NS, NAMES, SchemaError, arrow_schema, spark_schema

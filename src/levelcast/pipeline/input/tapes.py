@@ -1,19 +1,18 @@
-"""Tapes as the pipeline reads them: by stripe and sequence, whoever recorded them. No Spark in here.
+"""Read tapes by stripe and sequence, from any receiver that has them; without Spark.
 
 - A stripe's tape is the same at every receiver, so a range of its sequence is read from any of them
   (`StripeTapes.pieces`): where one has lost its beginning to retention, or is gone, another one serves.
 - A tape that grows is read up to its last whole frame. Frames are released when they are on a tape, so everything up to
   the last frame's slot is there: `StripeEnd` says how far that is.
-- Rows are made from many frames at once: they lie back to back in a segment.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import merge
 from itertools import pairwise
 from pathlib import Path
@@ -21,19 +20,15 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from levelcast.pipeline.lake.schema import Ints, Names, RecordRows, to_arrow
-from levelcast.records import RTYPE_INSTRUMENT, TRADE, BadRecords, RecordArray, RecordType, group_by_type
+from levelcast.records import RTYPE_INSTRUMENT, TRADE
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import INDEX, find_tapes, foreign_files, list_segments, segment_path
 from levelcast.storage.tape.index import IndexEntry, read_frames, read_start
-from levelcast.storage.tape.segment import Segment
+from levelcast.storage.tape.segment import Segment, group_records
 
-BATCH_ROWS = 1 << 16
 _TRIES = 5
 _PAUSE_S = 0.02
-_NAMED_BY_THEMSELVES = frozenset({"instrument", "mapping"})
 _LAST = 2**63 - 1
 
 Bytes = npt.NDArray[np.uint8]
@@ -438,98 +433,6 @@ def end_of_batch(
 
 
 # -- from a piece to rows ---------------------------------------------------------------------------------
-
-
-def rows(
-    piece: Piece,
-    directory: Definitions,
-    *,
-    wanted: TapeSelection | None = None,
-    columns: Sequence[str] | None = None,
-    batch_rows: int = BATCH_ROWS,
-) -> Iterator[pa.RecordBatch]:
-    """The records of a piece as rows of the schema, in order."""
-    wanted = wanted or TapeSelection()
-    wanted = replace(wanted, sequence=wanted.sequence.within(piece.start, piece.stop - 1))
-    segment = open_segment(piece)
-    symbols, venues = Names(directory.symbols), Names(directory.venues)
-    for lines in _together(segment.lines, wanted, batch_rows):
-        parts = list(_parts(segment, lines, wanted, directory))
-        batch = to_arrow(parts, stripe=piece.stripe, symbols=symbols, venues=venues, columns=columns)
-        if batch.num_rows:
-            yield batch
-
-
-def _together(lines: list[IndexEntry], wanted: TapeSelection, batch_rows: int) -> Iterator[list[IndexEntry]]:
-    """Frames that follow one another, about `batch_rows` records at a time."""
-    first = bisect_left(lines, wanted.sequence.low, key=lambda line: line.next_sequence - 1)
-    last = bisect_right(lines, wanted.sequence.high, key=lambda line: line.first_sequence)
-    chosen: list[IndexEntry] = []
-    count = 0
-    for line in lines[first:last]:
-        if chosen and (count + line.records > batch_rows or chosen[-1].next_sequence != line.first_sequence):
-            yield chosen
-            chosen, count = [], 0
-        if wanted.wants(line):
-            chosen.append(line)
-            count += line.records
-    if chosen:
-        yield chosen
-
-
-def _parts(
-    segment: Segment, lines: list[IndexEntry], wanted: TapeSelection, directory: Definitions
-) -> Iterator[RecordRows]:
-    for line, following in pairwise(lines):
-        if line.at + line.size != following.at:
-            raise TapeError(f"{segment.index_path}: its frames do not follow one another at slot {following.slot}")
-    first = lines[0].first_sequence
-    whole = segment.data(lines[0]._replace(size=lines[-1].at + lines[-1].size - lines[0].at))
-    counts = [line.records for line in lines]
-    total = sum(counts)
-    slot = np.repeat(np.array([line.slot for line in lines], np.int64), counts)
-    ts_recv = np.repeat(np.array([line.timestamp_ns for line in lines], np.uint64), counts)
-    found = 0
-    low, high = wanted.sequence.low - first, wanted.sequence.high - first
-    for kind, at, records in group_records(whole, segment.data_path):
-        found += len(records)
-        if len(records) > total or (len(at) and at[-1] >= total):
-            break
-        kept = _mask(kind, records, at, low, high, wanted, directory)
-        if kept is not None:
-            at, records = at[kept], records[kept]
-        yield RecordRows(records, first + at, slot[at], ts_recv[at])
-    if found != total:
-        raise TapeError(
-            f"{segment.data_path}: has {found} records where its index has {total}, from sequence {first:,} on"
-        )
-
-
-def _mask(
-    kind: RecordType, records: RecordArray, at: Ints, low: int, high: int, wanted: TapeSelection, directory: Definitions
-) -> npt.NDArray[np.bool_] | None:
-    """Which records are wanted; None for all of them."""
-    kept = np.ones(len(records), bool)
-    if wanted.kinds is not None and kind.name not in wanted.kinds:
-        return np.zeros(len(records), bool)
-    if len(at) and (at[0] < low or at[-1] > high):
-        kept &= (at >= low) & (at <= high)
-    if kind.name not in _NAMED_BY_THEMSELVES:
-        for names, known, column in (
-            (wanted.symbols, directory.symbols, "instrument_id"),
-            (wanted.venues, directory.venues, "publisher_id"),
-        ):
-            if names is not None:
-                kept &= np.isin(records[column], [number for number, name in known.items() if name in names])
-    return None if kept.all() else kept
-
-
-def group_records(content: memoryview, where: object) -> Iterator[tuple[RecordType, Ints, RecordArray]]:
-    """`records.group_by_type` of what is in the file `where`; a TapeError for bad records."""
-    try:
-        yield from group_by_type(content)
-    except BadRecords as bad:
-        raise TapeError(f"{where}: {bad}") from None
 
 
 def split_pieces(pieces: Iterable[Piece], most: int) -> list[Piece]:

@@ -49,7 +49,7 @@ from levelcast.storage.release_log import (
 from levelcast.storage.tape.compare import TapeCheck, compare, verify
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.index import IndexEntry
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.units import quantiles
 
 KIND = "levelcast certificate"

@@ -1,4 +1,4 @@
-"""How a segment differs from the one that it should be: which frame, which record, which byte, and in what way.
+"""Explain how a segment differs from the one that it should be: frame, record, byte, and kind of difference.
 
 The two are read whole; frames are joined by slot, for a tape that was chained anew behind a missing frame has other
 sequences and hashes from there on, and the same slots. No Spark in here.

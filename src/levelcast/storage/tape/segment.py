@@ -11,12 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from levelcast.protocol.history import Frame, SourcePosition, Tip, chained, runs_of
-from levelcast.records import BadRecords, RecordBatch, dbn_metadata, split
+from levelcast.records import (
+    BadRecords,
+    RecordArray,
+    RecordBatch,
+    RecordType,
+    dbn_metadata,
+    group_by_type,
+    split,
+)
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import ACTIVE, DATA, INDEX, list_segments, segment_path
 from levelcast.storage.tape.index import (
     IndexEntry,
     IndexHeader,
+    Ints,
     PacketLine,
     end_of,
     read_frames,
@@ -187,3 +196,11 @@ class Segment:
 def open_segments(directory: Path) -> list[Segment]:
     """Return the segments of a tape in order; a TapeError if there are none, or parts of one are missing."""
     return [Segment(directory, first, active=active) for _, first, active in list_segments(directory)]
+
+
+def group_records(content: memoryview, where: object) -> Iterator[tuple[RecordType, Ints, RecordArray]]:
+    """`records.group_by_type` of what is in the file `where`; a TapeError for bad records."""
+    try:
+        yield from group_by_type(content)
+    except BadRecords as bad:
+        raise TapeError(f"{where}: {bad}") from None
