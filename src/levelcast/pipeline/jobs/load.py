@@ -2,8 +2,8 @@
 
 `load_pieces` takes ranges of tapes, `load_files` rows of the flat schema, into `tape`, `trades`, `quotes`, `orders` and
 `quarantine`. Ranges become files of all tables at once, where they are read (`tape_to_tables`). Rows become files of
-`tape` first, and the other tables are made from those files. Either way `tape` is committed last. So after a crash the same
-input is loaded again, each table takes what it does not have, and `tape` says that all of it is there. A table for
+`tape` first, and the other tables are made from those files. Either way `tape` is committed last. So after a crash the
+same input is loaded again, each table takes what it does not have, and `tape` says that all of it is there. A table for
 which a batch has nothing gets no commit: its mark stays behind, and there is nothing of its own in between.
 """
 

@@ -20,17 +20,10 @@ from levelcast.pipeline.lake.tables import INSTRUMENTS, VENUES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
 Tell = Callable[[str], None]
-
-
 DAY_MARK = "day/"
-
-
 LITTLE_ROWS = 200_000
 """Up to this many rows the derived tables are made side by side: Spark's own work is then the most of it."""
-
-
 _AT_ONCE = 3
 
 

@@ -16,10 +16,7 @@ from levelcast.pipeline.lake.tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-
 ROWS_PER_FILE = 8_000_000
-
-
 LONGEST_BOUND = 32
 
 

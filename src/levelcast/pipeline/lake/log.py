@@ -15,9 +15,6 @@ from levelcast.pipeline.lake.files import File
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
 REWRITE = "rewrite"
 
 
@@ -136,13 +133,10 @@ def commit_of(handle: DeltaTable, name: str, files: Sequence[File]) -> Commit:
     )
 
 
-_MISSING = "pip install 'levelcast[spark]'"
-
-
 def delta() -> Any:
     """deltalake, or the sentence that says how to get it."""
     try:
         import deltalake
     except ImportError:
-        raise LakeError(f"a lake needs deltalake, which is not here: {_MISSING}") from None
+        raise LakeError("a lake needs deltalake, which is not here: pip install 'levelcast[spark]'") from None
     return deltalake
