@@ -16,7 +16,7 @@ from typing import NamedTuple
 from levelcast.network import Network
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import ACTIVE, INDEX, SegmentFile, empty_tapes, find_tapes, segment_files
-from levelcast.storage.tape.index import IndexHeader, read_frames, read_start, unpack_header
+from levelcast.storage.tape.index import IndexHeader, read_frames, read_index, read_start
 
 
 @dataclass(slots=True)
@@ -138,14 +138,12 @@ def _together(named: Sequence[tuple[str, Look]]) -> list[Recorded]:
 
 
 def _end_of(look: Look) -> int:
-    """The next sequence behind a tape, by its last index."""
+    """Return the next sequence after a tape, by its last index."""
     last = look.segments[-1]
     try:
-        content = last.index_path.read_bytes()
-        lines = list(read_frames(content, unpack_header(content, last.index_path).size))
+        return read_index(last.index_path).next_sequence
     except (TapeError, OSError):
         return last.first
-    return lines[-1].next_sequence if lines else last.first
 
 
 def _one_network(named: Sequence[tuple[str, Look]]) -> None:
