@@ -119,7 +119,7 @@ def test_spreads_of_logs_without_a_common_slot_are_none() -> None:
     assert spreads_ns(common_slots([logged((1, 10, 0)), logged((2, 20, 0))])).tolist() == []
 
 
-def test_certificate_audit_lake_and_verdict_read_a_slot_that_is_logged_twice_alike() -> None:
+def test_certificate_audit_lake_and_demo_read_a_slot_that_is_logged_twice_alike() -> None:
     logs = {"a": logged((1, 12, 0), (1, 900, 0)), "b": logged((1, 10, 0))}
     entries = list(logs.values())
     (counted,) = np.flatnonzero(release_stats.measure(logs, 1, 1, 0).spread)
