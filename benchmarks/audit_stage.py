@@ -19,7 +19,7 @@ from levelcast.sim.engine.network import LinkNetwork
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.rehearsal import Deployment, Rehearsal
 from levelcast.storage.release_log import LATE, RELEASE, Released, ReleaseLog
-from levelcast.storage.tape.segments import TapeWriter
+from levelcast.storage.tape.writer import TapeWriter
 
 SECOND = 1_000_000_000
 _STICKS = 0.95

@@ -18,9 +18,8 @@ from levelcast.native import crc32
 from levelcast.protocol.history import MembershipChange, SourcePosition, Tip
 from levelcast.records import dbn_metadata, trades
 from levelcast.storage.release_log import ENTRIES_PER_FILE, RELEASE, SUFFIX
-from levelcast.storage.tape.index import pack_header
-from levelcast.storage.tape.segment import DATA, INDEX, segment_path
-from levelcast.storage.tape.segment_check import ENTRY, PACKET
+from levelcast.storage.tape.directory import DATA, INDEX, segment_path
+from levelcast.storage.tape.index import ENTRY, PACKET, pack_header
 from levelcast.wire.messages import MemberLife, Membership
 
 RECORDS_PER_SEGMENT = 1_000_000

@@ -175,22 +175,22 @@ def run_files(spark: Any, place: Place) -> None:
 
 
 def _run(spark: Any, lake: Any, paths: list[Path], format: str) -> None:
-    from levelcast.pipeline.input import load as input_load
-    from levelcast.pipeline.jobs import load as jobs_load
+    from levelcast.pipeline.input.load import load
+    from levelcast.pipeline.jobs.refresh import refresh
 
-    input_load.load(spark, lake, paths, format, None, None, lambda _: None, "XV00")
-    jobs_load.refresh(spark, lake)
+    load(spark, lake, paths, format, None, None, lambda _: None, "XV00")
+    refresh(spark, lake)
 
 
 def refresh(spark: Any, place: Place) -> None:
     """Every derived table of a market of trades and quotes in which one symbol has 65 %."""
-    from levelcast.pipeline.jobs import load as jobs_load
+    from levelcast.pipeline.jobs.refresh import refresh
 
     lake = place.lake("market")
     for name in ("trades", "quotes", "tape"):
         lake.append(name, spark.read.parquet(str(place.inputs / f"{name}.parquet")))
     lake.replace("subscriptions", spark.read.parquet(str(place.inputs / "subscriptions.parquet")).coalesce(1))
-    jobs_load.refresh(spark, lake)
+    refresh(spark, lake)
 
 
 def stream(spark: Any, place: Place) -> None:
@@ -255,13 +255,14 @@ def sweep(spark: Any, place: Place) -> None:
 def matrix(spark: Any, place: Place) -> None:
     """`pipeline load probes` and `matrix`."""
     from levelcast.pipeline.input import probes
-    from levelcast.pipeline.matrix import job as matrix_job
+    from levelcast.pipeline.matrix.file import measured_file
+    from levelcast.pipeline.matrix.job import measure
 
     lake = place.lake("network")
     probes.load_probes(spark, lake, place.inputs / "probes.csv")
-    measured = matrix_job.measure(spark, lake, None, "worst", 0.99)
+    measured = measure(spark, lake, None, "worst", 0.99)
     (place.out / "matrix").mkdir()
-    text = matrix_job.measured_file(measured, None, "network")
+    text = measured_file(measured, None, "network")
     (place.out / "matrix" / "measured.toml").write_text(text, encoding="utf-8")
 
 

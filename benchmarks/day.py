@@ -46,8 +46,8 @@ from levelcast.node.cluster import Cluster
 from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import ClusterVerdict, judge
 from levelcast.records import RecordArray, trades
-from levelcast.storage.tape.compare import tape_directory
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.reader import TapeReader
 
 DAY = date(2013, 10, 7)
 MIDNIGHT_NS = int(datetime(2013, 10, 7, 4, tzinfo=UTC).timestamp()) * 10**9

@@ -35,7 +35,6 @@ from random import Random, SystemRandom
 
 from benchmarks.campaign import conduct
 from benchmarks.namespaces import Namespaces, NoNamespaces
-from benchmarks.plots import BLUE, FAINT, INK, ORANGE, RED, PlotMissing, canvas
 from benchmarks.recovery import (
     Fault,
     FloorClaim,
@@ -48,24 +47,18 @@ from benchmarks.recovery import (
     read_content,
     token_site,
 )
-from benchmarks.report import (
-    Cell,
-    Figure,
-    Options,
-    Result,
-    Table,
-    quantile,
-    tell,
-)
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.room import free_ports
 from levelcast.errors import NetError
+from levelcast.extras import ExtraMissing
 from levelcast.network import Network, load_network
 from levelcast.node.cluster import Cluster, ClusterNode, ClusterRun
 from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge
+from levelcast.plots.style import BLUE, FAINT, INK, ORANGE, RED, canvas
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import read_releases
-from levelcast.timing.derive import show_ns
+from levelcast.units import quantile, show_ns
 
 KINDS = ("token-site", "any-node", "stop", "cut")
 QUICK_KINDS = ("token-site", "stop")
@@ -513,7 +506,7 @@ def _campaigns(kinds: Sequence[str], times: int, rate: float, seed: int, options
     (options.out / "faults-each.json").write_text(json.dumps(each, indent=1) + "\n", encoding="utf-8")
     try:
         result.plots.append(str(plot(outcomes, options.plot_dir / "faults.svg")))
-    except PlotMissing as missing:
+    except ExtraMissing as missing:
         result.notes.append(str(missing))
     return result, not skipped and not any(outcome.problems for outcome in outcomes)
 

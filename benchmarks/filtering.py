@@ -37,11 +37,12 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.filtering_roles import SESSIONS, TICK_NS
-from benchmarks.plots import BLUE, FAINT, GREY, ORANGE, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.room import free_ports
 from benchmarks.way import stop
+from levelcast.extras import ExtraMissing
 from levelcast.planner.model import Curve
+from levelcast.plots.style import BLUE, FAINT, GREY, ORANGE, canvas
 
 AGGREGATION = 8
 """The paper's h: where α + β = 2, and where the planner takes them unless it is told another."""
@@ -270,7 +271,7 @@ def run(options: Options) -> Result:
         result.notes.append(f"{stage.again} runs lost packets and were made again.")
     try:
         result.plots.append(str(plot(fits, options.plot_dir / "filtering.svg")))
-    except PlotMissing as missing:
+    except ExtraMissing as missing:
         result.notes.append(str(missing))
     return result
 

@@ -17,15 +17,16 @@ from tempfile import TemporaryDirectory
 
 from blake3 import blake3
 
-from benchmarks.report import Cell, Figure, Options, Result, Table, quantile, tell
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.node.retention import Leaving
 from levelcast.protocol.effects import Checkpoint
 from levelcast.protocol.history import GENESIS, Frame, MembershipChange, Tip, make_frame
 from levelcast.records import trades
 from levelcast.storage.append_file import Durability, remove
 from levelcast.storage.journal.file import SEGMENT_BYTES, JournalFile, initialise
-from levelcast.storage.tape.segments import TapeWriter
 from levelcast.storage.tape.stamps import frame_bytes
+from levelcast.storage.tape.writer import TapeWriter
+from levelcast.units import quantile
 from levelcast.wire.codec import encode
 from levelcast.wire.messages import Data, MemberLife, Membership, Packet, Run, Token
 from levelcast.wire.packets import seal

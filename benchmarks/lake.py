@@ -29,10 +29,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.campaign import conduct
-from benchmarks.plots import BLUE, GREY, ORANGE, PlotMissing, canvas
 from benchmarks.processes import peak_memory
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.source import used_s
+from levelcast.extras import ExtraMissing
+from levelcast.plots.style import BLUE, GREY, ORANGE, canvas
 
 MILLIONS = 20.0
 QUICK_MILLIONS = 0.1
@@ -162,7 +163,7 @@ def _conclude(
     try:
         _plot(path, spent)
         result.plots.append(str(path))
-    except PlotMissing as error:
+    except ExtraMissing as error:
         result.notes.append(str(error))
 
 

@@ -1,4 +1,4 @@
-"""How many token passes find a failure when receivers are in layers (MS §4.1).
+"""Compute how many token passes find a failure when receivers are in layers (MS §4.1).
 
 One ring of L_1 receivers needs L_1 passes: a receiver that dies right after its turn is missed at its next one. In i
 layers of rings with n members each, the head of a ring being a member of a ring in the layer above too, there are n^i

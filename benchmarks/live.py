@@ -36,14 +36,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.campaign import conduct
-from benchmarks.plots import BLUE, RED, PlotMissing, canvas
 from benchmarks.processes import cpu_s
 from benchmarks.report import Figure, Options, Result, Table, tell
 from benchmarks.room import free_ports
 from benchmarks.way import Case, Speaker, busy_seconds, network_text, speaking, wait_for
+from levelcast.extras import ExtraMissing
 from levelcast.network import load_network
 from levelcast.node.cluster import Cluster
 from levelcast.node.node import NodeOptions
+from levelcast.plots.style import BLUE, RED, canvas
 
 RATE, RUN_S, KILLS = 100_000.0, 300.0, 10
 LIMIT_S = 15.0
@@ -342,7 +343,7 @@ def _plot(points: Sequence[tuple[float, float]], chosen: Settings, options: Opti
             axes.set_ylabel("s")
             axes.set_ylim(bottom=0)
             axes.set_title(f"How old the newest record in the lake is, at {chosen.rate:,.0f} records a second")
-    except PlotMissing as missing:
+    except ExtraMissing as missing:
         result.notes.append(str(missing))
         return
     result.plots.append(str(path))

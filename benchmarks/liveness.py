@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.plots import BLUE, INK, ORANGE, RED, PlotMissing, canvas
-from benchmarks.report import Figure, Options, Result, Stopwatch, Table, quantile, tell
+from benchmarks.report import Figure, Options, Result, Stopwatch, Table, tell
+from levelcast.extras import ExtraMissing
+from levelcast.plots.style import BLUE, INK, ORANGE, RED, canvas
 from levelcast.sim.run import replay_command, run_seeds
 from levelcast.sim.scenarios.ring import Outcome
+from levelcast.units import quantile
 
 HISTORIES, QUICK_HISTORIES = 2_000, 100
 FIRST_SEED = 1
@@ -53,7 +55,7 @@ def run(options: Options) -> Result:
             result.notes.append(f"BROKEN: {replay_command('ring', outcome.seed)}  ({outcome.broken})")
     try:
         result.plots.append(str(plot(sound, options.plot_dir / "liveness.svg")))
-    except PlotMissing as missing:
+    except ExtraMissing as missing:
         result.notes.append(str(missing))
     return result
 

@@ -13,10 +13,11 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks.plots import BLUE, ORANGE, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.throughput import CASES, KEEPING
 from benchmarks.way import NAMES, Spent, at_work
+from levelcast.extras import ExtraMissing
+from levelcast.plots.style import BLUE, ORANGE, canvas
 
 CASE = next(case for case in CASES if case.name == "large")
 RATES: tuple[float | None, ...] = (1_000.0, 50_000.0, 100_000.0, 250_000.0, 500_000.0, 1_000_000.0, 1_500_000.0, None)
@@ -82,7 +83,7 @@ def _plot(loads: Sequence[Load], options: Options, result: Result) -> None:
             axes.set_ylabel("cores")
             axes.set_ylim(bottom=0)
             axes.grid(axis="y")
-    except PlotMissing as missing:
+    except ExtraMissing as missing:
         result.notes.append(str(missing))
         return
     result.plots.append(str(path))

@@ -38,21 +38,22 @@ import numpy.typing as npt
 
 from benchmarks.campaign import conduct
 from benchmarks.planner_scale import data_dir, real_instance
-from benchmarks.plots import BLUE, FAINT, GREY, ORANGE, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.room import RECEIVERS, write_network
 from levelcast.edge.server.plan_switch import plan_records
 from levelcast.errors import NetError
+from levelcast.extras import ExtraMissing, arrow
 from levelcast.network import Network, SymbolDirectory, load_network
 from levelcast.node.cluster import Cluster
 from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge
-from levelcast.planner.files import arrow, read_plan
+from levelcast.planner.files import read_plan
 from levelcast.planner.generator import Model, generate
 from levelcast.planner.model import Floats, Instance, from_pairs
 from levelcast.planner.user_load import Reach, one_for_all, reach_of
+from levelcast.plots.style import BLUE, FAINT, GREY, ORANGE, canvas
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.wire.channel_plan import Kind
 
 SESSION_S = 23_400
@@ -555,7 +556,7 @@ def result_of(outcome: Outcome, market: Market, options: Options, name: str) -> 
         path = options.plot_dir / f"{name}.svg"
         plot(outcome, path)
         result.plots.append(str(path))
-    except PlotMissing as missing:
+    except ExtraMissing as missing:
         result.notes.append(str(missing))
     return result
 

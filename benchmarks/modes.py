@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.plots import BLUE, FAINT, GREY, INK, ORANGE, RED, PlotMissing, canvas
-from benchmarks.report import Cell, Figure, Options, Result, Table, quantile, tell
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
+from levelcast.extras import ExtraMissing
 from levelcast.network import five_cities, parse_network
+from levelcast.plots.style import BLUE, FAINT, GREY, INK, ORANGE, RED, canvas
 from levelcast.protocol.config import Witnesses
 from levelcast.sim.scenarios.steady import MS, steady_network
 from levelcast.timing.rules import Mode
+from levelcast.units import quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,7 +106,7 @@ def run(options: Options) -> Result:
     _add_notes(result, measured, len(seeds))
     try:
         result.plots.append(str(plot(measured, options.plot_dir / "modes.svg")))
-    except PlotMissing as missing:
+    except ExtraMissing as missing:
         result.notes.append(str(missing))
     return result
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from benchmarks import paper_layers, paper_nacks, paper_tokens
 from benchmarks.paper_nacks import Bulk, Counted
-from benchmarks.plots import BLUE, FAINT, GREY, INK, PlotMissing, canvas
 from benchmarks.report import Options, Result, tell
+from levelcast.extras import ExtraMissing
+from levelcast.plots.style import BLUE, FAINT, GREY, INK, canvas
 from levelcast.sim.scenarios.steady import MS, steady_world
 
 JOBS = 2
@@ -31,7 +32,7 @@ def run(options: Options) -> Result:
     try:
         result.plots.append(str(plot_nacks(counted, bulk, options.plot_dir / "paper-nacks.svg")))
         result.plots.append(str(paper_tokens.plot(tokens, options.plot_dir / "paper-tokens.svg")))
-    except PlotMissing as missing:
+    except ExtraMissing as missing:
         result.notes.append(str(missing))
     return result
 

@@ -17,13 +17,14 @@ from random import Random
 
 import numpy as np
 
-from benchmarks.report import Cell, Figure, Table, quantile
+from benchmarks.report import Cell, Figure, Table
 from levelcast.protocol.effects import Effect, Send
 from levelcast.sim.compare_protocols import ProtocolRecorder
 from levelcast.sim.engine.network import Copy, VirtualNetwork
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.steady import MS, steady_world
 from levelcast.timing.nack_sets import NackSets, even_sets, sets_of, tree_sets, tuned_sets, tuned_sizes
+from levelcast.units import quantile
 from levelcast.wire.messages import Request
 
 MEMBERS, BRANCHES = 48, 8

@@ -16,11 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.plots import BLUE, FAINT, INK, ORANGE, RED, canvas
-from benchmarks.report import Cell, Figure, Table, quantile
+from benchmarks.report import Cell, Figure, Table
+from levelcast.plots.style import BLUE, FAINT, INK, ORANGE, RED, canvas
 from levelcast.sim.compare_protocols import Protocol, ProtocolFigures, run_steady, time_to_fault_ns
 from levelcast.sim.scenarios.steady import MS
 from levelcast.timing.rules import Mode
+from levelcast.units import quantile
 
 S = 1_000_000_000
 MEMBERS = 10

@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.campaign import conduct
 from benchmarks.processes import run_watched
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
-from levelcast.planner.files import arrow
+from levelcast.extras import arrow
 from levelcast.planner.generator import Model, generate
 
 if TYPE_CHECKING:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.planner import QUICK, flooding
-from benchmarks.plots import BLUE, FAINT, GREY, INK, ORANGE, RED, PlotMissing, canvas
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
+from levelcast.extras import ExtraMissing
 from levelcast.planner.costs import received_by_user, relative_cost
 from levelcast.planner.generator import Model, generate
 from levelcast.planner.make import Algorithm, make_plan
 from levelcast.planner.model import Instance, Plan, Weights
 from levelcast.planner.plots import plot_excess, plot_interest
+from levelcast.plots.style import BLUE, FAINT, GREY, INK, ORANGE, RED, canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +47,7 @@ def run(options: Options) -> Result:
     result.figures.append(Figure("levelcast in its worst cell", max(ratio.values()), "of IT", "limit", BELOW_IT))
     try:
         result.plots += _plots(options, instance, groups, streams, found, by_weights)
-    except PlotMissing as missing:
+    except ExtraMissing as missing:
         result.notes.append(str(missing))
     return result
 

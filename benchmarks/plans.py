@@ -26,19 +26,21 @@ import numpy as np
 import numpy.typing as npt
 
 import levelcast
-from benchmarks.report import Figure, Options, Result, Table, quantile, tell
+from benchmarks.report import Figure, Options, Result, Table, tell
 from benchmarks.room import RECEIVERS, write_network
 from levelcast.edge.subscriber.plan_follower import Replaced
 from levelcast.errors import NetError
+from levelcast.extras import arrow
 from levelcast.network import SymbolDirectory, load_network
 from levelcast.node.cluster import Cluster, ClusterRun
 from levelcast.node.node import NodeOptions
 from levelcast.node.operate.channel_plans import Applied, apply_plan
 from levelcast.node.verdict import judge
-from levelcast.planner.files import StoredPlan, arrow
+from levelcast.planner.files import StoredPlan
 from levelcast.planner.model import Plan
 from levelcast.records import RTYPE_TRADE
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
+from levelcast.units import quantile
 
 TIMES, RATE, PAUSE_S = 20, 10_000.0, 0.5
 QUICK_TIMES, QUICK_RATE = 3, 1_000.0

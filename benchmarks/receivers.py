@@ -45,15 +45,7 @@ import numpy.typing as npt
 from benchmarks.campaign import conduct
 from benchmarks.receivers_customers import Found
 from benchmarks.recovery import Fault, FloorClaim, eras_of, floor_problems, measure, read_content
-from benchmarks.report import (
-    Cell,
-    Figure,
-    Options,
-    Result,
-    Table,
-    quantile,
-    tell,
-)
+from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.room import free_ports
 from benchmarks.way import SYMBOLS, Speaker, listed, speaking, stop, wait_for
 from levelcast.edge.subscriber.delivery import Grade
@@ -61,12 +53,13 @@ from levelcast.errors import NetError
 from levelcast.network import load_network
 from levelcast.node.cluster import Cluster, ClusterNode
 from levelcast.node.node import NodeOptions
-from levelcast.node.verdict import judge, quantiles
+from levelcast.node.verdict import judge, three_quantiles
 from levelcast.records import RTYPE_TRADE, RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import read_releases
-from levelcast.storage.tape.compare import tape_directory
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.reader import TapeReader
+from levelcast.units import quantile
 
 DOWN_S = 1.0
 GAP_S = (0.5, 1.5)
@@ -506,7 +499,7 @@ def _measure_others(outcome: Outcome, logs: dict[str, RecordArray]) -> None:
             behind.append((log["released_ns"].astype(np.int64) - scheduled)[chosen])
         together = np.concatenate(behind) if behind else np.zeros(0, np.int64)
         outcome.releases[period] = len(together)
-        outcome.behind_ns[period] = quantiles(together)
+        outcome.behind_ns[period] = three_quantiles(together)
         outcome.silence_ms[period] = sorted(
             longest_silence_ms(np.array(each.came_ns, np.int64), spans, outside=outside) for each in outcome.customers
         )

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from levelcast.records import RecordArray
 from levelcast.storage.release_log import LATE
-from levelcast.storage.tape.compare import tape_directory
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.timing.rules import Timing
 
 Numbers = npt.NDArray[np.int64]

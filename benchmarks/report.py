@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -124,11 +124,6 @@ def least_cpu_s(work: Callable[[], object], repeats: int) -> float:
         work()
         least = min(least, time.process_time() - begun)
     return least
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value that `share` of a sorted sequence does not exceed; 0 for an empty one."""
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
 
 
 def show(value: Cell) -> str:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.plots import BLUE, ORANGE, PlotMissing, canvas
 from benchmarks.processes import cpu_s
 from benchmarks.report import Figure, Options, Result, Table, tell
 from benchmarks.way import Case, Way, at_work, busy_seconds
+from levelcast.extras import ExtraMissing
+from levelcast.plots.style import BLUE, ORANGE, canvas
 
 CASE = Case("soak", 9_000, 9_000, trains=True)
 RATE = 200_000.0
@@ -123,7 +124,7 @@ def _plot(samples: Sequence[Sample], options: Options, result: Result) -> None:
             axes.set_ylabel("MB")
             axes.set_ylim(bottom=0)
             axes.set_title("A receiver at 200,000 records a second, with retention")
-    except PlotMissing as missing:
+    except ExtraMissing as missing:
         result.notes.append(str(missing))
         return
     result.plots.append(str(path))

@@ -30,7 +30,7 @@ from benchmarks.processes import cpu_s
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from levelcast.protocol.history import GENESIS, Frame, MembershipChange, Tip, make_frame
 from levelcast.records import instruments, trades
-from levelcast.storage.tape.segments import TapeWriter
+from levelcast.storage.tape.writer import TapeWriter
 from levelcast.wire.messages import MemberLife, Membership, Packet
 from levelcast.wire.packets import seal
 
@@ -151,7 +151,8 @@ def _look(place: Path) -> None:
 
 
 def _batches(place: Path, names: tuple[str, ...] | None) -> Iterator[Any]:
-    from levelcast.pipeline.input.tapes import Tapes, rows
+    from levelcast.pipeline.input.tape_rows import rows
+    from levelcast.pipeline.input.tapes import Tapes
 
     (stripe,) = Tapes([place / "tape"]).stripes.values()
     known = stripe.definitions(stripe.start.sequence, stripe.end.sequence)

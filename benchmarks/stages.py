@@ -1,4 +1,4 @@
-"""What each stage of a Spark job took: the worst task beside the median, from Spark's own event log.
+"""Measure the stages of a Spark job from its event log: the slowest task compared with the median.
 
     with spark_session(master, name, settings=log_settings(directory)) as spark:
         ...

@@ -27,7 +27,7 @@ from benchmarks.way import NAMES, Case, Way, at_work, busy_seconds
 from levelcast.records import TRADE
 from levelcast.storage.release_log import read_releases
 from levelcast.storage.tape.compare import compare
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.timing.rules import Timing
 
 RELAY = "relay in C"

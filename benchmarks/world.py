@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
+from levelcast.extras import ExtraMissing
 from levelcast.network.regions.delays import Delays, Matrix, load_delays, load_weights
 from levelcast.sim.bulk.cities import Globe, Size, build_globe, made_up_cities
 from levelcast.sim.bulk.core import CoreRun
 from levelcast.sim.bulk.edge import BulkEdge, EdgeRules
-from levelcast.sim.bulk.plots import PlotError, plot_world
+from levelcast.sim.bulk.plots import plot_world
 from levelcast.sim.bulk.run import Conditions, WorldRun, run_world
 
 LOSSES = (0.01, 0.1)
@@ -86,7 +87,7 @@ def run(options: Options) -> Result:
     result.tables += [_variants(globe, usual, figures, lines), _regions(globe, drawn[0].core, usual, weights)]
     try:
         result.plots += [str(path) for path in plot_world(drawn, options.plot_dir)]
-    except PlotError as error:
+    except ExtraMissing as error:
         result.notes.append(str(error))
     _add_notes(result, globe, figures, made_up=made_up)
     return result

@@ -12,9 +12,10 @@ from levelcast.protocol.history import Frame, chained
 from levelcast.records import dbn_metadata
 from levelcast.storage.release_log import Released, ReleaseLog
 from levelcast.storage.tape.index import pack_frame, pack_header
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.segment import Segment
-from levelcast.storage.tape.segments import TapeReader, TapeWriter
 from levelcast.storage.tape.stamps import frame_bytes
+from levelcast.storage.tape.writer import TapeWriter
 from tests.tape_parts import FIRST
 
 NAMES = ("new-york-1", "london-1", "frankfurt-1", "tokyo-1", "sydney-1")

@@ -1,6 +1,6 @@
 """Count lines of code by package: without blank lines, comments and docstrings.
 
-    python -m tests.code_lines [FOLDER]     # another checkout, to compare with
+python -m tests.code_lines [FOLDER]     # another checkout, to compare with
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ SKIPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 def code_lines(text: str) -> int:
     """Lines of a module that hold code."""
-    strings = set()
+    strings: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             strings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    lines = set()
+    lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in SKIPPED:
             lines.update(range(token.start[0], token.end[0] + 1))

@@ -10,8 +10,8 @@ from levelcast.network import Network, parse_network
 from levelcast.node.edge_service import EdgeService
 from levelcast.protocol.effects import Release
 from levelcast.protocol.history import Frame
-from levelcast.storage.tape.segments import TapeWriter
 from levelcast.storage.tape.stamps import frame_bytes
+from levelcast.storage.tape.writer import TapeWriter
 from tests.network_parts import free_group, free_port, three_rooms
 from tests.tape_parts import FIRST
 

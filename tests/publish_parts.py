@@ -14,8 +14,8 @@ from levelcast.network import Network
 from levelcast.protocol.effects import GROUP
 from levelcast.records import RecordArray, split, trades
 from levelcast.runtime.sockets import CoreSockets
-from levelcast.storage.tape.compare import tape_directory
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.wire.codec import Malformed, decode, encode
 from levelcast.wire.messages import Data, Mark, Packet, Run, Token
 from levelcast.wire.packets import open_packets

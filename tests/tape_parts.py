@@ -25,7 +25,7 @@ from levelcast.sim.engine.disk import Disk, SimTape
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.ring import RingHistory
 from levelcast.storage.receiver_store import ReceiverStore, serve
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership, Message, Packet
 from levelcast.wire.packets import DATA_OVERHEAD, seal

@@ -28,7 +28,8 @@ from tests.import_graph import (
 )
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "units", "extras", "version", "native"}),
+    frozenset({"errors", "units", "version", "native"}),
+    frozenset({"extras"}),
     frozenset({"records", "timing", "plots"}),
     frozenset({"wire"}),
     frozenset({"protocol"}),

@@ -15,13 +15,15 @@ import pytest
 
 from benchmarks import filtering, liveness, modes, room
 from benchmarks.__main__ import BENCHMARKS, main
-from benchmarks.plots import PlotMissing, canvas
-from benchmarks.report import Figure, Options, Result, Table, quantile
+from benchmarks.report import Figure, Options, Result, Table
 from benchmarks.simulator import part_of
+from levelcast.extras import ExtraMissing
 from levelcast.planner.files import read_weights
 from levelcast.planner.model import Curve
+from levelcast.plots.style import canvas
 from levelcast.sim.scenarios.ring import Outcome
 from levelcast.sim.scenarios.steady import MS, steady_world
+from levelcast.units import quantile
 
 S = 1_000_000_000
 PLOTS = {
@@ -99,7 +101,7 @@ def test_no_release_is_late_without_faults(tmp_path: Path) -> None:
 def test_without_matplotlib_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with (
-        pytest.raises(PlotMissing, match=r"matplotlib is not installed.*levelcast\[plot\]"),
+        pytest.raises(ExtraMissing, match=r"matplotlib is not installed.*levelcast\[plot\]"),
         canvas(tmp_path / "x.svg", 4, 3),
     ):
         pass

@@ -20,7 +20,8 @@ pytest.importorskip("duckdb")
 
 from levelcast.pipeline.input import tape_to_tables
 from levelcast.pipeline.input.tapes import Definitions, Tapes
-from levelcast.pipeline.lake.lake import File, Lake
+from levelcast.pipeline.lake.files import File
+from levelcast.pipeline.lake.lake import Lake
 from tests.spark_parts import need_spark
 
 

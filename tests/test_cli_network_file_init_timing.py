@@ -14,8 +14,8 @@ from levelcast import __version__
 from levelcast.cli import main
 from levelcast.cli.network_file import init_timing
 from levelcast.network import five_cities, parse_network
-from levelcast.timing.derive import show_ns
 from levelcast.timing.rules import liveness_bound_ns
+from levelcast.units import show_ns
 
 runner = CliRunner()
 

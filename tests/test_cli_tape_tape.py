@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli.main import app
-from levelcast.storage.tape.segments import TapeReader, TapeWriter
+from levelcast.storage.tape.reader import TapeReader
+from levelcast.storage.tape.writer import TapeWriter
 from tests.tape_parts import FIRST, make_frames, tip_after
 from tests.test_storage_tape_compare import other_price, rechained, record
 

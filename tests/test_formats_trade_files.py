@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from levelcast.extras import ExtraMissing
 from levelcast.formats import csv_parquet, dbn, lean
 from levelcast.formats.columns import Rows, prices
 from levelcast.formats.trade_files import TradeFileError, open_trades, survey
@@ -203,14 +204,13 @@ def test_a_damaged_gzip_is_refused(file: Callable[..., Path], damage: str) -> No
 def test_without_pyarrow_the_sentence_says_how_to_get_it(
     file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import importlib
-
     def missing(name: str) -> ModuleType:
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     path = file(HEADER)
-    monkeypatch.setattr(importlib, "import_module", missing)
-    assert "pip install 'levelcast[files]'" in refusal(path)
+    monkeypatch.setattr("levelcast.extras.import_module", missing)
+    with pytest.raises(ExtraMissing, match=r"pyarrow is not installed.*: pip install 'levelcast\[files\]'"):
+        read(path)
 
 
 # -- prices, exactly --------------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ def test_the_checksum_of_every_length_up_to_three_kilobytes(compiled: ModuleType
 def test_records_are_counted_alike(compiled: ModuleType, payload: bytes) -> None:
     assert compiled.count(payload) == pure_core.count(payload)
     assert compiled.count_fresh(payload) == pure_core.count_fresh(payload)
+    assert compiled.record_ends(payload) == pure_core.record_ends(payload)
 
 
 @given(damaged(payloads()), st.integers(1, 2**64 - 1000), st.integers(0, 2**64 - 1))

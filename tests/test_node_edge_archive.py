@@ -21,7 +21,7 @@ from levelcast.node import edge_archive as module
 from levelcast.node import edge_service as edge_module
 from levelcast.node.edge_archive import Archive
 from levelcast.protocol.history import Frame
-from levelcast.storage.tape.cursor import first_sequence_of
+from levelcast.storage.tape.directory import first_sequence_of
 from levelcast.storage.tape.stamps import frame_bytes
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import plan_session, session_of

@@ -25,8 +25,9 @@ from levelcast.node.edge_service import EdgeService, everything_in_one, restore
 from levelcast.protocol.history import Frame
 from levelcast.records import split
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.segments import TapeReader, TapeWriter
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.stamps import frame_bytes
+from levelcast.storage.tape.writer import TapeWriter
 from levelcast.wire import mold
 from levelcast.wire.mold import EdgePacket, EndOfSession, Heartbeat, RetransmitRequest
 from levelcast.wire.snapshot import decode_snapshot

@@ -16,9 +16,10 @@ import pytest
 from levelcast.client.subscriber import Subscriber
 from levelcast.edge.subscriber.delivery import Stuck
 from levelcast.edge.subscriber.plan_follower import Replaced
+from levelcast.extras import arrow
 from levelcast.network import Network, NetworkError, parse_network
 from levelcast.node.operate.channel_plans import PlanRefused, make_channel_plan
-from levelcast.planner.files import StoredPlan, arrow
+from levelcast.planner.files import StoredPlan
 from levelcast.planner.model import Plan
 from levelcast.records import RTYPE_TRADE, RecordArray, split, trades
 from levelcast.storage.tape.stamps import frame_bytes

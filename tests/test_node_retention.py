@@ -13,7 +13,7 @@ from levelcast.protocol import machine
 from levelcast.protocol.effects import Effect, Release
 from levelcast.protocol.events import Event, RetentionFailed
 from levelcast.storage.receiver_store import ReceiverStore
-from levelcast.storage.tape.segment import list_segments
+from levelcast.storage.tape.segment import open_segments
 from tests.tape_parts import FIRST, make_frames
 
 FRAMES = make_frames(120, records=2)
@@ -40,7 +40,7 @@ class Stage:
 
     @property
     def segments(self) -> int:
-        return len(list_segments(self.store.tape.directory))
+        return len(open_segments(self.store.tape.directory))
 
 
 def test_one_segment_goes_at_a_time_until_the_tape_is_short_enough(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_what_is_too_old_goes(tmp_path: Path) -> None:
     for turn in range(50):
         stage.retention.step((), AT + turn * EVERY_NS // 1_000_000)
         stage.retention._due_ns = stage.retention._wake_ns = 0
-    (oldest, *_) = list_segments(stage.store.tape.directory)
+    (oldest, *_) = open_segments(stage.store.tape.directory)
     assert AT - oldest.lines[-1].timestamp_ns <= age_ns
     assert oldest.lines[0].slot > FRAMES[30].slot
     stage.retention.close()
@@ -101,7 +101,7 @@ def test_a_clock_that_is_set_back_does_not_stop_it(tmp_path: Path) -> None:
 
 def test_a_segment_that_cannot_be_removed_is_reported_and_the_node_goes_on(tmp_path: Path) -> None:
     stage = Stage(tmp_path, Keeping(keep_bytes=0))
-    oldest = list_segments(stage.store.tape.directory)[0]
+    oldest = open_segments(stage.store.tape.directory)[0]
     os.unlink(oldest.data_path)
     stage.retention.step((), AT)
     (report,) = stage.reports

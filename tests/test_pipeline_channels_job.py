@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
+from levelcast.extras import arrow
 from levelcast.pipeline.channels import job as channels_job
 from levelcast.pipeline.channels.job import PlanRequest, check_overlap, execute, flow_rates, overlapping, record, write
 from levelcast.pipeline.derive.rates import SECONDS
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.tables import TABLES
-from levelcast.planner.files import StoredPlan, arrow, read_plan, read_rates
+from levelcast.planner.files import StoredPlan, read_plan, read_rates
 from levelcast.planner.generator import generate
 from levelcast.planner.model import Instance, Plan, PlanError
 from levelcast.planner.user_load import one_for_all, reach_of

@@ -25,7 +25,7 @@ pytest.importorskip("deltalake")
 from levelcast.pipeline.derive import bbo
 from levelcast.pipeline.derive.bars import INTERVALS
 from levelcast.pipeline.input import load as input_load
-from levelcast.pipeline.jobs.load import refresh
+from levelcast.pipeline.jobs.refresh import refresh
 from levelcast.pipeline.lake.lake import Lake
 
 __all__ = ["spark"]

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from levelcast.formats.columns import TradeFileError
 from levelcast.protocol.history import Frame
+from levelcast.storage.append_file import TapeError
 from tests.spark_parts import spark
 from tests.tape_parts import T0, make_frames, tip_after
 from tests.test_pipeline_input_tapes import expected, write
@@ -28,6 +30,8 @@ from levelcast.pipeline.input.tape_source import (
     sentence_of,
 )
 from levelcast.pipeline.input.tapes import Range, TapeSelection
+from levelcast.pipeline.lake.defaults import LakeError
+from levelcast.pipeline.lake.schema import SchemaError
 
 __all__ = ["spark"]
 
@@ -224,3 +228,12 @@ def test_a_batch_says_how_far_the_tape_is_complete(session: Any, tape: Path, fra
     rows = session.read.format("levelcast").option("columns", "stripe,sequence,slot,ts_recv").load(str(tape))
     (end,) = complete_upto(rows).collect()
     assert tuple(end) == (0, tip_after(frames).next_sequence, frames[-1].slot, frames[-1].timestamp_ns)
+
+
+def test_the_sentence_of_any_user_error_in_a_worker_is_found() -> None:
+    for raised in (TapeError("a: b"), OptionError("c"), SchemaError("d"), TradeFileError("e"), LakeError("f")):
+        kind = type(raised)
+        text = f"Job aborted.\n{kind.__module__}.{kind.__qualname__}: {raised}\n\tat org.apache.spark"
+        assert sentence_of(Exception(text)) == str(raised)
+    assert sentence_of(Exception("levelcast.records.walk.BadRecords: not for a person")) is None
+    assert sentence_of(Exception("levelcast.nowhere.TapeError: no such module")) is None

@@ -27,7 +27,9 @@ from levelcast.pipeline.input.tape_to_tables import FILED
 from levelcast.pipeline.input.tapes import Definitions
 from levelcast.pipeline.jobs.load import load_files, load_pieces, tape_ends
 from levelcast.pipeline.lake import quarantine
-from levelcast.pipeline.lake.lake import STAGING, CommitMark, File, Lake
+from levelcast.pipeline.lake.files import File
+from levelcast.pipeline.lake.lake import STAGING, Lake
+from levelcast.pipeline.lake.log import CommitMark
 from levelcast.pipeline.lake.schema import SchemaError, arrow_schema, spark_schema
 from levelcast.pipeline.lake.tables import BARS, TAPE, TRADES
 
@@ -125,7 +127,7 @@ def test_both_ways_find_the_same_reasons(spark: Any) -> None:
     frame = spark.createDataFrame(pa.Table.from_batches([batch]), TAPE.ddl)
     theirs = [row.reason for row in frame.select(quarantine.reason().alias("reason")).coalesce(1).collect()]
     assert reasons.to_pylist() == theirs
-    assert {each for each in theirs if each is not None} == set(quarantine.REASONS.values())
+    assert {each for each in theirs if each is not None} == {sentence for _, sentence in quarantine.RULES}
     bad = quarantine.bad_of(batch, reasons, "x").to_pylist()
     spark_bad = quarantine.bad(frame, "x").coalesce(1).collect()
     assert [tuple(row.values()) for row in bad] == [tuple(row) for row in spark_bad]

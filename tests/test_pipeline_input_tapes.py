@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from levelcast.network import SymbolDirectory, five_cities, parse_network
+from levelcast.pipeline.input.tape_rows import rows
 from levelcast.pipeline.input.tapes import (
     Definitions,
     Piece,
@@ -20,14 +21,14 @@ from levelcast.pipeline.input.tapes import (
     Tapes,
     TapeSelection,
     end_of_batch,
-    find_tapes,
-    rows,
     split_pieces,
 )
 from levelcast.pipeline.lake.schema import unsigned
 from levelcast.protocol.history import Frame, Tip
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.segments import TapeReader, TapeWriter
+from levelcast.storage.tape.directory import find_tapes
+from levelcast.storage.tape.reader import TapeReader
+from levelcast.storage.tape.writer import TapeWriter
 from levelcast.wire.messages import Packet
 from tests.tape_parts import FIRST, SLOT_NS, T0, frame_of_packets, make_frames, tip_after, trade_payload
 

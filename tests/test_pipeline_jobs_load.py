@@ -13,16 +13,16 @@ import pytest
 
 from levelcast.pipeline.input import release_logs
 from levelcast.pipeline.input.probes import load_probes
-from levelcast.pipeline.jobs import load as jobs_load
+from levelcast.pipeline.jobs import refresh as jobs_refresh
 from levelcast.pipeline.jobs.load import (
     load_files,
     load_pieces,
     load_releases,
     load_status,
     load_subscriptions,
-    refresh,
     tape_ends,
 )
+from levelcast.pipeline.jobs.refresh import refresh
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.tables import RELEASES, TABLES
@@ -137,7 +137,7 @@ def test_derived_tables_follow_their_bases_and_no_more(
     other = Lake.create(tmp_path / "other")
     load_pieces(spark, other, read_pieces(spark, [tmp_path / "b"]), "b")
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"  # what suits little was for the time of it only
-    monkeypatch.setattr(jobs_load, "LITTLE_ROWS", 0)  # one after the other, as for much: they are the same
+    monkeypatch.setattr(jobs_refresh, "LITTLE_ROWS", 0)  # one after the other, as for much: they are the same
     refresh(spark, other)
     for name in TABLES:
         if name != "quarantine":
@@ -145,7 +145,7 @@ def test_derived_tables_follow_their_bases_and_no_more(
 
 
 def test_what_reads_another_table_waits_for_it_and_a_failure_ends_the_rest() -> None:
-    chains = [[each.name for each in chain] for chain in jobs_load._chains(jobs_load.derivations())]
+    chains = [[each.name for each in chain] for chain in jobs_refresh._chains(jobs_refresh.derivations())]
     assert ["rates", "rate_fit"] in chains
     assert sorted(map(len, chains)) == [1, 1, 1, 1, 1, 2]
     done: list[int] = []
@@ -162,11 +162,11 @@ def test_what_reads_another_table_waits_for_it_and_a_failure_ends_the_rest() -> 
         done.append(1)
 
     with pytest.raises(LakeError, match="broken"):
-        jobs_load._all_of([breaks, lasts], 2)
+        jobs_refresh._all_of([breaks, lasts], 2)
     assert done == [1]
     begun.set()
     with pytest.raises(LakeError, match="broken"):
-        jobs_load._all_of([breaks, partial(done.append, 3)], 1)
+        jobs_refresh._all_of([breaks, partial(done.append, 3)], 1)
     assert done == [1]
 
 

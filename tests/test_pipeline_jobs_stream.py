@@ -27,7 +27,8 @@ pytest.importorskip("deltalake")
 from levelcast.pipeline.derive.bars import bars, complete
 from levelcast.pipeline.input.load import read_pieces
 from levelcast.pipeline.jobs import stream
-from levelcast.pipeline.jobs.load import load_pieces, refresh
+from levelcast.pipeline.jobs.load import load_pieces
+from levelcast.pipeline.jobs.refresh import refresh
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.schema import DAY_NS
 from levelcast.pipeline.lake.tables import TABLES

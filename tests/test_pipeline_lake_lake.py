@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.pipeline.lake.lake import STAGING, CommitMark, Lake, highest
+from levelcast.pipeline.lake.files import highest
+from levelcast.pipeline.lake.lake import STAGING, Lake
+from levelcast.pipeline.lake.log import CommitMark
 from levelcast.pipeline.lake.tables import LAKE_VERSION, TABLES, markdown
 from tests.conftest import REPOSITORY
 from tests.spark_parts import spark

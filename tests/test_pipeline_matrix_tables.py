@@ -15,6 +15,7 @@ from levelcast.network import NetworkError, load_network
 from levelcast.network.stripe_config import ring_config
 from levelcast.pipeline.matrix import job as matrix_job
 from levelcast.pipeline.matrix import tables as matrix_tables
+from levelcast.pipeline.matrix.file import measured_file
 from levelcast.pipeline.matrix.tables import Helper, Hour, Shared, expected_ns, helpers_of, missed_too
 from tests.spark_parts import spark
 
@@ -262,7 +263,7 @@ def measure(spark: Any, here: Path, hour: str, quantile: float = 0.99) -> matrix
 
 def test_a_known_network_comes_back_out_of_its_probes(spark: Any, planted: Path) -> None:
     measured = measure(spark, planted, "2026-11-16T00", 1.0)
-    (planted / "measured.toml").write_text(matrix_job.measured_file(measured, load_network(planted / "bare.toml"), "x"))
+    (planted / "measured.toml").write_text(measured_file(measured, load_network(planted / "bare.toml"), "x"))
     network = load_network(planted / "network.toml")
     for (a, b), (delay, jitter, loss) in PLANTED.items():
         link = network.link(a, b)
@@ -280,7 +281,7 @@ def test_a_known_network_comes_back_out_of_its_probes(spark: Any, planted: Path)
 
 def test_the_planted_lossy_neighbour_is_passed_over_by_the_ring(spark: Any, planted: Path) -> None:
     measured = measure(spark, planted, "2026-11-16T00")
-    (planted / "measured.toml").write_text(matrix_job.measured_file(measured, load_network(planted / "bare.toml"), "x"))
+    (planted / "measured.toml").write_text(measured_file(measured, load_network(planted / "bare.toml"), "x"))
     network = load_network(planted / "network.toml")
     assert network.helpers["a"][0] == "c"
     assert ring_config(network).nearness[1][0] == 3
@@ -313,7 +314,7 @@ def test_half_of_the_round_trip_stands_in_where_clocks_tell_nothing(spark: Any, 
 
 def test_the_timing_can_be_fixed_in_the_file(spark: Any, planted: Path, tmp_path: Path) -> None:
     measured = measure(spark, planted, "worst")
-    text = matrix_job.measured_file(measured, load_network(planted / "bare.toml"), "x", fix_timing=True)
+    text = measured_file(measured, load_network(planted / "bare.toml"), "x", fix_timing=True)
     (tmp_path / "measured.toml").write_text(text)
     (tmp_path / "network.toml").write_text(NETWORK)
     timing = measured.timed[0].timing

@@ -414,6 +414,37 @@ def test_any_bytes_are_counted_or_refused_by_all_alike(payload: bytes, sequence:
         assert 0 <= counted[1] < len(payload)
 
 
+@given(mixed_payloads | uniform_payloads())
+def test_all_walks_find_the_same_records(payload: bytes) -> None:
+    each = list(records.each_record(payload))
+    offsets, sizes = records.record_places(payload)
+    assert b"".join(each) == payload
+    assert [payload[at : at + size] for at, size in zip(offsets, sizes, strict=True)] == each
+    assert [record for run in records.runs(payload) for record in [(run.size, run.rtype)] * run.records] == [
+        (len(record), record[1]) for record in each
+    ]
+    assert payload[records.last_record(payload) :] == b"".join(each[-1:])
+    grouped = {
+        number: record
+        for kind, numbers, batch in records.group_by_type(payload)
+        for number, record in zip(numbers.tolist(), batch, strict=True)
+    }
+    split = [record for batch in records.split(payload) for record in batch.records]
+    assert [grouped[number] for number in range(len(each))] == split
+
+
+@given(st.binary(max_size=200) | mutated_payloads())
+def test_a_walk_ends_where_the_first_incomplete_record_starts(payload: bytes) -> None:
+    ends = records.record_ends(payload)
+    end = int(ends[-1]) if len(ends) else 0
+    places = outcome(lambda: records.record_places(payload))
+    if end == len(payload):
+        assert places[0].tolist() == [0, *ends[:-1].tolist()][: len(ends)]
+    else:
+        assert places[1] == end
+        assert payload[end] * 4 > len(payload) - end or payload[end] == 0
+
+
 @given(mutated_payloads())
 def test_what_is_counted_a_dbn_reader_reads(payload: bytes) -> None:
     counted = outcome(lambda: records.count_records(payload))

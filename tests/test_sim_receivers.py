@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from levelcast.edge.subscriber.delivery import Grade
-from levelcast.sim.check.edge import split_records, trade
+from levelcast.records import each_record
+from levelcast.sim.check.edge import trade
 from levelcast.sim.engine.world import START_NS, SideWorld
 from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.run import Summary, first_failing_seed, replay_command, run_seeds
@@ -103,5 +104,5 @@ def test_a_world_beside_another_one_has_its_time_and_its_events() -> None:
 
 def test_a_trade_is_told_from_every_other_one() -> None:
     made = [trade(201, 7, number, START_NS) for number in (1, 2)]
-    assert list(split_records(b"".join(made))) == made
+    assert list(each_record(b"".join(made))) == made
     assert made[0] != made[1]

@@ -14,7 +14,8 @@ from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.engine.network import LinkNetwork
 from levelcast.sim.engine.world import START_NS
 from levelcast.sim.floors import MOST_RECORDS, Trading, judge, tape_bytes, tape_fault
-from levelcast.sim.rehearsal import Deployment, Rehearsal, quantile, with_loss
+from levelcast.sim.rehearsal import Deployment, Rehearsal, with_loss
+from levelcast.units import quantile
 
 SECOND = 1_000_000_000
 

@@ -13,7 +13,7 @@ from levelcast.storage.append_file import TapeError
 from levelcast.storage.receiver_store import ReceiverStore, serve
 from levelcast.storage.release_log import read_releases
 from levelcast.storage.tape.compare import verify
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.wire.messages import CatchUp
 from tests.ring_parts import make_config, make_data
 from tests.tape_parts import FIRST, FileHistory, MortalOs, TradeHistory, make_frames, tip_after

@@ -5,12 +5,30 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from levelcast.node.demo import outcome
+from levelcast.pipeline.audit import release_stats
+from levelcast.pipeline.audit.stats import histogram
+from levelcast.pipeline.input import release_logs
+from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.release_log import LATE, RELEASE, Released, ReleaseLog, read_releases
+from levelcast.storage.release_log import (
+    LATE,
+    RELEASE,
+    Released,
+    ReleaseLog,
+    common_slots,
+    first_entries,
+    is_late,
+    lateness_ns,
+    read_releases,
+    spreads_ns,
+)
+from levelcast.storage.tape import certificate
 
 numbers = st.integers(0, 2**63)
 releases = st.builds(Released, numbers, numbers, numbers, numbers, st.integers(0, 2**32 - 1), st.booleans())
@@ -77,3 +95,38 @@ def test_a_foreign_file_is_named(tmp_path: Path, content: bytes, says: str) -> N
 def test_no_log_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(TapeError, match="there is no release log"):
         read_releases(tmp_path)
+
+
+def logged(*rows: tuple[int, int, int]) -> RecordArray:
+    """A log of (slot, released_ns, late); every slot is scheduled at 10 times its number."""
+    return np.array([(slot, 1, slot * 10, at_ns, 1, late) for slot, at_ns, late in rows], RELEASE)
+
+
+def test_the_first_entry_of_a_slot_counts_for_every_reader() -> None:
+    again = logged((1, 12, 0), (2, 25, LATE), (2, 21, 0), (1, 99, LATE))
+    first = first_entries(again)
+    assert first["slot"].tolist() == [1, 2]
+    assert first["released_ns"].tolist() == [12, 25]
+    assert is_late(first).tolist() == [False, True]
+    assert lateness_ns(first).tolist() == [2, 5]
+    rows = common_slots([again, logged((1, 10, 0), (2, 20, 0), (3, 30, 0))])
+    assert rows["slot"].tolist() == [[1, 2], [1, 2]]
+    assert spreads_ns(rows).tolist() == [2, 5]
+
+
+def test_spreads_of_logs_without_a_common_slot_are_none() -> None:
+    assert spreads_ns(common_slots([])).tolist() == []
+    assert spreads_ns(common_slots([logged((1, 10, 0)), logged((2, 20, 0))])).tolist() == []
+
+
+def test_certificate_audit_lake_and_demo_read_a_slot_that_is_logged_twice_alike() -> None:
+    logs = {"a": logged((1, 12, 0), (1, 900, 0)), "b": logged((1, 10, 0))}
+    entries = list(logs.values())
+    (counted,) = np.flatnonzero(release_stats.measure(logs, 1, 1, 0).spread)
+    (same,) = np.flatnonzero(histogram(np.array([2])))
+    assert counted == same
+    assert certificate._spread(entries)["spread_ns"]["max"] == 2
+    rows = release_logs.release_rows(logs).to_pylist()
+    (spread,) = [row for row in rows if row["kind"] == "spread"]
+    assert spread["low_ns"] <= 2 < spread["high_ns"]
+    assert outcome._evenness(logs, set())[1].tolist() == [2]

@@ -26,7 +26,7 @@ from levelcast.storage.tape.certificate import (
     signed_bytes,
     write_certificate,
 )
-from levelcast.storage.tape.segments import TapeWriter
+from levelcast.storage.tape.writer import TapeWriter
 from tests.tape_parts import FIRST, SLOT_NS, make_frames
 from tests.test_storage_tape_compare import other_price, rechained, swapped
 

@@ -13,7 +13,8 @@ from levelcast.protocol.history import Frame
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape import compare as module
 from levelcast.storage.tape.compare import compare_two, verify
-from levelcast.storage.tape.segments import TapeReader, TapeWriter
+from levelcast.storage.tape.reader import TapeReader
+from levelcast.storage.tape.writer import TapeWriter
 from tests.tape_parts import FIRST, frame_of_packets, make_frames, repacked, tip_after
 
 FRAMES = make_frames(24)

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelcast.storage.tape import cursor as module
-from levelcast.storage.tape.cursor import Excerpt, NotOnTape, TapeCursor, first_sequence_of
-from levelcast.storage.tape.segments import TapeReader, TapeWriter
+from levelcast.storage.tape.cursor import Excerpt, NotOnTape, TapeCursor
+from levelcast.storage.tape.directory import first_sequence_of
+from levelcast.storage.tape.reader import TapeReader
+from levelcast.storage.tape.writer import TapeWriter
 from tests.tape_parts import FIRST, T0, make_frames
 
 FRAMES = make_frames(120)

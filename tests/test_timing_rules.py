@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from levelcast.timing import derive as derive_module
 from levelcast.timing import rules as timing_module
-from levelcast.timing.derive import Given, Path, Shape, contradictions, derive, show_ns
+from levelcast.timing.derive import Given, Path, Shape, contradictions, derive
 from levelcast.timing.rules import (
     FAULT_RATIO,
     REFUSED_ASKS,
@@ -22,6 +22,7 @@ from levelcast.timing.rules import (
     liveness_terms,
     required_hold_ns,
 )
+from levelcast.units import show_ns
 
 MS = 1_000_000
 

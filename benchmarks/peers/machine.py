@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from benchmarks.report import quantile
+from levelcast.units import quantile
 from levelcast.wire import mold
 from levelcast.wire.packets import DATA_OVERHEAD
 

@@ -24,7 +24,7 @@ from levelcast.node.cluster import Cluster, ClusterRun, Kill
 from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.records import RecordArray, trades
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.wire import mold
 from tests.conftest import lacking
 from tests.net_edge_parts import network_text

@@ -19,7 +19,7 @@ from levelcast.edge.subscriber.delivery import Grade
 from levelcast.network import Network, load_network
 from levelcast.node.verdict import judge
 from levelcast.records import RecordArray, trades
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from tests.net_edge_parts import network_text
 from tests.network_parts import free_ports
 from tests.system.processes import Nodes, in_ring, nodes_of

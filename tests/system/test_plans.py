@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 
 import levelcast as api
+from levelcast.extras import arrow
 from levelcast.network import Network, SymbolDirectory, load_network
 from levelcast.node.cluster import Cluster, ClusterRun
 from levelcast.node.node import NodeOptions
 from levelcast.node.operate.channel_plans import apply_plan, plan_in_force
 from levelcast.node.verdict import judge
-from levelcast.planner.files import StoredPlan, arrow, read_plan
+from levelcast.planner.files import StoredPlan, read_plan
 from levelcast.records import RecordArray, trades
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from tests.network_parts import free_port, free_ports
 from tests.system.processes import in_ring, levelcast, nodes_of, write_network
 

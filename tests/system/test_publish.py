@@ -90,8 +90,8 @@ class Stage:
 
 
 def _all_batches(directory: Path) -> Iterator[RecordArray]:
-    from levelcast.storage.tape.compare import tape_directory
-    from levelcast.storage.tape.segments import TapeReader
+    from levelcast.storage.tape.directory import tape_directory
+    from levelcast.storage.tape.reader import TapeReader
 
     for frame in TapeReader(tape_directory(directory)).frames():
         for batch in frame.batches():

@@ -22,8 +22,8 @@ from levelcast.node.cluster import Cluster, ClusterRun
 from levelcast.node.node import NodeOptions
 from levelcast.node.status_client import ask_all, in_one_ring, not_served
 from levelcast.node.verdict import judge
-from levelcast.storage.tape.compare import tape_directory
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.reader import TapeReader
 from tests.network_parts import free_group, free_ports, three_rooms
 
 LIMIT_S = 60.0

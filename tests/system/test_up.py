@@ -24,8 +24,8 @@ from levelcast.network import Network, load_network
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
 from levelcast.node.node import NodeOptions
 from levelcast.node.verdict import judge
-from levelcast.storage.tape.compare import tape_directory
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.reader import TapeReader
 from tests.network_parts import TWO_FLOORS, three_rooms
 
 RECEIVERS = ("a-1", "b-1", "c-1")

@@ -1,4 +1,4 @@
-"""What is traded, and by which rules: for now real trades out of files, and made-up ones where there are none.
+"""Files of trades, quotes and orders that others made: CSV, Parquet, DBN, ITCH, IEX, LEAN, LOBSTER, pcap.
 
-Imports `records` and `network`. Imported by `net` and `sim`.
+Imports `records`, `network` and `extras`. Imported by `client`, `pipeline` and `cli`.
 """

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.errors import UserError
+from levelcast.extras import arrow
 from levelcast.network import Floor, SymbolDirectory
 from levelcast.records import PRICE_DECIMALS, UNDEF_PRICE, price_from_decimal
 
@@ -39,19 +40,6 @@ class RowError(TradeFileError):
     def __init__(self, place: str, sentence: str) -> None:
         super().__init__(f"{place}: {sentence}")
         self.sentence = sentence
-
-
-def arrow(module: str = "pyarrow") -> Any:
-    """pyarrow, or the sentence that says how to get it."""
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise TradeFileError(
-            f"reading CSV, Parquet and compressed files needs pyarrow, which is not here ({error}): "
-            "pip install 'levelcast[files]'"
-        ) from None
 
 
 @contextmanager

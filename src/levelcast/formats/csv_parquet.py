@@ -15,13 +15,13 @@ from typing import IO, Any, cast
 
 import numpy as np
 
+from levelcast.extras import arrow
 from levelcast.formats.columns import (
     LARGEST_U32,
     Coded,
     Places,
     Rows,
     TradeFileError,
-    arrow,
     decimal,
     prices,
     refusing,

@@ -19,7 +19,8 @@ from typing import IO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.formats.columns import Coded, Places, Rows, TradeFileError, arrow, refusing
+from levelcast.extras import arrow
+from levelcast.formats.columns import Coded, Places, Rows, TradeFileError, refusing
 from levelcast.records import (
     DATASET,
     DBN_VERSION,
@@ -30,10 +31,11 @@ from levelcast.records import (
     STYPE_INSTRUMENT_ID,
     TRADE,
     UNDEF_PRICE,
-    WORD_BYTES,
     RecordArray,
+    record_ends,
     trades,
 )
+from levelcast.records import runs as record_runs
 
 CHUNK_BYTES = 4 << 20
 _PREFIX = struct.Struct("<3sBI")
@@ -164,10 +166,10 @@ def chunks(path: Path, stream: IO[bytes]) -> Iterator[Bytes]:
     while True:
         read = stream.read(CHUNK_BYTES)
         content = rest + read
-        octets = np.frombuffer(content, np.uint8)
-        end = _whole_until(octets)
+        ends = record_ends(content)
+        end = int(ends[-1]) if len(ends) else 0
         if end:
-            yield octets[:end]
+            yield np.frombuffer(content, np.uint8, end)
         rest = content[end:]
         if not read:
             if rest:
@@ -175,38 +177,14 @@ def chunks(path: Path, stream: IO[bytes]) -> Iterator[Bytes]:
             return
 
 
-def _whole_until(octets: Bytes) -> int:
-    """Where the last whole record ends."""
-    at = 0
-    for start, count, size in _spans(octets):
-        at = start + count * size
-    return at
-
-
-def _spans(octets: Bytes) -> Iterator[tuple[int, int, int]]:
-    """Start, count and size of each run of whole records of one type and size; it stops at a length of zero."""
-    at, end = 0, len(octets)
-    while at + 2 <= end:
-        size = int(octets[at]) * WORD_BYTES
-        most = (end - at) // size if size else 0
-        if not most:
-            return
-        heads = octets[at : at + most * size].reshape(most, size)[:, :2]
-        other = np.flatnonzero((heads != heads[0]).any(axis=1))
-        count = int(other[0]) if len(other) else most
-        yield at, count, size
-        at += count * size
-
-
 def runs(path: Path, chunk: Bytes, number: int) -> Iterator[tuple[int, Bytes]]:
     """The number of its first record, and the run as rows of bytes."""
-    for at, count, size in _spans(chunk):
+    for first, at, count, size, _ in record_runs(chunk.data):
         if size < _NAMES_AT:
             raise TradeFileError(
-                f"{path}: record {number:,}: has {size} bytes, less than a header: fetch the file again"
+                f"{path}: record {number + first:,}: has {size} bytes, less than a header: fetch the file again"
             )
-        yield number, chunk[at : at + count * size].reshape(count, size)
-        number += count
+        yield number + first, chunk[at : at + count * size].reshape(count, size)
 
 
 class Symbols:

@@ -25,8 +25,8 @@ from levelcast.formats.columns import Coded, Ints, refusing
 from levelcast.formats.event_batches import Chunk, Events, Noted, RefusedRow, shown
 from levelcast.records import (
     ACTION_TRADE,
+    BY_RTYPE,
     DATASET,
-    RECORD_TYPES,
     RTYPE_INSTRUMENT,
     RTYPE_MAPPING,
     RTYPE_ORDER,
@@ -36,7 +36,6 @@ from levelcast.records import (
     trades,
 )
 
-_KINDS = {kind.rtype: kind for kind in RECORD_TYPES}
 _HEADER_BYTES = 16
 _DAY_NS = 86_400_000_000_000
 
@@ -88,7 +87,7 @@ def _take(run: Bytes, first: int, header: dbn.Header, symbols: dbn.Symbols, venu
     count, size = run.shape
     place = np.arange(first, first + count)
     rtype = int(run[0, 1])
-    kind = _KINDS.get(rtype)
+    kind = BY_RTYPE.get(rtype)
     if rtype in (RTYPE_INSTRUMENT, RTYPE_MAPPING):
         symbols.note(run)
     if kind is None:

@@ -26,17 +26,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.formats.columns import (
-    LARGEST_U32,
-    Coded,
-    Ints,
-    Rows,
-    TradeFileError,
-    arrow,
-    halves_of,
-    refusing,
-    whole_numbers,
-)
+from levelcast.extras import arrow
+from levelcast.formats.columns import LARGEST_U32, Coded, Ints, Rows, TradeFileError, halves_of, refusing, whole_numbers
 from levelcast.formats.csv_parquet import whole_rows
 from levelcast.formats.event_batches import Chunk, Events, RefusedRow, salvage
 from levelcast.formats.new_york_time import DAY_NS, NewYorkClock

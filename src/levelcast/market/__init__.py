@@ -1,1 +1,4 @@
-"""Synthetic trades of a trading floor."""
+"""What trades: for now `synthetic`, the generated trades of a trading floor.
+
+Imports `records` and `network`. Imported by `node` and `sim`.
+"""

@@ -29,6 +29,7 @@ __all__ = [
     "mold_train",
     "open_data",
     "open_mold",
+    "record_ends",
     "seal_packets",
     "send_many",
     "stamp",
@@ -64,6 +65,7 @@ cut = _chosen.cut
 mold_train = _chosen_mold.mold_train
 open_data = _chosen.open_data
 open_mold = _chosen_mold.open_mold
+record_ends = _chosen.record_ends
 send_many = _chosen_mold.send_many
 stamp = _chosen.stamp
 unstamp = _chosen.unstamp

@@ -191,6 +191,30 @@ static PyObject *count_py(PyObject *self, PyObject *payload)
     return PyLong_FromSsize_t(count);
 }
 
+/* Where each record ends, as int64, whatever its type is; it stops before one that is empty or incomplete. */
+static PyObject *record_ends_py(PyObject *self, PyObject *payload)
+{
+    Py_buffer data;
+    if (PyObject_GetBuffer(payload, &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const uint8_t *p = data.buf;
+    size_t n = (size_t)data.len, at = 0, size;
+    Py_ssize_t count = 0;
+    for (; at < n && (size = (size_t)p[at] * 4) != 0 && size <= n - at; at += size)
+        count++;
+    PyObject *ends = PyBytes_FromStringAndSize(NULL, 8 * count);
+    if (ends != NULL) {
+        char *to = PyBytes_AS_STRING(ends);
+        int64_t end = 0;
+        for (Py_ssize_t i = 0; i < count; i++, to += 8) {
+            end += (int64_t)p[end] * 4;
+            memcpy(to, &end, 8);
+        }
+    }
+    PyBuffer_Release(&data);
+    return ends;
+}
+
 static PyObject *count_fresh_py(PyObject *self, PyObject *payload)
 {
     Py_buffer data;
@@ -674,6 +698,7 @@ static PyMethodDef methods[] = {
     {"crc32", (PyCFunction)(void (*)(void))crc32_py, METH_FASTCALL, NULL},
     {"teach", teach_py, METH_O, NULL},
     {"count", count_py, METH_O, NULL},
+    {"record_ends", record_ends_py, METH_O, NULL},
     {"count_fresh", count_fresh_py, METH_O, NULL},
     {"stamp", stamp_py, METH_VARARGS, NULL},
     {"unstamp", unstamp_py, METH_O, NULL},

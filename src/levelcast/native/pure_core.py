@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
@@ -59,6 +60,16 @@ def count(payload: Buffer, /) -> int:
         return sum(1 for _ in _walk(memoryview(payload)))
     except ValueError:
         return -1
+
+
+def record_ends(payload: Buffer, /) -> bytes:
+    """The offset after each record as int64, whatever its type; ends before one that is empty or incomplete."""
+    view = memoryview(payload)
+    found, at = array("q"), 0
+    while at < len(view) and 0 < (size := view[at] * _WORD) <= len(view) - at:
+        at += size
+        found.append(at)
+    return found.tobytes()
 
 
 def count_fresh(payload: Buffer, /) -> int:

@@ -10,36 +10,15 @@ import difflib
 import ipaddress
 import math
 import re
-from collections.abc import Iterable
-from decimal import Decimal
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeGuard
 
 from levelcast.network.toml_lines import KeyPath, LineNumbers
-from levelcast.timing.derive import show_ns
+from levelcast.units import BYTES_PER_UNIT, NS_PER_AGE_UNIT, NS_PER_UNIT, RATE_PER_UNIT, parse_amount, show_ns
 
 LONGEST_NS = 3_600_000_000_000
 _TEXT_LIMIT = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_DURATION = re.compile(r"(-?)([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ns|us|µs|μs|ms|s|min)", re.ASCII)
-_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|min|h|d)", re.ASCII)
-_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)", re.ASCII)
-_BIT_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(kbit|Mbit|Gbit)", re.ASCII)
-_UNIT_RATE = {"kbit": 125, "Mbit": 125_000, "Gbit": 125_000_000}
-_UNIT_NS = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,
-    "μs": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "min": 60_000_000_000,
-    "h": 3_600_000_000_000,
-    "d": 86_400_000_000_000,
-}
-_UNIT_BYTES = {
-    **{"kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
-    **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
-}
 
 
 class Problem(NamedTuple):
@@ -189,8 +168,8 @@ class Fields:
         value = self._ask(key)
         if value is None:
             return None
-        match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-        if match is None:
+        amount = parse_amount(value, NS_PER_UNIT) if isinstance(value, str) else None
+        if amount is None:
             hint = f'; a number needs its unit: "{show(value)}ms"?' if _is_number(value) else ""
             self.problem(
                 key,
@@ -198,8 +177,8 @@ class Fields:
                 f'such as "50ms"{hint}',
             )
             return None
-        ns = int((Decimal(match[2]) * _UNIT_NS[match[3]]).to_integral_value())
-        if match[1] and ns:
+        ns = int(amount.to_integral_value())
+        if ns < 0:
             self.problem(key, f"has {key} = {show(value)}: a duration cannot be negative")
         elif not ns and not zero:
             self.problem(key, f"has {key} = {show(value)}: it must be more than nothing")
@@ -211,25 +190,22 @@ class Fields:
 
     def age(self, key: str) -> int | None:
         """A long time in nanoseconds, from a text such as "7d"."""
-        return self._amount(key, _AGE, _UNIT_NS, 'an age with a unit (s, min, h, d), such as "7d"')
+        return self._amount(key, NS_PER_AGE_UNIT, 'an age with a unit (s, min, h, d), such as "7d"')
 
     def size(self, key: str) -> int | None:
         """A number of bytes, from a text such as "10GB"."""
-        return self._amount(key, _SIZE, _UNIT_BYTES, 'a size with a unit (kB, MB, GB, TB, MiB ...), such as "10GB"')
+        return self._amount(key, BYTES_PER_UNIT, 'a size with a unit (kB, MB, GB, TB, MiB ...), such as "10GB"')
 
     def bit_rate(self, key: str) -> int | None:
         """Bytes a second, from a number of bits a second such as "56kbit"."""
-        return self._amount(
-            key, _BIT_RATE, _UNIT_RATE, 'bits a second with a unit (kbit, Mbit, Gbit), such as "56kbit"'
-        )
+        return self._amount(key, RATE_PER_UNIT, 'bits a second with a unit (kbit, Mbit, Gbit), such as "56kbit"')
 
-    def _amount(self, key: str, pattern: re.Pattern[str], units: dict[str, int], expected: str) -> int | None:
+    def _amount(self, key: str, units: Mapping[str, int], expected: str) -> int | None:
         value = self._ask(key)
         if value is None:
             return None
-        match = pattern.fullmatch(value.strip()) if isinstance(value, str) else None
-        amount = int(Decimal(match[1]) * units[match[2]]) if match is not None else 0
-        if amount:
+        amount = int((isinstance(value, str) and parse_amount(value, units)) or 0)
+        if amount > 0:
             return amount
         self.problem(key, f"has {key} = {show(value)}: it must be {expected}")
         return None

@@ -7,8 +7,8 @@ from itertools import combinations_with_replacement
 
 from levelcast.network import line_assignment
 from levelcast.network.model import Network, known_links
-from levelcast.timing.derive import show_ns
 from levelcast.timing.rules import attempts_for
+from levelcast.units import show_ns
 
 
 def warnings(network: Network, stripe: int | str = 0) -> list[str]:

@@ -32,8 +32,9 @@ from levelcast.edge.server.feed import Feed, FeedState, decode_state
 from levelcast.edge.server.packetizer import Outgoing
 from levelcast.runtime.sockets import Address
 from levelcast.storage.append_file import AppendFile, TapeError
-from levelcast.storage.tape.cursor import TapeCursor, first_sequence_of
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.cursor import TapeCursor
+from levelcast.storage.tape.directory import first_sequence_of
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import is_plan_session, parse_session
 from levelcast.wire.header import Malformed

@@ -60,7 +60,7 @@ from levelcast.node.edge_archive import Archive, FeedCheckpoints
 from levelcast.protocol.effects import Release
 from levelcast.runtime.sockets import Address, SendCounts, Sender
 from levelcast.storage.append_file import AppendFile, TapeError
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.wire.header import Malformed
 from levelcast.wire.messages import CONTROL_SOURCE
 from levelcast.wire.mold import split_train

@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.release_log import LATE, read_releases
+from levelcast.storage.release_log import Nanoseconds, common_slots, is_late, lateness_ns, read_releases, spreads_ns
 from levelcast.storage.tape.compare import compare, verify
-
-Nanoseconds = npt.NDArray[np.int64]
+from levelcast.units import quantiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +52,8 @@ def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Clu
                 verdict.problems.append(f"the tape of {name} is not sound: {found.fault}")
             log = read_releases(directory / "releases")
             logs.append(log)
-            late = log["flags"] & LATE != 0
-            behind = quantiles(_behind(log))
+            late = is_late(log)
+            behind = three_quantiles(lateness_ns(log))
             verdict.receivers.append(
                 ReceiverFigures(
                     name, found.records, found.frames, found.chain.hex(), int(log["records"][late].sum()), behind
@@ -72,27 +67,11 @@ def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Clu
                 verdict.problems.append(f"{pair} are not equally long: {difference.remark}")
     except TapeError as error:
         verdict.problems.append(str(error))
-    verdict.spread_ns = quantiles(_spreads(logs))
+    verdict.spread_ns = three_quantiles(spreads_ns(common_slots(logs)))
     return verdict
 
 
-def quantiles(values: Nanoseconds) -> tuple[int, int, int]:
-    """Median, p99 and largest; zeros of nothing."""
-    if not len(values):
-        return 0, 0, 0
-    median, p99, largest = np.quantile(values, (0.5, 0.99, 1.0))
-    return int(median), int(p99), int(largest)
-
-
-def _behind(log: RecordArray) -> Nanoseconds:
-    return log["released_ns"].astype(np.int64) - log["scheduled_ns"].astype(np.int64)
-
-
-def _spreads(logs: Sequence[RecordArray]) -> Nanoseconds:
-    """Of each slot that all have released, how far apart; slots that came late because of a fault count too."""
-    if not logs:
-        return np.zeros(0, np.int64)
-    released = [dict(zip(log["slot"].tolist(), log["released_ns"].tolist(), strict=True)) for log in logs]
-    slots = set(released[0]).intersection(*released[1:])
-    spreads = [max(each[slot] for each in released) - min(each[slot] for each in released) for slot in slots]
-    return np.array(spreads, np.int64)
+def three_quantiles(values: Nanoseconds) -> tuple[int, int, int]:
+    """Return median, p99 and largest; zeros if there are none."""
+    median, p99, largest = map(int, quantiles(values, (0.5, 0.99, 1.0)))
+    return median, p99, largest

@@ -1,8 +1,8 @@
-"""What runs on Spark: tapes and captures as rows of one schema, the lake and its tables, audits (`audit`), the network
-matrix, channel plans of large interest tables, sweeps, and the page about all of it (`report`).
+"""Jobs on Spark: `input` reads tapes and captures, `lake` stores tables, `derive` and `jobs` compute the derived ones.
+`audit`, `matrix`, `channels` and `sweep` are jobs of their own, `report` is the page about all of them.
 
-The only package that imports pyspark. Functions from DataFrame to DataFrame; `session` makes the session, and
-`register(spark)` makes `spark.read.format("levelcast")` work in it.
+The only package that imports pyspark and deltalake; only `cli` imports it. Functions from DataFrame to DataFrame;
+`session` makes the session, and `register(spark)` makes `spark.read.format("levelcast")` work in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """From symbols and subscriptions to sessions and multicast groups (TH): model, costs, clustering, plans on disk.
 
-Imports the kernel; the edge sends by plans, `levelcast plan` makes them, the pipeline makes them at scale.
+Imports `native`, `plots` and `extras`. Imported by `node`, `pipeline` (plans at scale) and `cli`.
 """

@@ -7,7 +7,6 @@ What is wrong with a file is one sentence (`PlanError`) that names the file and 
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
@@ -21,19 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from levelcast.extras import arrow
 from levelcast.planner.model import UNSENT, Curve, Instance, Ints, Plan, PlanError, from_pairs
 
 FLOW_SESSION, SESSION_GROUP, REPORT = "flow_session.parquet", "session_group.parquet", "report.json"
-
-
-def arrow(module: str = "pyarrow") -> Any:
-    """pyarrow, or the sentence that says how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise PlanError(
-            f"plans and their tables need pyarrow, which is not here ({error}): pip install 'levelcast[files]'"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)

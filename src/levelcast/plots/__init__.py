@@ -1,1 +1,4 @@
-"""One plotting style: SVG charts and the HTML parts of a page."""
+"""Plotting: `style` for files drawn by matplotlib; `svg` and `html` for the self-contained pages of the report.
+
+Imports `extras`. Imported by `planner`, `sim`, `pipeline` and the benchmarks.
+"""

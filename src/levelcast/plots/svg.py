@@ -1,4 +1,7 @@
-"""Plots as SVG text: few kinds, no dependency, readable in light and dark, nothing loaded from anywhere."""
+"""Draw charts of the HTML report as SVG text: no dependency, light and dark, nothing loaded from elsewhere.
+
+`levelcast.plots.style` is for plots in files of their own; `docs/dependencies.md` gives the reason for both.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The fixed-width records that floors send, the ring carries, tapes keep and customers read.
 
-Imports nothing of Levelcast; everybody may import it, from here. A packet's payload is an array of records
-with nothing between them. The rules:
+Imports `native` and `errors`; every package may import it, from here. A packet's payload is an array of records
+with nothing between them. `walk` finds their borders, `system` encodes Levelcast's own messages. The rules:
 
 1. A record is a DBN (Databento Binary Encoding) version 3 record, little-endian, then a *tail* of ours.
    Byte 0 is the length of the whole in 4-byte words, so a DBN reader steps over the tail, and a record has
@@ -34,3 +34,5 @@ from levelcast.records.layout import *
 from levelcast.records.metadata import *
 from levelcast.records.payload import *
 from levelcast.records.prices import *
+from levelcast.records.system import *
+from levelcast.records.walk import *

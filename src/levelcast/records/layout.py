@@ -24,6 +24,7 @@ from levelcast.records.codes import (
 )
 
 __all__ = [
+    "BY_RTYPE",
     "INSTRUMENT",
     "MAPPING",
     "ORDER",

@@ -1,7 +1,6 @@
 """Payloads as bytes: check and count their records, stamp them, split them into arrays.
 
-`levelcast.native` walks from record to record; the walk here is for telling what is wrong with a bad one. Arrays are of
-one type and size, as most payloads are.
+`levelcast.records.walk` finds the borders of records. Arrays are of one type and size, as most payloads are.
 """
 
 from __future__ import annotations
@@ -11,12 +10,14 @@ from functools import lru_cache
 from typing import NamedTuple, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from levelcast import native
 from levelcast.records.codes import UNDEF_TIMESTAMP, WORD_BYTES
 from levelcast.records.layout import BY_RTYPE, RecordArray, RecordType
+from levelcast.records.walk import BadRecords, Payload, RecordRun, check_end, record_places, runs, shapes_at
 
-__all__ = ["BadRecords", "Payload", "RecordBatch", "count_records", "split", "stamp", "stamp_into"]
+__all__ = ["RecordBatch", "count_records", "group_by_type", "split", "stamp", "stamp_into"]
 
 native.teach(
     (
@@ -27,54 +28,6 @@ native.teach(
     )
     for kind in BY_RTYPE.values()
 )
-
-Payload = bytes | bytearray | memoryview
-"""A buffer of plain bytes (a memoryview has format "B")."""
-
-
-class BadRecords(ValueError):
-    """A payload that is not an array of allowed records; `offset` is the byte where the bad record starts."""
-
-    def __init__(self, reason: str, offset: int) -> None:
-        super().__init__(f"{reason} at byte {offset}")
-        self.reason = reason
-        self.offset = offset
-
-
-def _walk(view: memoryview) -> Iterator[tuple[int, int, RecordType]]:
-    """(offset, size, type) of each record."""
-    offset, end = 0, len(view)
-    while offset < end:
-        size = view[offset] * WORD_BYTES
-        if size == 0:
-            raise BadRecords("record of length zero", offset)
-        if offset + size > end:
-            raise BadRecords(f"record of {size} bytes runs past the end", offset)
-        kind = BY_RTYPE.get(view[offset + 1])
-        if kind is None:
-            raise BadRecords(f"unknown rtype {view[offset + 1]:#04x}", offset)
-        if size < kind.base_size:
-            raise BadRecords(f"{kind.name} record of {size} bytes is shorter than {kind.base_size}", offset)
-        yield offset, size, kind
-        offset += size
-
-
-def _uniform(view: memoryview) -> tuple[int, int, RecordType] | None:
-    """(count, size, type) of a payload of allowed records of one type and size, else None: see `_walk`."""
-    if len(view) < WORD_BYTES:
-        return None
-    size = view[0] * WORD_BYTES
-    kind = BY_RTYPE.get(view[1])
-    if kind is None or size < kind.base_size or len(view) % size:
-        return None
-    count = len(view) // size
-    if count > 64:
-        heads = np.ndarray(count, "<u2", view, strides=(size,))  # length and rtype together
-        return None if (heads != heads[0]).any() else (count, size, kind)
-    lengths, rtypes = view[0::size].tobytes(), view[1::size].tobytes()
-    if lengths != lengths[:1] * count or rtypes != rtypes[:1] * count:
-        return None
-    return count, size, kind
 
 
 def count_records(payload: Payload) -> int:
@@ -98,10 +51,24 @@ def stamp_into(buffer: bytearray | memoryview, first_sequence: int, ts_recv_ns: 
 
 
 def _blame(payload: Payload) -> NoReturn:
-    """Raises BadRecords for the first record that is not allowed."""
-    for _ in _walk(memoryview(payload)):
+    """Raise BadRecords for the first record that is not allowed."""
+    for _ in _checked(payload):
         pass
-    raise AssertionError("the kernel refused a payload without a fault")
+    raise AssertionError("native code refused a payload without a fault")
+
+
+def _checked(payload: Payload) -> Iterator[tuple[RecordType, RecordRun]]:
+    """Yield the runs with their types; BadRecords at the first record that is not allowed."""
+    end = 0
+    for run in runs(payload):
+        kind = BY_RTYPE.get(run.rtype)
+        if kind is None:
+            raise BadRecords(f"unknown rtype {run.rtype:#04x}", run.offset)
+        if run.size < kind.base_size:
+            raise BadRecords(f"{kind.name} record of {run.size} bytes is shorter than {kind.base_size}", run.offset)
+        yield kind, run
+        end = run.offset + run.records * run.size
+    check_end(payload, end)
 
 
 class RecordBatch(NamedTuple):
@@ -113,21 +80,31 @@ class RecordBatch(NamedTuple):
 
 
 def split(payload: Payload) -> list[RecordBatch]:
-    """The payload as runs of records of one type and size, in order.
+    """Split the payload into runs of records of one type and size, in order.
 
     The arrays are views of the payload, except for records without (all of) their tail, which are copied into
     blank ones of full size, so that a reader finds every field of the type.
     """
-    view = memoryview(payload)
-    if uniform := _uniform(view):
-        return [_batch(view, 0, 0, *uniform)]
-    runs: list[list[int]] = []  # offset, first, count, size, rtype
-    for number, (offset, size, kind) in enumerate(_walk(view)):
-        if runs and runs[-1][3:] == [size, kind.rtype]:
-            runs[-1][2] += 1
-        else:
-            runs.append([offset, number, 1, size, kind.rtype])
-    return [_batch(view, offset, first, n, size, BY_RTYPE[rtype]) for offset, first, n, size, rtype in runs]
+    return [
+        RecordBatch(kind, run.first, _array(payload, run.offset, run.records, run.size, kind))
+        for kind, run in _checked(payload)
+    ]
+
+
+def group_by_type(payload: Payload) -> Iterator[tuple[RecordType, npt.NDArray[np.int64], RecordArray]]:
+    """Yield the records of each type and size, with their numbers in the payload; the arrays are as in `split`."""
+    found = list(_checked(payload))
+    if len(found) == 1:
+        kind, run = found[0]
+        yield kind, np.arange(run.records), _array(payload, 0, run.records, run.size, kind)
+        return
+    offsets, _ = record_places(payload)
+    octets = np.frombuffer(payload, np.uint8)
+    shapes = shapes_at(payload, offsets)
+    for size, kind in sorted({(run.size, kind) for kind, run in found}, key=lambda each: (each[0], each[1].rtype)):
+        numbers = np.flatnonzero(shapes == size // WORD_BYTES * 256 + kind.rtype)
+        rows = octets[offsets[numbers][:, None] + np.arange(size)]
+        yield kind, numbers, _array(rows.data.cast("B"), 0, len(numbers), size, kind)
 
 
 @lru_cache(maxsize=1024)
@@ -141,14 +118,12 @@ def _view_dtype(kind: RecordType, size: int) -> np.dtype[np.void]:
     return np.dtype({"names": names, "formats": forms, "offsets": offsets, "itemsize": size})
 
 
-def _batch(view: memoryview, offset: int, first: int, count: int, size: int, kind: RecordType) -> RecordBatch:
+def _array(payload: Payload, offset: int, count: int, size: int, kind: RecordType) -> RecordArray:
     full_size = kind.dtype.itemsize
-    if size == full_size:
-        return RecordBatch(kind, first, np.frombuffer(view, kind.dtype, count, offset))
-    if size > full_size:
-        return RecordBatch(kind, first, np.frombuffer(view, _view_dtype(kind, size), count, offset))
+    if size >= full_size:
+        return np.frombuffer(payload, kind.dtype if size == full_size else _view_dtype(kind, size), count, offset)
     records = kind.blank.repeat(count)
-    theirs = np.frombuffer(view, np.uint8, count * size, offset).reshape(count, size)
+    theirs = np.frombuffer(payload, np.uint8, count * size, offset).reshape(count, size)
     records.view(np.uint8).reshape(count, full_size)[:, : kind.base_size] = theirs[:, : kind.base_size]
     records["length"] = full_size // WORD_BYTES
-    return RecordBatch(kind, first, records)
+    return records

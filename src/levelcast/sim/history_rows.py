@@ -28,6 +28,7 @@ from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.parameters import STEADY, WORLD, Values, branches, nack_sets, size_of
 from levelcast.sim.run import SCENARIOS
 from levelcast.sim.scenarios.ring import RingHistory
+from levelcast.units import quantiles
 
 HELD, BROKEN, CRASHED = "held", "broken", "crashed"
 NOT_COMPUTED_BY = frozenset({"cli", "client", "formats", "node", "pipeline", "planner", "plots", "runtime", "web"})
@@ -188,10 +189,8 @@ def _quantiles(name: str, values: Sequence[int]) -> dict[str, float]:
     """Half, almost all, and the most, in ms; nothing of nothing."""
     if not values:
         return {}
-    ordered = sorted(values)
-    last = len(ordered) - 1
-    found = {"p50": ordered[min(len(ordered) // 2, last)], "p99": ordered[min(int(0.99 * len(ordered)), last)]}
-    return {f"{name}_{share}_ms": ns / 1e6 for share, ns in (found | {"max": ordered[-1]}).items()}
+    found = zip(("p50", "p99", "max"), quantiles(values, (0.5, 0.99, 1.0)), strict=True)
+    return {f"{name}_{share}_ms": ns / 1e6 for share, ns in found}
 
 
 def _where(error: BaseException) -> str:

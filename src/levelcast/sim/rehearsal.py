@@ -31,6 +31,7 @@ from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.network import LinkNetwork
 from levelcast.sim.engine.world import START_NS, SimNode, Watcher, World
 from levelcast.sim.floors import RehearsalVerdict, SimFloor, Trading, judge
+from levelcast.units import quantile
 from levelcast.wire.messages import Data, Request, Token
 from levelcast.wire.packets import singles
 
@@ -152,13 +153,7 @@ class RehearsalFigures:
 
     def latency_ns(self, share: float) -> int:
         """From a floor's trade to its release, by true time: the value that `share` of the trades keep."""
-        return quantile(np.concatenate(self.latencies_ns), share) if self.latencies_ns else 0
-
-
-def quantile(values: Sequence[int] | npt.NDArray[np.int64], share: float) -> int:
-    """The value that `share` of `values` do not exceed; 0 if there are none."""
-    ordered = np.sort(np.asarray(values, np.int64))
-    return int(ordered[min(int(share * len(ordered)), len(ordered) - 1)]) if len(ordered) else 0
+        return int(quantile(np.concatenate(self.latencies_ns), share)) if self.latencies_ns else 0
 
 
 class RehearsalRecorder:

@@ -10,7 +10,7 @@ from levelcast.protocol.events import CaughtUp, Conflict, Diverged, Event, Invit
 from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.rehearsal import Moment, Rehearsal
-from levelcast.timing.derive import show_ns
+from levelcast.units import show_ns
 from levelcast.wire.messages import Fault, FaultReason, Invite, Join, Message, Request, Ring, Token
 
 _COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

@@ -12,6 +12,7 @@ from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.scenarios.nack import nack_history
 from levelcast.sim.scenarios.receivers import ReceiversHistory
 from levelcast.sim.scenarios.ring import Outcome, RingHistory
+from levelcast.units import quantile
 
 SCENARIOS: dict[str, Callable[[int], RingHistory]] = {
     "ring": RingHistory,
@@ -67,8 +68,7 @@ class Summary:
 
     def liveness_quantile(self, share: float) -> float:
         """How much of the liveness bound the given share of histories needed at most."""
-        ordered = sorted(self.liveness_ratios)
-        return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+        return float(quantile(self.liveness_ratios, share))
 
     def as_json(self) -> dict[str, object]:
         """The summary as a program reads it."""

@@ -16,8 +16,8 @@ from levelcast.edge.subscriber.merge import Merger
 from levelcast.edge.subscriber.plan_follower import Closed, Happening, PlanFollower
 from levelcast.edge.subscriber.plan_follower import Followed as FollowedSessions
 from levelcast.edge.subscriber.session_reader import SessionReader
-from levelcast.records import RTYPE_TRADE, split
-from levelcast.sim.check.edge import Key, Truth, instrument_of, name_of, split_records, stamped, symbol_of
+from levelcast.records import RTYPE_TRADE, each_record, split
+from levelcast.sim.check.edge import Key, Truth, instrument_of, name_of, stamped, symbol_of
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.engine.world import SimNode, World
 from levelcast.wire import mold
@@ -188,7 +188,7 @@ class SimSubscriber:
         followed = self.sessions[deliver.session]
         stream = followed.truth.streams[deliver.session]
         number = deliver.sequence
-        records = list(split_records(deliver.payload))
+        records = list(each_record(deliver.payload))
         self.delivered += len(records)
         if records != stream[number - 1 : number - 1 + deliver.records]:
             raise InvariantBroken(
@@ -302,7 +302,7 @@ class SimSubscriber:
     def _check_snapshot(self, snapshot: Snapshot) -> None:
         """It has the last trades below its sequence, and each session goes on with the first one that is not below."""
         truth = next(each for each in self._crowd.truths if each.stripe == snapshot.stripe)
-        if sorted(split_records(snapshot.records)) != truth.last_records(snapshot.next_global):
+        if sorted(each_record(snapshot.records)) != truth.last_records(snapshot.next_global):
             raise InvariantBroken("snapshot", f"{self.name} was told other trades up to {snapshot.next_global}")
         for session, followed in self.sessions.items():
             if followed.truth is not truth:
@@ -387,7 +387,7 @@ class Follows(SimSubscriber):
 
     def _delivered(self, deliver: Deliver) -> None:
         session, number = deliver.session, deliver.sequence
-        records = list(split_records(deliver.payload))
+        records = list(each_record(deliver.payload))
         self.delivered += len(records)
         if records != self._truth.streams[session][number - 1 : number - 1 + deliver.records]:
             raise InvariantBroken("true records", f"{self.name} has other records at {name_of(session)}/{number}")

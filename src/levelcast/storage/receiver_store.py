@@ -1,7 +1,7 @@
 """Everything that one receiver keeps, in one directory, and the order in which its parts are written.
 
     DIR/journal/    `levelcast.storage.journal.file`
-    DIR/tape/       `levelcast.storage.tape.segments`
+    DIR/tape/       `levelcast.storage.tape.writer`
     DIR/releases/   `levelcast.storage.release_log`
 
 A driver carries out the effects of a step in order and calls, before the first `Send` behind a `Persist`, `commit`:
@@ -31,8 +31,9 @@ from levelcast.protocol.journal_image import JournalImage
 from levelcast.storage.append_file import Durability, TapeError, remove
 from levelcast.storage.journal.file import JournalFile, initialise
 from levelcast.storage.release_log import Released, ReleaseLog
-from levelcast.storage.tape.segments import RECORDS_PER_SEGMENT, TapeReader, TapeWriter
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.stamps import frame_bytes
+from levelcast.storage.tape.writer import RECORDS_PER_SEGMENT, TapeWriter
 from levelcast.wire.messages import Message
 
 MAX_FRAMES_SERVED = 64

@@ -1,4 +1,4 @@
-"""The release log: when each frame was released here, and when it should have been (rule 14).
+"""Keep and compare release logs: when each frame was released here, and when it should have been (rule 14).
 
 It differs between receivers, so it lies beside the tape and not on it: the fairness of the release is measured by
 comparing these logs.
@@ -10,8 +10,9 @@ comparing these logs.
     8       u16   version, 1
     10      30s   zeros
 
-Entries are `RELEASE`. An incomplete one at the end of the last file is cut off on `open`. The log claims nothing to
-anybody, so it is never waited for: it survives the death of the process, not a loss of power.
+Entries are `RELEASE`. If a slot is logged twice, after a restart, its first entry counts for every reader. An
+incomplete entry at the end of the last file is cut off on `open`. The log is never waited for: it survives a crash of
+the process, not a loss of power.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from levelcast.records import RecordArray
 from levelcast.storage.append_file import AppendFile, TapeError, check_version, remove, remove_unfinished
@@ -29,6 +31,8 @@ from levelcast.storage.append_file import AppendFile, TapeError, check_version, 
 SUFFIX = ".releases"
 ENTRIES_PER_FILE = 100_000
 LATE = 1
+
+Nanoseconds = npt.NDArray[np.int64]
 
 RELEASE: np.dtype[np.void] = np.dtype(
     [
@@ -96,10 +100,8 @@ class ReleaseLog:
     def retain(self, upto_slot: int) -> None:
         """Remove files that have nothing above `upto_slot`; never the one that grows."""
         for path in _paths(self.directory)[:-1]:
-            with path.open("rb") as file:
-                file.seek(-RELEASE.itemsize, 2)
-                last = np.frombuffer(file.read(), RELEASE)
-            if int(last["slot"][0]) > upto_slot:
+            span = span_of(path)
+            if span is not None and span[1] > upto_slot:
                 return
             remove(path)
 
@@ -108,16 +110,70 @@ class ReleaseLog:
 
 
 def read_releases(directory: Path | str) -> RecordArray:
-    """All entries, in the order in which they were written."""
+    """Return all entries, in the order in which they were written."""
     paths = _paths(Path(directory))
     if not paths:
         raise TapeError(f"{directory}: there is no release log")
-    parts = []
-    for path in paths:
-        content = path.read_bytes()
-        _check_header(path, content)
-        parts.append(np.frombuffer(content, RELEASE, len(content) // RELEASE.itemsize - 1, len(_HEADER)))
-    return np.concatenate(parts)
+    return np.concatenate([read_file(path) for path in paths])
+
+
+def read_file(path: Path) -> RecordArray:
+    """Return the complete entries of one file of a log."""
+    content = path.read_bytes()
+    _check_header(path, content)
+    return np.frombuffer(content, RELEASE, len(content) // RELEASE.itemsize - 1, len(_HEADER))
+
+
+def span_of(path: Path) -> tuple[int, int, int] | None:
+    """Return the first and the last slot of one file of a log and its number of entries; None if it has none."""
+    count = path.stat().st_size // RELEASE.itemsize - 1
+    if count < 1:
+        return None
+    with path.open("rb") as file:
+        file.seek(RELEASE.itemsize)
+        first = np.frombuffer(file.read(RELEASE.itemsize), RELEASE)
+        file.seek(count * RELEASE.itemsize)
+        last = np.frombuffer(file.read(RELEASE.itemsize), RELEASE)
+    return int(first["slot"][0]), int(last["slot"][0]), count
+
+
+# -- comparing logs ---------------------------------------------------------------------------------------
+
+
+def first_entries(log: RecordArray) -> RecordArray:
+    """Return one entry for each slot, in the order of slots: the first one, since a restart may release one again."""
+    _, first = np.unique(log["slot"], return_index=True)
+    entries: RecordArray = log[first]
+    return entries
+
+
+def is_late(entries: RecordArray) -> npt.NDArray[np.bool_]:
+    late: npt.NDArray[np.bool_] = (entries["flags"] & LATE) != 0
+    return late
+
+
+def lateness_ns(entries: RecordArray) -> Nanoseconds:
+    """Return release minus scheduled release of each entry."""
+    behind: Nanoseconds = entries["released_ns"].astype(np.int64) - entries["scheduled_ns"].astype(np.int64)
+    return behind
+
+
+def common_slots(logs: Sequence[RecordArray]) -> RecordArray:
+    """Return the first entries of the slots that all logs have: one row for each log, one column for each slot."""
+    firsts = [first_entries(log) for log in logs]
+    if not firsts:
+        return np.zeros((0, 0), RELEASE)
+    common = firsts[0]["slot"]
+    for log in firsts[1:]:
+        common = np.intersect1d(common, log["slot"], assume_unique=True)
+    return np.stack([log[np.searchsorted(log["slot"], common)] for log in firsts])
+
+
+def spreads_ns(rows: RecordArray) -> Nanoseconds:
+    """Return the time from the first to the last release of each slot of `common_slots`."""
+    times = rows["released_ns"].astype(np.int64)
+    spreads: Nanoseconds = times.max(axis=0, initial=0) - times.min(axis=0, initial=np.iinfo(np.int64).max)
+    return spreads
 
 
 def _check_header(path: Path, content: bytes) -> None:

@@ -27,6 +27,7 @@ from levelcast.timing.rules import (
     failure_ratio,
     required_hold_ns,
 )
+from levelcast.units import show_ns
 
 Unit = Literal["ns", "count", "ratio"]
 
@@ -194,14 +195,6 @@ def contradictions(derived: Derived, shape: Shape) -> list[Contradiction]:
             )
         )
     return found
-
-
-def show_ns(ns: int) -> str:
-    """A duration as a person reads it: '35.64 ms', '5.055 s'."""
-    for size, unit in ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")):
-        if abs(ns) >= size:
-            return f"{ns / size:.3f}".rstrip("0").rstrip(".") + f" {unit}"
-    return f"{ns} ns"
 
 
 def _too_small(field: str, symbol: str, value_ns: int, least_ns: int, rule: str) -> Contradiction:

@@ -39,6 +39,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from levelcast.records.codes import UNDEF_TIMESTAMP
+from levelcast.records.system import MAX_SYSTEM_TAIL, encode_system, open_system
 from levelcast.wire.header import Malformed, Reason, bad_field
 from levelcast.wire.messages import CONTROL_SOURCE
 from levelcast.wire.mold import session_name
@@ -70,17 +72,10 @@ PLAN_TEXT = b"levelcast plan "
 MAX_INSTRUMENTS = 1 << 20
 MAX_SESSIONS = 2**15 - 1
 MAX_GROUP = 2**16 - 1
-NO_TIME = 2**64 - 1
 DIGEST_SIZE = 8
 
-_WORD_BYTES = 4
-_RTYPE_SYSTEM = 0x17
-_NO_CODE = 0xFF
-_SYSTEM = struct.Struct("<BBHIQ303sB")
 _TAIL = struct.Struct("<BBHIHHQ8sHH")
-_TEXT_AT = 16
-_HEAD_BYTES = _SYSTEM.size + _TAIL.size
-PART_BYTES = 255 * _WORD_BYTES - _HEAD_BYTES
+PART_BYTES = MAX_SYSTEM_TAIL - _TAIL.size
 """The most content that a record has."""
 MAX_PARTS = 2**16 - 1
 
@@ -114,7 +109,7 @@ class PlanRecord(NamedTuple):
     digest: bytes
     part: int = 0
     stripe: int = 0
-    complete_ns: int = NO_TIME
+    complete_ns: int = UNDEF_TIMESTAMP
     next_sequence: int = 0
     content: bytes = b""
 
@@ -132,20 +127,19 @@ def encode_record(record: PlanRecord) -> bytes:
     text = PLAN_TEXT + f"{number}: ".encode() + _TEXTS[kind].format(part=part + 1, parts=parts).encode()
     try:
         tail = _TAIL.pack(kind, 0, stripe, number, part, parts, next_sequence, digest, len(content), 0) + content
-        tail += bytes(-len(tail) % _WORD_BYTES)
-        words = (_SYSTEM.size + len(tail)) // _WORD_BYTES
-        return _SYSTEM.pack(words, _RTYPE_SYSTEM, CONTROL_SOURCE, 0, complete_ns, text, _NO_CODE) + tail
+        return encode_system(text, tail, source=CONTROL_SOURCE, ts_event=complete_ns)
     except struct.error:
         raise ValueError(f"a number in {record} is outside its range") from None
 
 
 def decode_record(record: bytes) -> PlanRecord | None:
     """What a record says; None for any other bytes."""
-    if len(record) < _HEAD_BYTES or record[1] != _RTYPE_SYSTEM or not record.startswith(PLAN_TEXT, _TEXT_AT):
+    opened = open_system(record, PLAN_TEXT, _TAIL)
+    if opened is None:
         return None
-    _, _, _, _, complete_ns, _, _ = _SYSTEM.unpack_from(record)
-    kind, _, stripe, number, part, parts, next_sequence, digest, size, _ = _TAIL.unpack_from(record, _SYSTEM.size)
-    content = bytes(record[_HEAD_BYTES : _HEAD_BYTES + size])
+    complete_ns, tail = opened
+    kind, _, stripe, number, part, parts, next_sequence, digest, size, _ = _TAIL.unpack_from(tail)
+    content = tail[_TAIL.size : _TAIL.size + size]
     try:
         found = PlanRecord(Kind(kind), number, parts, digest, part, stripe, complete_ns, next_sequence, content)
         return found if encode_record(found) == record else None

@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast import native
+from levelcast.records.walk import BadRecords, record_places, uniform_size
 from levelcast.wire.header import MAX_DATAGRAM, Malformed, Reason, bad_field, new_tuple
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "Malformed",
     "Reason",
     "RetransmitRequest",
+    "check_records",
     "cut",
     "decode",
     "decode_request",
@@ -251,34 +253,12 @@ def _walk_blocks(datagram: bytes, count: int) -> list[bytes]:
 # Payloads: records with nothing between them
 
 
-def uniform_size(payload: Buffer) -> int:
-    """The size of every record of `payload` if they all have one, else 0."""
-    if len(payload) < _WORD:
-        return 0
-    size = payload[0] * _WORD
-    if size == 0 or len(payload) % size:
-        return 0
-    lengths = bytes(payload[::size])
-    return size if lengths == lengths[:1] * len(lengths) else 0
-
-
-def record_places(payload: Buffer) -> tuple[Indices, Indices]:
-    """The offset and the size of each record; `Malformed` unless records fill `payload` to its last byte."""
-    if size := uniform_size(payload):
-        offsets = np.arange(0, len(payload), size, dtype=np.int64)
-        return offsets, np.full(len(offsets), size, np.int64)
-    starts = []
-    at, end = 0, len(payload)
-    while at < end:
-        starts.append(at)
-        words = payload[at]
-        if words == 0:
-            bad_field("record of length zero")
-        at += words * _WORD
-    if at != end:
-        raise Malformed(Reason.TRUNCATED_BODY)
-    offsets = np.array(starts, np.int64)
-    return offsets, np.diff(offsets, append=end)
+def check_records(payload: Buffer) -> None:
+    """Raise `Malformed` unless records fill `payload` to its last byte."""
+    try:
+        record_places(payload)
+    except BadRecords as bad:
+        raise Malformed(Reason.TRUNCATED_BODY if payload[bad.offset] else Reason.BAD_FIELD, bad.reason) from None
 
 
 def cut(packet: EdgePacket, skip: int, keep: int | None = None) -> EdgePacket:
@@ -323,7 +303,7 @@ def encode_payload(
     _check_head(session, sequence)
     made = native.mold_train(payload, session, sequence, packet_bytes, True)
     if made is None:
-        record_places(payload)  # which says what is wrong
+        check_records(payload)
         raise Malformed(Reason.WRONG_LENGTH)
     count, buffer, ends = made
     if sequence + count - 1 > MAX_SEQUENCE:

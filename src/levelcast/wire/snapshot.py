@@ -104,7 +104,7 @@ def decode_snapshot(content: bytes) -> Snapshot:
     sessions = tuple(Position(session, sequence) for session, sequence in rows)
     records = content[records_at : -_CRC.size]
     _check(next_global, sessions)
-    mold.record_places(records)
+    mold.check_records(records)
     return Snapshot(stripe, next_global, complete_ns, timestamp_ns, sessions, records)
 
 

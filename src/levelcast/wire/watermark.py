@@ -23,17 +23,14 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from levelcast.records import RTYPE_SYSTEM, SYSTEM, UNDEF_TIMESTAMP, WORD_BYTES
+from levelcast.records import SYSTEM, UNDEF_TIMESTAMP, encode_system, open_system
 from levelcast.wire import mold
 
 CODE_END_OF_INTERVAL = 4
 
-_RECORD = struct.Struct("<BBHIQ303sBQHH")
+_TAIL = struct.Struct("<QHH")
 WATERMARK_TEXT = b"levelcast complete to "
-_TEXT_AT = 16
-WATERMARK_BYTES = _RECORD.size
-assert SYSTEM.itemsize + 12 == WATERMARK_BYTES
-assert WATERMARK_BYTES % WORD_BYTES == 0
+WATERMARK_BYTES = SYSTEM.itemsize + _TAIL.size
 
 
 class Watermark(NamedTuple):
@@ -45,18 +42,17 @@ class Watermark(NamedTuple):
 def encode_watermark(watermark: Watermark) -> bytes:
     complete_ns, next_sequence, stripe = watermark
     text = WATERMARK_TEXT + str(complete_ns).encode()
-    words = WATERMARK_BYTES // WORD_BYTES
     assert 0 <= complete_ns < UNDEF_TIMESTAMP
-    return _RECORD.pack(words, RTYPE_SYSTEM, 0, 0, complete_ns, text, CODE_END_OF_INTERVAL, next_sequence, stripe, 0)
+    return encode_system(text, _TAIL.pack(next_sequence, stripe, 0), ts_event=complete_ns, code=CODE_END_OF_INTERVAL)
 
 
 def decode_watermark(record: bytes) -> Watermark | None:
     """The watermark in a payload of this one record; None for any other bytes."""
-    if len(record) != WATERMARK_BYTES or record[1] != RTYPE_SYSTEM or not record.startswith(WATERMARK_TEXT, _TEXT_AT):
+    opened = open_system(record, WATERMARK_TEXT, _TAIL) if len(record) == WATERMARK_BYTES else None
+    if opened is None or opened[0] == UNDEF_TIMESTAMP:
         return None
-    _, _, _, _, complete_ns, _, _, next_sequence, stripe, _ = _RECORD.unpack(record)
-    if complete_ns == UNDEF_TIMESTAMP:
-        return None
+    complete_ns, tail = opened
+    next_sequence, stripe, _ = _TAIL.unpack(tail)
     watermark = Watermark(complete_ns, next_sequence, stripe)
     return watermark if encode_watermark(watermark) == record else None
 

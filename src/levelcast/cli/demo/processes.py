@@ -34,7 +34,7 @@ from levelcast.node.demo.run import Show, Trader
 from levelcast.node.node import NodeOptions
 from levelcast.pipeline.session import require_spark
 from levelcast.records import RecordArray
-from levelcast.timing.derive import show_ns
+from levelcast.units import show_ns
 
 _VICTIM = "tokyo-1"
 _PLAIN_LINE_EVERY_S = 2.0

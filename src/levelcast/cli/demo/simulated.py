@@ -21,10 +21,11 @@ from levelcast.cli.errors import duration_ns
 from levelcast.network import Network, NetworkError, Problem, five_cities, load_network, parse_network
 from levelcast.sim.engine.world import START_NS, SimNode
 from levelcast.sim.floors import RehearsalVerdict
-from levelcast.sim.rehearsal import Deployment, Rehearsal, quantile, with_loss
+from levelcast.sim.rehearsal import Deployment, Rehearsal, with_loss
 from levelcast.sim.rehearsal_text import CHAPTERS, RehearsalText, count_word
-from levelcast.timing.derive import contradictions, show_ns
+from levelcast.timing.derive import contradictions
 from levelcast.timing.rules import LOSS_LIMIT
+from levelcast.units import quantile, show_ns
 
 RATE = 2_000.0
 LONGEST_MIN = 10

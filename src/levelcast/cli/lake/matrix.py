@@ -17,7 +17,7 @@ from levelcast.cli.network_file.init_timing import write_new
 from levelcast.network import load_network
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.session import require_spark, spark_session
-from levelcast.timing.derive import show_ns
+from levelcast.units import show_ns
 
 _SHOWN = 12
 """Sites that the table shows; the file has all of them."""
@@ -63,7 +63,8 @@ def matrix(
         raise FileExistsError(0, "it exists already; --force replaces it", str(out))
     with spark_errors():
         from levelcast.pipeline.lake.lake import Lake
-        from levelcast.pipeline.matrix import job as matrix_job
+        from levelcast.pipeline.matrix.file import measured_file
+        from levelcast.pipeline.matrix.job import measure
         from levelcast.pipeline.matrix.tables import QUANTILES
 
         if quantile not in QUANTILES:
@@ -72,8 +73,8 @@ def matrix(
         require_spark()
         tables = Lake(lake)
         with spark_session(master, "levelcast matrix") as spark, tables.alone():
-            measured = matrix_job.measure(spark, tables, network, hour, quantile, loss)
-        text = matrix_job.measured_file(measured, network, lake.name, fix_timing=fix_timing)
+            measured = measure(spark, tables, network, hour, quantile, loss)
+        text = measured_file(measured, network, lake.name, fix_timing=fix_timing)
     if out is not None:
         write_new(out, text, force=force)
     for remark in measured.remarks:

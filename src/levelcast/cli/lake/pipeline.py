@@ -106,19 +106,19 @@ def execute(
 ) -> dict[str, Any]:
     """Load and refresh; how many rows went into each table."""
     from levelcast.pipeline.derive import corrections
-    from levelcast.pipeline.input import load as input_load
-    from levelcast.pipeline.jobs import load as jobs_load
+    from levelcast.pipeline.input.load import CONSOLIDATED, MASKS, load
+    from levelcast.pipeline.jobs.refresh import refresh
 
     began = time.perf_counter()
     require_spark()
     _look_at(paths, format, on, venue)
     with working(quiet=quiet) as tell, _at_work(lake, master, "run", tell, small=is_small(paths)) as (spark, tables):
-        loaded = input_load.load(spark, tables, paths, format.value, on, stripe, tell, venue)
+        loaded = load(spark, tables, paths, format.value, on, stripe, tell, venue)
         mask, consolidated = (
-            input_load.MASKS.get(format.value, corrections.NO_PRICE),
-            format.value in input_load.CONSOLIDATED,
+            MASKS.get(format.value, corrections.NO_PRICE),
+            format.value in CONSOLIDATED,
         )
-        made = jobs_load.refresh(spark, tables, tell, mask, consolidated)
+        made = refresh(spark, tables, tell, mask, consolidated)
     rows = {name: commit.rows for name, commit in (loaded.commits | made).items()}
     seconds = round(time.perf_counter() - began, 3)
     return {"lake": str(lake), "rows": rows, "stripes": loaded.stripes, "seconds": seconds}
@@ -193,8 +193,9 @@ def stream_command(
     every_ns = duration_ns(every, "--every")
     console = Console(stderr=True)
     with spark_errors():
-        from levelcast.pipeline.jobs import load as jobs_load
         from levelcast.pipeline.jobs import stream
+        from levelcast.pipeline.jobs.load import load_releases
+        from levelcast.pipeline.jobs.refresh import refresh
 
         require_spark()
         for path in paths:
@@ -222,8 +223,8 @@ def stream_command(
             follower.end()
             if (failed := follower.failed or query.exception()) is not None:
                 raise failed
-            jobs_load.load_releases(spark, tables, paths, tell)
-            jobs_load.refresh(spark, tables, tell)
+            load_releases(spark, tables, paths, tell)
+            refresh(spark, tables, tell)
 
 
 @app.command()
@@ -315,18 +316,19 @@ def load(
     levelcast status network.toml --json > status.json && levelcast pipeline load requests status.json --lake lake
     """
     with spark_errors():
-        from levelcast.pipeline.jobs import load as jobs_load
+        from levelcast.pipeline.jobs.load import LOADERS
+        from levelcast.pipeline.jobs.refresh import refresh_interest
 
-        if table not in jobs_load.LOADERS:
-            raise LakeError(f"{table!r} is not loaded from a file: name one of {', '.join(jobs_load.LOADERS)}")
+        if table not in LOADERS:
+            raise LakeError(f"{table!r} is not loaded from a file: name one of {', '.join(LOADERS)}")
         if not file.exists():
             raise LakeError(f"{file}: there is no such file")
         require_spark()
         little = is_small([file])
         with working(quiet=False) as tell, _at_work(lake, master, "load", tell, small=little) as (spark, tables):
             tell(f"writing {table}")
-            commit = jobs_load.LOADERS[table](spark, tables, file)
-            jobs_load.refresh_interest(spark, tables, tell)
+            commit = LOADERS[table](spark, tables, file)
+            refresh_interest(spark, tables, tell)
     typer.echo(f"{commit.table}: {commit.rows:,} rows")
 
 

@@ -15,8 +15,9 @@ from rich.table import Table
 
 from levelcast.network import Network, NetworkError, Problem, five_cities, load_network
 from levelcast.network.warnings import included_files, warnings
-from levelcast.timing.derive import Explained, show_ns
+from levelcast.timing.derive import Explained
 from levelcast.timing.rules import BoundTerm
+from levelcast.units import show_ns
 
 
 def init(

@@ -141,7 +141,8 @@ def run(
 ) -> Made:
     """Plan, write the directory and the lake's row."""
     from levelcast.pipeline.channels import job as channels_job
-    from levelcast.pipeline.jobs import load as jobs_load
+    from levelcast.pipeline.jobs.load import load_subscriptions
+    from levelcast.pipeline.jobs.refresh import refresh_interest
     from levelcast.pipeline.lake.lake import Lake
 
     tables = Lake(lake)
@@ -151,8 +152,8 @@ def run(
     with spark_session(master, "levelcast plan") as spark, bar(quiet) as progress:
         if interest is not None:
             with tables.alone():  # all else is read, or a row of its own, and goes on beside a stream
-                jobs_load.load_subscriptions(spark, tables, interest)
-                jobs_load.refresh_interest(spark, tables)
+                load_subscriptions(spark, tables, interest)
+                refresh_interest(spark, tables)
         made = channels_job.execute(spark, tables, asked, before, progress)
         channels_job.write(made, out)
         channels_job.record(spark, tables, made)

@@ -18,13 +18,13 @@ from levelcast.cli.plan import apply, from_lake
 from levelcast.cli.plan.options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, weights_of
 from levelcast.cli.plan.show import bar, facts, tell
 from levelcast.cli.plan.spark import make_on_spark
+from levelcast.extras import arrow
 from levelcast.planner.annealing import Effort
 from levelcast.planner.constrained import differences, replan
 from levelcast.planner.costs import costs, fault, received_by_user, require_legal
 from levelcast.planner.files import (
     NamedInstance,
     StoredPlan,
-    arrow,
     for_problem,
     read_plan,
     read_problem,

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from levelcast.sim.compare_protocols import AGAIN, CONTROL, PROTOCOLS, Protocol, ProtocolFigures, run_steady
 from levelcast.sim.parameters import STEADY, branches, nack_sets, number_of
-from levelcast.timing.derive import show_ns
 from levelcast.timing.nack_sets import NackSets
+from levelcast.units import quantile, show_ns
 
 NAME = STEADY
 
@@ -153,8 +153,7 @@ def _most(values: Sequence[int]) -> int:
 
 
 def _halves(values: Sequence[int]) -> dict[str, int]:
-    ordered = sorted(values)
-    return {"p50": ordered[len(ordered) // 2] if ordered else 0, "max": _most(ordered), "count": len(ordered)}
+    return {"p50": quantile(values, 0.5), "max": _most(values), "count": len(values)}
 
 
 def _spread(values: Sequence[int]) -> str:

@@ -39,6 +39,7 @@ from levelcast.pipeline.sweep.run import (
 from levelcast.sim.history_rows import HELD, as_text, code_version, crashed, run_items
 from levelcast.sim.parameters import PARAMETERS, STEADY, WORLD, Value, complete, read_value
 from levelcast.sim.run import replay_command
+from levelcast.units import quantiles
 
 MAX_BROKEN_SHOWN = 5
 FIGURES = {
@@ -320,9 +321,8 @@ def _is_number(value: object) -> bool:
 
 
 def _halves(ordered: Sequence[float]) -> dict[str, float] | None:
-    last = len(ordered) - 1
     shares = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
-    return {n: ordered[min(int(s * len(ordered)), last)] for n, s in shares.items()} if ordered else None
+    return dict(zip(shares, quantiles(ordered, shares.values()), strict=True)) if ordered else None
 
 
 def _draw(results: Sequence[PartResult], folder: Path) -> list[Path]:

@@ -6,7 +6,6 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,10 +15,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, WORD_BYTES, RecordType, dbn_metadata, price_to_decimal
-from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.compare import TapeCheck, compare, tape_directory, verify
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.extras import arrow
+from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, RecordType, dbn_metadata, price_to_decimal, record_ends
+from levelcast.storage.tape.compare import TapeCheck, compare, verify
+from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.reader import TapeReader
 
 app = typer.Typer(help="Look at recorded tapes, check and compare them, export them.", no_args_is_help=True)
 
@@ -307,12 +307,11 @@ def _raw_records(reader: TapeReader, from_sequence: int, symbols: list[int] | No
     """Records as they are in the file, whatever their tail is."""
     for frame in reader.frames(from_sequence=from_sequence):
         data, at = frame.data(), 0
-        for sequence in range(frame.line.first_sequence, frame.line.next_sequence):
-            size = data[at] * WORD_BYTES
+        for sequence, end in enumerate(record_ends(data).tolist(), frame.line.first_sequence):
             instrument_id = int.from_bytes(data[at + 4 : at + 8], "little")
             if sequence >= from_sequence and (not symbols or instrument_id in symbols):
-                yield data[at : at + size]
-            at += size
+                yield data[at:end]
+            at = end
 
 
 def _export_csv(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:
@@ -322,26 +321,20 @@ def _export_csv(reader: TapeReader, output: Path, from_sequence: int, symbols: l
 
 def _export_parquet(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:
     """Prices are whole numbers of 1e-9 there: a table is for computing."""
-    try:
-        arrow: Any = import_module("pyarrow")
-        parquet: Any = import_module("pyarrow.parquet")
-    except ModuleNotFoundError:
-        raise TapeError(
-            "Parquet needs pyarrow, which is not installed: pip install pyarrow, or export to .csv"
-        ) from None
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
     texts = ("type", "action", "side")
-    types = {"price": arrow.int64(), **dict.fromkeys(texts, arrow.string())}
-    kinds = [(name, types.get(name, arrow.uint64())) for name in COLUMNS]
-    schema, count = arrow.schema(kinds), 0
+    types = {"price": pa.int64(), **dict.fromkeys(texts, pa.string())}
+    kinds = [(name, types.get(name, pa.uint64())) for name in COLUMNS]
+    schema, count = pa.schema(kinds), 0
     with parquet.ParquetWriter(str(output), schema) as writer:
         rows = _rows(reader, from_sequence, symbols)
         while block := list(islice(rows, _BLOCK)):
             columns = zip(*(_columns(*row, exact=True) for row in block), strict=True)
             arrays = [
-                arrow.array(_cells(values, name in texts), kind)
+                pa.array(_cells(values, name in texts), kind)
                 for values, (name, kind) in zip(columns, kinds, strict=True)
             ]
-            writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
             count += len(block)
     return count
 

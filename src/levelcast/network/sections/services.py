@@ -7,7 +7,7 @@ from typing import cast
 from levelcast.network.fields import Fields
 from levelcast.network.model import Durable, Keeping, Status
 from levelcast.network.sections.draft import ID_LIMIT, Draft
-from levelcast.timing.derive import show_ns
+from levelcast.units import show_ns
 
 _LEAST_PROBE_NS = 10_000_000
 

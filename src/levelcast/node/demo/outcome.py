@@ -19,12 +19,12 @@ import numpy.typing as npt
 
 from levelcast.node.demo.run import FloorLine, Show
 from levelcast.node.demo.subscribers import DemoSubscriber
-from levelcast.node.verdict import Nanoseconds, ReceiverFigures, judge, quantiles
+from levelcast.node.verdict import ReceiverFigures, judge, three_quantiles
 from levelcast.records import RTYPE_TRADE, TRADE, RecordArray
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.release_log import LATE, read_releases
-from levelcast.storage.tape.compare import tape_directory
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.release_log import Nanoseconds, first_entries, is_late, read_releases
+from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.reader import TapeReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
     outcome.trades = len(trades.slots)
     killed = {name for name in names if cluster.members[name].kills}
     behind, spreads = _evenness(logs, killed)
-    outcome.spread_ns = quantiles(spreads)
+    outcome.spread_ns = three_quantiles(spreads)
     for figures in verdict.receivers:
         name = figures.name
         outcome.receivers.append(_line(show, figures, logs[name], trades, behind[name]))
@@ -120,14 +120,14 @@ def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
 
 def _line(show: Show, figures: ReceiverFigures, log: RecordArray, trades: _Trades, behind: Nanoseconds) -> ReceiverLine:
     member, lives, name = show.cluster.members[figures.name], show.lives, figures.name
-    late = log["flags"] & LATE != 0
+    late = is_late(log)
     return ReceiverLine(
         name,
         figures.records,
         int(log["records"][~late].sum()),
         int(log["records"][late].sum()),
-        quantiles(_latencies(log, trades))[:2],
-        quantiles(behind)[:2],
+        three_quantiles(_latencies(log, trades))[:2],
+        three_quantiles(behind)[:2],
         lives.total(name, "requests"),
         lives.total(name, "lost_on_purpose"),
         lives.edge_packets(name),
@@ -155,12 +155,12 @@ def _read_trades(directory: Path, time_field: str) -> _Trades:
 
 def _latencies(log: RecordArray, trades: _Trades) -> Nanoseconds:
     """Of every trade whose release is in the log."""
-    order = np.argsort(log["slot"], kind="stable")
-    slots = log["slot"][order]
+    entries = first_entries(log)
+    slots = entries["slot"]
     at = np.searchsorted(slots, trades.slots)
     known = at < len(slots)
     known[known] = slots[at[known]] == trades.slots[known]
-    released = log["released_ns"][order].astype(np.int64)
+    released = entries["released_ns"].astype(np.int64)
     latencies: Nanoseconds = released[at[known]] - trades.times_ns[known]
     return latencies
 
@@ -169,7 +169,8 @@ def _evenness(logs: Mapping[str, RecordArray], killed: set[str]) -> tuple[dict[s
     """How far each receiver was behind the first in each slot, and how far all were apart."""
     released: dict[int, dict[str, int]] = {}
     for name, log in logs.items():
-        counted = log[log["flags"] & LATE == 0] if name in killed else log
+        counted = first_entries(log)
+        counted = counted[~is_late(counted)] if name in killed else counted
         for slot, at_ns in zip(counted["slot"].tolist(), counted["released_ns"].tolist(), strict=True):
             released.setdefault(slot, {})[name] = at_ns
     behind: dict[str, list[int]] = {name: [] for name in logs}

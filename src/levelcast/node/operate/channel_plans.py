@@ -22,11 +22,12 @@ import numpy as np
 from levelcast.client.subscriber import Subscriber
 from levelcast.edge.server.plan_switch import PACKET_OVERHEAD, plan_fault
 from levelcast.errors import NetError
+from levelcast.extras import arrow
 from levelcast.network import Network, Stripe, SymbolDirectory
 from levelcast.node.edge_service import plan_limits
 from levelcast.node.operate.control_source import next_incarnation, send_records
 from levelcast.node.status_client import Answer, ask_all
-from levelcast.planner.files import StoredPlan, arrow
+from levelcast.planner.files import StoredPlan
 from levelcast.planner.model import Plan
 from levelcast.records import TRADE
 from levelcast.runtime.sockets import LOOPBACK

@@ -26,7 +26,7 @@ from levelcast.pipeline.audit.release_stats import WINDOWS, ReleaseCounts, log_u
 from levelcast.pipeline.audit.source_wait import Chance, Waits, Windows, chance_of, waits_of
 from levelcast.pipeline.audit.stats import BOUNDS, design_effect, quantile, wilson
 from levelcast.storage.tape.directory import SegmentFile
-from levelcast.storage.tape.segment_check import read_index
+from levelcast.storage.tape.index import read_index
 
 LONGEST_WAIT_NS = 60_000_000_000
 """A source with a longer median plays back old records: their ts_event says nothing about waiting."""

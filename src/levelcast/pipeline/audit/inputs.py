@@ -14,13 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from levelcast.network import Network
-from levelcast.pipeline.input.tapes import find_tapes
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.directory import SegmentFile
-from levelcast.storage.tape.index import IndexHeader, read_frames, unpack_header
-from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX
-
-_HEAD_BYTES = 1 << 16
+from levelcast.storage.tape.directory import ACTIVE, INDEX, SegmentFile, empty_tapes, find_tapes, segment_files
+from levelcast.storage.tape.index import IndexHeader, read_frames, read_index, read_start
 
 
 @dataclass(slots=True)
@@ -75,7 +71,7 @@ def gather(directories: Sequence[Path], network: Network | None = None, without:
     for directory in directories:
         for path in find_tapes(directory):
             looks.setdefault(path.resolve(), look_at(path))
-        for empty in _empty_beside(directory):
+        for empty in empty_tapes(directory):
             raise TapeError(f"{empty}: the tape is empty, nothing has been released to it: leave it out with --without")
     named = [(receiver_of(look.path), look) for look in looks.values()]
     tapes = _together([(name, look) for name, look in named if name not in without])
@@ -99,36 +95,24 @@ def receiver_of(path: Path) -> str:
 
 def look_at(path: Path) -> Look:
     """Which segments a tape has, and how it begins."""
-    found: dict[int, set[str]] = {}
-    for file in path.iterdir():
-        name, _, suffix = file.name.partition(".")
-        if f".{suffix}" in (DATA, ACTIVE, INDEX) and len(name) == 16 and name.isdecimal():
-            found.setdefault(int(name), set()).add(f".{suffix}")
+    found = segment_files(path)
     newest = max(found, default=0)
     segments = [
         SegmentFile(str(path), first, ACTIVE in suffixes)
-        for first, suffixes in sorted(found.items())
+        for first, suffixes in found.items()
         if suffixes != {INDEX} or first < newest
     ]
     if not segments:
         raise TapeError(f"{path}: the tape is empty, nothing has been released to it yet")
     header, slots = None, {}
     try:
-        with segments[0].index_path.open("rb") as file_:
-            content = file_.read(_HEAD_BYTES)
-        header = unpack_header(content, segments[0].index_path)
+        header, content = read_start(segments[0].index_path)
         slots = {line.slot: line.timestamp_ns for line in read_frames(content, header.size)}
     except (TapeError, OSError):
         pass
     if len(segments) == 1 and header is not None and not slots:
         raise TapeError(f"{path}: the tape is empty, nothing has been released to it yet")
     return Look(path, header, segments, slots)
-
-
-def _empty_beside(directory: Path) -> list[Path]:
-    """Nodes' tapes that were begun, and have no segment."""
-    places = (directory / "tape", *sorted(directory.glob("*/tape")))
-    return [place for place in places if place.is_dir() and not any(place.glob("*" + INDEX))]
 
 
 def _together(named: Sequence[tuple[str, Look]]) -> list[Recorded]:
@@ -154,14 +138,12 @@ def _together(named: Sequence[tuple[str, Look]]) -> list[Recorded]:
 
 
 def _end_of(look: Look) -> int:
-    """The next sequence behind a tape, by its last index."""
+    """Return the next sequence after a tape, by its last index."""
     last = look.segments[-1]
     try:
-        content = last.index_path.read_bytes()
-        lines = list(read_frames(content, unpack_header(content, last.index_path).size))
+        return read_index(last.index_path).next_sequence
     except (TapeError, OSError):
         return last.first
-    return lines[-1].next_sequence if lines else last.first
 
 
 def _one_network(named: Sequence[tuple[str, Look]]) -> None:

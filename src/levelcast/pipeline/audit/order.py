@@ -23,7 +23,8 @@ from levelcast.pipeline.audit.inputs import Recorded
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.explain import SegmentDifference, alone, explain
-from levelcast.storage.tape.segment_check import Digest, Scan, digest, read_index, scan
+from levelcast.storage.tape.index import read_index
+from levelcast.storage.tape.segment_check import Digest, Scan, digest, scan
 
 _KNOCK_ON = frozenset({"chain broken", "other borders"})
 """What follows by itself from a fault before it."""

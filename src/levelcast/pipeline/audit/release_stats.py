@@ -14,7 +14,17 @@ from levelcast.pipeline.audit.inputs import Recorded
 from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, histogram
 from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.release_log import LATE, RELEASE, SUFFIX
+from levelcast.storage.release_log import (
+    RELEASE,
+    SUFFIX,
+    common_slots,
+    first_entries,
+    is_late,
+    lateness_ns,
+    read_file,
+    span_of,
+    spreads_ns,
+)
 
 WINDOWS = 64
 """Into so many parts the time is cut; parts that are alike are put together again (`stats`)."""
@@ -78,7 +88,7 @@ def log_units(tapes: Sequence[Recorded], early_ns: int) -> list[LogUnit]:
     entries, low, high = 0, 2**63 - 1, 0
     for tape in tapes:
         paths = [path for log in tape.logs for path in sorted(log.glob("*" + SUFFIX))]
-        spans = [span for path in paths if (span := _span(path)) is not None]
+        spans = [span for path in paths if (span := span_of(path)) is not None]
         if not spans:
             where = tape.directories[0].parent / "releases"
             raise TapeError(f"{where}: there is no release log of {tape.receiver}, and fairness is judged by it")
@@ -91,19 +101,6 @@ def log_units(tapes: Sequence[Recorded], early_ns: int) -> list[LogUnit]:
     return [LogUnit(tuple(logs), low, width, begin, end, early_ns) for begin, end in pairwise(edges)]
 
 
-def _span(path: Path) -> tuple[int, int, int] | None:
-    """The first and last slot of a file, and how many entries it has."""
-    count = path.stat().st_size // RELEASE.itemsize - 1
-    if count < 1:
-        return None
-    with path.open("rb") as file:
-        file.seek(RELEASE.itemsize)
-        first = np.frombuffer(file.read(RELEASE.itemsize), RELEASE)
-        file.seek(count * RELEASE.itemsize)
-        last = np.frombuffer(file.read(RELEASE.itemsize), RELEASE)
-    return int(first["slot"][0]), int(last["slot"][0]), count
-
-
 def read_logs(unit: LogUnit) -> ReleaseCounts:
     """One task: the entries of its slots, from all logs."""
     low = unit.first_slot + unit.begin * unit.width
@@ -112,9 +109,9 @@ def read_logs(unit: LogUnit) -> ReleaseCounts:
     for receiver, paths in unit.logs:
         parts = [np.zeros(0, RELEASE)]
         for path in map(Path, paths):
-            span = _span(path)
+            span = span_of(path)
             if span is not None and span[0] < high and span[1] >= low:
-                entries = np.fromfile(path, RELEASE, span[2], offset=RELEASE.itemsize)
+                entries = read_file(path)
                 parts.append(entries[(entries["slot"] >= low) & (entries["slot"] < high)])
         logs[receiver] = np.concatenate(parts)
     return measure(logs, unit.first_slot, unit.width, unit.early_ns)
@@ -123,12 +120,10 @@ def read_logs(unit: LogUnit) -> ReleaseCounts:
 def measure(logs: Mapping[str, RecordArray], first_slot: int, width: int, early_ns: int) -> ReleaseCounts:
     """What some entries of all logs add up to."""
     found = ReleaseCounts.none(list(logs))
-    on_time: list[tuple[Counts, Counts]] = []
+    on_time: list[RecordArray] = []
     for number, log in enumerate(logs.values()):
-        slots, first = np.unique(log["slot"].astype(np.int64), return_index=True)  # a restart may release one again
-        entries = log[first]
-        delay = entries["released_ns"].astype(np.int64) - entries["scheduled_ns"].astype(np.int64)
-        late = (entries["flags"] & LATE) != 0
+        entries = first_entries(log)
+        slots, delay, late = entries["slot"].astype(np.int64), lateness_ns(entries), is_late(entries)
         window = (slots - first_slot) // width
         found.counts[:, number] = np.bincount(window, minlength=WINDOWS)
         found.late[:, number] = np.bincount(window[late], minlength=WINDOWS)
@@ -137,30 +132,25 @@ def measure(logs: Mapping[str, RecordArray], first_slot: int, width: int, early_
         if len(early):
             worst = early[delay[early].argmin()]
             found.early[number] = len(early), -delay[worst], slots[worst], slots[early[0]]
-        on_time.append((slots[~late], delay[~late]))
+        on_time.append(entries[~late])
     for part in np.flatnonzero(found.counts.sum(axis=1)).tolist():
         begin, end = first_slot + part * width, first_slot + (part + 1) * width
         _compare(found, part, [_within(each, begin, end) for each in on_time])
     return found
 
 
-def _within(entries: tuple[Counts, Counts], begin: int, end: int) -> tuple[Counts, Counts]:
-    low, high = np.searchsorted(entries[0], (begin, end))
-    return entries[0][low:high], entries[1][low:high]
+def _within(entries: RecordArray, begin: int, end: int) -> RecordArray:
+    low, high = np.searchsorted(entries["slot"], np.array((begin, end), np.uint64))
+    return entries[low:high]
 
 
-def _compare(found: ReleaseCounts, window: int, entries: Sequence[tuple[Counts, Counts]]) -> None:
-    """The slots that all receivers there released on time: delays beside one another."""
-    here = [number for number, (slots, _) in enumerate(entries) if len(slots)]
-    if len(here) < 2:
+def _compare(found: ReleaseCounts, window: int, entries: Sequence[RecordArray]) -> None:
+    """Add up the slots of a window that all receivers with a release in it released on time."""
+    here = [number for number, each in enumerate(entries) if len(each)]
+    rows = common_slots([entries[number] for number in here])
+    if len(here) < 2 or not rows.shape[1]:
         return
-    common = entries[here[0]][0]
-    for number in here[1:]:
-        common = np.intersect1d(common, entries[number][0], assume_unique=True)
-    if not len(common):
-        return
-    delays = np.stack([entries[number][1][np.searchsorted(entries[number][0], common)] for number in here])
-    found.compared[window] = len(common)
-    found.delays[window, here] = delays.sum(axis=1)
+    found.compared[window] = rows.shape[1]
+    found.delays[window, here] = lateness_ns(rows).sum(axis=1)
     found.delays[window, [number for number in range(len(entries)) if number not in here]] = np.nan
-    found.spread += histogram(delays.max(axis=0) - delays.min(axis=0))
+    found.spread += histogram(spreads_ns(rows))

@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from levelcast.network import Floor, Network
 from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, histogram
-from levelcast.records import WORD_BYTES
+from levelcast.records import WORD_BYTES, last_record
 from levelcast.records.codes import UNDEF_TIMESTAMP
 from levelcast.storage.tape.directory import SegmentFile
-from levelcast.storage.tape.segment_check import Index, Ints, Rows, read_index
+from levelcast.storage.tape.index import Index, Ints, Rows, read_index
 from levelcast.wire.messages import CONTROL_SOURCE
 
 PHASES_PER_SLOT = 200
@@ -143,10 +143,7 @@ def _last_events(
     last = np.where(there, last, 0)
     plain = there & (sizes % counts == 0) & (content[last].astype(np.int64) * WORD_BYTES == each)
     for i in np.flatnonzero(there & ~plain).tolist():  # of several kinds: from record to record
-        at, end = int(begin[i]), int(begin[i] + sizes[i])
-        while at < end and content[at]:
-            last[i] = at
-            at += int(content[at]) * WORD_BYTES
+        last[i] = begin[i] + last_record(content[begin[i] : begin[i] + sizes[i]].data)
     at = np.minimum(last + _EVENT_AT, max(0, len(content) - 8))
     event = np.ascontiguousarray(content[at[:, None] + np.arange(8)]).view("<u8").reshape(-1)
     return event.astype(np.int64), there & (event != UNDEF_TIMESTAMP) & (event > 0)

@@ -19,10 +19,10 @@ from levelcast.pipeline.audit.base import Audit, AuditOptions, AuditTable, Findi
 from levelcast.pipeline.audit.fairness import any_of
 from levelcast.pipeline.audit.inputs import Inputs
 from levelcast.pipeline.audit.stats import BOUNDS, Counts, design_effect, histogram, quantile, wilson
-from levelcast.pipeline.input.tapes import runs_of_kinds
 from levelcast.records.codes import RTYPE_INSTRUMENT, UNDEF_TIMESTAMP
 from levelcast.storage.tape.directory import SegmentFile
-from levelcast.storage.tape.segment_check import read_index
+from levelcast.storage.tape.index import read_index
+from levelcast.storage.tape.segment import group_records
 
 HOUR_NS = 3_600_000_000_000
 MINUTE_NS = 60_000_000_000
@@ -93,7 +93,7 @@ def ages_of(unit: TimelinessTask) -> AgesPart:
     counts = index.lines["records"].astype(np.int64)
     stamps = np.repeat(index.lines["timestamp"].astype(np.int64), counts)
     first = int(index.lines["sequence"][0])
-    for kind, places, records in runs_of_kinds(content, unit.segment.data_path):
+    for kind, places, records in group_records(content, unit.segment.data_path):
         if kind.rtype == RTYPE_INSTRUMENT:
             names = [name.decode("utf-8", "replace") for name in records["exchange"].tolist()]
             part.venues.update({i: n for i, n in zip(records["publisher_id"].tolist(), names, strict=True) if n})

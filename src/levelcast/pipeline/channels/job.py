@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from levelcast.extras import arrow
 from levelcast.pipeline.channels import spark_plan
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.tables import PLANS
 from levelcast.planner.annealing import Effort, Progress
 from levelcast.planner.costs import fault_of_maps
-from levelcast.planner.files import StoredPlan, arrow, write_plan
+from levelcast.planner.files import StoredPlan, write_plan
 from levelcast.planner.make import make_plan
 from levelcast.planner.model import UNSENT, Floats, Plan, PlanError, Weights, from_pairs
 from levelcast.planner.user_load import Reach, complete_plan, one_for_all, reach_of

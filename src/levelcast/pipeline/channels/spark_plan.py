@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from levelcast.extras import arrow
 from levelcast.planner.annealing import Effort
 from levelcast.planner.cluster import ClusterLimits, PlanShape, cluster, cluster_both, seed_for
 from levelcast.planner.costs import Costs, received_by_user
-from levelcast.planner.files import arrow
 from levelcast.planner.make import make_plan
 from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, PlanError, Weights, tidy
 from levelcast.planner.user_load import Reach

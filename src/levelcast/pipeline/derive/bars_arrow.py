@@ -23,7 +23,7 @@ import pyarrow.parquet as parquet
 from levelcast.pipeline.derive.bars import INTERVALS, SECOND_NS, VARIANTS
 from levelcast.pipeline.derive.corrections import ALL, UNKNOWN
 from levelcast.pipeline.input import tape_to_tables
-from levelcast.pipeline.lake.lake import File
+from levelcast.pipeline.lake.files import File
 from levelcast.pipeline.lake.tables import BARS
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from levelcast.extras import arrow
 from levelcast.pipeline.derive.corrections import THROUGH_ALLOWED, named, settled
 from levelcast.pipeline.lake.tables import BBO, TRADE_THROUGHS, Table
-from levelcast.planner.files import arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,1 +1,1 @@
-"""Inputs of the lake: tapes, files of trades, release logs, probes."""
+"""Inputs of the lake: tapes (`tapes`, `tape_rows`, `tape_source`), files of trades, release logs, probes."""

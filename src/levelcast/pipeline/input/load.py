@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from levelcast.pipeline.input.files import Input, read_both
-from levelcast.pipeline.jobs.load import Loaded, Tell, load_files, load_pieces, load_releases
+from levelcast.pipeline.jobs.load import Loaded, load_files, load_pieces, load_releases
+from levelcast.pipeline.jobs.refresh import Tell
 from levelcast.pipeline.lake.defaults import PIECE_RECORDS, LakeError
 from levelcast.pipeline.lake.lake import Lake
 

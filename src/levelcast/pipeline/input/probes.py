@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.pipeline.lake.lake import Commit, CommitMark, Lake
+from levelcast.pipeline.lake.lake import Lake
+from levelcast.pipeline.lake.log import Commit, CommitMark
 from levelcast.pipeline.lake.tables import PROBES
 
 if TYPE_CHECKING:

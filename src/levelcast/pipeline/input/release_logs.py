@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from levelcast.extras import arrow
 from levelcast.pipeline.lake.tables import RELEASES
-from levelcast.planner.files import arrow
 from levelcast.records import RecordArray
-from levelcast.storage.release_log import LATE, read_releases
+from levelcast.storage.release_log import RELEASE, common_slots, is_late, lateness_ns, read_releases, spreads_ns
 
 MINUTE_NS = 60_000_000_000
 DAY_NS = 86_400_000_000_000
@@ -77,7 +77,7 @@ def _table(receiver: str, kind: str, columns: Mapping[str, Ints]) -> Any:
 
 
 def _late(receiver: str, log: RecordArray) -> Any:
-    late = log[(log["flags"] & LATE) != 0]
+    late = log[is_late(log)]
     number = {
         name: late[name].astype(np.int64) for name in ("slot", "generation", "scheduled_ns", "released_ns", "records")
     }
@@ -96,32 +96,19 @@ def _late(receiver: str, log: RecordArray) -> Any:
 
 
 def _delays(receiver: str, log: RecordArray) -> Any:
-    good = log[(log["flags"] & LATE) == 0]
-    scheduled = good["scheduled_ns"].astype(np.int64)
+    good = log[~is_late(log)]
     return _histogram(
-        receiver, "delay", scheduled, good["released_ns"].astype(np.int64) - scheduled, good["records"].astype(np.int64)
+        receiver, "delay", good["scheduled_ns"].astype(np.int64), lateness_ns(good), good["records"].astype(np.int64)
     )
 
 
 def _spreads(logs: Sequence[RecordArray]) -> Any:
     """Of every slot that all receivers released on time: the last one's instant minus the first one's."""
-    good = [log[(log["flags"] & LATE) == 0] for log in logs]
-    slots, count = np.unique(np.concatenate([np.unique(log["slot"]) for log in good]), return_counts=True)
-    shared = slots[count == len(logs)] if len(logs) > 1 else slots[:0]
-    times = []
-    for log in good:
-        known, first = np.unique(log["slot"], return_index=True)
-        times.append(log[first[np.searchsorted(known, shared)]])
-    if not len(shared):
-        return _histogram(ALL, "spread", *(np.zeros(0, np.int64) for _ in range(3)))
-    released = np.stack([each["released_ns"].astype(np.int64) for each in times])
-    return _histogram(
-        ALL,
-        "spread",
-        times[0]["scheduled_ns"].astype(np.int64),
-        released.max(axis=0) - released.min(axis=0),
-        times[0]["records"].astype(np.int64),
-    )
+    rows = common_slots(logs if len(logs) > 1 else [])
+    rows = rows[:, ~is_late(rows).any(axis=0)]
+    first = rows[0] if len(rows) else np.zeros(0, RELEASE)
+    scheduled, records = first["scheduled_ns"].astype(np.int64), first["records"].astype(np.int64)
+    return _histogram(ALL, "spread", scheduled, spreads_ns(rows), records)
 
 
 def _histogram(receiver: str, kind: str, scheduled: Ints, value: Ints, records: Ints) -> Any:

@@ -26,8 +26,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,9 +38,10 @@ import pyarrow as pa
 from pyspark.sql import datasource as api
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
+from levelcast.errors import UserError
 from levelcast.network import NetworkError, SymbolDirectory, load_network
+from levelcast.pipeline.input.tape_rows import BATCH_ROWS, rows
 from levelcast.pipeline.input.tapes import (
-    BATCH_ROWS,
     Definitions,
     Piece,
     Range,
@@ -47,7 +50,6 @@ from levelcast.pipeline.input.tapes import (
     Tapes,
     TapeSelection,
     end_of_batch,
-    rows,
     split_pieces,
 )
 from levelcast.pipeline.lake.schema import DAY_NS, NAMES, SchemaError, arrow_schema, spark_schema
@@ -89,8 +91,8 @@ OPTIONS = {
 Offset = dict[str, dict[str, int]]
 
 
-class OptionError(ValueError):
-    """What is wrong with an option, in one sentence for a person."""
+class OptionError(UserError):
+    """An option of the source has a wrong value."""
 
 
 def register(spark: SparkSession) -> None:
@@ -470,10 +472,15 @@ def complete_upto(rows: DataFrame) -> DataFrame:
     return ends.select("stripe", (f.col("last.sequence") + 1).alias("sequence"), "last.slot", "last.ts_recv")
 
 
-_OURS = re.compile(r"^(?:\w+\.)*(?:TapeError|SchemaError|OptionError|TradeFileError|NetworkError): (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^(levelcast(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
+"""The last line of a traceback: module, class and text of an exception of this package."""
 
 
 def sentence_of(error: BaseException) -> str | None:
-    """The sentence for a person in what Spark makes of an error in a source; None if it is not one of ours."""
-    found = _OURS.findall(str(error))
-    return found[-1].strip() if found else None
+    """Return the text of the last `UserError` in what Spark makes of an error in a worker; None if there is none."""
+    for module, name, text in reversed(_RAISED.findall(str(error))):
+        with suppress(ImportError):
+            found = vars(import_module(module)).get(name)
+            if isinstance(found, type) and issubclass(found, UserError):
+                return str(text).strip()
+    return None

@@ -22,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
-from levelcast.pipeline.input.tapes import Definitions, Piece, rows
+from levelcast.pipeline.input.tape_rows import rows
+from levelcast.pipeline.input.tapes import Definitions, Piece
 from levelcast.pipeline.lake import quarantine
-from levelcast.pipeline.lake.lake import File, describe
+from levelcast.pipeline.lake.files import File, describe
 from levelcast.pipeline.lake.tables import ORDERS, QUARANTINE, QUOTES, TABLES, TAPE, TRADES, Table
 
 if TYPE_CHECKING:

@@ -1,19 +1,18 @@
-"""Tapes as the pipeline reads them: by stripe and sequence, whoever recorded them. No Spark in here.
+"""Read tapes by stripe and sequence, from any receiver that has them; without Spark.
 
 - A stripe's tape is the same at every receiver, so a range of its sequence is read from any of them
   (`StripeTapes.pieces`): where one has lost its beginning to retention, or is gone, another one serves.
 - A tape that grows is read up to its last whole frame. Frames are released when they are on a tape, so everything up to
   the last frame's slot is there: `StripeEnd` says how far that is.
-- Rows are made from many frames at once: they lie back to back in a segment.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import merge
 from itertools import pairwise
 from pathlib import Path
@@ -21,21 +20,15 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from levelcast.pipeline.lake.schema import Ints, Names, RecordRows, to_arrow
-from levelcast.records import RECORD_TYPES, RTYPE_INSTRUMENT, TRADE, WORD_BYTES, RecordArray, RecordType
+from levelcast.records import RTYPE_INSTRUMENT, TRADE
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.index import IndexEntry, read_frames, unpack_header
-from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, Segment, segment_path
+from levelcast.storage.tape.directory import INDEX, find_tapes, foreign_files, list_segments, segment_path
+from levelcast.storage.tape.index import IndexEntry, read_frames, read_start
+from levelcast.storage.tape.segment import Segment, group_records
 
-BATCH_ROWS = 1 << 16
-_HEAD_BYTES = 1 << 16
 _TRIES = 5
 _PAUSE_S = 0.02
-_DEPTH = 3
-_KINDS = {kind.rtype: kind for kind in RECORD_TYPES}
-_NAMED_BY_THEMSELVES = frozenset({"instrument", "mapping"})
 _LAST = 2**63 - 1
 
 Bytes = npt.NDArray[np.uint8]
@@ -131,31 +124,6 @@ class Definitions:
         return cls(symbols, venues)
 
 
-# -- finding tapes ----------------------------------------------------------------------------------------
-
-
-def find_tapes(directory: Path) -> list[Path]:
-    """The tapes in a directory: itself, or those of the nodes in it, by name."""
-    if not directory.is_dir():
-        raise TapeError(f"{directory}: {'is not a directory' if directory.exists() else 'there is no such directory'}")
-    found = list(_tapes_below(directory, _DEPTH))
-    if not found and any(
-        each.name == "tape" for each in (directory, *directory.glob("tape"), *directory.glob("*/tape"))
-    ):
-        raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
-    if not found:
-        raise TapeError(f"{directory}: there is no tape in this directory: name a tape's, a node's or a data directory")
-    return found
-
-
-def _tapes_below(directory: Path, depth: int) -> Iterator[Path]:
-    if any(directory.glob("*" + INDEX)) or any(directory.glob("*" + ACTIVE)):
-        yield directory
-    elif depth:
-        for below in sorted(each for each in directory.iterdir() if each.is_dir()):
-            yield from _tapes_below(below, depth - 1)
-
-
 class Tapes:
     """All tapes in some directories, by stripe. `refresh` finds what has come, grown or gone."""
 
@@ -239,10 +207,14 @@ class ReceiverTape:
                 time.sleep(_PAUSE_S)
 
     def _look(self) -> None:
-        numbers = _segments_in(self.directory)
+        segments = list_segments(self.directory)
+        for path in foreign_files(self.directory):
+            raise TapeError(
+                f"{path}: is no segment of this tape: move it elsewhere (a DBN file is read with format dbn)"
+            )
         known = {head.first_sequence: head for head in self.heads}
         heads = []
-        for number, active in numbers.items():
+        for _, number, active in segments:
             head = known.get(number)
             if head is None or head.active != active or not head.first_ns:
                 head = _read_head(self.directory, number, active)
@@ -287,49 +259,9 @@ class ReceiverTape:
         return self.heads[at + 1].first_sequence if at + 1 < len(self.heads) else self.end.sequence
 
 
-def _segments_in(directory: Path) -> dict[int, bool]:
-    """Which segments there are, and whether each is the growing one."""
-    if not directory.is_dir():
-        raise TapeError(f"{directory}: there is no such directory")
-    found: dict[int, set[str]] = {}
-    for path in directory.iterdir():
-        for suffix in (ACTIVE, DATA, INDEX):
-            if path.name.endswith(suffix):
-                name = path.name.removesuffix(suffix)
-                if len(name) != 16 or not name.isdecimal():
-                    raise TapeError(
-                        f"{path}: is no segment of this tape: move it elsewhere (a DBN file is read with format dbn)"
-                    )
-                found.setdefault(int(name), set()).add(suffix)
-                break
-    whole = {number: ACTIVE in suffixes for number, suffixes in sorted(found.items()) if suffixes != {INDEX}}
-    for number in whole:
-        if INDEX not in found[number]:
-            raise TapeError(
-                f"{segment_path(directory, number, ACTIVE if whole[number] else DATA)}: has no index beside it"
-            )
-    if not whole:
-        raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
-    inside = [number for number in found if min(whole) < number < max(whole) and number not in whole]
-    if inside:
-        raise TapeError(f"{segment_path(directory, inside[0], INDEX)}: the records of this segment are missing")
-    for number, active in list(whole.items())[:-1]:
-        if active:
-            raise TapeError(
-                f"{segment_path(directory, number, ACTIVE)}: is still active although another segment follows it"
-            )
-    return whole
-
-
 def _read_head(directory: Path, number: int, active: bool) -> Head:
     path = segment_path(directory, number, INDEX)
-    with path.open("rb") as file:
-        content = file.read(_HEAD_BYTES)
-        try:
-            header = unpack_header(content, path)
-        except TapeError:
-            content += file.read()
-            header = unpack_header(content, path)
+    header, content = read_start(path)
     if header.tip.next_sequence != number:
         raise TapeError(f"{path}: begins at another sequence than its name says")
     first = next(read_frames(content, header.size), None)
@@ -466,7 +398,7 @@ def _definitions_in(segment: Segment, line: IndexEntry) -> tuple[dict[int, str],
         at += packet.size
         if packet.size == packet.records * TRADE.itemsize:
             continue
-        for kind, _, records in runs_of_kinds(part, segment.data_path):
+        for kind, _, records in group_records(part, segment.data_path):
             if kind.rtype == RTYPE_INSTRUMENT:
                 names = [name.decode("utf-8", "replace") for name in records["raw_symbol"].tolist()]
                 places = [name.decode("utf-8", "replace") for name in records["exchange"].tolist()]
@@ -501,144 +433,6 @@ def end_of_batch(
 
 
 # -- from a piece to rows ---------------------------------------------------------------------------------
-
-
-def rows(
-    piece: Piece,
-    directory: Definitions,
-    *,
-    wanted: TapeSelection | None = None,
-    columns: Sequence[str] | None = None,
-    batch_rows: int = BATCH_ROWS,
-) -> Iterator[pa.RecordBatch]:
-    """The records of a piece as rows of the schema, in order."""
-    wanted = wanted or TapeSelection()
-    wanted = replace(wanted, sequence=wanted.sequence.within(piece.start, piece.stop - 1))
-    segment = open_segment(piece)
-    symbols, venues = Names(directory.symbols), Names(directory.venues)
-    for lines in _together(segment.lines, wanted, batch_rows):
-        parts = list(_parts(segment, lines, wanted, directory))
-        batch = to_arrow(parts, stripe=piece.stripe, symbols=symbols, venues=venues, columns=columns)
-        if batch.num_rows:
-            yield batch
-
-
-def _together(lines: list[IndexEntry], wanted: TapeSelection, batch_rows: int) -> Iterator[list[IndexEntry]]:
-    """Frames that follow one another, about `batch_rows` records at a time."""
-    first = bisect_left(lines, wanted.sequence.low, key=lambda line: line.next_sequence - 1)
-    last = bisect_right(lines, wanted.sequence.high, key=lambda line: line.first_sequence)
-    chosen: list[IndexEntry] = []
-    count = 0
-    for line in lines[first:last]:
-        if chosen and (count + line.records > batch_rows or chosen[-1].next_sequence != line.first_sequence):
-            yield chosen
-            chosen, count = [], 0
-        if wanted.wants(line):
-            chosen.append(line)
-            count += line.records
-    if chosen:
-        yield chosen
-
-
-def _parts(
-    segment: Segment, lines: list[IndexEntry], wanted: TapeSelection, directory: Definitions
-) -> Iterator[RecordRows]:
-    for line, following in pairwise(lines):
-        if line.at + line.size != following.at:
-            raise TapeError(f"{segment.index_path}: its frames do not follow one another at slot {following.slot}")
-    first = lines[0].first_sequence
-    whole = segment.data(lines[0]._replace(size=lines[-1].at + lines[-1].size - lines[0].at))
-    counts = [line.records for line in lines]
-    total = sum(counts)
-    slot = np.repeat(np.array([line.slot for line in lines], np.int64), counts)
-    ts_recv = np.repeat(np.array([line.timestamp_ns for line in lines], np.uint64), counts)
-    found = 0
-    low, high = wanted.sequence.low - first, wanted.sequence.high - first
-    for kind, at, records in runs_of_kinds(whole, segment.data_path):
-        found += len(records)
-        if len(records) > total or (len(at) and at[-1] >= total):
-            break
-        kept = _mask(kind, records, at, low, high, wanted, directory)
-        if kept is not None:
-            at, records = at[kept], records[kept]
-        yield RecordRows(records, first + at, slot[at], ts_recv[at])
-    if found != total:
-        raise TapeError(
-            f"{segment.data_path}: has {found} records where its index has {total}, from sequence {first:,} on"
-        )
-
-
-def _mask(
-    kind: RecordType, records: RecordArray, at: Ints, low: int, high: int, wanted: TapeSelection, directory: Definitions
-) -> npt.NDArray[np.bool_] | None:
-    """Which records are wanted; None for all of them."""
-    kept = np.ones(len(records), bool)
-    if wanted.kinds is not None and kind.name not in wanted.kinds:
-        return np.zeros(len(records), bool)
-    if len(at) and (at[0] < low or at[-1] > high):
-        kept &= (at >= low) & (at <= high)
-    if kind.name not in _NAMED_BY_THEMSELVES:
-        for names, known, column in (
-            (wanted.symbols, directory.symbols, "instrument_id"),
-            (wanted.venues, directory.venues, "publisher_id"),
-        ):
-            if names is not None:
-                kept &= np.isin(records[column], [number for number, name in known.items() if name in names])
-    return None if kept.all() else kept
-
-
-def runs_of_kinds(content: memoryview, where: object) -> Iterator[tuple[RecordType, Ints, RecordArray]]:
-    """The records of each type with their places among all of them: at once if they are alike, as they mostly are."""
-    if not len(content):
-        return
-    octets = np.frombuffer(content, np.uint8)
-    size, count = int(octets[0]) * WORD_BYTES, 0
-    if size and not len(octets) % size:
-        count = len(octets) // size
-        heads = octets.reshape(count, size)[:, :2]
-        if bool((heads == heads[0]).all()):
-            yield _alike(octets.reshape(count, size), np.arange(count, dtype=np.int64), where)
-            return
-    starts = np.array(_starts(content, where), np.int64)
-    shapes = octets[starts].astype(np.int64) * 256 + octets[starts + 1]
-    for shape in np.unique(shapes).tolist():
-        at = np.flatnonzero(shapes == shape).astype(np.int64)
-        size = shape // 256 * WORD_BYTES
-        yield _alike(octets[starts[at][:, None] + np.arange(size)], at, where)
-
-
-def _starts(content: memoryview, where: object) -> list[int]:
-    """Where each record begins: the only step from record to record."""
-    starts: list[int] = []
-    add = starts.append
-    at, end = 0, len(content)
-    while at < end:
-        add(at)
-        size = content[at] * WORD_BYTES
-        if not size:
-            break
-        at += size
-    if at != end:
-        raise TapeError(f"{where}: a record has no length, or runs past the end of its frame")
-    return starts
-
-
-def _alike(octets: Bytes, at: Ints, where: object) -> tuple[RecordType, Ints, RecordArray]:
-    """Records of one type and size with all fields of the type, whatever tail they came with."""
-    count, size = octets.shape
-    kind = _KINDS.get(int(octets[0, 1]))
-    if kind is None or size < kind.base_size:
-        raise TapeError(
-            f"{where}: has a record of type {int(octets[0, 1]):#04x} and {size} bytes, which is not known here"
-        )
-    full = kind.dtype.itemsize
-    if size == full:
-        return kind, at, np.ascontiguousarray(octets).view(kind.dtype).reshape(count)
-    records = kind.blank.repeat(count)
-    taken = full if size > full else kind.base_size
-    records.view(np.uint8).reshape(count, full)[:, :taken] = octets[:, :taken]
-    records["length"] = full // WORD_BYTES
-    return kind, at, records
 
 
 def split_pieces(pieces: Iterable[Piece], most: int) -> list[Piece]:

@@ -1,1 +1,1 @@
-"""Jobs: a batch run and a stream."""
+"""Jobs: `load` input in batches, `refresh` derived tables, and `stream` to do both continuously."""

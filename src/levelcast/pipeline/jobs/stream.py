@@ -27,9 +27,12 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from levelcast.pipeline.derive import bars, bars_arrow, corrections
-from levelcast.pipeline.jobs.load import DAY_MARK, Loaded, load_pieces
+from levelcast.pipeline.jobs.load import Loaded, load_pieces
+from levelcast.pipeline.jobs.refresh import DAY_MARK
 from levelcast.pipeline.lake.defaults import EVERY_S, MOST_RECORDS, PIECE_RECORDS, LakeError
-from levelcast.pipeline.lake.lake import CommitMark, File, Lake
+from levelcast.pipeline.lake.files import File
+from levelcast.pipeline.lake.lake import Lake
+from levelcast.pipeline.lake.log import CommitMark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

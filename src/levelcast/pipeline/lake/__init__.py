@@ -1,1 +1,1 @@
-"""The lake: Delta tables, their schema, the log, quarantine."""
+"""The lake: Delta tables (`lake`), their `log` and `files`, the list of `tables`, their schema, quarantine."""

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import shutil
 import threading
 import time
@@ -33,13 +32,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from levelcast.extras import arrow
 from levelcast.pipeline.lake.defaults import KEEP_HOURS, TARGET_BYTES, LakeError
+from levelcast.pipeline.lake.files import File, bins_of, in_batches, name_file, write_rows
+from levelcast.pipeline.lake.log import (
+    Commit,
+    CommitMark,
+    CommitMarks,
+    commit_of,
+    commit_properties,
+    delta,
+    files_of,
+    is_taken,
+    rewrite_mark,
+)
 from levelcast.pipeline.lake.tables import LAKE_VERSION, TABLES, Table
-from levelcast.planner.files import arrow
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -49,45 +59,8 @@ MARKER = "lake.json"
 LOCK = "lake.lock"
 STAGING = "_staging"
 PROPERTY = "levelcast.schema"
-REWRITE = "rewrite"
-ROWS_PER_FILE = 8_000_000
 _TRIES = 10
 _BINS_PER_COMMIT = 16
-_LONGEST_BOUND = 32
-_MISSING = "pip install 'levelcast[spark]'"
-
-
-@dataclass(frozen=True, slots=True)
-class CommitMark:
-    """What a commit claims: `name` goes from `before` to `to`. Without `before` anything lower will do."""
-
-    name: str
-    to: int
-    before: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """What a write has done."""
-
-    table: str
-    version: int
-    rows: int
-    files: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A data file of a table: `path` is relative to it."""
-
-    path: str
-    bytes: int
-    rows: int
-    partition: Mapping[str, str | None]
-    stats: Mapping[str, Any]
-    """As Delta has them: `numRecords`, `minValues`, `maxValues`, `nullCount`."""
-    added_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +74,6 @@ class State:
     bytes: int
     marks: Mapping[str, int]
     days: tuple[str, ...]
-
-
-def delta() -> Any:
-    """deltalake, or the sentence that says how to get it."""
-    try:
-        import deltalake
-    except ImportError:
-        raise LakeError(f"a lake needs deltalake, which is not here: {_MISSING}") from None
-    return deltalake
 
 
 class _Own(threading.local):
@@ -215,7 +179,7 @@ class Lake:
 
     def files(self, name: str, version: int | None = None, days: Sequence[str] | None = None) -> list[File]:
         """The files that a version names."""
-        return [file for file in _files_of(self.handle(name, version)) if days is None or file.partition["day"] in days]
+        return [file for file in files_of(self.handle(name, version)) if days is None or file.partition["day"] in days]
 
     def read(
         self, spark: SparkSession, name: str, version: int | None = None, days: Sequence[str] | None = None
@@ -285,7 +249,7 @@ class Lake:
             if not self.has(name):
                 continue
             handle = self.handle(name)
-            files = _files_of(handle)
+            files = files_of(handle)
             days = sorted({day for file in files if (day := file.partition.get("day")) is not None})
             yield State(
                 name,
@@ -309,7 +273,7 @@ class Lake:
         skip_empty: bool = False,
     ) -> Commit | None:
         """Add rows; None if one of the marks is there already. `also` may claim more, knowing the files."""
-        if self.has(name) and _taken(self.handle(name), marks):
+        if self.has(name) and is_taken(self.handle(name), marks):
             return None
         with self.staged(name, rows) as files:
             if skip_empty and not files:
@@ -320,11 +284,11 @@ class Lake:
         """Commit staged files; without a trace if one of the marks is there already."""
         for _ in range(_TRIES):
             handle = self._ensure(name)
-            if _taken(handle, marks):
+            if is_taken(handle, marks):
                 self._discard(name, files)
                 return None
             if self._commit(handle, files, (), marks):
-                return _commit_of(handle, name, files)
+                return commit_of(handle, name, files)
         raise LakeError(f"{self.directory / name}: others write there without a pause: try again")
 
     def replace(
@@ -338,12 +302,12 @@ class Lake:
                 raise LakeError(f"{name}: rows of {sorted(map(str, foreign))[0]} do not belong to the days replaced")
             for _ in range(_TRIES):
                 handle = self._ensure(name)
-                if _taken(handle, marks):
+                if is_taken(handle, marks):
                     self._discard(name, files)
                     return None
-                old = [file for file in _files_of(handle) if days is None or file.partition["day"] in days]
-                if self._commit(handle, files, old, [*marks, _rewrite(handle)]):
-                    return _commit_of(handle, name, files)
+                old = [file for file in files_of(handle) if days is None or file.partition["day"] in days]
+                if self._commit(handle, files, old, [*marks, rewrite_mark(handle)]):
+                    return commit_of(handle, name, files)
             raise LakeError(f"{self.directory / name}: others rewrite it without a pause: try again")
 
     def compact(self, spark: SparkSession, name: str, target_bytes: int = TARGET_BYTES) -> tuple[int, int]:
@@ -353,7 +317,7 @@ class Lake:
         the same time would bring rows back.
         """
         before = len(self.files(name))
-        for bins in _batches(_bins(self.files(name), target_bytes), _BINS_PER_COMMIT):
+        for bins in in_batches(bins_of(self.files(name), target_bytes), _BINS_PER_COMMIT):
             self._merge(spark, name, bins)
         return before, len(self.files(name))
 
@@ -369,9 +333,9 @@ class Lake:
                 raise LakeError(f"{root}: its files do not have the rows that the log tells of: restore them")
             for _ in range(_TRIES):
                 handle = self.handle(name)
-                if not {file.path for file in old} <= {file.path for file in _files_of(handle)}:
+                if not {file.path for file in old} <= {file.path for file in files_of(handle)}:
                     break  # rewritten by another meanwhile: what we have made is of no use
-                if self._commit(handle, files, old, [_rewrite(handle)], data_change=False):
+                if self._commit(handle, files, old, [rewrite_mark(handle)], data_change=False):
                     return
             self._discard(name, files)
 
@@ -411,8 +375,8 @@ class Lake:
         table = _known(name)
 
         def write(stage: Path, attempt: str) -> list[File]:
-            _write(table, rows, stage)
-            return [_named(path, stage, attempt) for path in sorted(stage.rglob("*.parquet"))]
+            write_rows(table, rows, stage)
+            return [name_file(path, stage, attempt) for path in sorted(stage.rglob("*.parquet"))]
 
         with self.staged_by([name], lambda stages, attempt: {name: write(stages[name], attempt)}) as files:
             yield files[name]
@@ -476,7 +440,7 @@ class Lake:
                     "append",
                     handle.schema(),
                     partition_by=handle.metadata().partition_columns,
-                    commit_properties=_properties(marks),
+                    commit_properties=commit_properties(marks),
                 )
         except delta().exceptions.CommitFailedError:
             self._own.handed -= {file.path for file in add}
@@ -493,193 +457,7 @@ def _known(name: str) -> Table:
     return TABLES[name]
 
 
-def _files_of(handle: DeltaTable) -> list[File]:
-    found = arrow().table(handle.get_add_actions())
-    return sorted(
-        (
-            File(
-                row["path"],
-                row["size_bytes"],
-                row["num_records"] or 0,
-                _as_text(row.get("partition") or {}),
-                {"minValues": row.get("min") or {}, "maxValues": row.get("max") or {}},
-                row["modification_time"],
-            )
-            for row in found.to_pylist()
-        ),
-        key=lambda file: file.path,
-    )
-
-
-def _as_text(partition: Mapping[str, Any]) -> dict[str, str | None]:
-    return {name: None if value is None else str(value) for name, value in partition.items()}
-
-
-def _taken(handle: DeltaTable, marks: Sequence[CommitMark]) -> bool:
-    """Whether what the marks claim is in the table already."""
-    for mark in marks:
-        have = handle.transaction_version(mark.name)
-        if mark.before is None:
-            if have is not None and have >= mark.to:
-                return True
-        elif (have or 0) != mark.before:
-            return True
-    return False
-
-
-def _rewrite(handle: DeltaTable) -> CommitMark:
-    return CommitMark(REWRITE, (handle.transaction_version(REWRITE) or 0) + 1)
-
-
-def _properties(marks: Sequence[CommitMark]) -> Any:
-    from deltalake.transaction import Transaction
-
-    return delta().CommitProperties(app_transactions=[Transaction(mark.name, mark.to) for mark in marks])
-
-
-class CommitMarks:
-    """All marks of a table, by its log: the last checkpoint, and the commits since then, each read once."""
-
-    def __init__(self, root: Path) -> None:
-        self._log = root / "_delta_log"
-        self._version = -1
-        self._marks: dict[str, int] = {}
-
-    def now(self) -> dict[str, int]:
-        while True:
-            self._read_commits()
-            checkpoint = self._checkpoint()
-            if checkpoint <= self._version:
-                return self._marks
-            self._read_checkpoint(checkpoint)  # at the beginning, or commits have gone that had not been read
-
-    def _read_commits(self) -> None:
-        if self._version < 0 and self._checkpoint() >= 0:
-            return
-        while True:
-            try:
-                text = (self._log / f"{self._version + 1:020}.json").read_text(encoding="utf-8")
-            except FileNotFoundError:
-                return
-            for line in text.splitlines():
-                if line.startswith('{"txn"'):
-                    told = json.loads(line)["txn"]
-                    self._marks[told["appId"]] = told["version"]
-            self._version += 1
-
-    def _checkpoint(self) -> int:
-        try:
-            return int(json.loads((self._log / "_last_checkpoint").read_text(encoding="utf-8"))["version"])
-        except FileNotFoundError:
-            return -1
-
-    def _read_checkpoint(self, version: int) -> None:
-        for path in sorted(self._log.glob(f"{version:020}.checkpoint*.parquet")):
-            for row in arrow("pyarrow.parquet").read_table(path, columns=["txn"])["txn"].to_pylist():
-                if row is not None and row["appId"] is not None:
-                    self._marks[row["appId"]] = row["version"]
-        self._version = version
-
-
-def _commit_of(handle: DeltaTable, name: str, files: Sequence[File]) -> Commit:
-    handle.update_incremental()
-    return Commit(
-        name, handle.version(), sum(file.rows for file in files), len(files), sum(file.bytes for file in files)
-    )
-
-
 # -- files ------------------------------------------------------------------------------------------------
-
-
-def _write(table: Table, rows: DataFrame, stage: Path) -> None:
-    shaped = table.shape(rows)
-    order = [*table.partition, *table.order]
-    if order:
-        shaped = shaped.sortWithinPartitions(*order)
-    writer = shaped.write.option("compression", "zstd").option("maxRecordsPerFile", ROWS_PER_FILE)
-    if table.partition:
-        writer = writer.partitionBy(*table.partition)
-    writer.parquet(str(stage))
-
-
-def _named(path: Path, stage: Path, attempt: str) -> File:
-    """A file that Spark has written, under a name of ours."""
-    number = path.name.split("-")[1] + path.name.rpartition(".c")[2].split(".")[0]
-    named = path.with_name(f"{attempt}-{number}.parquet")
-    path.rename(named)
-    return describe(named, stage, arrow("pyarrow.parquet").read_metadata(named))
-
-
-def describe(path: Path, stage: Path, footer: Any) -> File:
-    """A file as the log has it: its place, its size, and what its footer knows of the columns."""
-    place = path.relative_to(stage)
-    partition = dict(part.partition("=")[::2] for part in place.parent.parts)
-    stats = {"numRecords": footer.num_rows, **_bounds(footer)}
-    return File(str(place), path.stat().st_size, footer.num_rows, partition, stats)
-
-
-def _bounds(footer: Any) -> dict[str, Any]:
-    """Least and greatest value of every column. `deltalake` takes a column without them for one without a match, so
-    none is left out."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for group in (footer.row_group(i) for i in range(footer.num_row_groups)):
-        for chunk in (group.column(i) for i in range(group.num_columns)):
-            name, found = chunk.path_in_schema, chunk.statistics
-            if found is None:
-                continue
-            nulls[name] = nulls.get(name, 0) + (found.null_count or 0)
-            if found.has_min_max:
-                low[name] = min(found.min, low.get(name, found.min))
-                high[name] = max(found.max, high.get(name, found.max))
-    return {
-        "minValues": {name: _bound(value, -1) for name, value in low.items()},
-        "maxValues": {name: _bound(value, 1) for name, value in high.items()},
-        "nullCount": nulls,
-    }
-
-
-def _bound(value: Any, side: int) -> Any:
-    """A bound as JSON: long texts are cut, and wide numbers rounded outwards to what a double holds."""
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST_BOUND else value[:_LONGEST_BOUND] + ("\U0010ffff" if side > 0 else "")
-    if isinstance(value, Decimal):
-        whole, near = int(value), float(value)
-        if (int(near) - whole) * side < 0:
-            near = math.nextafter(near, side * math.inf)
-        return int(near)
-    return value.isoformat() if isinstance(value, date) else value
-
-
-def highest(files: Sequence[File], column: str, by: str) -> dict[str, int]:
-    """The greatest value of a column in files just written, by a partition column."""
-    found: dict[str, int] = {}
-    for file in files:
-        key = str(file.partition[by])
-        found[key] = max(int(file.stats["maxValues"][column]), found.get(key, 0))
-    return found
-
-
-def _bins(files: Sequence[File], target_bytes: int) -> list[list[File]]:
-    """Files of one partition that together make about one file of the target size."""
-    bins: list[list[File]] = []
-    open_bins: dict[tuple[tuple[str, str | None], ...], list[File]] = {}
-    for file in files:
-        if file.bytes >= target_bytes * 3 // 4:
-            continue
-        key = tuple(sorted(file.partition.items()))
-        bin = open_bins.setdefault(key, [])
-        if sum(each.bytes for each in bin) + file.bytes > target_bytes:
-            bins.append(bin)
-            bin = open_bins[key] = []
-        bin.append(file)
-    return [bin for bin in (*bins, *open_bins.values()) if len(bin) > 1]
-
-
-def _batches(items: Sequence[list[File]], size: int) -> Iterator[Sequence[list[File]]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 def _children(folder: Path) -> list[Path]:

@@ -1,15 +1,15 @@
-"""Rows that contradict themselves: kept apart with the reason, and counted.
+"""Keep rows that contradict themselves apart, with the reason, and count them.
 
-The rules stand here twice: as conditions of Spark (`REASONS`), and for Arrow's batches (`reasons_of`), which the tapes
-go by. A test holds the two against each other.
+`RULES` is the only list of rules. A `Condition` gives each as SQL, for Spark, and as an Arrow function, for tapes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,29 +17,81 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-REASONS = {
-    "ts_recv <= 0": "it has no time",
-    "sequence < 0 or stripe < 0": "its place in the order is negative",
-    "kind = 'trade' and (action is null or action not in ('T', 'C', 'M'))": "a trade's action is none of T, C and M",
-    "kind = 'trade' and action in ('T', 'M') and price is null": "a trade without a price",
-    "kind = 'trade' and size is null": "a trade without a size",
-    "kind = 'trade' and action in ('C', 'M') and coalesce(trade_id, 0) = 0": (
-        "a bust or correction that names no trade"
+
+class Condition(NamedTuple):
+    """A condition on rows of `tape`; null where a column that it needs is null, as in SQL."""
+
+    sql: str
+    arrow: Callable[[pa.RecordBatch], Any]
+
+
+def _is_null(column: str) -> Condition:
+    return Condition(f"{column} is null", lambda rows: pc.is_null(rows.column(column)))
+
+
+def _below(column: str, limit: int) -> Condition:
+    return Condition(f"{column} < {limit}", lambda rows: pc.less(rows.column(column), limit))
+
+
+def _is(column: str, value: int | str) -> Condition:
+    return Condition(f"{column} = {value!r}", lambda rows: pc.equal(rows.column(column), value))
+
+
+def _joined(word: str, join: Callable[[Any, Any], Any], conditions: Sequence[Condition]) -> Condition:
+    sql = f" {word} ".join(f"({each.sql})" for each in conditions)
+    return Condition(sql, lambda rows: reduce(join, (each.arrow(rows) for each in conditions)))
+
+
+def _either(*conditions: Condition) -> Condition:
+    return _joined("or", pc.or_kleene, conditions)
+
+
+def _all(*conditions: Condition) -> Condition:
+    return _joined("and", pc.and_kleene, conditions)
+
+
+def _one_of(column: str, *values: str) -> Condition:
+    def arrow(rows: pa.RecordBatch) -> Any:
+        found = pc.is_in(rows.column(column), pa.array(values, pa.string()))
+        return pc.if_else(pc.is_valid(rows.column(column)), found, pa.scalar(None, pa.bool_()))
+
+    return Condition(f"{column} in ({', '.join(map(repr, values))})", arrow)
+
+
+def _not(condition: Condition) -> Condition:
+    return Condition(f"not ({condition.sql})", lambda rows: pc.invert(condition.arrow(rows)))
+
+
+_TRADE, _QUOTE = _is("kind", "trade"), _is("kind", "quote")
+_PRICED, _NAMING = _one_of("action", "T", "M"), _one_of("action", "C", "M")
+
+RULES = (
+    (_below("ts_recv", 1), "it has no time"),
+    (_either(_below("sequence", 0), _below("stripe", 0)), "its place in the order is negative"),
+    (
+        _all(_TRADE, _either(_is_null("action"), _not(_one_of("action", "T", "C", "M")))),
+        "a trade's action is none of T, C and M",
     ),
-    "kind in ('trade', 'quote', 'order') and side is not null and side not in ('A', 'B', 'N')": (
-        "a side that is none of A, B and N"
+    (_all(_TRADE, _PRICED, _is_null("price")), "a trade without a price"),
+    (_all(_TRADE, _is_null("size")), "a trade without a size"),
+    (
+        _all(_TRADE, _NAMING, _either(_is_null("trade_id"), _is("trade_id", 0))),
+        "a bust or correction that names no trade",
     ),
-    "kind = 'quote' and (bid_sz < 0 or ask_sz < 0)": "a quote of a negative size",
-}
-"""Conditions on rows of `tape`, each with the sentence for it; the first that holds counts."""
+    (
+        _all(_one_of("kind", "trade", "quote", "order"), _not(_one_of("side", "A", "B", "N"))),
+        "a side that is none of A, B and N",
+    ),
+    (_all(_QUOTE, _either(_below("bid_sz", 0), _below("ask_sz", 0))), "a quote of a negative size"),
+)
+"""Conditions, each with the sentence for it; the first that holds counts."""
 
 
 def reason() -> Column:
-    """Why a row cannot be taken; null for a good one."""
+    """Return why a row cannot be taken, as a column; null for a good one."""
     from pyspark.sql import functions as f
 
-    cases = [f.when(f.expr(condition), f.lit(sentence)) for condition, sentence in REASONS.items()]
-    return f.coalesce(*cases)
+    return f.coalesce(*(f.when(f.expr(condition.sql), f.lit(sentence)) for condition, sentence in RULES))
 
 
 def good(rows: DataFrame) -> DataFrame:
@@ -67,32 +119,12 @@ def bad(rows: DataFrame, source: str) -> DataFrame:
 def reasons_of(rows: pa.RecordBatch) -> pa.Array | None:
     """Why each row of `tape` cannot be taken, null for a good one; None if all are good."""
     found = None
-    for condition, sentence in zip(_conditions(rows), REASONS.values(), strict=True):
-        holds = pc.fill_null(condition, False)
+    for condition, sentence in RULES:
+        holds = pc.fill_null(condition.arrow(rows), False)
         if pc.any(holds).as_py():
             here = pc.if_else(holds, pa.scalar(sentence, pa.string()), pa.scalar(None, pa.string()))
             found = here if found is None else pc.coalesce(found, here)
     return found
-
-
-def _conditions(rows: pa.RecordBatch) -> Iterator[Any]:
-    """In the order of `REASONS`. They may be null, as in SQL."""
-    of = rows.column
-
-    def one_of(column: str, *values: str) -> Any:
-        found = pc.is_in(of(column), pa.array(values, pa.string()))
-        return pc.if_else(pc.is_valid(of(column)), found, pa.scalar(None, pa.bool_()))
-
-    trade, quote = pc.equal(of("kind"), "trade"), pc.equal(of("kind"), "quote")
-    yield pc.less_equal(of("ts_recv"), 0)
-    yield pc.or_kleene(pc.less(of("sequence"), 0), pc.less(of("stripe"), 0))
-    yield pc.and_(trade, pc.invert(pc.is_in(of("action"), pa.array(["T", "C", "M"], pa.string()))))
-    yield pc.and_kleene(pc.and_kleene(trade, one_of("action", "T", "M")), pc.is_null(of("price")))
-    yield pc.and_(trade, pc.is_null(of("size")))
-    unnamed = pc.equal(pc.coalesce(of("trade_id"), pa.scalar(0, pa.int64())), 0)
-    yield pc.and_kleene(pc.and_kleene(trade, one_of("action", "C", "M")), unnamed)
-    yield pc.and_kleene(one_of("kind", "trade", "quote", "order"), pc.invert(one_of("side", "A", "B", "N")))
-    yield pc.and_kleene(quote, pc.or_kleene(pc.less(of("bid_sz"), 0), pc.less(of("ask_sz"), 0)))
 
 
 def bad_of(rows: pa.RecordBatch, reasons: pa.Array, source: str) -> pa.RecordBatch:

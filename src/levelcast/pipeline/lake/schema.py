@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from levelcast.errors import UserError
 from levelcast.records import RECORD_TYPES, UNDEF_PRICE, UNDEF_TIMESTAMP, RecordArray
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ _ARROW = {"short": pa.int16(), "int": pa.int32(), "long": pa.int64(), "string": 
 _NUMPY = {"short": np.int16, "int": np.int32, "long": np.int64}
 
 
-class SchemaError(ValueError):
-    """What does not fit the schema, in one sentence for a person."""
+class SchemaError(UserError):
+    """A column or value does not fit the schema."""
 
 
 class ColumnOf(NamedTuple):

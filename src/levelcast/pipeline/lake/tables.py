@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from levelcast.extras import arrow
 from levelcast.pipeline.lake import schema
-from levelcast.planner.files import arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

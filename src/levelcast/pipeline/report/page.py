@@ -14,6 +14,7 @@ from levelcast.pipeline.lake.lake import Lake, State
 from levelcast.pipeline.report import sections
 from levelcast.plots import svg
 from levelcast.plots.html import card, table
+from levelcast.units import show_ns
 from levelcast.version import __version__
 
 SYMBOLS = 6
@@ -233,13 +234,6 @@ def _throughs(day: Day) -> Iterator[str]:
     yield card("By venue", table(["venue", "through", "exempt", "not exempt", "quantity"], cells))
 
 
-def _duration(ns: float) -> str:
-    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if abs(ns) >= limit:
-            return f"{ns / limit:,.3g} {unit}"
-    return f"{ns:.0f} ns"
-
-
 def _releases(day: Day) -> Iterator[str]:
     rows = day.rows("releases")
     if not rows:
@@ -264,15 +258,15 @@ def _releases(day: Day) -> Iterator[str]:
     cells = []
     for receiver in sorted({*on_time, *by}):
         good, bad = on_time.get(receiver, 0), [ns for _, ns in by.get(receiver, [])]
-        most = _duration(max(bad)) if bad else ""
+        most = show_ns(max(bad)) if bad else ""
         cells.append([receiver, f"{good:,}", f"{len(bad):,}", f"{good / (good + len(bad)):.1%}", most])
     yield card("By receiver", table(["receiver", "on time", "late", "share on time", "latest by"], cells))
     if late:
-        yield card("Late releases, by how much", svg.dots("Late releases", sorted(by.items()), _duration))
+        yield card("Late releases, by how much", svg.dots("Late releases", sorted(by.items()), show_ns))
 
 
 def _range(low: int, high: int) -> str:
-    begin, end = _duration(low), _duration(high)
+    begin, end = show_ns(low), show_ns(high)
     return f"{begin.split()[0]} – {end}" if begin.split()[-1] == end.split()[-1] else f"{begin} – {end}"
 
 
@@ -283,8 +277,7 @@ def _bins(rows: Iterator[dict[str, Any]]) -> list[tuple[str, float]]:
         counts[row["low_ns"]] = counts.get(row["low_ns"], 0) + row["releases"]
         tops[row["low_ns"]] = row["high_ns"]
     return [
-        (f"< {_duration(tops[low])}" if low < 0 else _range(low, tops[low]), float(counts[low]))
-        for low in sorted(counts)
+        (f"< {show_ns(tops[low])}" if low < 0 else _range(low, tops[low]), float(counts[low])) for low in sorted(counts)
     ]
 
 

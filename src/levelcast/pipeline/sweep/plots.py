@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from levelcast.plots.svg import COLOURS, WIDTH, Axis, Picture, plain, ticks
+from levelcast.units import quantile
 
 BANDS = ((0.05, 0.95), (0.25, 0.75))
 PER_LINE = 4
@@ -84,8 +85,8 @@ def picture(rows: Sequence[dict[str, Any]], wanted: SweepPlot) -> Picture:
 
 def _draw(wanted: SweepPlot, panels: dict[Any, dict[Any, list[float]]]) -> Picture:
     along = sorted({at for panel in panels.values() for at in panel}, key=_order)
-    most = max(_quantile(values, BANDS[0][1]) for panel in panels.values() for values in panel.values())
-    least = min(0.0, *(_quantile(values, BANDS[0][0]) for panel in panels.values() for values in panel.values()))
+    most = max(quantile(values, BANDS[0][1]) for panel in panels.values() for values in panel.values())
+    least = min(0.0, *(quantile(values, BANDS[0][0]) for panel in panels.values() for values in panel.values()))
     across = min(len(panels), PER_LINE)
     lines = -(-len(panels) // PER_LINE)
     width = (WIDTH - _LEFT - _RIGHT - _GAP * (across - 1)) / across
@@ -113,15 +114,15 @@ def _draw(wanted: SweepPlot, panels: dict[Any, dict[Any, list[float]]]) -> Pictu
                 drawn.write(x(place), top + _PANEL + 16, _shown(at), "middle")
         known = [place for place, at in enumerate(along) if at in panel]
         for low, high in BANDS:
-            ends = [[(x(place), y(_quantile(panel[along[place]], share))) for place in known] for share in (low, high)]
+            ends = [[(x(place), y(quantile(panel[along[place]], share))) for place in known] for share in (low, high)]
             if len(known) == 1:
                 ((at, below),), ((_, above),) = ends
                 ends = [[(at - 9, below), (at + 9, below)], [(at - 9, above), (at + 9, above)]]
             drawn.area([*ends[0], *reversed(ends[1])], colour)
-        middle = [(x(place), y(_quantile(panel[along[place]], 0.5))) for place in known]
+        middle = [(x(place), y(quantile(panel[along[place]], 0.5))) for place in known]
         drawn.line(middle, colour, 1.8)
         for place, (at, up) in zip(known, middle, strict=True):
-            drawn.dot(at, up, colour, f"{_shown(along[place])}: {plain(_quantile(panel[along[place]], 0.5))}")
+            drawn.dot(at, up, colour, f"{_shown(along[place])}: {plain(quantile(panel[along[place]], 0.5))}")
     return drawn
 
 
@@ -131,11 +132,6 @@ def _alone(drawn: Picture) -> str:
     head = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     ground = f'<rect class="ground" width="{WIDTH}" height="{drawn.height}"/>'
     return f"{head}</title><style>{_STYLE}</style>{ground}{rest}\n"
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
 def _order(value: Any) -> tuple[int, float, str]:

@@ -26,8 +26,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from levelcast.errors import LevelcastError, UserError
+from levelcast.extras import arrow
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.planner.files import arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,12 +60,12 @@ def _sweeps() -> Table:
     return SWEEPS
 
 
-class RoundFailed(Exception):
+class RoundFailed(LevelcastError):
     """A task failed for good; the engine lives."""
 
 
-class SweepStopped(Exception):
-    """There is nothing left to run on, in one sentence."""
+class SweepStopped(UserError):
+    """No engine is left to run on."""
 
 
 class SweepEngine(Protocol):

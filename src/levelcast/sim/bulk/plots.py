@@ -10,39 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.errors import UserError
+from levelcast.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, canvas
 from levelcast.sim.bulk.edge import BIN_MS, EARLIEST_MS
 from levelcast.sim.bulk.run import WorldRun
 
-INK, FAINT, GRID, GREY = "#1b1f24", "#6a737d", "#e1e4e8", "#c8ced6"
-COLOURS = ("#0b62c4", "#c2540a", "#2b7a3d", "#7a3b8f")
-STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "levelcast",
-    "font.size": 10,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": FAINT,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 11,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "grid.color": GRID,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-}
-
-
-class PlotError(UserError):
-    """There is nothing to plot with."""
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
 
 
 def plot_world(runs: Sequence[WorldRun], folder: Path) -> list[Path]:
-    """Write the three pictures of a few runs that differ in loss. Raises PlotError without matplotlib."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the three pictures of a few runs that differ in loss. Raises `ExtraMissing` without matplotlib."""
     return [
         _plot_release(runs, folder / "world-release.svg"),
         _plot_customers(runs, folder / "world-customers.svg"),
@@ -52,20 +28,10 @@ def plot_world(runs: Sequence[WorldRun], folder: Path) -> list[Path]:
 
 @contextmanager
 def _canvas(path: Path, title: str) -> Iterator[tuple[Any, Any]]:
-    """Two panels side by side, written to `path` at the end."""
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise PlotError("plots need matplotlib, which is not here: pip install 'levelcast[plot]'") from None
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=(10.5, 4.1), layout="constrained")
-        FigureCanvasAgg(figure)
-        left, right = figure.subplots(1, 2)
+    """Yield two panels side by side, written to `path` at the end."""
+    with canvas(path, 10.5, 4.1, 2) as (figure, (left, right)):
         figure.suptitle(title, x=0.01, ha="left", fontsize=12.5, fontweight="bold")
         yield left, right
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=150)
 
 
 def _name(run: WorldRun) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from levelcast.edge.server.packetizer import Outgoing, SessionMap, session_name
 from levelcast.protocol.history import Frame
-from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, WORD_BYTES, stamp, trades
+from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, each_record, stamp, trades
 from levelcast.sim.check.ring import Checker, InvariantBroken
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import ChannelPlan, Kind, build_channel_plan, decode_record, session_of
@@ -36,15 +36,6 @@ def trade(floor: int, instrument: int, number: int, at_ns: int) -> bytes:
     _SET.pack_into(_TRADE, _SET_AT, floor, instrument, at_ns, number)
     _TRADE_ID.pack_into(_TRADE, _TRADE_ID_AT, number)
     return bytes(_TRADE)
-
-
-def split_records(payload: bytes) -> Iterator[bytes]:
-    """Each record by itself."""
-    at = 0
-    while at < len(payload):
-        size = payload[at] * WORD_BYTES
-        yield payload[at : at + size]
-        at += size
 
 
 def stamped(record: bytes) -> tuple[int, int]:
@@ -100,7 +91,7 @@ class Truth:
             for datagram in out.datagrams:
                 packet = mold.decode(datagram)
                 assert isinstance(packet, mold.EdgePacket)
-                stream.extend(split_records(bytes(packet.payload)))
+                stream.extend(each_record(bytes(packet.payload)))
 
     def frames(self) -> list[Frame]:
         return self._checker.frames()
@@ -108,7 +99,7 @@ class Truth:
     def tape(self) -> Iterator[bytes]:
         """Every trade on the tape, stamped."""
         for frame in self.frames():
-            for record in split_records(stamp(frame.content, frame.first_sequence, frame.timestamp_ns)):
+            for record in each_record(stamp(frame.content, frame.first_sequence, frame.timestamp_ns)):
                 if record[1] == RTYPE_TRADE:
                     yield record
 
@@ -118,7 +109,7 @@ class Truth:
         wanted: dict[bytes, list[bytes]] = {session: [] for session in plan.sessions}
         for frame in self.frames():
             swapped = plan
-            for record in split_records(stamp(frame.content, frame.first_sequence, frame.timestamp_ns)):
+            for record in each_record(stamp(frame.content, frame.first_sequence, frame.timestamp_ns)):
                 if record[1] != RTYPE_TRADE:
                     swapped = self._swapped(record) or swapped
                 elif (instrument := instrument_of(record)) == 0:

@@ -22,6 +22,7 @@ from levelcast.protocol.config import StripeConfig, Witnesses
 from levelcast.protocol.effects import Effect, Release, Send
 from levelcast.protocol.events import Witnessed
 from levelcast.protocol.machine import Machine
+from levelcast.ring.listener import Listener
 from levelcast.ring.member import Member
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.source import Source
@@ -96,7 +97,7 @@ class Samples:
 
     def _note_ready(self, node: SimNode, upto: int) -> None:
         machine = node.machine
-        assert isinstance(machine, Member)
+        assert isinstance(machine, Listener)
         for slot in range(self._seen_upto.get(node.id, upto - 1) + 1, upto + 1):
             ordered = machine.history.get(slot)
             if ordered is not None:

@@ -1,1 +1,4 @@
-"""The tape of a receiver on disk: write, read, index, verify, compare, certify."""
+"""The tape of a receiver on disk: `directory` and `index` define the files, `writer`, `reader` and `cursor` use them.
+
+`compare`, `segment_check` and `explain` verify tapes, `certificate` certifies them. Imports `protocol` and below.
+"""

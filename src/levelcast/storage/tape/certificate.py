@@ -33,16 +33,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from levelcast.errors import UserError
 from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.journal.file import life_of
-from levelcast.storage.release_log import LATE, read_releases
-from levelcast.storage.tape.compare import TapeCheck, compare, tape_directory, verify
+from levelcast.storage.release_log import (
+    Nanoseconds,
+    common_slots,
+    first_entries,
+    is_late,
+    lateness_ns,
+    read_releases,
+    spreads_ns,
+)
+from levelcast.storage.tape.compare import TapeCheck, compare, verify
+from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.index import IndexEntry
-from levelcast.storage.tape.segments import TapeReader
+from levelcast.storage.tape.reader import TapeReader
+from levelcast.units import quantiles
 
 KIND = "levelcast certificate"
 VERSION = 1
@@ -133,15 +141,14 @@ def _some(lines: Sequence[IndexEntry]) -> list[IndexEntry]:
 
 
 def _receiver(directory: Path, verdict: TapeCheck, log: RecordArray) -> dict[str, Any]:
-    late = log[(log["flags"] & LATE) != 0]
-    behind = log["released_ns"].astype(np.int64) - log["scheduled_ns"].astype(np.int64)
+    behind = lateness_ns(log)
     return {
         "name": _name(directory),
         "life": _life(directory),
         "first_sequence": verdict.first_sequence,
         "last_sequence": verdict.next_sequence - 1,
         "releases": len(log),
-        "late": len(late),
+        "late": int(is_late(log).sum()),
         "early": int((behind < 0).sum()),
         "lateness_ns": _quantiles(behind),
     }
@@ -161,36 +168,26 @@ def _life(directory: Path) -> int | None:
 
 
 def _releases(directory: Path, first_slot: int, last_slot: int) -> RecordArray:
-    """The last release of each slot in the range: a restart may have released one again."""
+    """Return the first release of each slot in the range: a restart may have released one again."""
     log = read_releases(tape_directory(directory).parent / "releases")
-    log = log[(log["slot"] >= first_slot) & (log["slot"] <= last_slot)]
-    _, first = np.unique(log["slot"], return_index=True)
-    chosen: RecordArray = log[first]
-    return chosen
+    return first_entries(log[(log["slot"] >= first_slot) & (log["slot"] <= last_slot)])
 
 
 def _spread(logs: Sequence[RecordArray]) -> dict[str, Any]:
-    """Between the receivers' releases of the slots that all of them released, but for those that one marked late."""
-    common = logs[0]["slot"]
-    for log in logs[1:]:
-        common = np.intersect1d(common, log["slot"], assume_unique=True)
-    rows = np.array([log[np.searchsorted(log["slot"], common)] for log in logs])
-    late = ((rows["flags"] & LATE) != 0).any(axis=0)
-    times = rows["released_ns"].astype(np.int64)[:, ~late]
-    spread = times.max(axis=0) - times.min(axis=0)
+    """Measure the spread of the slots that all receivers released and none marked late."""
+    rows = common_slots(logs)
+    late = is_late(rows).any(axis=0)
     return {
         "receivers": len(logs),
-        "slots": len(common),
+        "slots": rows.shape[1],
         "late_slots": int(late.sum()),
-        "spread_ns": _quantiles(spread),
+        "spread_ns": _quantiles(spreads_ns(rows[:, ~late])),
     }
 
 
-def _quantiles(values: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, int] | None:
-    if not len(values):
-        return None
-    ordered = np.sort(values)
-    return {name: int(ordered[min(len(ordered) - 1, int(q * len(ordered)))]) for name, q in _QUANTILES.items()}
+def _quantiles(values: Nanoseconds) -> dict[str, int] | None:
+    found = map(int, quantiles(values, _QUANTILES.values()))
+    return dict(zip(_QUANTILES, found, strict=True)) if len(values) else None
 
 
 # -- reading one ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Is a tape what it says, and are several the same? (DESIGN §3, *Byte identity*)
+"""Verify a tape, and compare several (DESIGN §3, *Byte identity*).
 
 - A tape is *sound* if its frames follow each other without a gap, every chain hash is that of its records, every
   segment's data are exactly its frames, and a DBN reader (`databento-dbn`, where it is installed) reads them.
@@ -19,8 +19,9 @@ import numpy as np
 from levelcast.protocol.history import Tip
 from levelcast.records import dbn_metadata
 from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.directory import tape_directory
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.segment import Segment, TapeFrame
-from levelcast.storage.tape.segments import TapeReader
 
 DBN_BLOCK = 1 << 22
 
@@ -40,12 +41,6 @@ class TapeCheck:
     dbn_segments: int | None = None
     """How many segments `databento-dbn` has read; None if it is not installed."""
     fault: str | None = None
-
-
-def tape_directory(directory: Path) -> Path:
-    """The tape in `directory`: itself, or the `tape` in a node's directory."""
-    inner = directory / "tape"
-    return inner if inner.is_dir() else directory
 
 
 def verify(directory: Path | str, *, dbn: bool = True) -> TapeCheck:

@@ -14,15 +14,11 @@ from struct import Struct
 from typing import NamedTuple
 
 from levelcast.storage.append_file import TapeError
-from levelcast.storage.tape.index import IndexEntry, end_of, read_frames, unpack_header
-from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, segment_path
-
-__all__ = ["Excerpt", "NotOnTape", "TapeCursor", "first_sequence_of"]
+from levelcast.storage.tape.directory import ACTIVE, DATA, INDEX, segment_files, segment_path
+from levelcast.storage.tape.index import IndexEntry, end_of, header_size, read_frames, unpack_header
 
 INDEX_PIECE = 32 << 10
 """A few hundred entries."""
-_HEADER_SIZE = Struct("<I")
-_HEADER_SIZE_AT = 12
 _ENTRY_SIZE = Struct("<I")
 
 
@@ -37,16 +33,6 @@ class Excerpt(NamedTuple):
     content: bytes
 
 
-def first_sequence_of(directory: Path) -> int | None:
-    """The sequence of the first record that is still on a tape; None where there is no tape."""
-    return min(_segments(directory), default=None)
-
-
-def _segments(directory: Path) -> list[int]:
-    names = (path.name.partition(".") for path in directory.glob("*" + INDEX))
-    return sorted(int(name) for name, _, _ in names if name.isdecimal())
-
-
 class TapeCursor:
     """Gives the frames behind `slot`; the first one has the record `sequence`. Raises `NotOnTape`."""
 
@@ -54,7 +40,7 @@ class TapeCursor:
         self._directory = directory
         self._slot = slot
         self._index = self._data = -1
-        found = [first for first in _segments(directory) if first <= sequence]
+        found = [first for first in segment_files(directory) if first <= sequence]
         if not found:
             raise NotOnTape(f"{directory}: begins behind sequence {sequence}")
         self._open(found[-1])
@@ -70,11 +56,10 @@ class TapeCursor:
         except FileNotFoundError:
             self.close()
             raise NotOnTape(f"{self._directory}: the segment of sequence {first_sequence} is gone") from None
-        head = os.pread(self._index, _HEADER_SIZE_AT + _HEADER_SIZE.size, 0)
-        if len(head) < _HEADER_SIZE_AT + _HEADER_SIZE.size:
-            raise TapeError(f"{segment_path(self._directory, first_sequence, INDEX)}: is cut short in its header")
-        (size,) = _HEADER_SIZE.unpack_from(head, _HEADER_SIZE_AT)
-        header = unpack_header(os.pread(self._index, size, 0), segment_path(self._directory, first_sequence, INDEX))
+        content = os.pread(self._index, INDEX_PIECE, 0)
+        if (size := header_size(content)) > len(content):
+            content = os.pread(self._index, size, 0)
+        header = unpack_header(content, segment_path(self._directory, first_sequence, INDEX))
         self._at = header.size
         self._following = first_sequence
         """The sequence behind the last frame that was read; a segment of that name follows this one."""

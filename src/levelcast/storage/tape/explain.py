@@ -1,4 +1,4 @@
-"""How a segment differs from the one that it should be: which frame, which record, which byte, and in what way.
+"""Explain how a segment differs from the one that it should be: frame, record, byte, and kind of difference.
 
 The two are read whole; frames are joined by slot, for a tape that was chained anew behind a missing frame has other
 sequences and hashes from there on, and the same slots. No Spark in here.
@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.records import WORD_BYTES, BadRecords, split
+from levelcast.records import BadRecords, record_places, split
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import SegmentFile
-from levelcast.storage.tape.segment_check import Index, Scan, bare, own_hashes, read_index, wrong_frames
+from levelcast.storage.tape.index import Index, read_index
+from levelcast.storage.tape.segment_check import Scan, bare, own_hashes, wrong_frames
 
 MOST_NAMED = 100
 """Faults of one segment that are told one by one."""
@@ -113,7 +114,7 @@ def _records(bad: Side, good: Side, *, growing: bool) -> list[SegmentDifference]
     found += swapped
     altered: list[Altered] = []
     for frame in frames[:MOST_NAMED]:
-        records = _altered(bad, good, frame)
+        records = _altered(bad, frame, good, frame, stamps=True)
         if records is None:  # the records have other borders: name the bytes
             at = int(good.index.lines["at"][frame])
             inside = unequal[(unequal >= at) & (unequal < _ends(good.index)[frame])]
@@ -170,35 +171,32 @@ def _swapped_frames(bad: Side, good: Side, frames: Sequence[int]) -> tuple[list[
     return found, left
 
 
-def _altered(bad: Side, good: Side, frame: int) -> list[Altered] | None:
-    """The records of a frame that differ; None if they have other borders."""
-    mine, right = bad.frame_bytes(frame), good.frame_bytes(frame)
-    sizes, theirs = _sizes(mine), _sizes(right)
-    if sizes is None or sizes != theirs:
+def _altered(bad: Side, a: int, good: Side, b: int, *, stamps: bool) -> list[Altered] | None:
+    """The records that differ between two frames, perhaps by their `stamps` only; None if they have other borders."""
+    mine, right = bare(bad.index, bad.content, a), bare(good.index, good.content, b)
+    ours, theirs = (bad.frame_bytes(a), good.frame_bytes(b)) if stamps else (mine, right)
+    sizes = _sizes(ours)
+    if sizes is None or sizes != _sizes(theirs):
         return None
-    mine_bare, right_bare = bare(bad.index, bad.content, frame), bare(good.index, good.content, frame)
-    line = good.index.lines[frame]
+    line = bad.index.lines[a]
     found, at = [], 0
     for number, size in enumerate(sizes):
-        if mine[at : at + size] != right[at : at + size]:
+        end = at + size
+        if ours[at:end] != theirs[at:end]:
             begin = int(line["at"]) + at
-            changed = tuple(begin + i for i in range(size) if mine[at + i] != right[at + i])
-            place = (frame, int(line["sequence"]) + number, begin)
-            found.append(Altered(*place, mine_bare[at : at + size], right_bare[at : at + size], changed))
-        at += size
+            changed = tuple(begin + i for i in range(size) if ours[at + i] != theirs[at + i])
+            found.append(Altered(a, int(line["sequence"]) + number, begin, mine[at:end], right[at:end], changed))
+        at = end
     return found
 
 
 def _sizes(content: bytes) -> list[int] | None:
-    """How long each record is."""
-    sizes, at = [], 0
-    while at < len(content):
-        size = content[at] * WORD_BYTES
-        if not size:
-            return None
-        sizes.append(size)
-        at += size
-    return sizes if at == len(content) else None
+    """Return the size of each record; None if the last one is incomplete."""
+    try:
+        _, sizes = record_places(content)
+        return list(map(int, sizes))
+    except BadRecords:
+        return None
 
 
 def _swapped_records(good: Side, altered: Sequence[Altered]) -> Iterator[SegmentDifference]:
@@ -361,22 +359,11 @@ def _inside(bad: Side, good: Side, a: int, b: int) -> Iterator[SegmentDifference
     if bad.index.lines["timestamp"][a] != good.index.lines["timestamp"][b]:
         told = f"the timestamp of slot {bad.index.lines['slot'][a]} is another"
         yield _told(bad, a, "changed packets", told)
-    one, other = bare(bad.index, bad.content, a), bare(good.index, good.content, b)
-    sizes = _sizes(one)
-    line = bad.index.lines[a]
-    if sizes is None or sizes != _sizes(other):
-        if one != other:
-            yield _told(bad, a, "changed bytes", f"the records of slot {line['slot']} are others")
-        return
-    altered, at = [], 0
-    for number, size in enumerate(sizes):
-        here, there = one[at : at + size], other[at : at + size]
-        if here != there:
-            begin = int(line["at"]) + at
-            changed = tuple(begin + i for i in range(size) if here[i] != there[i])
-            altered.append(Altered(a, int(line["sequence"]) + number, begin, here, there, changed))
-        at += size
-    yield from _swapped_records(bad, altered)
+    altered = _altered(bad, a, good, b, stamps=False)
+    if altered is not None:
+        yield from _swapped_records(bad, altered)
+    elif bare(bad.index, bad.content, a) != bare(good.index, good.content, b):
+        yield _told(bad, a, "changed bytes", f"the records of slot {bad.index.lines['slot'][a]} are others")
 
 
 def _chain(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> Iterator[SegmentDifference]:

@@ -33,10 +33,16 @@ retention may take the older ones. It is a function of the frames, so it is the 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from levelcast.native import crc32
 from levelcast.protocol.history import PACKET_ROW, Frame, MembershipChange, SourcePosition, Tip
@@ -53,6 +59,19 @@ _MEMBER = Struct("<HI")
 _ENTRY_HEAD = Struct("<II")
 _ENTRY = Struct("<QQQIIQQ32s")
 _ENTRY_SIZE = _ENTRY_HEAD.size + _ENTRY.size
+_PACKETS_AT = 36
+_START_BYTES = 1 << 16
+
+ENTRY = np.dtype(
+    [("size", "<u4"), ("crc", "<u4"), ("slot", "<u8"), ("timestamp", "<u8"), ("sequence", "<u8"), ("records", "<u4"),
+     ("packets", "<u4"), ("at", "<u8"), ("bytes", "<u8"), ("chain", "V32")]
+)  # fmt: skip
+"""A frame without its packets, as a row of an array."""
+PACKET = np.dtype([("source", "<u2"), ("incarnation", "<u8"), ("number", "<u8"), ("records", "<u4"), ("bytes", "<u4")])
+assert (ENTRY.itemsize, PACKET.itemsize) == (_ENTRY_SIZE, PACKET_ROW.size)
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.void]
 
 
 class IndexHeader(NamedTuple):
@@ -147,30 +166,45 @@ def pack_frame(frame: Frame, at: int, size: int) -> bytes:
     return b"".join((_ENTRY_HEAD.pack(_ENTRY_SIZE + len(frame.table), checksum), fixed, frame.table))
 
 
-def read_frames(content: bytes, at: int) -> Iterator[IndexEntry]:
-    """Frames from byte `at` of an index on, as far as their entries are whole."""
+def read_start(path: Path) -> tuple[IndexHeader, bytes]:
+    """Return the header of an index, and its first bytes with the header and some frames."""
+    with path.open("rb") as file:
+        content = file.read(_START_BYTES)
+        content += file.read(max(0, header_size(content) - len(content)))
+    return unpack_header(content, path), content
+
+
+def header_size(content: bytes) -> int:
+    """Return the size of the header that starts like this; 0 if too little of it is there."""
+    return int(_FIXED.unpack_from(content)[3]) if len(content) >= _FIXED.size else 0
+
+
+def _entries(content: bytes, at: int, *, check: bool = True) -> Iterator[tuple[int, int]]:
+    """Yield offset and size of the entries from byte `at` on, as far as they are complete and, with `check`, intact."""
     view, end = memoryview(content), len(content)
     while at + _ENTRY_SIZE <= end:
         size, checksum = _ENTRY_HEAD.unpack_from(content, at)
-        if size < _ENTRY_SIZE or at + size > end or crc32(view[at + _ENTRY_HEAD.size : at + size]) != checksum:
+        if size < _ENTRY_SIZE or at + size > end:
             return
-        line = IndexEntry._make((*_ENTRY.unpack_from(content, at + _ENTRY_HEAD.size), at + _ENTRY_SIZE))
-        if size != _ENTRY_SIZE + line.packets * PACKET_ROW.size:
+        if check and crc32(view[at + _ENTRY_HEAD.size : at + size]) != checksum:
             return
-        yield line
+        (packets,) = _COUNT.unpack_from(content, at + _PACKETS_AT)
+        if size != _ENTRY_SIZE + packets * PACKET_ROW.size:
+            return
+        yield at, size
         at += size
+
+
+def read_frames(content: bytes, at: int) -> Iterator[IndexEntry]:
+    """Yield the frames from byte `at` of an index on, as far as their entries are complete."""
+    for start, _ in _entries(content, at):
+        yield IndexEntry._make((*_ENTRY.unpack_from(content, start + _ENTRY_HEAD.size), start + _ENTRY_SIZE))
 
 
 def last_timestamp(content: bytes, at: int) -> int:
-    """The timestamp of the last frame of a finished index; from entry to entry, without a look at what is in them."""
-    timestamp_ns, end = 0, len(content)
-    while at + _ENTRY_SIZE <= end:
-        size, _ = _ENTRY_HEAD.unpack_from(content, at)
-        if size < _ENTRY_SIZE or at + size > end:
-            break
-        timestamp_ns = _ENTRY.unpack_from(content, at + _ENTRY_HEAD.size)[1]
-        at += size
-    return timestamp_ns
+    """Return the timestamp of the last frame of a finished index, without checking the entries."""
+    last = deque(_entries(content, at, check=False), maxlen=1)
+    return int(_ENTRY.unpack_from(content, last[0][0] + _ENTRY_HEAD.size)[1]) if last else 0
 
 
 def start_of(line: IndexEntry) -> int:
@@ -190,3 +224,50 @@ def table_of(content: bytes, line: IndexEntry) -> bytes:
 
 def read_packets(content: bytes, line: IndexEntry) -> list[PacketLine]:
     return [PacketLine(*row) for row in PACKET_ROW.iter_unpack(table_of(content, line))]
+
+
+@dataclass(slots=True)
+class Index:
+    """The index of one segment, as far as its entries are whole."""
+
+    header: IndexHeader
+    content: bytes
+    lines: Rows
+    starts: Ints
+    """Where each entry starts in the file."""
+    end: int
+    """Of the last whole entry."""
+
+    @property
+    def chains(self) -> list[bytes]:
+        return [bytes(chain) for chain in self.lines["chain"]]
+
+    def table(self, frame: int) -> bytes:
+        """The rows of a frame's packets."""
+        at = int(self.starts[frame])
+        return self.content[at + ENTRY.itemsize : at + int(self.lines["size"][frame])]
+
+    def packets(self) -> tuple[Rows, Ints]:
+        """All packets, and the frame of each."""
+        counts = self.lines["packets"].astype(np.int64)
+        frames = np.repeat(np.arange(len(counts)), counts)
+        first = np.cumsum(counts) - counts
+        at = self.starts[frames] + ENTRY.itemsize + (np.arange(len(frames)) - first[frames]) * PACKET.itemsize
+        octets = np.frombuffer(self.content, np.uint8)[at[:, None] + np.arange(PACKET.itemsize)]
+        return np.ascontiguousarray(octets).view(PACKET).reshape(-1), frames
+
+    @property
+    def next_sequence(self) -> int:
+        last = self.lines[-1] if len(self.lines) else None
+        return int(last["sequence"]) + int(last["records"]) if last is not None else self.header.tip.next_sequence
+
+
+def read_index(path: Path) -> Index:
+    """Read an index into arrays; a TapeError where not even the header can be read."""
+    content = path.read_bytes()
+    header = unpack_header(content, path)
+    found = np.array(list(_entries(content, header.size)), np.int64).reshape(-1, 2)
+    starts, end = found[:, 0], int(found[-1].sum()) if len(found) else header.size
+    octets = np.frombuffer(content, np.uint8)
+    lines = np.ascontiguousarray(octets[starts[:, None] + np.arange(_ENTRY_SIZE)]).view(ENTRY).reshape(-1)
+    return Index(header, content, lines, starts, end)

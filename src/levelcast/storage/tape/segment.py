@@ -1,12 +1,7 @@
 """One segment of a tape, read: its index, and its data mapped into memory.
 
-    DIR/0000000000000001.dbn          records 1 to about N; a DBN file that any DBN tool reads
-    DIR/0000000000000001.idx          its frames (`levelcast.storage.tape.index`)
-    DIR/0000000000100003.dbn.active   the segment that still grows; it has its index as well
-    DIR/0000000000100003.idx
-
-A segment is named by the sequence of its first record and holds whole frames. What the index does not (yet) have is
-not there: a reader beside a writer sees only finished frames.
+A segment holds whole frames. What the index does not (yet) have is not there: a reader beside a writer sees only
+finished frames.
 """
 
 from __future__ import annotations
@@ -16,11 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from levelcast.protocol.history import Frame, SourcePosition, Tip, chained, runs_of
-from levelcast.records import BadRecords, RecordBatch, dbn_metadata, split
+from levelcast.records import (
+    BadRecords,
+    RecordArray,
+    RecordBatch,
+    RecordType,
+    dbn_metadata,
+    group_by_type,
+    split,
+)
 from levelcast.storage.append_file import TapeError
+from levelcast.storage.tape.directory import ACTIVE, DATA, INDEX, list_segments, segment_path
 from levelcast.storage.tape.index import (
     IndexEntry,
     IndexHeader,
+    Ints,
     PacketLine,
     end_of,
     read_frames,
@@ -30,13 +35,6 @@ from levelcast.storage.tape.index import (
 )
 from levelcast.storage.tape.stamps import frame_bytes, unstamp_into
 from levelcast.wire.messages import CONTROL_SOURCE, Run
-
-DATA, ACTIVE, INDEX = ".dbn", ".dbn.active", ".idx"
-_DIGITS = 16
-
-
-def segment_path(directory: Path, first_sequence: int, suffix: str) -> Path:
-    return directory / f"{first_sequence:0{_DIGITS}}{suffix}"
 
 
 class TapeFrame:
@@ -195,27 +193,14 @@ class Segment:
         return tip
 
 
-def list_segments(directory: Path) -> list[Segment]:
-    """The segments in order; a TapeError if there are none, or parts of one are missing."""
-    if not directory.is_dir():
-        raise TapeError(f"{directory}: {'is not a directory' if directory.exists() else 'there is no such directory'}")
-    found: dict[int, set[str]] = {}
-    for path in directory.iterdir():
-        name, dot, suffix = path.name.partition(".")
-        if dot and len(name) == _DIGITS and name.isdecimal() and f".{suffix}" in (DATA, ACTIVE, INDEX):
-            found.setdefault(int(name), set()).add(f".{suffix}")
-    if not found:
-        raise TapeError(f"{directory}: is not a tape directory, there is no segment in it")
-    segments = []
-    for first_sequence, suffixes in sorted(found.items()):
-        if INDEX not in suffixes:
-            raise TapeError(f"{segment_path(directory, first_sequence, min(suffixes))}: has no index beside it")
-        if suffixes == {INDEX}:
-            continue  # a segment that was just begun, or one that retention is taking
-        segments.append(Segment(directory, first_sequence, active=ACTIVE in suffixes))
-    if not segments:
-        raise TapeError(f"{directory}: is not a tape directory, its index has no records beside it")
-    for segment in segments[:-1]:
-        if segment.active:
-            raise TapeError(f"{segment.data_path}: is still active although another segment follows it")
-    return segments
+def open_segments(directory: Path) -> list[Segment]:
+    """Return the segments of a tape in order; a TapeError if there are none, or parts of one are missing."""
+    return [Segment(directory, first, active=active) for _, first, active in list_segments(directory)]
+
+
+def group_records(content: memoryview, where: object) -> Iterator[tuple[RecordType, Ints, RecordArray]]:
+    """`records.group_by_type` of what is in the file `where`; a TapeError for bad records."""
+    try:
+        yield from group_by_type(content)
+    except BadRecords as bad:
+        raise TapeError(f"{where}: {bad}") from None

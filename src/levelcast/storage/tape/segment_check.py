@@ -9,34 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from blake3 import blake3
 
-from levelcast.native import crc32, stamped, unstamp
-from levelcast.records import RECORD_TYPES, WORD_BYTES, dbn_metadata
+from levelcast.native import stamped, unstamp
+from levelcast.records import BY_RTYPE, dbn_metadata, runs
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import SegmentFile
-from levelcast.storage.tape.index import IndexHeader, unpack_header
+from levelcast.storage.tape.index import ENTRY, Index, Ints, Rows, read_index
 
-ENTRY = np.dtype(
-    [("size", "<u4"), ("crc", "<u4"), ("slot", "<u8"), ("timestamp", "<u8"), ("sequence", "<u8"), ("records", "<u4"),
-     ("packets", "<u4"), ("at", "<u8"), ("bytes", "<u8"), ("chain", "V32")]
-)  # fmt: skip
-"""A frame's line of the index without its packets (`levelcast.storage.tape.index`)."""
-PACKET = np.dtype([("source", "<u2"), ("incarnation", "<u8"), ("number", "<u8"), ("records", "<u4"), ("bytes", "<u4")])
 _HEAD = np.dtype([("slot", "<u8"), ("timestamp", "<u8"), ("sequence", "<u8"), ("packets", "<u4")])
-_SIZES = Struct("<II")
 _BLOCK = 1 << 22
-_KINDS = {kind.rtype: kind for kind in RECORD_TYPES}
 MOST_FAULTS = 1_000
 """Of one segment: a tape that is wrong everywhere need not say so a million times."""
-
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.void]
 
 
 class SegmentFault(NamedTuple):
@@ -45,61 +32,6 @@ class SegmentFault(NamedTuple):
     kind: str
     frame: int
     says: str
-
-
-@dataclass(slots=True)
-class Index:
-    """The index of one segment, as far as its entries are whole."""
-
-    header: IndexHeader
-    content: bytes
-    lines: Rows
-    starts: Ints
-    """Where each entry starts in the file."""
-    end: int
-    """Of the last whole entry."""
-
-    @property
-    def chains(self) -> list[bytes]:
-        return [bytes(chain) for chain in self.lines["chain"]]
-
-    def table(self, frame: int) -> bytes:
-        """The rows of a frame's packets."""
-        at = int(self.starts[frame])
-        return self.content[at + ENTRY.itemsize : at + int(self.lines["size"][frame])]
-
-    def packets(self) -> tuple[Rows, Ints]:
-        """All packets, and the frame of each."""
-        counts = self.lines["packets"].astype(np.int64)
-        frames = np.repeat(np.arange(len(counts)), counts)
-        first = np.cumsum(counts) - counts
-        at = self.starts[frames] + ENTRY.itemsize + (np.arange(len(frames)) - first[frames]) * PACKET.itemsize
-        octets = np.frombuffer(self.content, np.uint8)[at[:, None] + np.arange(PACKET.itemsize)]
-        return np.ascontiguousarray(octets).view(PACKET).reshape(-1), frames
-
-    @property
-    def next_sequence(self) -> int:
-        last = self.lines[-1] if len(self.lines) else None
-        return int(last["sequence"]) + int(last["records"]) if last is not None else self.header.tip.next_sequence
-
-
-def read_index(path: Path) -> Index:
-    """A TapeError where not even the header can be read."""
-    content = path.read_bytes()
-    header = unpack_header(content, path)
-    view, end, at, read = memoryview(content), len(content), header.size, _SIZES.unpack_from
-    starts: list[int] = []
-    least = ENTRY.itemsize
-    while at + least <= end:
-        size, checksum = read(content, at)
-        if size < least or at + size > end or crc32(view[at + 8 : at + size]) != checksum:
-            break
-        starts.append(at)
-        at += size
-    begun = np.array(starts, np.int64)
-    octets = np.frombuffer(content, np.uint8)
-    lines = np.ascontiguousarray(octets[begun[:, None] + np.arange(least)]).view(ENTRY).reshape(-1)
-    return Index(header, content, lines, begun, at)
 
 
 @dataclass(slots=True)
@@ -325,18 +257,15 @@ def wrong_frames(index: Index, content: bytearray, *, together: bool = True) -> 
 
 def _stamps(lines: Rows, view: memoryview) -> list[int] | None:
     """Frames with a wrong stamp, at once, where all records are of one type and size; else None."""
-    octets = np.frombuffer(view, np.uint8)
-    if len(octets) < 2:
-        return None
-    size, kind = int(octets[0]) * WORD_BYTES, _KINDS.get(int(octets[1]))
-    if kind is None or size != kind.dtype.itemsize or len(octets) % size:
+    found = runs(view)
+    kind = BY_RTYPE.get(found[0].rtype) if len(found) == 1 else None
+    if kind is None or found[0].size != kind.dtype.itemsize or len(view) % found[0].size:
         return None
     if kind.sequence_offset is None or kind.ts_recv_offset is None:
         return None
-    shaped = octets.reshape(-1, size)
-    if not bool((shaped[:, :2] == shaped[0, :2]).all()) or int(lines["records"].sum()) != len(shaped):
+    records = np.frombuffer(view, kind.dtype)
+    if int(lines["records"].sum()) != len(records):
         return None
-    records = shaped.view(kind.dtype).reshape(-1)
     counts = lines["records"].astype(np.int64)
     first = np.cumsum(counts) - counts
     place = np.arange(len(records)) - np.repeat(first, counts)

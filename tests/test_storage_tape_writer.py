@@ -19,8 +19,9 @@ from levelcast.protocol.history import Frame
 from levelcast.records import dbn_metadata, stamp
 from levelcast.storage import append_file
 from levelcast.storage.append_file import AppendFile, TapeError
-from levelcast.storage.tape.segments import TapeReader, TapeWriter
+from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.stamps import frame_bytes, packet_fault
+from levelcast.storage.tape.writer import TapeWriter
 from levelcast.wire.messages import Packet
 from tests.tape_parts import (
     FIRST,

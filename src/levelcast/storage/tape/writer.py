@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,13 +20,13 @@ from typing import NamedTuple
 from levelcast.protocol.history import Frame, Tip
 from levelcast.records import dbn_metadata
 from levelcast.storage.append_file import AppendFile, Durability, TapeError, lock_directory, remove, remove_unfinished
+from levelcast.storage.tape.directory import ACTIVE, DATA, INDEX, segment_files, segment_path
 from levelcast.storage.tape.index import last_timestamp, pack_frame, pack_header, start_of, unpack_header
-from levelcast.storage.tape.segment import ACTIVE, DATA, INDEX, Segment, TapeFrame, list_segments, segment_path
+from levelcast.storage.tape.segment import Segment, open_segments
 from levelcast.storage.tape.stamps import frame_bytes
 
 RECORDS_PER_SEGMENT = 1_000_000
 """64 MB of trades."""
-_KEPT_IN_MEMORY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class TapeWriter:
         try:
             remove_unfinished(directory)
             if _remove_leftovers(directory):
-                segments = list_segments(directory)
+                segments = open_segments(directory)
                 writer._finished = {each.first_sequence: each.size_bytes() for each in segments if not each.active}
                 writer._go_on(segments[-1])
             else:
@@ -296,68 +296,6 @@ class TapeWriter:
         return span
 
 
-class TapeReader:
-    """A tape, read. `refresh` shows it what a writer has added since."""
-
-    def __init__(self, directory: Path | str) -> None:
-        self.directory = Path(directory)
-        self.segments: list[Segment] = []
-        self.refresh()
-
-    def refresh(self) -> None:
-        known = {segment.data_path: segment for segment in self.segments}
-        self.segments = [known.get(each.data_path, each) for each in list_segments(self.directory)]
-        for segment in self.segments:
-            if segment.active:
-                segment.refresh()
-
-    @property
-    def before(self) -> Tip:
-        """The tip before the first frame that is (still) there."""
-        return self.segments[0].header.tip.copy()
-
-    @property
-    def stripe(self) -> int:
-        return self.segments[0].header.stripe
-
-    def tip(self) -> Tip:
-        """The tip behind the last frame, from the newest segment's index."""
-        return self.segments[-1].tip()
-
-    def frames(self, *, after_slot: int = 0, from_sequence: int = 1) -> Iterator[TapeFrame]:
-        """Frames in order, from the first one with a slot above `after_slot` and records from `from_sequence` on."""
-        first = 0
-        for number, segment in reversed(list(enumerate(self.segments))):
-            first = number
-            before = segment.header.tip
-            if before.slot <= after_slot or before.next_sequence <= from_sequence:
-                break
-        for segment in self.segments[first:]:
-            self._make_room(segment)
-            for frame in segment.frames():
-                if frame.line.slot > after_slot and frame.line.next_sequence > from_sequence:
-                    yield frame
-
-    def chain_at(self, slot: int) -> bytes:
-        """The chain hash behind the last frame up to `slot`."""
-        chain = self.segments[0].header.tip.chain
-        for segment in reversed(self.segments):
-            if segment.header.tip.slot <= slot:
-                chain = segment.header.tip.chain
-                for line in segment.lines:
-                    if line.slot > slot:
-                        break
-                    chain = line.chain
-                break
-        return chain
-
-    def _make_room(self, wanted: Segment) -> None:
-        """A long tape does not have to fit into memory: only the last few indexes stay."""
-        loaded = [segment for segment in self.segments if segment.is_loaded and segment is not wanted]
-        for segment in loaded[: max(0, len(loaded) - _KEPT_IN_MEMORY)]:
-            segment.unload()
-
-
 def _check_follows(frame: Frame, tip: Tip) -> None:
     if frame.slot <= tip.slot or frame.chain_before != tip.chain or frame.first_sequence != tip.next_sequence:
         raise TapeError(
@@ -385,11 +323,10 @@ def _confirm(segment: Segment) -> tuple[Tip, int]:
 
 def _remove_leftovers(directory: Path) -> bool:
     """Indexes without data, left by a segment just begun or by retention; False if there is no segment then."""
-    data = {int(path.name.partition(".")[0]) for path in directory.glob("*" + DATA + "*")}
-    for path in sorted(directory.glob("*" + INDEX)):
-        first_sequence = int(path.name.removesuffix(INDEX))
-        if first_sequence in data:
-            continue
+    found = segment_files(directory)
+    data = {first for first, suffixes in found.items() if suffixes != {INDEX}}
+    for first_sequence in found.keys() - data:
+        path = segment_path(directory, first_sequence, INDEX)
         taken_by_retention = bool(data) and first_sequence < min(data)
         just_begun = first_sequence > max(data, default=0) and (data or first_sequence == 1)
         if not taken_by_retention and (not just_begun or Segment(directory, first_sequence, active=True).lines):

@@ -1,0 +1,220 @@
+"""Bring derived tables up to date: every day that has changed, each in one commit that replaces the day.
+
+How far a day is known is a mark: `day/D` with the time of the newest file that it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from levelcast.pipeline.derive import bars, bbo, corrections, rates
+from levelcast.pipeline.lake.lake import Lake
+from levelcast.pipeline.lake.log import Commit, CommitMark
+from levelcast.pipeline.lake.tables import INSTRUMENTS, VENUES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Tell = Callable[[str], None]
+DAY_MARK = "day/"
+LITTLE_ROWS = 200_000
+"""Up to this many rows the derived tables are made side by side: Spark's own work is then the most of it."""
+_AT_ONCE = 3
+
+
+def silent(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedTable:
+    """How a derived table is made of the rows of a few days, and from which tables."""
+
+    name: str
+    bases: tuple[str, ...]
+    make: Callable[..., DataFrame]
+
+
+def derivations(mask: int = corrections.NO_PRICE, consolidated: bool = False) -> tuple[DerivedTable, ...]:
+    """In the order in which they are made: later ones read earlier ones."""
+    return (
+        DerivedTable("bars", ("trades",), lambda trades: bars.bars(trades, mask=mask)),
+        DerivedTable("last_prices", ("trades",), bars.last_prices),
+        DerivedTable("venue_share", ("trades",), bars.venue_share),
+        DerivedTable("rates", ("tape",), rates.rates),
+        DerivedTable("rate_fit", ("rates",), rates.rate_fit),
+        DerivedTable("bbo", ("quotes",), partial(bbo.bbo, consolidated=consolidated)),
+        DerivedTable("trade_throughs", ("trades", "quotes"), partial(bbo.trade_throughs, consolidated=consolidated)),
+    )
+
+
+def refresh(
+    spark: SparkSession,
+    lake: Lake,
+    tell: Tell = silent,
+    mask: int = corrections.NO_PRICE,
+    consolidated: bool = False,
+) -> dict[str, Commit]:
+    """Bring every derived table up to its bases; what is up to date is left alone.
+
+    `mask` and `consolidated` are of the source: its sale conditions, and whether its quotes are the whole market's.
+    """
+    from pyspark.sql import functions as f
+
+    made = derivations(mask, consolidated)
+    little = _rows_to_read(lake, made) <= LITTLE_ROWS
+    done: dict[str, Commit] = {}
+
+    def make(each: DerivedTable) -> None:
+        stale = stale_days(lake, each)
+        if not stale:
+            return
+        tell(f"making {each.name}")
+        days = sorted(stale)
+        bases = [lake.read(spark, base, days=days) for base in each.bases]
+        marks = [CommitMark(f"{DAY_MARK}{day}", newest) for day, newest in stale.items()]
+        rows = each.make(*bases)
+        # Not `repartition`: a day may be large, and would be one task's.
+        spread = rows.coalesce(1) if little else rows.hint("rebalance", f.col("day"))
+        _note(done, lake.replace(each.name, spread, days, marks))
+
+    def list_all(name: str, find: Callable[[DataFrame], DataFrame]) -> None:
+        newest = max((file.added_ms for file in lake.files("tape")), default=0) if lake.has("tape") else 0
+        if newest and lake.marks(name, ["tape"]).get("tape", 0) < newest:
+            tell(f"making {name}")
+            _note(
+                done, lake.replace(name, find(lake.read(spark, "tape")).coalesce(1), None, [CommitMark("tape", newest)])
+            )
+
+    def follow(chain: Sequence[DerivedTable]) -> None:
+        for each in chain:
+            make(each)
+
+    work = [partial(follow, chain) for chain in _chains(made)]
+    work += [partial(list_all, name, find) for name, find in (("instruments", instruments), ("venues", venues))]
+    with _for_little(spark) if little else nullcontext():
+        _all_of(work, _AT_ONCE if little else 1)
+        interest = refresh_interest(spark, lake, tell)
+    order = [each.name for each in made] + ["instruments", "venues"]
+    return {name: done[name] for name in order if name in done} | interest
+
+
+def _note(done: dict[str, Commit], commit: Commit | None) -> None:
+    if commit is not None:
+        done[commit.table] = commit
+
+
+def _rows_to_read(lake: Lake, made: Iterable[DerivedTable]) -> int:
+    """The rows behind the stale days of the table that has most of them."""
+    most = 0
+    for each in made:
+        days = stale_days(lake, each)
+        if days:
+            bases = (base for base in each.bases if lake.has(base))
+            most = max(most, sum(file.rows for base in bases for file in lake.files(base, days=list(days))))
+    return most
+
+
+def _chains(made: Iterable[DerivedTable]) -> list[list[DerivedTable]]:
+    """Those that read another one behind it; the chains have nothing to do with each other."""
+    chains: list[list[DerivedTable]] = []
+    for each in made:
+        before = [chain for chain in chains if any(one.name in each.bases for one in chain)]
+        before[0].append(each) if before else chains.append([each])
+    return chains
+
+
+def _all_of(work: Sequence[Callable[[], None]], at_once: int) -> None:
+    """Do all of it. What fails first is raised, and what has not begun by then is left."""
+    if at_once == 1:
+        for each in work:
+            each()
+        return
+    pool = ThreadPoolExecutor(at_once, "refresh")
+    try:
+        for future in as_completed([pool.submit(each) for each in work]):
+            future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _for_little(spark: SparkSession) -> Iterator[None]:
+    """Little to read: plans that adapt, compiled code and many partitions cost more than they save."""
+    settings = {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, was in before.items():
+            spark.conf.unset(name) if was is None else spark.conf.set(name, was)
+
+
+def refresh_interest(spark: SparkSession, lake: Lake, tell: Tell = silent) -> dict[str, Commit]:
+    """Interest pairs, where there are subscriptions."""
+    bases = [name for name in ("subscriptions", "rates") if lake.has(name)]
+    if len(bases) < 2:
+        return {}
+    newest = max((file.added_ms for name in bases for file in lake.files(name)), default=0)
+    if lake.marks("interest", ["bases"]).get("bases", 0) >= newest:
+        return {}
+    tell("making interest")
+    pairs = rates.interest(lake.read(spark, "subscriptions"), lake.read(spark, "rates"))
+    commit = lake.replace("interest", pairs, None, [CommitMark("bases", newest)])
+    return {"interest": commit} if commit is not None else {}
+
+
+def stale_days(lake: Lake, derived: DerivedTable) -> dict[str, int]:
+    """Days of which a base has newer files than the table was made from, with the newest file's time."""
+    newest: dict[str, int] = {}
+    days: list[set[str]] = []
+    for base in derived.bases:
+        files = lake.files(base) if lake.has(base) else []
+        days.append({str(file.partition["day"]) for file in files})
+        for file in files:
+            day = str(file.partition["day"])
+            newest[day] = max(file.added_ms, newest.get(day, 0))
+    newest = {day: at for day, at in newest.items() if all(day in each for each in days)}
+    known = lake.marks(derived.name, [f"{DAY_MARK}{day}" for day in newest])
+    return {day: at for day, at in newest.items() if known.get(f"{DAY_MARK}{day}", 0) < at}
+
+
+def instruments(tape: DataFrame) -> DataFrame:
+    """Rows of `instruments`: every one that the tape names, with its last definition."""
+    from pyspark.sql import functions as f
+
+    defined = ("currency", "instrument_class", "security_type", "min_price_increment", "expiration")
+    order = f.when(f.col("kind") == "instrument", f.struct("ts_recv", "stripe", "sequence"))
+    found = (
+        tape.filter("instrument_id is not null or symbol is not null")
+        .groupBy("instrument_id", "symbol")
+        .agg(
+            *(f.max_by(name, order).alias(name) for name in defined),
+            f.min("ts_recv").alias("first_ns"),
+            f.max("ts_recv").alias("last_ns"),
+            f.count("*").alias("records"),
+        )
+    )
+    return INSTRUMENTS.shape(found)
+
+
+def venues(tape: DataFrame) -> DataFrame:
+    """Rows of `venues`."""
+    from pyspark.sql import functions as f
+
+    found = tape.filter("publisher_id is not null or venue is not null").groupBy("publisher_id", "venue").agg(
+        f.min("ts_recv").alias("first_ns"), f.max("ts_recv").alias("last_ns"), f.count("*").alias("records")
+    )  # fmt: skip
+    return VENUES.shape(found)

@@ -1,0 +1,124 @@
+"""Write, name and describe the Parquet files of a table: what the log records about each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from levelcast.extras import arrow
+from levelcast.pipeline.lake.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROWS_PER_FILE = 8_000_000
+LONGEST_BOUND = 32
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A data file of a table: `path` is relative to it."""
+
+    path: str
+    bytes: int
+    rows: int
+    partition: Mapping[str, str | None]
+    stats: Mapping[str, Any]
+    """As Delta has them: `numRecords`, `minValues`, `maxValues`, `nullCount`."""
+    added_ms: int = 0
+
+
+def write_rows(table: Table, rows: DataFrame, stage: Path) -> None:
+    shaped = table.shape(rows)
+    order = [*table.partition, *table.order]
+    if order:
+        shaped = shaped.sortWithinPartitions(*order)
+    writer = shaped.write.option("compression", "zstd").option("maxRecordsPerFile", ROWS_PER_FILE)
+    if table.partition:
+        writer = writer.partitionBy(*table.partition)
+    writer.parquet(str(stage))
+
+
+def name_file(path: Path, stage: Path, attempt: str) -> File:
+    """A file that Spark has written, under a name of ours."""
+    number = path.name.split("-")[1] + path.name.rpartition(".c")[2].split(".")[0]
+    named = path.with_name(f"{attempt}-{number}.parquet")
+    path.rename(named)
+    return describe(named, stage, arrow("pyarrow.parquet").read_metadata(named))
+
+
+def describe(path: Path, stage: Path, footer: Any) -> File:
+    """A file as the log has it: its place, its size, and what its footer knows of the columns."""
+    place = path.relative_to(stage)
+    partition = dict(part.partition("=")[::2] for part in place.parent.parts)
+    stats = {"numRecords": footer.num_rows, **_bounds(footer)}
+    return File(str(place), path.stat().st_size, footer.num_rows, partition, stats)
+
+
+def _bounds(footer: Any) -> dict[str, Any]:
+    """Least and greatest value of every column. `deltalake` takes a column without them for one without a match, so
+    none is left out."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for group in (footer.row_group(i) for i in range(footer.num_row_groups)):
+        for chunk in (group.column(i) for i in range(group.num_columns)):
+            name, found = chunk.path_in_schema, chunk.statistics
+            if found is None:
+                continue
+            nulls[name] = nulls.get(name, 0) + (found.null_count or 0)
+            if found.has_min_max:
+                low[name] = min(found.min, low.get(name, found.min))
+                high[name] = max(found.max, high.get(name, found.max))
+    return {
+        "minValues": {name: _bound(value, -1) for name, value in low.items()},
+        "maxValues": {name: _bound(value, 1) for name, value in high.items()},
+        "nullCount": nulls,
+    }
+
+
+def _bound(value: Any, side: int) -> Any:
+    """A bound as JSON: long texts are cut, and wide numbers rounded outwards to what a double holds."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_BOUND else value[:LONGEST_BOUND] + ("\U0010ffff" if side > 0 else "")
+    if isinstance(value, Decimal):
+        whole, near = int(value), float(value)
+        if (int(near) - whole) * side < 0:
+            near = math.nextafter(near, side * math.inf)
+        return int(near)
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def highest(files: Sequence[File], column: str, by: str) -> dict[str, int]:
+    """The greatest value of a column in files just written, by a partition column."""
+    found: dict[str, int] = {}
+    for file in files:
+        key = str(file.partition[by])
+        found[key] = max(int(file.stats["maxValues"][column]), found.get(key, 0))
+    return found
+
+
+def bins_of(files: Sequence[File], target_bytes: int) -> list[list[File]]:
+    """Files of one partition that together make about one file of the target size."""
+    bins: list[list[File]] = []
+    open_bins: dict[tuple[tuple[str, str | None], ...], list[File]] = {}
+    for file in files:
+        if file.bytes >= target_bytes * 3 // 4:
+            continue
+        key = tuple(sorted(file.partition.items()))
+        bin = open_bins.setdefault(key, [])
+        if sum(each.bytes for each in bin) + file.bytes > target_bytes:
+            bins.append(bin)
+            bin = open_bins[key] = []
+        bin.append(file)
+    return [bin for bin in (*bins, *open_bins.values()) if len(bin) > 1]
+
+
+def in_batches(items: Sequence[list[File]], size: int) -> Iterator[Sequence[list[File]]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,142 @@
+"""Read Delta's log of a table: its files, and the marks of its commits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from levelcast.extras import arrow
+from levelcast.pipeline.lake.defaults import LakeError
+from levelcast.pipeline.lake.files import File
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+REWRITE = "rewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMark:
+    """What a commit claims: `name` goes from `before` to `to`. Without `before` anything lower will do."""
+
+    name: str
+    to: int
+    before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a write has done."""
+
+    table: str
+    version: int
+    rows: int
+    files: int
+    bytes: int
+
+
+def files_of(handle: DeltaTable) -> list[File]:
+    found = arrow().table(handle.get_add_actions())
+    return sorted(
+        (
+            File(
+                row["path"],
+                row["size_bytes"],
+                row["num_records"] or 0,
+                _as_text(row.get("partition") or {}),
+                {"minValues": row.get("min") or {}, "maxValues": row.get("max") or {}},
+                row["modification_time"],
+            )
+            for row in found.to_pylist()
+        ),
+        key=lambda file: file.path,
+    )
+
+
+def _as_text(partition: Mapping[str, Any]) -> dict[str, str | None]:
+    return {name: None if value is None else str(value) for name, value in partition.items()}
+
+
+def is_taken(handle: DeltaTable, marks: Sequence[CommitMark]) -> bool:
+    """Whether what the marks claim is in the table already."""
+    for mark in marks:
+        have = handle.transaction_version(mark.name)
+        if mark.before is None:
+            if have is not None and have >= mark.to:
+                return True
+        elif (have or 0) != mark.before:
+            return True
+    return False
+
+
+def rewrite_mark(handle: DeltaTable) -> CommitMark:
+    return CommitMark(REWRITE, (handle.transaction_version(REWRITE) or 0) + 1)
+
+
+def commit_properties(marks: Sequence[CommitMark]) -> Any:
+    from deltalake.transaction import Transaction
+
+    return delta().CommitProperties(app_transactions=[Transaction(mark.name, mark.to) for mark in marks])
+
+
+class CommitMarks:
+    """All marks of a table, by its log: the last checkpoint, and the commits since then, each read once."""
+
+    def __init__(self, root: Path) -> None:
+        self._log = root / "_delta_log"
+        self._version = -1
+        self._marks: dict[str, int] = {}
+
+    def now(self) -> dict[str, int]:
+        while True:
+            self._read_commits()
+            checkpoint = self._checkpoint()
+            if checkpoint <= self._version:
+                return self._marks
+            self._read_checkpoint(checkpoint)  # at the beginning, or commits have gone that had not been read
+
+    def _read_commits(self) -> None:
+        if self._version < 0 and self._checkpoint() >= 0:
+            return
+        while True:
+            try:
+                text = (self._log / f"{self._version + 1:020}.json").read_text(encoding="utf-8")
+            except FileNotFoundError:
+                return
+            for line in text.splitlines():
+                if line.startswith('{"txn"'):
+                    told = json.loads(line)["txn"]
+                    self._marks[told["appId"]] = told["version"]
+            self._version += 1
+
+    def _checkpoint(self) -> int:
+        try:
+            return int(json.loads((self._log / "_last_checkpoint").read_text(encoding="utf-8"))["version"])
+        except FileNotFoundError:
+            return -1
+
+    def _read_checkpoint(self, version: int) -> None:
+        for path in sorted(self._log.glob(f"{version:020}.checkpoint*.parquet")):
+            for row in arrow("pyarrow.parquet").read_table(path, columns=["txn"])["txn"].to_pylist():
+                if row is not None and row["appId"] is not None:
+                    self._marks[row["appId"]] = row["version"]
+        self._version = version
+
+
+def commit_of(handle: DeltaTable, name: str, files: Sequence[File]) -> Commit:
+    handle.update_incremental()
+    return Commit(
+        name, handle.version(), sum(file.rows for file in files), len(files), sum(file.bytes for file in files)
+    )
+
+
+def delta() -> Any:
+    """deltalake, or the sentence that says how to get it."""
+    try:
+        import deltalake
+    except ImportError:
+        raise LakeError("a lake needs deltalake, which is not here: pip install 'levelcast[spark]'") from None
+    return deltalake

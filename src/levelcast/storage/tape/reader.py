@@ -1,0 +1,73 @@
+"""Read a tape: its frames from any slot or sequence on, beside the process that writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from levelcast.protocol.history import Tip
+from levelcast.storage.tape.segment import Segment, TapeFrame, open_segments
+
+_KEPT_IN_MEMORY = 4
+
+
+class TapeReader:
+    """A tape, read. `refresh` shows it what a writer has added since."""
+
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory)
+        self.segments: list[Segment] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        known = {segment.data_path: segment for segment in self.segments}
+        self.segments = [known.get(each.data_path, each) for each in open_segments(self.directory)]
+        for segment in self.segments:
+            if segment.active:
+                segment.refresh()
+
+    @property
+    def before(self) -> Tip:
+        """The tip before the first frame that is (still) there."""
+        return self.segments[0].header.tip.copy()
+
+    @property
+    def stripe(self) -> int:
+        return self.segments[0].header.stripe
+
+    def tip(self) -> Tip:
+        """The tip behind the last frame, from the newest segment's index."""
+        return self.segments[-1].tip()
+
+    def frames(self, *, after_slot: int = 0, from_sequence: int = 1) -> Iterator[TapeFrame]:
+        """Frames in order, from the first one with a slot above `after_slot` and records from `from_sequence` on."""
+        first = 0
+        for number, segment in reversed(list(enumerate(self.segments))):
+            first = number
+            before = segment.header.tip
+            if before.slot <= after_slot or before.next_sequence <= from_sequence:
+                break
+        for segment in self.segments[first:]:
+            self._make_room(segment)
+            for frame in segment.frames():
+                if frame.line.slot > after_slot and frame.line.next_sequence > from_sequence:
+                    yield frame
+
+    def chain_at(self, slot: int) -> bytes:
+        """The chain hash behind the last frame up to `slot`."""
+        chain = self.segments[0].header.tip.chain
+        for segment in reversed(self.segments):
+            if segment.header.tip.slot <= slot:
+                chain = segment.header.tip.chain
+                for line in segment.lines:
+                    if line.slot > slot:
+                        break
+                    chain = line.chain
+                break
+        return chain
+
+    def _make_room(self, wanted: Segment) -> None:
+        """A long tape does not have to fit into memory: only the last few indexes stay."""
+        loaded = [segment for segment in self.segments if segment.is_loaded and segment is not wanted]
+        for segment in loaded[: max(0, len(loaded) - _KEPT_IN_MEMORY)]:
+            segment.unload()
