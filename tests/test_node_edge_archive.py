@@ -308,7 +308,7 @@ def test_a_late_joiner_reads_from_the_beginning_of_the_tape_without_a_hole(
 def test_the_sessions_of_plans_that_were_replaced_can_be_had_from_the_tape(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edge_module, "plan_limits", lambda _: PlanLimits())
+    monkeypatch.setattr(PlanLimits, "of_network", lambda _: PlanLimits())
     tape = planned_tape(9, 4)
     receiver = Receiver(network, "a-1", tmp_path, lambda: T0, records_per_segment=SEGMENT)
     sent: dict[bytes, dict[int, bytes]] = {}

@@ -53,7 +53,7 @@ from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.edge.server.request_policy import RequestPolicy, Route
 from levelcast.edge.server.retransmit_store import RetransmitConfig
 from levelcast.errors import NetError
-from levelcast.network import MulticastGroup, Network, Stripe, SymbolDirectory
+from levelcast.network import MulticastGroup, Network, Stripe
 from levelcast.network.line_assignment import LineAssignment
 from levelcast.network.sessions import stripe_session
 from levelcast.node.edge_archive import Archive, FeedCheckpoints
@@ -102,17 +102,6 @@ _PORT_ATTEMPTS = 32
 def everything_in_one(stripe: Stripe) -> SessionMap:
     """The plan before the first that the tape has: one session holds all that a stripe releases."""
     return SessionMap({}, stripe_session(stripe))
-
-
-def plan_limits(network: Network) -> PlanLimits:
-    """What a plan must fit: the same at every receiver, whatever its region."""
-    blocks, edge = network.edge.groups, network.edge
-    return PlanLimits(
-        {number: symbol for symbol, number in SymbolDirectory(network).symbols.items()},
-        min((block.count for block in blocks), default=1),
-        min((block.rate_bytes for block in blocks if block.rate_bytes is not None), default=None),
-        edge.watermark_ns,
-    )
 
 
 def plan_status(feed: Feed) -> dict[str, Any]:
@@ -333,7 +322,7 @@ class EdgeService:
         retransmit = RetransmitConfig(edge.store_bytes, edge.packet_bytes)
         tape = TapeReader(directory / "tape")
         marks = FeedCheckpoints(directory / MARKS, tape, network.tape.segment_records)
-        feed = restore(tape, path, plan, config, retransmit, marks, plan_limits(network))
+        feed = restore(tape, path, plan, config, retransmit, marks, PlanLimits.of_network(network))
         lines = LineAssignment(network, receiver)
         service = cls(
             feed,
