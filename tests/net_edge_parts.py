@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from levelcast.edge.server.machine import EdgeConfig
 from levelcast.network import Network, parse_network
 from levelcast.node.edge_service import EdgeService
 from levelcast.protocol.effects import Release
@@ -92,11 +93,13 @@ class Receiver:
         now: Callable[[], int],
         records_per_segment: int = 1_000_000,
         members: Callable[[], tuple[int, ...]] = tuple,
+        config: EdgeConfig | None = None,
     ) -> None:
         self.directory = data / name
         self.network, self.name, self.now = network, name, now
         self.complete_ns = 0
         self._members = members
+        self._config = config
         self._per_segment = records_per_segment
         self.start()
 
@@ -112,6 +115,7 @@ class Receiver:
                 lambda: self.complete_ns,
                 self.now(),
                 members=self._members,
+                config=self._config,
             )
         except BaseException:
             self.tape.close()

@@ -190,7 +190,7 @@ def requests(edge: Recorder) -> None:
 def held_from(edge: Recorder) -> int:
     """The first message in the store: three packets of it are kept."""
     service = edge.receiver.edge
-    feed = getattr(service, "server", service).feed
+    feed = service.server.feed
     held = feed.retransmitter.held(MAIN)
     assert held is not None
     first: int = held[0]

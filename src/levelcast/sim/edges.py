@@ -27,7 +27,7 @@ from random import Random
 
 from levelcast.edge.server.feed import Feed, decode_state
 from levelcast.edge.server.packetizer import GatherConfig, Outgoing
-from levelcast.edge.server.request_policy import DeskConfig, RequestPolicy, Route
+from levelcast.edge.server.request_policy import RequestPolicy, RequestPolicyConfig, Route
 from levelcast.edge.subscriber.delivery import Grade, SubscriberConfig
 from levelcast.edge.subscriber.plan_follower import LOOK_NS, SILENT_NS
 from levelcast.protocol.effects import Effect, Release
@@ -50,7 +50,7 @@ SAVE_FRAMES = 8
 APART_NS = 10 * MS
 """Copies of one send that arrive within this time are taken in together."""
 CUSTOMER = {"reorder_ns": 8 * MS, "retry_ns": 30 * MS, "attempts": 4}
-DESK = DeskConfig(window_ns=15 * MS)
+DESK = RequestPolicyConfig(window_ns=15 * MS)
 """Answers to several customers within this time go to the group; less than a customer waits before it asks again."""
 CALM_LOSS = 0.05
 CUSTOMER_ROUNDS = 12

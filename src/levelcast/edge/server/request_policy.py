@@ -20,11 +20,11 @@ from levelcast.edge.server.packetizer import Outgoing
 from levelcast.protocol.rate import RateLimit
 from levelcast.wire import mold
 
-__all__ = ["DeskConfig", "DeskCounts", "RequestPolicy", "Route"]
+__all__ = ["RequestPolicy", "RequestPolicyConfig", "RequestPolicyCounts", "Route"]
 
 
 @dataclass(frozen=True, slots=True)
-class DeskConfig:
+class RequestPolicyConfig:
     requests_a_second: int = 2_000
     """Of one customer: 2,000 answers of 8 full packets are 22 MB."""
     burst: int = 256
@@ -44,7 +44,7 @@ class Route(enum.Enum):
 
 
 @dataclass(slots=True)
-class DeskCounts:
+class RequestPolicyCounts:
     too_fast: int = 0
     """Requests refused because their customer had used up its bucket."""
     to_group: int = 0
@@ -65,9 +65,9 @@ class _Recent(NamedTuple):
 class RequestPolicy:
     """The requests of one edge."""
 
-    def __init__(self, config: DeskConfig | None = None, now: int = 0) -> None:
-        self.config = config or DeskConfig()
-        self.counts = DeskCounts()
+    def __init__(self, config: RequestPolicyConfig | None = None, now: int = 0) -> None:
+        self.config = config or RequestPolicyConfig()
+        self.counts = RequestPolicyCounts()
         self._customers: OrderedDict[Hashable, RateLimit] = OrderedDict()
         self._group = RateLimit(self.config.group_bytes_a_second, self.config.group_burst, now)
         self._recent: deque[_Recent] = deque(maxlen=self.config.max_recent)

@@ -1,0 +1,411 @@
+"""Retransmit from the tape, sans I/O: gather again what has left the memory of the edge.
+
+The packets of a session are a function of the tape, the plan and the watermark interval
+(`levelcast.edge.server.packetizer`). So everything on the tape can be sent again under its old numbers, from any
+position at which the numbers of the sessions are known: a *checkpoint*, a feed's state without its snapshot, made every
+few hundred frames.
+
+- A request goes to a *reading*: a feed of its own that begins at the last checkpoint before the message and follows the
+  tape from there. It keeps a few megabytes of what it gathered for the next request of a subscriber that reads on.
+- One call of `work` reads `SLICE_BYTES` or `SLICE_FRAMES` of the tape. The driver opens the tape (`TapeAccess`) and
+  chooses when to call.
+- Subscribers take turns. The requests of each that may wait are limited; a repeated request does not count again.
+- There is a checkpoint where each segment of the tape begins, so that everything that retention leaves on the tape can
+  be sent. Unknown checkpoints, as after the loss of their file, are made by the first reading that passes.
+- What retention has removed is gone. A heartbeat tells the subscriber the first message that is left.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from levelcast.edge.server.feed import Feed, FeedState, FramePosition, decode_state
+from levelcast.edge.server.packetizer import Outgoing
+from levelcast.errors import LevelcastError
+from levelcast.wire import mold
+from levelcast.wire.channel_plan import is_plan_session, parse_session
+from levelcast.wire.header import Malformed
+
+__all__ = ["Archive", "ArchiveCounts", "CheckpointStore", "FeedCheckpoints", "FrameReader", "TapeAccess", "replay"]
+
+CHECKPOINT_FRAMES = 256
+CHECKPOINT_RECORDS = 65_536
+"""A checkpoint is made after this many frames or records, and later where there are many sessions."""
+FRAMES_A_SESSION = 16
+RECORDS_A_SESSION = 64
+SLICE_BYTES = 128 << 10
+"""Read from the tape in one call, and frames: each costs about the same however small it is."""
+SLICE_FRAMES = 16
+READINGS = 4
+"""Positions of the tape that are read at one time."""
+READING_BYTES = 8 << 20
+READING_IDLE_NS = 10_000_000_000
+"""A reading without a request for this long is closed, and with it a segment that retention has removed meanwhile."""
+MAX_WAITING = 32
+"""Requests of one subscriber that wait, and subscribers that wait."""
+MAX_SUBSCRIBERS = 256
+MAX_ANSWERS = 8
+"""In one call."""
+_PAST = 2**64
+_UNREADABLE = (OSError, LevelcastError)
+"""Raised by a driver's files."""
+
+
+class FrameReader(Protocol):
+    """The frames of a tape from a position on, read by the driver."""
+
+    def read(self, most_bytes: int, most_frames: int) -> tuple[Sequence[tuple[FramePosition, bytes]], bool]:
+        """Return the next frames with their stamped records, and False where the tape ends."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class TapeAccess(Protocol):
+    """A tape, as the driver opens it."""
+
+    def read_from(self, slot: int, sequence: int) -> FrameReader:
+        """Read frames after `slot`, the first of which has the record `sequence`; raises an error if it is gone."""
+        ...
+
+    def first_sequence(self) -> int | None:
+        """Return the sequence of the first record that is left on the tape."""
+        ...
+
+
+class CheckpointStore(Protocol):
+    """Where the driver keeps checkpoints."""
+
+    def append(self, slot: int, content: bytes) -> int | None:
+        """Keep a checkpoint and return its location, or None if that failed."""
+        ...
+
+    def read(self, location: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+def _plan_of(session: bytes) -> int:
+    """Return the number of the plan that a session belongs to."""
+    position = parse_session(session)
+    return position.number if position is not None else 0
+
+
+class _Checkpoint(NamedTuple):
+    slot: int
+    location: int | None
+    content: bytes = b""
+    """Of one that is not in the store."""
+
+
+class _Spacing:
+    """Decides when a feed that follows the tape is to make its next checkpoint."""
+
+    def __init__(self, segment_records: int) -> None:
+        self._segment_records = segment_records
+        self._frames, self._global = 0, 1
+
+    def is_due(self, feed: Feed) -> bool:
+        frames, records = feed.frames - self._frames, feed.next_global - self._global
+        per_segment, sessions = self._segment_records, feed.sessions
+        if (
+            frames < CHECKPOINT_FRAMES + FRAMES_A_SESSION * sessions
+            and records < CHECKPOINT_RECORDS + RECORDS_A_SESSION * sessions
+            and (feed.next_global - 1) // per_segment == (self._global - 1) // per_segment
+        ):
+            return False
+        self.begin(feed)
+        return True
+
+    def begin(self, feed: Feed) -> None:
+        self._frames, self._global = feed.frames, feed.next_global
+
+
+class FeedCheckpoints:
+    """The checkpoints along a tape, in order; `known` are slot and location of those that are in the store."""
+
+    def __init__(self, store: CheckpointStore, segment_records: int, known: Iterable[tuple[int, int]] = ()) -> None:
+        self.unsaved = 0
+        """Checkpoints that are only in memory, because the store did not take them."""
+        self.segment_records = segment_records
+        self._store = store
+        self._checkpoints = [_Checkpoint(slot, location) for slot, location in known]
+        self._pending = 0
+        """The number of checkpoints at the end that are not in the store yet."""
+        self._spacing = _Spacing(segment_records)
+        self.state = lru_cache(maxsize=16)(self._state)
+
+    def __len__(self) -> int:
+        return len(self._checkpoints)
+
+    def begin(self, feed: Feed) -> None:
+        """Make checkpoints of this feed from its position on."""
+        self._spacing.begin(feed)
+
+    def note(self, feed: Feed) -> None:
+        """Make a checkpoint of a feed after a frame, if one is due."""
+        if self._spacing.is_due(feed) and (not self._checkpoints or feed.slot > self._checkpoints[-1].slot):
+            self._checkpoints.append(_Checkpoint(feed.slot, None, feed.checkpoint()))
+            self._pending += 1
+
+    def save(self) -> None:
+        """Store those that were made since. One that the store does not take stays in memory."""
+        first = len(self._checkpoints) - self._pending
+        self._pending = 0
+        for number, (slot, _, content) in enumerate(self._checkpoints[first:], first):
+            location = self._store.append(slot, content)
+            if location is None:
+                self.unsaved += 1
+            else:
+                self._checkpoints[number] = _Checkpoint(slot, location)
+
+    def insert(self, feed: Feed, since_slot: int) -> None:
+        """Add a checkpoint of a reading, unless there is one between `since_slot` and its position."""
+        index = bisect_right(self._checkpoints, feed.slot, key=lambda each: each.slot)
+        if index + self._pending <= len(self._checkpoints) and (
+            not index or self._checkpoints[index - 1].slot <= since_slot
+        ):
+            self._checkpoints.insert(index, _Checkpoint(feed.slot, None, feed.checkpoint()))
+
+    def before(self, session: bytes, sequence: int) -> FeedState | None:
+        """Return the last checkpoint from which a message can be gathered again."""
+        index = bisect_left(self._checkpoints, True, key=lambda each: self._sequence(each, session) > sequence)
+        return self.state(self._checkpoints[index - 1]) if index else None
+
+    def first(self, session: bytes, from_sequence: int) -> int | None:
+        """Return the first message of a session after a checkpoint that is on what is left of a tape."""
+        index = bisect_left(self._checkpoints, True, key=lambda each: self._global(each) >= from_sequence)
+        first = self._sequence(self._checkpoints[index], session) if index < len(self._checkpoints) else 0
+        return first if 0 < first < _PAST else None
+
+    def _sequence(self, checkpoint: _Checkpoint, session: bytes) -> int:
+        """Return a session's next sequence at a checkpoint; 0: not known, `_PAST`: its plan was replaced."""
+        state = self.state(checkpoint)
+        if state is None:
+            return 0
+        sessions = state.snapshot.sessions
+        index = bisect_left(sessions, (session, 0))
+        if index < len(sessions) and sessions[index].session == session:
+            return sessions[index].next_sequence
+        there, wanted = _plan_of(sessions[0].session) if sessions else 0, _plan_of(session)
+        if there == wanted and is_plan_session(session):
+            return 1  # a feed has the parts of the active plan from its beginning
+        return _PAST if there > wanted else 0
+
+    def _global(self, checkpoint: _Checkpoint) -> int:
+        state = self.state(checkpoint)
+        return 0 if state is None else state.snapshot.next_global
+
+    def _state(self, checkpoint: _Checkpoint) -> FeedState | None:
+        try:
+            location = checkpoint.location
+            return decode_state(checkpoint.content if location is None else self._store.read(location))
+        except (*_UNREADABLE, Malformed):
+            return None
+
+    def close(self) -> None:
+        self.save()
+        self._store.close()
+
+
+def replay(
+    feed: Feed, frames: Iterable[tuple[FramePosition, mold.Buffer]], checkpoints: FeedCheckpoints | None = None
+) -> None:
+    """Take the frames of a tape into a feed, and make checkpoints."""
+    if checkpoints is not None:
+        checkpoints.begin(feed)
+    for frame, content in frames:
+        feed.book(feed.release(frame, content, 0), content)
+        if checkpoints is not None:
+            checkpoints.note(feed)
+
+
+class _Reading:
+    """A feed that follows the tape again from a checkpoint, or from the beginning."""
+
+    def __init__(self, feed: Feed, frames: FrameReader, segment_records: int, now: int) -> None:
+        self.feed = feed
+        self.frames = frames
+        self.spacing = _Spacing(segment_records)
+        self.spacing.begin(feed)
+        self.checkpoint_slot = feed.slot
+        self.used_ns = now
+
+    def holds(self, request: mold.RetransmitRequest) -> bool:
+        """Whether the first message of a request has not left its store."""
+        held = self.feed.retransmitter.held(request.session)
+        if held is None and self.feed.is_past(request.session):
+            return False
+        first = held[0] if held is not None else self.feed.next_sequences.get(request.session, 0)
+        return first <= request.sequence
+
+
+@dataclass(slots=True)
+class ArchiveCounts:
+    """Retransmissions from the tape."""
+
+    packets: int = 0
+    slices: int = 0
+    gone: int = 0
+    too_many: int = 0
+    """Requests of a subscriber that had as many waiting as it may, or that came when too many subscribers had."""
+
+
+class Archive:
+    """Answers requests for what the live feed's store no longer has."""
+
+    def __init__(self, live: Feed, tape: TapeAccess, checkpoints: FeedCheckpoints) -> None:
+        self.counts = ArchiveCounts()
+        self.checkpoints = checkpoints
+        self._tape = tape
+        self._live = live
+        self._readings: deque[_Reading] = deque()
+        """The one that was used last is at the end."""
+        self._waiting: OrderedDict[Hashable, deque[mold.RetransmitRequest]] = OrderedDict()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting)
+
+    def takes(self, request: mold.RetransmitRequest) -> bool:
+        """Whether a request begins with a message that was sent and has left the store."""
+        held = self._live.retransmitter.held(request.session)
+        if held is not None:
+            return request.sequence < held[0]
+        live = self._live.next_sequences.get(request.session)
+        return request.sequence < live if live is not None else self._live.is_past(request.session)
+
+    def ask(self, request: mold.RetransmitRequest, subscriber: Hashable) -> bool:
+        """Queue a request; return False if it is rejected."""
+        waiting = self._waiting.get(subscriber)
+        if waiting is None:
+            if len(self._waiting) >= MAX_SUBSCRIBERS:
+                self.counts.too_many += 1
+                return False
+            waiting = self._waiting[subscriber] = deque()
+        if request in waiting:
+            return True
+        if len(waiting) >= MAX_WAITING:
+            self.counts.too_many += 1
+            return False
+        waiting.append(request)
+        return True
+
+    def rest(self, now: int) -> None:
+        """Close readings without requests."""
+        for reading in [each for each in self._readings if abs(now - each.used_ns) > READING_IDLE_NS]:
+            self._drop(reading)
+
+    def work(self, now: int) -> list[tuple[Hashable, Outgoing]]:
+        """Read one slice; return the answers that are complete."""
+        out: list[tuple[Hashable, Outgoing]] = []
+        for _ in range(MAX_ANSWERS):
+            if not self._waiting:
+                break
+            subscriber, waiting = next(iter(self._waiting.items()))
+            request = waiting[0]
+            reading = self._reading_for(request, now)
+            done = True
+            if reading is None:
+                out.append((subscriber, self._gone(request)))
+            elif (found := self._found(reading, request)) is not None:
+                out.append((subscriber, found))
+            else:
+                done = not self._advance(reading) or not reading.holds(request)
+                if done and (found := reading.feed.retransmitter.give(request)) is not None:
+                    self.counts.packets += found.packets
+                    out.append((subscriber, found))
+            if not done:
+                break
+            waiting.popleft()
+            self._waiting.move_to_end(subscriber)
+            if not waiting:
+                del self._waiting[subscriber]
+        return out
+
+    def _found(self, reading: _Reading, request: mold.RetransmitRequest) -> Outgoing | None:
+        """Return the answer if the reading has all of it, or as much as one answer may have."""
+        server = reading.feed.retransmitter
+        trial = server.find(request)
+        if trial is None or trial.sequence != request.sequence:
+            return None
+        if trial.records < request.messages and trial.packets < server.config.reply_packets:
+            return None
+        found = server.give(request)
+        assert found is not None
+        self.counts.packets += found.packets
+        return found
+
+    def _advance(self, reading: _Reading) -> bool:
+        """Read one slice; return False at the end of the tape, or of what can be read of it."""
+        self.counts.slices += 1
+        feed, live = reading.feed, self._live
+        try:
+            frames, more = reading.frames.read(SLICE_BYTES, SLICE_FRAMES)
+        except _UNREADABLE:
+            self._drop(reading)
+            return False
+        for frame, content in frames:
+            feed.book(feed.release(frame, content, 0))
+            if reading.spacing.is_due(feed):
+                self.checkpoints.insert(feed, reading.checkpoint_slot)
+                reading.checkpoint_slot = feed.slot
+        if not more and feed.slot == live.slot:
+            feed.book(feed.advance(live.marked_ns, 0))
+        return more
+
+    # -- readings -----------------------------------------------------------------------------------------
+
+    def _reading_for(self, request: mold.RetransmitRequest, now: int) -> _Reading | None:
+        """Return the reading that has the message or reaches it soonest; None where the message is gone."""
+        able = [reading for reading in self._readings if reading.holds(request)]
+        near = max(able, key=lambda reading: reading.feed.slot, default=None)
+        state = self.checkpoints.before(request.session, request.sequence)
+        if near is not None and (state is None or near.feed.slot >= state.slot):
+            self._readings.remove(near)
+            self._readings.append(near)
+            near.used_ns = now
+            return near
+        if state is not None and not self._live.fits(state):
+            state = None
+        with suppress(*_UNREADABLE):  # gone, or damaged
+            return self._begin(state, now)
+        return None
+
+    def _begin(self, state: FeedState | None, now: int) -> _Reading:
+        slot, following = (state.slot, state.snapshot.next_global) if state is not None else (0, 1)
+        frames = self._tape.read_from(slot, following)
+        feed = self._live.again(READING_BYTES, state)
+        feed.retransmitter.counts = self._live.retransmitter.counts
+        reading = _Reading(feed, frames, self.checkpoints.segment_records, now)
+        if len(self._readings) >= READINGS:
+            self._drop(self._readings[0])
+        self._readings.append(reading)
+        return reading
+
+    def _drop(self, reading: _Reading) -> None:
+        self._readings.remove(reading)
+        reading.frames.close()
+
+    def _gone(self, request: mold.RetransmitRequest) -> Outgoing:
+        """Return a heartbeat with the number of the first message that is left."""
+        self.counts.gone += 1
+        self._live.retransmitter.counts.gone += 1
+        session = request.session
+        first = self.checkpoints.first(session, self._tape.first_sequence() or 1)
+        if first is None:
+            held = self._live.retransmitter.held(session)
+            first = held[0] if held is not None else self._live.next_sequences.get(session, 1)
+        datagram = mold.encode(mold.Heartbeat(session, first))
+        return Outgoing(session, first, 0, datagram, len(datagram).to_bytes(4, "little"))
+
+    def close(self) -> None:
+        while self._readings:
+            self._drop(self._readings[0])
+        self.checkpoints.close()
