@@ -55,16 +55,16 @@ TICK_NS = 30 * MS
 LINE_RATES = (None, None, None, 30_000)
 """Bytes/s of the line that an edge sends to, if it has a rate."""
 STORE_BYTES = (1_500, 1_500, 64 << 20)
-"""Of the store for retransmissions: when it is small, most requests go to the tape."""
+"""Of the store for retransmissions. When it is small, most requests go to the tape."""
 SEGMENT_RECORDS = 40
 """A checkpoint is made at least every so many records."""
 APART_NS = 10 * MS
 """Copies of one send that arrive within this time are taken in together."""
 CUSTOMER = {"reorder_ns": 8 * MS, "retry_ns": 30 * MS, "attempts": 4}
 EDGE = EdgeConfig(pace_rate=50_000, pace_burst=1_000, save_frames=8, policy=RequestPolicyConfig(window_ns=15 * MS))
-"""Answers to several customers within this time go to the group; less than a customer waits before it asks again.
+"""`window_ns` is less than a customer waits before it asks again.
 
-The few late frames of a history are more than `pace_burst`."""
+The late frames of most histories are more than `pace_burst`."""
 CALM_LOSS = 0.05
 CUSTOMER_ROUNDS = 12
 """Requests that a customer may need for its last hole once all lines are well: loss goes on."""
@@ -237,7 +237,7 @@ class Crowd:
         self.gather = GatherConfig(heartbeat_ns=150 * MS, watermark_ns=WATERMARK_NS)
         self.retransmit = RetransmitConfig(store_bytes=rng.choice(STORE_BYTES))
         self.truths: list[Truth] = []
-        self.posts: dict[SimNode, SimEdge] = {}
+        self.edges: dict[SimNode, SimEdge] = {}
         self.customers: list[SimSubscriber] = []
         self.last_ns = 0
         """Timestamp of the last record that must have reached everybody."""
@@ -252,24 +252,24 @@ class Crowd:
             self.world.after(TICK_NS, self._tick)
 
     def _tick(self) -> None:
-        for post in self.posts.values():
-            post.turn()
+        for edge in self.edges.values():
+            edge.turn()
         self.world.after(TICK_NS, self._tick)
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
-        if type(effect) is Release and (post := self.posts.get(node)) is not None:
-            post.release(effect)
+        if type(effect) is Release and (edge := self.edges.get(node)) is not None:
+            edge.release(effect)
 
     def started(self, node: SimNode, machine: Machine) -> None:
         """A receiver's process starts, and its edge with it."""
-        if (post := self.posts.get(node)) is not None:
-            post.restart(machine)
+        if (edge := self.edges.get(node)) is not None:
+            edge.restart(machine)
 
-    def post(self, node: SimNode, truth: Truth) -> SimEdge:
+    def edge(self, node: SimNode, truth: Truth) -> SimEdge:
         """The edge of a receiver; made from its tape if it had none."""
-        known = self.posts.get(node)
+        known = self.edges.get(node)
         if known is None:
-            known = self.posts[node] = SimEdge(self, node, truth)
+            known = self.edges[node] = SimEdge(self, node, truth)
             if node.up:
                 known.restart(node.machine)
         return known
@@ -293,14 +293,14 @@ class Crowd:
             if plans:
                 ((truth, nodes),) = stripes
                 wanted_ones = None if rng.random() < 0.5 else set(rng.sample(instruments, 2))
-                lines = [self.post(node, truth) for node in rng.sample(list(nodes), 2)]
+                lines = [self.edge(node, truth) for node in rng.sample(list(nodes), 2)]
                 self.customers.append(Follows(self, FIRST_CUSTOMER + number, lines, wanted_ones))
                 self.customers[-1].loss = rng.choice((0.0, 0.05, 0.3))
                 continue
             grade = rng.choice(tuple(Grade))
             wanted = list(stripes) if rng.random() < 0.7 else [rng.choice(list(stripes))]
             lines = [
-                self.post(node, truth)
+                self.edge(node, truth)
                 for truth, nodes in wanted
                 for node in rng.sample(list(nodes), min(2, len(nodes)))
             ]
@@ -347,10 +347,10 @@ class Crowd:
 
     # -- the links ----------------------------------------------------------------------------------------
 
-    def carry(self, post: SimEdge, customer: SimSubscriber, datagrams: Sequence[bytes]) -> None:
+    def carry(self, edge: SimEdge, customer: SimSubscriber, datagrams: Sequence[bytes]) -> None:
         """Packets on their way from an edge; those that arrive together are taken in together, in any order."""
-        network = post.node.world.network
-        sender = post.node.id
+        network = edge.node.world.network
+        sender = edge.node.id
         network.delay_ns.setdefault((sender, customer.id), int(self.rng.uniform(1, 8) * MS))
         together = [
             (copy.delay_ns, datagram)
@@ -364,12 +364,12 @@ class Crowd:
         while together:
             upto_ns = together[0][0] + APART_NS
             now_due = [datagram for delay_ns, datagram in together if delay_ns <= upto_ns]
-            self.world.after(together[len(now_due) - 1][0], self._arrive(post, customer, now_due))
+            self.world.after(together[len(now_due) - 1][0], self._arrive(edge, customer, now_due))
             del together[: len(now_due)]
 
     @staticmethod
-    def _arrive(post: SimEdge, customer: SimSubscriber, datagrams: list[bytes]) -> Callable[[], None]:
-        return lambda: customer.receive(post, datagrams)
+    def _arrive(edge: SimEdge, customer: SimSubscriber, datagrams: list[bytes]) -> Callable[[], None]:
+        return lambda: customer.receive(edge, datagrams)
 
     def request(self, customer: SimSubscriber, line: SimLine, request: bytes) -> None:
         """A request on its way to an edge."""
@@ -387,7 +387,7 @@ class Crowd:
             customer.loss = min(customer.loss, CALM_LOSS)
             for truth in {id(line.truth): line.truth for line in customer.lines}.values():
                 if not any(line.node in releasing[truth.stripe] for line in customer.lines if line.truth is truth):
-                    line = self.post(self.rng.choice(releasing[truth.stripe]), truth)
+                    line = self.edge(self.rng.choice(releasing[truth.stripe]), truth)
                     customer.lines.append(line)
                     line.customers.append(customer)
                     self.moved += 1
@@ -417,7 +417,7 @@ class Crowd:
 
     def check_end(self) -> None:
         for truth in self.truths:
-            if any(post.truth is truth for post in self.posts.values()):
+            if any(edge.truth is truth for edge in self.edges.values()):
                 truth.check_end()
         for customer in self.customers:
             customer.check_end()
