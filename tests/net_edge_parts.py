@@ -106,7 +106,7 @@ class Receiver:
     def start(self) -> None:
         self.tape = TapeWriter.open(self.directory / "tape", FIRST, records_per_segment=self._per_segment)
         try:
-            self.edge = EdgeService.open(
+            self.edge = EdgeService(
                 self.network,
                 self.name,
                 "main",
@@ -134,7 +134,7 @@ class Receiver:
 
     def kill(self) -> None:
         """As kill -9 does it: nothing more is written."""
-        for each in (self.edge._udp, self.edge._tcp):
+        for each in (self.edge._udp, self.edge._snapshots._listener):
             each.close()
         self.tape.close()
 

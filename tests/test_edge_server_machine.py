@@ -27,7 +27,7 @@ from levelcast.edge.server.retransmit_store import RetransmitConfig
 from levelcast.network.model import MulticastGroup
 from levelcast.protocol.effects import Release
 from levelcast.protocol.history import Frame
-from levelcast.sim.edges import EdgeFiles
+from levelcast.sim.edges import SimEdgeFiles
 from levelcast.sim.engine.disk import Disk
 from levelcast.storage.tape.stamps import frame_bytes
 from levelcast.wire import mold
@@ -46,11 +46,11 @@ class Edge:
 
     def __init__(self, config: EdgeConfig | None = None, *groups: MulticastGroup, store_bytes: int = 1 << 20) -> None:
         self.now = T0
-        self.files = EdgeFiles(Disk(make_config(), 1))
+        self.files = SimEdgeFiles(Disk(make_config(), 1))
         retransmit = RetransmitConfig(store_bytes=store_bytes)
         feed = Feed(SessionMap({}, ALPHA), config=GatherConfig(watermark_ns=4 * SLOT_NS), retransmit=retransmit)
-        archive = Archive(feed, self.files, FeedCheckpoints(self.files, 40))
-        self.server = EdgeServer(feed, archive, self.now, config)
+        archive = Archive(feed, FeedCheckpoints(self.files, 40))
+        self.server = EdgeServer(archive, self.now, config)
         self.complete_ns = 0
         self.ring_ns: int | None = None
         self.announced = self.server.assign(groups or [WEST])
@@ -206,7 +206,6 @@ def test_the_tape_is_not_read_when_the_ring_is_about_to_be_due() -> None:
     assert edge.server.wake_ns is not None
     assert edge.server.wake_ns > edge.ring_ns
     edge.ring_ns = edge.now + DIG_PATIENCE_NS  # it is always due
-    assert edge.server.archive is not None
     assert edge.server.archive.counts.slices == 0
     edge.step(DIG_PATIENCE_NS)
     assert edge.server.archive.counts.slices == 1

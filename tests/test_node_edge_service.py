@@ -24,7 +24,7 @@ from levelcast.network.model import Stripe, TimingRules
 from levelcast.network.sessions import stripe_session
 from levelcast.node import snapshot_server
 from levelcast.node.edge_service import EdgeService, everything_in_one
-from levelcast.node.edge_state_files import restore
+from levelcast.node.edge_state_files import EdgeFiles
 from levelcast.protocol.history import Frame
 from levelcast.records import split
 from levelcast.storage.append_file import TapeError
@@ -498,8 +498,14 @@ def test_after_a_restart_customers_can_ask_for_what_was_sent_before(start: Calla
     )
 
 
-def feed_at(tape: Path, state: Path, network: Network) -> dict[bytes, int]:
-    return restore(TapeReader(tape), state, Feed(everything_in_one(network.stripe()))).next_sequences
+def restored(directory: Path, plan: SessionMap) -> dict[bytes, int]:
+    archive = EdgeFiles(directory).restore(Feed(plan), 1_000_000)
+    archive.close()
+    return archive.live.next_sequences
+
+
+def feed_at(directory: Path, network: Network) -> dict[bytes, int]:
+    return restored(directory, everything_in_one(network.stripe()))
 
 
 def test_a_state_that_is_missing_damaged_or_of_another_tape_is_made_anew(
@@ -512,18 +518,18 @@ def test_a_state_that_is_missing_damaged_or_of_another_tape_is_made_anew(
         other.release(frame)
     one.stop()
     other.stop()
-    tape, state = one.directory / "tape", one.directory / "edge" / "state"
-    wanted = feed_at(tape, state, network)
+    state = one.directory / "edge" / "state"
+    wanted = feed_at(one.directory, network)
     assert wanted == one.edge.server.feed.next_sequences
     content = state.read_bytes()
     for wrong in (None, b"", content[:-1], (other.directory / "edge" / "state").read_bytes()):
         state.unlink(missing_ok=True)
         if wrong is not None:
             state.write_bytes(wrong)
-        assert feed_at(tape, state, network) == wanted
+        assert feed_at(one.directory, network) == wanted
     state.write_bytes(content)
-    later = restore(TapeReader(tape), state, Feed(SessionMap({1: MAIN}, mold.session_name("rest"))))
-    assert set(later.next_sequences) == {MAIN, mold.session_name("rest")}
+    later = restored(one.directory, SessionMap({1: MAIN}, mold.session_name("rest")))
+    assert set(later) == {MAIN, mold.session_name("rest")}
 
 
 def test_where_the_tape_has_lost_its_beginning_the_state_is_needed_and_another_receivers_will_do(
@@ -535,17 +541,17 @@ def test_where_the_tape_has_lost_its_beginning_the_state_is_needed_and_another_r
         other.release(frame)
     for receiver in (one, other):
         receiver.stop()
-    with_beginning = feed_at(other.directory / "tape", other.directory / "edge" / "state", network)
+    with_beginning = feed_at(other.directory, network)
     writer = TapeWriter.open(one.directory / "tape", FIRST, records_per_segment=50)
     writer.retain(T0, max_bytes=1)
     writer.close()
-    tape, state = one.directory / "tape", one.directory / "edge" / "state"
-    assert feed_at(tape, state, network) == with_beginning
+    state = one.directory / "edge" / "state"
+    assert feed_at(one.directory, network) == with_beginning
     state.unlink()
     with pytest.raises(TapeError, match="copy this file from another receiver"):
-        feed_at(tape, state, network)
+        feed_at(one.directory, network)
     shutil.copy(other.directory / "edge" / "state", state)
-    assert feed_at(tape, state, network) == with_beginning
+    assert feed_at(one.directory, network) == with_beginning
 
 
 def test_a_state_that_cannot_be_saved_is_counted_and_nothing_else(start: Callable[..., Receiver]) -> None:
@@ -563,7 +569,7 @@ def test_a_state_that_cannot_be_saved_is_counted_and_nothing_else(start: Callabl
 def test_an_interface_that_is_not_here_is_one_sentence(network: Network, tmp_path: Path) -> None:
     TapeWriter.open(tmp_path / "tape", FIRST).close()
     with pytest.raises(NetError, match=r"the edge cannot have a socket on 203\.0\.113\.7"):
-        EdgeService.open(network, "a-1", "main", tmp_path, "203.0.113.7", lambda: 0, T0)
+        EdgeService(network, "a-1", "main", tmp_path, "203.0.113.7", lambda: 0, T0)
 
 
 def test_a_group_that_cannot_be_reached_is_one_sentence(

@@ -25,6 +25,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+from levelcast.edge.server.feed import Feed
 from levelcast.edge.server.machine import EdgeConfig, EdgeEffect, EdgeServer, Multicast, Reply
 from levelcast.edge.server.packetizer import GatherConfig, SessionMap
 from levelcast.edge.server.plan_switch import PlanLimits
@@ -33,7 +34,7 @@ from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network, Stripe
 from levelcast.network.line_assignment import LineAssignment
 from levelcast.network.sessions import stripe_session
-from levelcast.node.edge_state_files import STATE, open_archive, save_state
+from levelcast.node.edge_state_files import EdgeFiles
 from levelcast.node.snapshot_server import SnapshotServer
 from levelcast.protocol.effects import Release
 from levelcast.runtime.sockets import Address, SendCounts, Sender
@@ -99,38 +100,6 @@ class EdgeService:
 
     def __init__(
         self,
-        server: EdgeServer,
-        interface: str,
-        complete_upto_ns: Callable[[], int],
-        state_path: Path,
-        *,
-        ttl: int,
-        trains: bool,
-        lines: LineAssignment,
-        members: Callable[[], tuple[int, ...]],
-        ring_ns: Callable[[], int | None],
-    ) -> None:
-        self.server = server
-        self.counts = EdgeCounts()
-        self._lines = lines
-        self._members = members
-        self._assigned: tuple[int, ...] = ()
-        """The ring for which the lines were assigned."""
-        self._ttl = ttl
-        self._socket_ttl = ttl
-        self._complete_upto_ns = complete_upto_ns
-        self._ring_ns = ring_ns
-        self._state_path = state_path
-        self._now = 0
-        self._udp, self._tcp = _open_sockets(interface, ttl)
-        self._sender = Sender(self._udp, SendCounts(), trains)
-        self._snapshots = SnapshotServer(self._tcp, server.snapshot)
-        self.filenos: Sequence[int] = (self._udp.fileno(), self._tcp.fileno())
-        self.address: Address = self._udp.getsockname()
-
-    @classmethod
-    def open(
-        cls,
         network: Network,
         receiver: str,
         stripe: str,
@@ -141,40 +110,41 @@ class EdgeService:
         ring_ns: Callable[[], int | None] = lambda: None,
         members: Callable[[], tuple[int, ...]] = tuple,
         config: EdgeConfig | None = None,
-    ) -> EdgeService:
+    ) -> None:
         """Open the edge of a receiver whose tape is in `directory`. The tape must have been repaired before.
 
         `ring_ns` returns when the ring is due next: work that can wait is not done then. `members` are the primaries
         of the ring in which the receiver is, none while it is in none: they determine its lines.
         """
-        (directory / STATE).parent.mkdir(exist_ok=True)
+        self.counts = EdgeCounts()
+        self._lines = LineAssignment(network, receiver)
+        self._members = members
+        self._assigned: tuple[int, ...] = ()
+        """The ring for which the lines were assigned."""
+        self._complete_upto_ns = complete_upto_ns
+        self._ring_ns = ring_ns
+        self._now = now
+        self._files = EdgeFiles(directory)
         edge = network.edge
-        feed, archive = open_archive(
-            directory,
+        first = Feed(
             everything_in_one(network.stripe(stripe)),
+            network.stripe(stripe).index,
             GatherConfig(packet_bytes=edge.packet_bytes, watermark_ns=edge.watermark_ns),
             RetransmitConfig(edge.store_bytes, edge.packet_bytes),
-            PlanLimits.of_network(network),
-            network.tape.segment_records,
+            limits=PlanLimits.of_network(network),
         )
-        lines = LineAssignment(network, receiver)
-        service = cls(
-            EdgeServer(feed, archive, now, config),
-            interface,
-            complete_upto_ns,
-            directory / STATE,
-            ttl=edge.ttl,
-            trains=edge.trains,
-            lines=lines,
-            members=members,
-            ring_ns=ring_ns,
-        )
+        self.server = EdgeServer(self._files.restore(first, network.tape.segment_records), now, config)
+        self._ttl = self._socket_ttl = edge.ttl
+        self._udp, tcp = _open_sockets(interface, edge.ttl)
+        self._sender = Sender(self._udp, SendCounts(), edge.trains)
+        self._snapshots = SnapshotServer(tcp, self.server.snapshot)
+        self.filenos: Sequence[int] = (self._udp.fileno(), tcp.fileno())
+        self.address: Address = self._udp.getsockname()
         try:
-            service._assign(lines.groups(()), must=True)
+            self._assign(self._lines.groups(()), must=True)
         except BaseException:
-            service.close()
+            self.close()
             raise
-        return service
 
     # -- as a service of the driver -----------------------------------------------------------------------
 
@@ -240,7 +210,7 @@ class EdgeService:
                 counts.bytes += len(effect.buffer)
             elif isinstance(effect, Reply):
                 self._send(cast("Address", effect.to), effect.buffer, effect.ends)
-            elif not save_state(self._state_path, effect.content, keep_previous=effect.keep_previous):
+            elif not self._files.save_state(effect.content, keep_previous=effect.keep_previous):
                 counts.states_unsaved += 1
 
     def _multicast(self, effect: Multicast) -> int:

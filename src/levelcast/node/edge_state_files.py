@@ -18,87 +18,75 @@ from struct import Struct
 
 from levelcast.edge.server.archive import Archive, FeedCheckpoints, replay
 from levelcast.edge.server.feed import Feed, decode_state, resume
-from levelcast.edge.server.packetizer import GatherConfig, SessionMap
-from levelcast.edge.server.plan_switch import PlanLimits
-from levelcast.edge.server.retransmit_store import RetransmitConfig
 from levelcast.storage.append_file import AppendFile, TapeError
 from levelcast.storage.tape.cursor import TapeCursor, first_sequence_of
 from levelcast.storage.tape.segments import TapeReader
 from levelcast.wire.header import Malformed
-
-__all__ = ["CheckpointFile", "TapeDirectory", "open_archive", "restore", "save_state"]
 
 STATE = Path("edge") / "state"
 CHECKPOINTS = Path("edge") / "marks"
 _ENTRY = Struct("<QI")
 
 
-# -- the state --------------------------------------------------------------------------------------------
-
-
-def restore(tape: TapeReader, path: Path, feed: Feed, checkpoints: FeedCheckpoints | None = None) -> Feed:
-    """Return the feed at the end of a tape: from a state at `path` that fits the tape, and the frames after it."""
-
-    def chain_at(slot: int) -> bytes | None:
-        return tape.chain_at(slot) if tape.before.slot <= slot <= tape.tip().slot else None
-
-    found = resume(feed, _states(path), chain_at)
-    if found is None and tape.before.next_sequence > 1:
-        raise TapeError(
-            f"{path}: is not there or does not fit the tape, and the beginning of the tape is gone, so packets "
-            "cannot be numbered as others number them: copy this file from another receiver"
-        )
-    feed = found or feed
-    replay(feed, ((frame.line, frame.data()) for frame in tape.frames(after_slot=feed.slot)), checkpoints)
-    return feed
-
-
-def _states(path: Path) -> Iterator[bytes]:
-    for each in (_before(path), path):
-        with suppress(FileNotFoundError):
-            yield each.read_bytes()
-
-
-def _before(path: Path) -> Path:
-    return path.with_name(f"{path.name}.before")
-
-
-def save_state(path: Path, content: bytes, *, keep_previous: bool) -> bool:
-    """Write a state, and keep the one before it; return False if the disk does not take it."""
-    try:
-        if keep_previous:
-            with suppress(FileNotFoundError):
-                path.rename(_before(path))
-        AppendFile.create(path, content).close()
-    except (OSError, TapeError):  # the tape has everything: only the next start takes longer
-        return False
-    return True
-
-
-# -- the archive ------------------------------------------------------------------------------------------
-
-
-class TapeDirectory:
-    """The tape of a receiver, read while it is written."""
+class EdgeFiles:
+    """The files of the edge at a receiver whose tape is in `directory`; an `EdgeStorage`."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._tape = directory / "tape"
+        self._state = directory / STATE
+        self._state_before = self._state.with_name(f"{STATE.name}.before")
+        self._path = directory / CHECKPOINTS
+        self._file: AppendFile | None = None
+        """Of checkpoints."""
+        self._state.parent.mkdir(exist_ok=True)
+
+    def restore(self, feed: Feed, segment_records: int) -> Archive:
+        """Return the archive of a feed like `feed` at the end of the tape: from a state, and the frames after it."""
+        tape = TapeReader(self._tape)
+
+        def chain_at(slot: int) -> bytes | None:
+            return tape.chain_at(slot) if tape.before.slot <= slot <= tape.tip().slot else None
+
+        found = resume(feed, self._states(), chain_at)
+        if found is None and tape.before.next_sequence > 1:
+            raise TapeError(
+                f"{self._state}: is not there or does not fit the tape, and the beginning of the tape is gone, so "
+                "packets cannot be numbered as others number them: copy this file from another receiver"
+            )
+        feed = found or feed
+        checkpoints = FeedCheckpoints(self, segment_records, self._open_checkpoints(tape))
+        replay(feed, ((frame.line, frame.data()) for frame in tape.frames(after_slot=feed.slot)), checkpoints)
+        return Archive(feed, checkpoints)
+
+    # -- the state ----------------------------------------------------------------------------------------
+
+    def _states(self) -> Iterator[bytes]:
+        for path in (self._state_before, self._state):
+            with suppress(FileNotFoundError):
+                yield path.read_bytes()
+
+    def save_state(self, content: bytes, *, keep_previous: bool) -> bool:
+        """Write a state, and keep the one before it; return False if the disk does not take it."""
+        try:
+            if keep_previous:
+                with suppress(FileNotFoundError):
+                    self._state.rename(self._state_before)
+            AppendFile.create(self._state, content).close()
+        except (OSError, TapeError):  # the tape has everything: only the next start takes longer
+            return False
+        return True
+
+    # -- the tape -----------------------------------------------------------------------------------------
 
     def read_from(self, slot: int, sequence: int) -> TapeCursor:
-        return TapeCursor(self._directory, slot, sequence)
+        return TapeCursor(self._tape, slot, sequence)
 
     def first_sequence(self) -> int | None:
-        return first_sequence_of(self._directory)
+        return first_sequence_of(self._tape)
 
+    # -- checkpoints --------------------------------------------------------------------------------------
 
-class CheckpointFile:
-    """The file of checkpoints."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: AppendFile | None = None
-
-    def open(self, tape: TapeReader) -> list[tuple[int, int]]:
+    def _open_checkpoints(self, tape: TapeReader) -> list[tuple[int, int]]:
         """Read slot and location of each entry. Entries of frames that retention has removed go when most are such."""
         with suppress(OSError, TapeError):
             found = self._entries(tape)
@@ -136,12 +124,12 @@ class CheckpointFile:
             return False
         return tape.chain_at(state.slot) == state.chain
 
-    def append(self, slot: int, content: bytes) -> int | None:
+    def append(self, slot: int, checkpoint: bytes) -> int | None:
         try:
             if self._file is None:
                 self._file = AppendFile.create(self._path, b"")
             location = self._file.size
-            self._file.append(_ENTRY.pack(slot, len(content)), content)
+            self._file.append(_ENTRY.pack(slot, len(checkpoint)), checkpoint)
         except (OSError, TapeError):
             return None
         return location
@@ -156,20 +144,3 @@ class CheckpointFile:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def open_archive(
-    directory: Path,
-    plan: SessionMap,
-    config: GatherConfig,
-    retransmit: RetransmitConfig,
-    limits: PlanLimits,
-    segment_records: int,
-) -> tuple[Feed, Archive]:
-    """Return the feed of a receiver at the end of the tape in `directory`, and its archive."""
-    tape = TapeReader(directory / "tape")
-    file = CheckpointFile(directory / CHECKPOINTS)
-    checkpoints = FeedCheckpoints(file, segment_records, file.open(tape))
-    first = Feed(plan, tape.stripe, config, retransmit, limits=limits)
-    feed = restore(tape, directory / STATE, first, checkpoints)
-    return feed, Archive(feed, TapeDirectory(directory / "tape"), checkpoints)

@@ -113,7 +113,7 @@ class SimFrameReader:
         """Nothing is open."""
 
 
-class EdgeFiles:
+class SimEdgeFiles:
     """The files of an edge on its receiver's disk: the last two states, the checkpoints and the tape."""
 
     def __init__(self, disk: Disk) -> None:
@@ -122,8 +122,8 @@ class EdgeFiles:
         """The one before the last comes first: the store is filled from there."""
         self.checkpoints: list[tuple[int, bytes]] = []
 
-    def append(self, slot: int, content: bytes) -> int:
-        self.checkpoints.append((slot, content))
+    def append(self, slot: int, checkpoint: bytes) -> int:
+        self.checkpoints.append((slot, checkpoint))
         return len(self.checkpoints) - 1
 
     def read(self, location: int) -> bytes:
@@ -151,7 +151,7 @@ class SimEdge:
         self._group = MulticastGroup(node.name, "239.0.0.1", 1, rate_bytes=crowd.rng.choice(LINE_RATES))
         self._crowd = crowd
         self._machine: Machine | None = None
-        self._files = EdgeFiles(node.disk)
+        self._files = SimEdgeFiles(node.disk)
         self._turn_at: int | None = None
 
     @property
@@ -164,7 +164,7 @@ class SimEdge:
         """Start with the receiver, from what its disk holds."""
         disk = self.node.disk
         if self._files.disk is not disk:
-            self._files = EdgeFiles(disk)
+            self._files = SimEdgeFiles(disk)
         crowd, truth, files, frames = self._crowd, self.truth, self._files, disk.tape.frames
         first = noted_feed(truth, self.node.name)(truth.plan, truth.stripe, crowd.gather, crowd.retransmit)
         chains = {frame.slot: frame.chain for frame in frames}
@@ -172,7 +172,7 @@ class SimEdge:
         known = ((slot, location) for location, (slot, _) in enumerate(files.checkpoints))
         checkpoints = FeedCheckpoints(files, SEGMENT_RECORDS, known)
         replay(feed, ((frame, _content(frame)) for frame in frames if frame.slot > feed.slot), checkpoints)
-        self.server = EdgeServer(feed, Archive(feed, files, checkpoints), self.node.local_ns, EDGE)
+        self.server = EdgeServer(Archive(feed, checkpoints), self.node.local_ns, EDGE)
         self._machine = machine
         self._perform(self.server.assign([self._group]))
 

@@ -7,8 +7,8 @@ few hundred frames.
 
 - A request goes to a *reading*: a feed of its own that begins at the last checkpoint before the message and follows the
   tape from there. It keeps a few megabytes of what it gathered for the next request of a subscriber that reads on.
-- One call of `work` reads `SLICE_BYTES` or `SLICE_FRAMES` of the tape. The driver opens the tape (`TapeAccess`) and
-  chooses when to call.
+- One call of `work` reads `SLICE_BYTES` or `SLICE_FRAMES` of the tape. The driver reads the files (`EdgeStorage`)
+  and chooses when to call.
 - Subscribers take turns. The requests of each that may wait are limited; a repeated request does not count again.
 - There is a checkpoint where each segment of the tape begins, so that everything that retention leaves on the tape can
   be sent. Unknown checkpoints, as after the loss of their file, are made by the first reading that passes.
@@ -32,7 +32,7 @@ from levelcast.wire import mold
 from levelcast.wire.channel_plan import is_plan_session, parse_session
 from levelcast.wire.header import Malformed
 
-__all__ = ["Archive", "ArchiveCounts", "CheckpointStore", "FeedCheckpoints", "FrameReader", "TapeAccess", "replay"]
+__all__ = ["Archive", "ArchiveCounts", "EdgeStorage", "FeedCheckpoints", "FrameReader", "replay"]
 
 CHECKPOINT_FRAMES = 256
 CHECKPOINT_RECORDS = 65_536
@@ -67,8 +67,8 @@ class FrameReader(Protocol):
     def close(self) -> None: ...
 
 
-class TapeAccess(Protocol):
-    """A tape, as the driver opens it."""
+class EdgeStorage(Protocol):
+    """The tape of a receiver and the checkpoints along it, in the driver's files."""
 
     def read_from(self, slot: int, sequence: int) -> FrameReader:
         """Read frames after `slot`, the first of which has the record `sequence`; raises an error if it is gone."""
@@ -78,15 +78,13 @@ class TapeAccess(Protocol):
         """Return the sequence of the first record that is left on the tape."""
         ...
 
-
-class CheckpointStore(Protocol):
-    """Where the driver keeps checkpoints."""
-
-    def append(self, slot: int, content: bytes) -> int | None:
+    def append(self, slot: int, checkpoint: bytes) -> int | None:
         """Keep a checkpoint and return its location, or None if that failed."""
         ...
 
-    def read(self, location: int) -> bytes: ...
+    def read(self, location: int) -> bytes:
+        """Return the checkpoint at a location."""
+        ...
 
     def close(self) -> None: ...
 
@@ -101,7 +99,7 @@ class _Checkpoint(NamedTuple):
     slot: int
     location: int | None
     content: bytes = b""
-    """Of one that is not in the store."""
+    """Of one that is not stored."""
 
 
 class _Spacing:
@@ -128,16 +126,16 @@ class _Spacing:
 
 
 class FeedCheckpoints:
-    """The checkpoints along a tape, in order; `known` are slot and location of those that are in the store."""
+    """The checkpoints along a tape, in order; `known` are slot and location of those that are stored."""
 
-    def __init__(self, store: CheckpointStore, segment_records: int, known: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(self, storage: EdgeStorage, segment_records: int, known: Iterable[tuple[int, int]] = ()) -> None:
         self.unsaved = 0
-        """Checkpoints that are only in memory, because the store did not take them."""
+        """Checkpoints that are only in memory, because the storage did not take them."""
         self.segment_records = segment_records
-        self._store = store
+        self.storage = storage
         self._checkpoints = [_Checkpoint(slot, location) for slot, location in known]
         self._pending = 0
-        """The number of checkpoints at the end that are not in the store yet."""
+        """The number of checkpoints at the end that are not stored yet."""
         self._spacing = _Spacing(segment_records)
         self.state = lru_cache(maxsize=16)(self._state)
 
@@ -155,11 +153,11 @@ class FeedCheckpoints:
             self._pending += 1
 
     def save(self) -> None:
-        """Store those that were made since. One that the store does not take stays in memory."""
+        """Store those that were made since. One that the storage does not take stays in memory."""
         first = len(self._checkpoints) - self._pending
         self._pending = 0
         for number, (slot, _, content) in enumerate(self._checkpoints[first:], first):
-            location = self._store.append(slot, content)
+            location = self.storage.append(slot, content)
             if location is None:
                 self.unsaved += 1
             else:
@@ -205,13 +203,13 @@ class FeedCheckpoints:
     def _state(self, checkpoint: _Checkpoint) -> FeedState | None:
         try:
             location = checkpoint.location
-            return decode_state(checkpoint.content if location is None else self._store.read(location))
+            return decode_state(checkpoint.content if location is None else self.storage.read(location))
         except (*_UNREADABLE, Malformed):
             return None
 
     def close(self) -> None:
         self.save()
-        self._store.close()
+        self.storage.close()
 
 
 def replay(
@@ -260,11 +258,10 @@ class ArchiveCounts:
 class Archive:
     """Answers requests for what the live feed's store no longer has."""
 
-    def __init__(self, live: Feed, tape: TapeAccess, checkpoints: FeedCheckpoints) -> None:
+    def __init__(self, live: Feed, checkpoints: FeedCheckpoints) -> None:
         self.counts = ArchiveCounts()
+        self.live = live
         self.checkpoints = checkpoints
-        self._tape = tape
-        self._live = live
         self._readings: deque[_Reading] = deque()
         """The one that was used last is at the end."""
         self._waiting: OrderedDict[Hashable, deque[mold.RetransmitRequest]] = OrderedDict()
@@ -275,11 +272,11 @@ class Archive:
 
     def takes(self, request: mold.RetransmitRequest) -> bool:
         """Whether a request begins with a message that was sent and has left the store."""
-        held = self._live.retransmitter.held(request.session)
+        held = self.live.retransmitter.held(request.session)
         if held is not None:
             return request.sequence < held[0]
-        live = self._live.next_sequences.get(request.session)
-        return request.sequence < live if live is not None else self._live.is_past(request.session)
+        live = self.live.next_sequences.get(request.session)
+        return request.sequence < live if live is not None else self.live.is_past(request.session)
 
     def ask(self, request: mold.RetransmitRequest, subscriber: Hashable) -> bool:
         """Queue a request; return False if it is rejected."""
@@ -345,7 +342,7 @@ class Archive:
     def _advance(self, reading: _Reading) -> bool:
         """Read one slice; return False at the end of the tape, or of what can be read of it."""
         self.counts.slices += 1
-        feed, live = reading.feed, self._live
+        feed, live = reading.feed, self.live
         try:
             frames, more = reading.frames.read(SLICE_BYTES, SLICE_FRAMES)
         except _UNREADABLE:
@@ -372,7 +369,7 @@ class Archive:
             self._readings.append(near)
             near.used_ns = now
             return near
-        if state is not None and not self._live.fits(state):
+        if state is not None and not self.live.fits(state):
             state = None
         with suppress(*_UNREADABLE):  # gone, or damaged
             return self._begin(state, now)
@@ -380,9 +377,9 @@ class Archive:
 
     def _begin(self, state: FeedState | None, now: int) -> _Reading:
         slot, following = (state.slot, state.snapshot.next_global) if state is not None else (0, 1)
-        frames = self._tape.read_from(slot, following)
-        feed = self._live.again(READING_BYTES, state)
-        feed.retransmitter.counts = self._live.retransmitter.counts
+        frames = self.checkpoints.storage.read_from(slot, following)
+        feed = self.live.again(READING_BYTES, state)
+        feed.retransmitter.counts = self.live.retransmitter.counts
         reading = _Reading(feed, frames, self.checkpoints.segment_records, now)
         if len(self._readings) >= READINGS:
             self._drop(self._readings[0])
@@ -396,12 +393,12 @@ class Archive:
     def _gone(self, request: mold.RetransmitRequest) -> Outgoing:
         """Return a heartbeat with the number of the first message that is left."""
         self.counts.gone += 1
-        self._live.retransmitter.counts.gone += 1
+        self.live.retransmitter.counts.gone += 1
         session = request.session
-        first = self.checkpoints.first(session, self._tape.first_sequence() or 1)
+        first = self.checkpoints.first(session, self.checkpoints.storage.first_sequence() or 1)
         if first is None:
-            held = self._live.retransmitter.held(session)
-            first = held[0] if held is not None else self._live.next_sequences.get(session, 1)
+            held = self.live.retransmitter.held(session)
+            first = held[0] if held is not None else self.live.next_sequences.get(session, 1)
         datagram = mold.encode(mold.Heartbeat(session, first))
         return Outgoing(session, first, 0, datagram, len(datagram).to_bytes(4, "little"))
 

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from levelcast.edge.server.archive import Archive
-from levelcast.edge.server.feed import Feed
 from levelcast.edge.server.line_rate import LineRate
 from levelcast.edge.server.packetizer import Outgoing
 from levelcast.edge.server.request_policy import RequestPolicy, RequestPolicyConfig, Route
@@ -110,11 +109,11 @@ def _join(sent: Sequence[Outgoing]) -> tuple[bytes, bytes]:
 
 
 class EdgeServer:
-    """The edge of one stripe at one receiver. `feed` is at the end of the receiver's tape."""
+    """The edge of one stripe at one receiver, whose archive has the feed at the end of the tape."""
 
-    def __init__(self, feed: Feed, archive: Archive | None, now: int, config: EdgeConfig | None = None) -> None:
-        self.feed = feed
+    def __init__(self, archive: Archive, now: int, config: EdgeConfig | None = None) -> None:
         self.archive = archive
+        self.feed = archive.live
         self.config = config or EdgeConfig()
         self.groups: tuple[MulticastGroup, ...] = ()
         """The ranges of groups that it sends to."""
@@ -136,7 +135,7 @@ class EdgeServer:
         """How often the ends of the sessions are still to be sent, and when next."""
         self._dug_ns = 0
         self._dig_ns: int | None = None
-        feed.heartbeats(now)  # the next ones are due an interval from here
+        self.feed.heartbeats(now)  # the next ones are due an interval from here
 
     @property
     def wake_ns(self) -> int | None:
@@ -171,8 +170,7 @@ class EdgeServer:
         else:
             self._send(sent, now)
         self._unbooked.append((sent, content))
-        if self.archive is not None:
-            self.archive.checkpoints.note(feed)
+        self.archive.checkpoints.note(feed)
         return self._take_effects()
 
     def step(self, requests: Iterable[tuple[Hashable, bytes]], complete_ns: int, now: int) -> list[EdgeEffect]:
@@ -202,8 +200,7 @@ class EdgeServer:
 
     def work(self, ring_ns: int | None, now: int) -> list[EdgeEffect]:
         """Do what can wait: read a slice of the tape, and save the state. The ring is due next at `ring_ns`."""
-        if self.archive is not None:
-            self._dig(self.archive, ring_ns, now)
+        self._dig(ring_ns, now)
         frames, records = self._saved_at
         if (
             self.feed.frames - frames >= self.config.save_frames
@@ -231,8 +228,7 @@ class EdgeServer:
         self._backlog.clear()
         if self.feed.frames > self._saved_at[0]:
             self._save(keep_previous=False)
-        if self.archive is not None:
-            self.archive.close()
+        self.archive.close()
         return self._take_effects()
 
     def status(self) -> dict[str, Any]:
@@ -240,7 +236,7 @@ class EdgeServer:
         asked, archive, policy = self.feed.retransmitter.counts, self.archive, self._policy.counts
         refused = {"gone": asked.gone, "ahead": asked.ahead, "unknown session": asked.unknown}
         refused["too fast"] = policy.too_fast
-        refused["too many waiting"] = archive.counts.too_many if archive is not None else 0
+        refused["too many waiting"] = archive.counts.too_many
         refused |= {reason.value: number for reason, number in asked.malformed.items()}
         return {
             "groups": [group.name for group in self.groups],
@@ -249,7 +245,7 @@ class EdgeServer:
             "shared": policy.shared,
             "to_group": policy.to_group,
             "retransmitted": asked.packets,
-            "from_tape": archive.counts.packets if archive is not None else 0,
+            "from_tape": archive.counts.packets,
             "refused": {reason: number for reason, number in refused.items() if number},
             "unplanned": self.feed.unplanned,
             "plan": self._plan_status(),
@@ -334,7 +330,7 @@ class EdgeServer:
         wanted = server.open(request)
         if wanted is None:
             return
-        if archive is not None and archive.takes(wanted):
+        if archive.takes(wanted):
             archive.ask(wanted, subscriber)
             return
         route = policy.route(subscriber, wanted, now)
@@ -346,8 +342,9 @@ class EdgeServer:
             else:
                 self._effects.append(Reply(subscriber, found.buffer, found.ends))
 
-    def _dig(self, archive: Archive, ring_ns: int | None, now: int) -> None:
+    def _dig(self, ring_ns: int | None, now: int) -> None:
         """Read a slice of the tape, unless the ring is about to be due."""
+        archive = self.archive
         archive.checkpoints.save()
         if not archive.is_busy:
             self._dig_ns = None
