@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from levelcast.edge.server.archive import Archive, FeedCheckpoints
+from levelcast.edge.server.archive import Archive
+from levelcast.edge.server.checkpoints import FeedCheckpoints
 from levelcast.edge.server.feed import Feed
 from levelcast.edge.server.machine import (
     DIG_GAP_NS,

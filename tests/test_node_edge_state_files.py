@@ -14,6 +14,7 @@ import pytest
 
 import levelcast
 from levelcast.edge.server import archive as module
+from levelcast.edge.server import checkpoints
 from levelcast.edge.server.archive import Archive
 from levelcast.edge.server.feed import Feed
 from levelcast.edge.server.machine import DIG_GAP_NS, DIG_PATIENCE_NS
@@ -40,8 +41,8 @@ SEGMENT = 100
 
 @pytest.fixture(autouse=True)
 def small_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHECKPOINT_FRAMES", 7)
-    monkeypatch.setattr(module, "FRAMES_A_SESSION", 0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_FRAMES", 7)
+    monkeypatch.setattr(checkpoints, "FRAMES_A_SESSION", 0)
     monkeypatch.setattr(module, "SLICE_BYTES", 4_000)
 
 

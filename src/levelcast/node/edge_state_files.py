@@ -2,7 +2,7 @@
 
     DATA/NAME/edge/state          `levelcast.edge.server.feed`
     DATA/NAME/edge/state.before   the one saved before it
-    DATA/NAME/edge/marks          checkpoints (`levelcast.edge.server.archive`): slot u64, size u32, then the state
+    DATA/NAME/edge/marks          `levelcast.edge.server.checkpoints`: slot u64, size u32, then the state
 
 A start begins with `state.before` and replays the tape: this also fills the store for retransmissions, so that
 subscribers can request what was sent before the restart. The file of checkpoints only saves time: entries that do not
@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 
-from levelcast.edge.server.archive import Archive, FeedCheckpoints, replay
+from levelcast.edge.server.archive import Archive
+from levelcast.edge.server.checkpoints import FeedCheckpoints, replay
 from levelcast.edge.server.feed import Feed, decode_state, resume
 from levelcast.storage.append_file import AppendFile, TapeError
 from levelcast.storage.tape.cursor import TapeCursor, first_sequence_of

@@ -26,7 +26,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from random import Random
 
-from levelcast.edge.server.archive import Archive, FeedCheckpoints, replay
+from levelcast.edge.server.archive import Archive
+from levelcast.edge.server.checkpoints import FeedCheckpoints, replay
 from levelcast.edge.server.feed import Feed, FramePosition, resume
 from levelcast.edge.server.machine import EdgeConfig, EdgeEffect, EdgeServer, Reply, SaveState
 from levelcast.edge.server.packetizer import GatherConfig, Outgoing
