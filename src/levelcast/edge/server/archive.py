@@ -67,7 +67,6 @@ class ArchiveCounts:
 
     packets: int = 0
     slices: int = 0
-    gone: int = 0
     too_many: int = 0
     """Requests of a subscriber that had as many waiting as it may, or that came when too many subscribers had."""
 
@@ -209,7 +208,6 @@ class Archive:
 
     def _gone(self, request: mold.RetransmitRequest) -> Outgoing:
         """Return a heartbeat with the number of the first message that is left."""
-        self.counts.gone += 1
         self.live.retransmitter.counts.gone += 1
         session = request.session
         first = self.checkpoints.first(session, self.checkpoints.storage.first_sequence() or 1)

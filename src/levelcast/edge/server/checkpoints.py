@@ -102,8 +102,6 @@ class FeedCheckpoints:
     """The checkpoints along a tape, in order; `known` are slot and location of those that are stored."""
 
     def __init__(self, storage: EdgeStorage, segment_records: int, known: Iterable[tuple[int, int]] = ()) -> None:
-        self.unsaved = 0
-        """Checkpoints that are only in memory, because the storage did not take them."""
         self.segment_records = segment_records
         self.storage = storage
         self._checkpoints = [_Checkpoint(slot, location) for slot, location in known]
@@ -131,9 +129,7 @@ class FeedCheckpoints:
         self._pending = 0
         for number, (slot, _, content) in enumerate(self._checkpoints[first:], first):
             location = self.storage.append(slot, content)
-            if location is None:
-                self.unsaved += 1
-            else:
+            if location is not None:
                 self._checkpoints[number] = _Checkpoint(slot, location)
 
     def insert(self, feed: Feed, since_slot: int) -> None:
