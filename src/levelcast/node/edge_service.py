@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,9 +53,9 @@ def everything_in_one(stripe: Stripe) -> SessionMap:
 
 
 @lru_cache(maxsize=4_096)
-def _address(group: MulticastGroup, number: int) -> Address:
+def _address(first: str, port: int, number: int) -> Address:
     """Return the address of one group of a range."""
-    return group.at(number).address, group.port
+    return str(IPv4Address(first) + number), port
 
 
 def _open_sockets(interface: str, ttl: int) -> tuple[socket.socket, socket.socket]:
@@ -151,8 +152,10 @@ class EdgeService:
     @property
     def wake_ns(self) -> int | None:
         """When the edge or a client that reads a snapshot is due."""
-        times = (self.server.wake_ns, self._snapshots.wake_ns)
-        return min((time for time in times if time is not None), default=None)
+        edge_ns, snapshots_ns = self.server.wake_ns, self._snapshots.wake_ns
+        if edge_ns is None or snapshots_ns is None:
+            return snapshots_ns if edge_ns is None else edge_ns
+        return min(edge_ns, snapshots_ns)
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
         """Send a frame's packets."""
@@ -166,9 +169,11 @@ class EdgeService:
             self._assign(self._lines.groups(members))
         udp, tcp = self.filenos
         requests = self._requests() if udp in ready else ()
-        self._perform(self.server.step(requests, self._complete_upto_ns(), now))
+        if effects := self.server.step(requests, self._complete_upto_ns(), now):
+            self._perform(effects)
         self._snapshots.step(now, ready=tcp in ready)
-        self._perform(self.server.work(self._ring_ns(), now))
+        if effects := self.server.work(self._ring_ns(), now):
+            self._perform(effects)
 
     def end_sessions(self) -> None:
         """End every session: the day is over."""
@@ -193,7 +198,10 @@ class EdgeService:
             "clients_dropped": self._snapshots.dropped,
             "states_unsaved": counts.states_unsaved,
             "narrow": {
-                _address(group, number)[0]: {"behind_s": line.behind_ns / 1e9, "dropped": line.dropped}
+                _address(group.address, group.port, number)[0]: {
+                    "behind_s": line.behind_ns / 1e9,
+                    "dropped": line.dropped,
+                }
                 for (group, number), line in self.server.lines.items()
             },
         }
@@ -220,7 +228,7 @@ class EdgeService:
         if ttl != self._socket_ttl:  # packets go as far as the group's scope allows (MS §4.3)
             self._udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
             self._socket_ttl = ttl
-        return self._send(_address(group, effect.number), effect.buffer, effect.ends)
+        return self._send(_address(group.address, group.port, effect.number), effect.buffer, effect.ends)
 
     def _send(self, to: Address, buffer: bytes, ends: bytes) -> int:
         lost, error = self._sender.send_buffer(to, buffer, ends)
@@ -233,7 +241,7 @@ class EdgeService:
         for effect in self.server.assign(groups):
             assert isinstance(effect, Multicast)
             if self._multicast(effect) and must:
-                address, port = _address(effect.group, effect.number)
+                address, port = effect.group.at(effect.number).address, effect.group.port
                 (why,) = self.counts.unsent
                 raise NetError(
                     f"the edge cannot send to {address} port {port} ({why}): "

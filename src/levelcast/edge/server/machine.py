@@ -195,17 +195,15 @@ class EdgeServer:
         if self._ends[0] and self._ends[1] <= now:
             self._ends = (self._ends[0] - 1, now + END_EVERY_NS)
             self._send_paced(feed.end(), now)
-        self._answer(requests, now)
+        if requests:
+            self._answer(requests, now)
         return self._take_effects()
 
     def work(self, ring_ns: int | None, now: int) -> list[EdgeEffect]:
         """Do what can wait: read a slice of the tape, and save the state. The ring is due next at `ring_ns`."""
         self._dig(ring_ns, now)
-        frames, records = self._saved_at
-        if (
-            self.feed.frames - frames >= self.config.save_frames
-            or self.feed.records - records >= self.config.save_records
-        ):
+        feed, config, (frames, records) = self.feed, self.config, self._saved_at
+        if feed.frames - frames >= config.save_frames or feed.records - records >= config.save_records:
             self._save(keep_previous=True)
         return self._take_effects()
 
