@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from levelcast.edge.server.machine import EdgeConfig
 from levelcast.network import Network, parse_network
 from levelcast.node.edge_service import EdgeService
 from levelcast.protocol.effects import Release
@@ -92,18 +93,20 @@ class Receiver:
         now: Callable[[], int],
         records_per_segment: int = 1_000_000,
         members: Callable[[], tuple[int, ...]] = tuple,
+        config: EdgeConfig | None = None,
     ) -> None:
         self.directory = data / name
         self.network, self.name, self.now = network, name, now
         self.complete_ns = 0
         self._members = members
+        self._config = config
         self._per_segment = records_per_segment
         self.start()
 
     def start(self) -> None:
         self.tape = TapeWriter.open(self.directory / "tape", FIRST, records_per_segment=self._per_segment)
         try:
-            self.edge = EdgeService.open(
+            self.edge = EdgeService(
                 self.network,
                 self.name,
                 "main",
@@ -112,6 +115,7 @@ class Receiver:
                 lambda: self.complete_ns,
                 self.now(),
                 members=self._members,
+                config=self._config,
             )
         except BaseException:
             self.tape.close()
@@ -130,7 +134,7 @@ class Receiver:
 
     def kill(self) -> None:
         """As kill -9 does it: nothing more is written."""
-        for each in (self.edge._udp, self.edge._tcp):
+        for each in (self.edge._udp, self.edge._snapshots._listener):
             each.close()
         self.tape.close()
 

@@ -153,8 +153,8 @@ def test_what_no_edge_has_any_more_is_said_and_passed_over(receiver: Receiver, f
     frames = some_frames()
     for frame in islice(frames, 20):
         receiver.release(frame)
-    receiver.edge._book()
-    receiver.edge.feed.retransmitter.forget(b"main      ")
+    receiver.edge.server._book()
+    receiver.edge.server.feed.retransmitter.forget(b"main      ")
     receiver.tape.retain(T0, max_bytes=1)  # two segments of 50 records
     watching = start(file, "--region", "east", "--json", "--count", "4", "--from", "1")
     deadline = time.monotonic() + LIMIT_S

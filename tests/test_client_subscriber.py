@@ -22,6 +22,7 @@ from levelcast.client import subscriber as module
 from levelcast.client.edge_sockets import join
 from levelcast.client.streams import Stream
 from levelcast.client.subscriber import Batch, Grade, Subscriber
+from levelcast.edge.server.archive import Archive
 from levelcast.edge.subscriber.delivery import Ended, Lost, Stuck, SubscriberConfig
 from levelcast.errors import NetError
 from levelcast.network import Network, five_cities, load_network, parse_network
@@ -191,11 +192,11 @@ def test_what_is_lost_is_asked_for_where_packets_came_from(
             receiver.release(market.frames[0])
             for number in range(20):
                 lost = number % 3 == 1
-                groups = receiver.edge._groups
+                groups = receiver.edge.server.groups
                 if lost:
-                    receiver.edge._groups = ()
+                    receiver.edge.server.groups = ()
                 receiver.release(market.trade())
-                receiver.edge._groups = groups
+                receiver.edge.server.groups = groups
             await hearing.until([receiver], lambda: len(hearing.trades) == 1_000)
             assert np.array_equal(hearing.trades, market.trades)
             assert tape.counts.gaps > 0
@@ -211,13 +212,13 @@ def test_a_dead_receiver_is_not_asked_for_ever(network: Network, start: Callable
     async def story() -> None:
         one, other = start("a-1"), start("b-1")
         market = Market()
-        groups = one.edge._groups
+        groups = one.edge.server.groups
         async with Subscriber(network, "west") as tape:
             hearing = Hearing(tape)
             for number in range(10):
                 frame = market.frames[0] if number == 0 else market.trade()
                 for each in (other, one):  # the one that dies is heard last
-                    each.edge._groups = () if number in (3, 4) else groups
+                    each.edge.server.groups = () if number in (3, 4) else groups
                     each.release(frame)
             one.kill()
             await hearing.until([other], lambda: len(hearing.trades) == 450)
@@ -234,9 +235,9 @@ def test_best_effort_gives_up_and_says_so(network: Network, start: Callable[[str
         events: list[Any] = []
         async with Subscriber(network, "east", grade="best effort", on_event=events.append) as tape:
             hearing = Hearing(tape)
-            groups = receiver.edge._groups
+            groups = receiver.edge.server.groups
             for number in range(5):
-                receiver.edge._groups = () if number == 2 else groups
+                receiver.edge.server.groups = () if number == 2 else groups
                 receiver.release(market.frames[0] if number == 0 else market.trade())
             await hearing.until([receiver], lambda: len(hearing.trades) == 150)
             assert [type(event) for event in events] == [Lost]
@@ -252,11 +253,11 @@ def test_latest_only_does_not_wait_and_does_not_ask_for_what_is_out_of_date(
     async def story() -> None:
         receiver = start("c-1")
         market = Market()
-        groups = receiver.edge._groups
+        groups = receiver.edge.server.groups
         async with Subscriber(network, "east", grade="latest only", symbols=["IBM"]) as tape:
             hearing = Hearing(tape)
             for number in range(5):
-                receiver.edge._groups = () if number == 2 else groups
+                receiver.edge.server.groups = () if number == 2 else groups
                 receiver.release(market.frames[0] if number == 0 else market.trade())
             await hearing.until([receiver], lambda: tape.counts.superseded > 0)
             assert tape.counts.superseded == 50
@@ -272,13 +273,13 @@ def test_latest_only_asks_for_what_may_be_a_newest_price(network: Network, start
     async def story() -> None:
         receiver = start("c-1")
         market = Market()
-        groups = receiver.edge._groups
+        groups = receiver.edge.server.groups
         async with Subscriber(network, "east", grade="latest only") as tape:
             hearing = Hearing(tape)
             receiver.release(market.frames[0])
-            receiver.edge._groups = ()
+            receiver.edge.server.groups = ()
             receiver.release(market.trade(4))  # of instruments 1 to 4
-            receiver.edge._groups = groups
+            receiver.edge.server.groups = groups
             receiver.release(market.trade(3))
             await hearing.until([receiver], lambda: len(hearing.trades) == 4)
             assert hearing.trades["instrument_id"].tolist() == [1, 2, 3, 4]
@@ -290,7 +291,11 @@ def test_latest_only_asks_for_what_may_be_a_newest_price(network: Network, start
     run(story())
 
 
-def test_who_is_stuck_is_told_and_may_skip(network: Network, start: Callable[[str], Receiver]) -> None:
+def test_who_is_stuck_is_told_and_may_skip(
+    network: Network, start: Callable[[str], Receiver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Archive, "takes", lambda *_: False)
+
     async def story() -> None:
         receiver = start("c-1")
         market = Market()
@@ -299,8 +304,7 @@ def test_who_is_stuck_is_told_and_may_skip(network: Network, start: Callable[[st
         for number in range(3):
             receiver.release(market.frames[0] if number == 0 else market.trade())
         receiver.step()  # what was sent is kept
-        receiver.edge.feed.retransmitter.forget(MAIN)  # it is gone
-        receiver.edge._archive = None
+        receiver.edge.server.feed.retransmitter.forget(MAIN)  # it is gone
         async with Subscriber(network, "east", start={"main": 1}, on_event=events.append, config=quick) as tape:
             hearing = Hearing(tape)
             receiver.release(market.trade())
@@ -385,7 +389,7 @@ def test_a_snapshot_server_that_says_nonsense_is_passed_over(
     async def story() -> None:
         receiver, liar = start("a-1"), start("b-1")
         receiver.release(Market().frames[0])
-        monkeypatch.setattr(liar.edge.feed, "snapshot", lambda: b"nonsense" * 100)
+        monkeypatch.setattr(liar.edge.server.feed, "snapshot", lambda: b"nonsense" * 100)
         async with stepping(receiver, liar), Subscriber(network, "west", start="snapshot") as tape:
             assert tape.snapshot is not None
 

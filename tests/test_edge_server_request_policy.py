@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from levelcast.edge.server.packetizer import Outgoing
-from levelcast.edge.server.request_policy import DeskConfig, RequestPolicy, Route
+from levelcast.edge.server.request_policy import RequestPolicy, RequestPolicyConfig, Route
 from levelcast.wire.mold import RetransmitRequest
 from tests.edge_parts import ALPHA, BETA
 
@@ -16,7 +16,7 @@ def answer(first: int, count: int, size: int = 100) -> Outgoing:
 
 
 def test_a_customer_has_a_burst_and_then_a_rate() -> None:
-    desk = RequestPolicy(DeskConfig(requests_a_second=100, burst=10))
+    desk = RequestPolicy(RequestPolicyConfig(requests_a_second=100, burst=10))
     assert [desk.admit("a", 0) for _ in range(15)] == [True] * 10 + [False] * 5
     assert desk.admit("b", 0), "another one has its own"
     assert [desk.admit("a", 30 * MS) for _ in range(5)] == [True] * 3 + [False] * 2
@@ -26,7 +26,7 @@ def test_a_customer_has_a_burst_and_then_a_rate() -> None:
 
 
 def test_buckets_are_bounded() -> None:
-    desk = RequestPolicy(DeskConfig(burst=1, max_customers=2))
+    desk = RequestPolicy(RequestPolicyConfig(burst=1, max_customers=2))
     for customer in ("a", "b", "a", "c", "b"):
         desk.admit(customer, 0)
     assert len(desk._customers) == 2
@@ -58,7 +58,7 @@ def test_who_asks_again_after_the_window_is_answered() -> None:
 
 
 def test_what_goes_to_the_group_is_bounded() -> None:
-    desk = RequestPolicy(DeskConfig(group_burst=1_000, group_bytes_a_second=1_000))
+    desk = RequestPolicy(RequestPolicyConfig(group_burst=1_000, group_bytes_a_second=1_000))
     routes = [desk.answered("a", answer(number, 1, 400), Route.GROUP, 0) for number in range(4)]
     assert routes == [Route.GROUP, Route.GROUP, Route.CUSTOMER, Route.CUSTOMER]
     assert desk.answered("a", answer(9, 1, 400), Route.GROUP, SECOND) is Route.GROUP

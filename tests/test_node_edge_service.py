@@ -15,13 +15,16 @@ import numpy as np
 import pytest
 
 from levelcast import native
+from levelcast.edge.server.feed import Feed
+from levelcast.edge.server.machine import END_EVERY_NS, END_TIMES, EdgeConfig
 from levelcast.edge.server.packetizer import SessionMap
 from levelcast.errors import NetError
 from levelcast.network import Network
 from levelcast.network.model import Stripe, TimingRules
 from levelcast.network.sessions import stripe_session
-from levelcast.node import edge_service as module
-from levelcast.node.edge_service import EdgeService, everything_in_one, restore
+from levelcast.node import snapshot_server
+from levelcast.node.edge_service import EdgeService, everything_in_one
+from levelcast.node.edge_state_files import EdgeFiles
 from levelcast.protocol.history import Frame
 from levelcast.records import split
 from levelcast.storage.append_file import TapeError
@@ -182,14 +185,14 @@ def test_sessions_end_only_when_asked_and_several_times(
     receiver.edge.end_sessions()
     for _ in range(10):
         receiver.step()
-        clock.now += module.END_EVERY_NS
+        clock.now += END_EVERY_NS
     receiver.release(frames[1])  # the ring goes on; nothing of it is sent
     ends = [each for each in map(mold.decode, (datagram for datagram, _ in west.all())) if type(each) is EndOfSession]
-    assert ends == [EndOfSession(MAIN, receiver.edge.feed.next_sequences[MAIN])] * module.END_TIMES
+    assert ends == [EndOfSession(MAIN, receiver.edge.server.feed.next_sequences[MAIN])] * END_TIMES
     receiver.stop()
     assert all(type(mold.decode(datagram)) is not EndOfSession for datagram, _ in west.all())
     receiver.start()
-    assert receiver.edge.feed.slot == frames[1].slot
+    assert receiver.edge.server.feed.slot == frames[1].slot
 
 
 def test_the_sessions_name_is_the_stripes() -> None:
@@ -224,13 +227,13 @@ def test_refusals_are_counted_by_reason(start: Callable[..., Receiver]) -> None:
 
 def test_requests_are_bounded_in_one_turn(start: Callable[..., Receiver]) -> None:
     edge = start("a-1").edge
-    for _ in range(module.MAX_REQUESTS + 5):
+    for _ in range(EdgeConfig().max_requests + 5):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as customer:
             customer.sendto(b"?", edge.address)
     edge.step(edge.filenos, T0)
-    assert edge.status()["requests"] == module.MAX_REQUESTS
+    assert edge.status()["requests"] == EdgeConfig().max_requests
     edge.step(edge.filenos, T0)
-    assert edge.status()["requests"] == module.MAX_REQUESTS + 5
+    assert edge.status()["requests"] == EdgeConfig().max_requests + 5
 
 
 class Customer:
@@ -296,7 +299,7 @@ def test_a_flood_of_requests_leaves_releases_and_other_customers_alone(
     receiver.step()
     last = max(numbered(west.all()))
     answers = 0
-    desk = receiver.edge._desk
+    desk = receiver.edge.server._policy
     for number, frame in enumerate(frames[20:]):
         for _ in range(200):
             flooding.ask(1, 65_535)
@@ -308,7 +311,7 @@ def test_a_flood_of_requests_leaves_releases_and_other_customers_alone(
         assert west.all(), "sent before any request is looked at"
         clock.now += SLOT_NS
         receiver.step()
-        assert receiver.edge.status()["requests"] - before <= module.MAX_READ
+        assert receiver.edge.status()["requests"] - before <= EdgeConfig().max_read
         if asked:
             answers += min(1, other.heard())
     assert answers == 4, "answered in the turn in which it asked"
@@ -363,7 +366,7 @@ def test_a_line_is_sent_to_by_its_holder_alone_and_taken_over(network: Network, 
         ring |= {"b-1": (102, 103), "c-1": (102, 103)}  # a-1 does not answer any more
         heard = turn(next(frames), "b-1", "c-1")
         assert heard == [own["c-1"], own["b-1"]], "the line goes to the one that has none"
-        assert receivers["b-1"].edge._scope == 3
+        assert receivers["b-1"].edge._socket_ttl == 3
         ring |= dict.fromkeys(ring, (101, 102, 103))
         assert turn(next(frames), "b-1", "c-1") == [set(), own["b-1"]], "it is given back"
     finally:
@@ -401,7 +404,7 @@ def test_a_snapshot_has_the_last_price_of_each_and_where_sessions_stand(start: C
     snapshot = decode_snapshot(read_snapshot(receiver))
     assert snapshot.timestamp_ns == frames[-1].timestamp_ns
     assert snapshot.next_global == receiver.tape.tip.next_sequence
-    assert dict(snapshot.sessions) == receiver.edge.feed.next_sequences
+    assert dict(snapshot.sessions) == receiver.edge.server.feed.next_sequences
     (trades,) = (batch.records for batch in split(snapshot.records) if batch.kind.name == "trade")
     last: dict[tuple[int, int], int] = {}
     for found in TapeReader(receiver.directory / "tape").frames():
@@ -418,13 +421,13 @@ def test_a_customer_that_does_not_read_holds_up_nobody_and_is_dropped(
     start: Callable[..., Receiver], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiver = start("a-1")
-    monkeypatch.setattr(type(receiver.edge.feed), "snapshot", lambda _: bytes(64 << 20))
+    monkeypatch.setattr(type(receiver.edge.server.feed), "snapshot", lambda _: bytes(64 << 20))
     with socket.create_connection(receiver.edge.address) as slow:
         for _ in range(2_000):
             receiver.step()
-        assert receiver.edge.wake_ns == clock.now + module.CLIENT_POLL_NS
+        assert receiver.edge.wake_ns == clock.now + snapshot_server.CLIENT_POLL_NS
         assert receiver.edge.status()["clients_dropped"] == 0
-        clock.now += module.CLIENT_SILENCE_NS
+        clock.now += snapshot_server.CLIENT_SILENCE_NS
         receiver.step()
         assert receiver.edge.status()["clients_dropped"] == 1
         assert receiver.edge.status()["snapshots"] == 0
@@ -433,13 +436,13 @@ def test_a_customer_that_does_not_read_holds_up_nobody_and_is_dropped(
 
 def test_a_customer_that_goes_away_and_too_many_customers_are_dropped(start: Callable[..., Receiver]) -> None:
     receiver = start("a-1")
-    customers = [socket.create_connection(receiver.edge.address) for _ in range(module.MAX_CLIENTS)]
+    customers = [socket.create_connection(receiver.edge.address) for _ in range(snapshot_server.MAX_CLIENTS)]
     for each in customers:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         each.close()
     for _ in range(5):
         receiver.step()
-    assert receiver.edge._clients == []
+    assert receiver.edge._snapshots._clients == []
 
 
 # -- starts -----------------------------------------------------------------------------------------------
@@ -447,11 +450,10 @@ def test_a_customer_that_goes_away_and_too_many_customers_are_dropped(start: Cal
 
 @pytest.mark.parametrize("seed", range(6))
 def test_killed_anywhere_it_sends_the_same_bytes_under_the_same_numbers(
-    seed: int, start: Callable[..., Receiver], west: Ear, monkeypatch: pytest.MonkeyPatch
+    seed: int, start: Callable[..., Receiver], west: Ear
 ) -> None:
-    monkeypatch.setattr(module, "SAVE_FRAMES", 7)
     chance = Random(seed)
-    steady, killed = start("a-1"), start("b-1")
+    steady, killed = (start(name, config=EdgeConfig(save_frames=7)) for name in ("a-1", "b-1"))
     frames = make_frames(60, seed=seed)
     addresses = {killed.edge.address}
     for frame in frames:
@@ -475,22 +477,19 @@ def test_killed_anywhere_it_sends_the_same_bytes_under_the_same_numbers(
     wanted = numbered([each for each in heard if each[1] == steady.edge.address])
     assert numbered([each for each in heard if each[1] in addresses - {steady.edge.address}]) == wanted
     assert records_in(wanted) == market_records(frames)
-    assert steady.edge.feed.snapshot() == killed.edge.feed.snapshot()
+    assert steady.edge.server.feed.snapshot() == killed.edge.server.feed.snapshot()
     assert len(addresses) > 1
 
 
-def test_after_a_restart_customers_can_ask_for_what_was_sent_before(
-    start: Callable[..., Receiver], west: Ear, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SAVE_FRAMES", 10)
-    receiver = start("a-1")
+def test_after_a_restart_customers_can_ask_for_what_was_sent_before(start: Callable[..., Receiver], west: Ear) -> None:
+    receiver = start("a-1", config=EdgeConfig(save_frames=10))
     for frame in make_frames(55):
         receiver.release(frame)
         receiver.step()
     packets = numbered(west.all())
     receiver.stop()
     receiver.start()
-    held = receiver.edge.feed.retransmitter.held(MAIN)
+    held = receiver.edge.server.feed.retransmitter.held(MAIN)
     assert held is not None
     first = held[0]
     assert first < sorted(packets)[-10]
@@ -500,8 +499,14 @@ def test_after_a_restart_customers_can_ask_for_what_was_sent_before(
     )
 
 
-def feed_at(tape: Path, state: Path, network: Network) -> dict[bytes, int]:
-    return restore(TapeReader(tape), state, everything_in_one(network.stripe())).next_sequences
+def restored(directory: Path, plan: SessionMap) -> dict[bytes, int]:
+    archive = EdgeFiles(directory).restore(Feed(plan), 1_000_000)
+    archive.close()
+    return archive.live.next_sequences
+
+
+def feed_at(directory: Path, network: Network) -> dict[bytes, int]:
+    return restored(directory, everything_in_one(network.stripe()))
 
 
 def test_a_state_that_is_missing_damaged_or_of_another_tape_is_made_anew(
@@ -514,18 +519,18 @@ def test_a_state_that_is_missing_damaged_or_of_another_tape_is_made_anew(
         other.release(frame)
     one.stop()
     other.stop()
-    tape, state = one.directory / "tape", one.directory / "edge" / "state"
-    wanted = feed_at(tape, state, network)
-    assert wanted == one.edge.feed.next_sequences
+    state = one.directory / "edge" / "state"
+    wanted = feed_at(one.directory, network)
+    assert wanted == one.edge.server.feed.next_sequences
     content = state.read_bytes()
     for wrong in (None, b"", content[:-1], (other.directory / "edge" / "state").read_bytes()):
         state.unlink(missing_ok=True)
         if wrong is not None:
             state.write_bytes(wrong)
-        assert feed_at(tape, state, network) == wanted
+        assert feed_at(one.directory, network) == wanted
     state.write_bytes(content)
-    later = restore(TapeReader(tape), state, SessionMap({1: MAIN}, mold.session_name("rest")))
-    assert set(later.next_sequences) == {MAIN, mold.session_name("rest")}
+    later = restored(one.directory, SessionMap({1: MAIN}, mold.session_name("rest")))
+    assert set(later) == {MAIN, mold.session_name("rest")}
 
 
 def test_where_the_tape_has_lost_its_beginning_the_state_is_needed_and_another_receivers_will_do(
@@ -537,24 +542,21 @@ def test_where_the_tape_has_lost_its_beginning_the_state_is_needed_and_another_r
         other.release(frame)
     for receiver in (one, other):
         receiver.stop()
-    with_beginning = feed_at(other.directory / "tape", other.directory / "edge" / "state", network)
+    with_beginning = feed_at(other.directory, network)
     writer = TapeWriter.open(one.directory / "tape", FIRST, records_per_segment=50)
     writer.retain(T0, max_bytes=1)
     writer.close()
-    tape, state = one.directory / "tape", one.directory / "edge" / "state"
-    assert feed_at(tape, state, network) == with_beginning
+    state = one.directory / "edge" / "state"
+    assert feed_at(one.directory, network) == with_beginning
     state.unlink()
     with pytest.raises(TapeError, match="copy this file from another receiver"):
-        feed_at(tape, state, network)
+        feed_at(one.directory, network)
     shutil.copy(other.directory / "edge" / "state", state)
-    assert feed_at(tape, state, network) == with_beginning
+    assert feed_at(one.directory, network) == with_beginning
 
 
-def test_a_state_that_cannot_be_saved_is_counted_and_nothing_else(
-    start: Callable[..., Receiver], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SAVE_FRAMES", 1)
-    receiver = start("a-1")
+def test_a_state_that_cannot_be_saved_is_counted_and_nothing_else(start: Callable[..., Receiver]) -> None:
+    receiver = start("a-1", config=EdgeConfig(save_frames=1))
     shutil.rmtree(receiver.directory / "edge")
     receiver.release(make_frames(1)[0])
     receiver.step()
@@ -568,17 +570,16 @@ def test_a_state_that_cannot_be_saved_is_counted_and_nothing_else(
 def test_an_interface_that_is_not_here_is_one_sentence(network: Network, tmp_path: Path) -> None:
     TapeWriter.open(tmp_path / "tape", FIRST).close()
     with pytest.raises(NetError, match=r"the edge cannot have a socket on 203\.0\.113\.7"):
-        EdgeService.open(network, "a-1", "main", tmp_path, "203.0.113.7", lambda: 0, T0)
+        EdgeService(network, "a-1", "main", tmp_path, "203.0.113.7", lambda: 0, T0)
 
 
 def test_a_group_that_cannot_be_reached_is_one_sentence(
     start: Callable[..., Receiver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Unreachable(socket.socket):
-        def sendto(self, *_: Any) -> int:
-            raise OSError(errno.ENETUNREACH, "Network is unreachable")
+    def unreachable(*arguments: Any) -> tuple[int, int, int, int, bool]:
+        return 0, 0, errno.ENETUNREACH, 0, arguments[5]
 
-    monkeypatch.setattr(socket, "socket", Unreachable)
+    monkeypatch.setattr(native, "send_many", unreachable)
     with pytest.raises(NetError, match="ip route add"):
         start("a-1")
 
@@ -605,53 +606,47 @@ def test_packets_that_the_kernel_refuses_are_counted_and_can_be_asked_for(
 
 
 def test_late_frames_are_paced_and_one_on_time_does_not_wait(
-    start: Callable[..., Receiver], monkeypatch: pytest.MonkeyPatch, west: Ear, clock: Clock
+    start: Callable[..., Receiver], west: Ear, clock: Clock
 ) -> None:
     frames = make_frames(60)
-    monkeypatch.setattr(module, "PACE_BYTES", 3_000)
-    monkeypatch.setattr(module, "PACE_BURST", 3_000)
-    receiver = start("a-1")
+    receiver = start("a-1", config=EdgeConfig(pace_rate=3_000_000, pace_burst=3_000))
     west.all()
     for frame in frames[:-1]:
         receiver.release(frame, late=True)
-    behind = len(receiver.edge._backlog)
+    behind = len(receiver.edge.server._backlog)
     assert behind > 20
-    largest = max(len(out.buffer) for out in receiver.edge._backlog)
+    largest = max(len(out.buffer) for out in receiver.edge.server._backlog)
     received = numbered(west.all())
     assert sum(map(len, received.values())) < 3_000 + largest
     receiver.release(frames[-1])
     at_once = numbered(west.all())
     assert at_once
     assert min(at_once) > max(received) + 1, "it went ahead of what waits"
-    assert len(receiver.edge._backlog) == behind
+    assert len(receiver.edge.server._backlog) == behind
     received |= at_once
     wakes = 0
-    while receiver.edge._backlog:
+    while receiver.edge.server._backlog:
         assert receiver.edge.wake_ns is not None
         clock.now = max(clock.now, receiver.edge.wake_ns)
-        before = receiver.edge._backlog_bytes
+        before = receiver.edge.server._backlog_bytes
         receiver.step()
-        assert before - receiver.edge._backlog_bytes < 3_000 + largest
+        assert before - receiver.edge.server._backlog_bytes < 3_000 + largest
         received |= numbered(west.all())
         wakes += 1
     assert wakes > 3
     receiver.step()
     received |= numbered(west.all())
     assert records_in(received) == market_records(frames)
-    assert receiver.edge._backlog_bytes == 0
+    assert receiver.edge.server._backlog_bytes == 0
 
 
-def test_what_waits_is_bounded_and_sent_at_the_end(
-    start: Callable[..., Receiver], monkeypatch: pytest.MonkeyPatch, west: Ear
-) -> None:
+def test_what_waits_is_bounded_and_sent_at_the_end(start: Callable[..., Receiver], west: Ear) -> None:
     frames = make_frames(60)
-    monkeypatch.setattr(module, "PACE_BURST", 1)
-    monkeypatch.setattr(module, "MAX_BACKLOG", 10_000)
-    receiver = start("a-1")
+    receiver = start("a-1", config=EdgeConfig(pace_burst=1, max_backlog=10_000))
     for frame in frames:
         receiver.release(frame, late=True)
-        assert receiver.edge._backlog_bytes <= 10_000
-    assert receiver.edge._backlog
+        assert receiver.edge.server._backlog_bytes <= 10_000
+    assert receiver.edge.server._backlog
     receiver.edge.close()
     assert records_in(numbered(west.all())) == market_records(frames)
 

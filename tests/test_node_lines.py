@@ -70,13 +70,13 @@ def test_which_line_came_first_and_what_was_missing_on_each(network: Network, tw
         async with levelcast.Subscriber(network, "west", arrivals=True) as tape, reading(tape, found):
             for number, frame in enumerate(frames):
                 for each, line in ((one, "a"), (other, "b")) if number % 3 else ((other, "b"), (one, "a")):
-                    groups = each.edge._groups
+                    groups = each.edge.server.groups
                     if each is other and number in (10, 11):
-                        each.edge._groups = ()
+                        each.edge.server.groups = ()
                     each.release(frame)
-                    each.edge._groups = groups
+                    each.edge.server.groups = groups
                     sent = each.edge.counts.packets
-                    await until(each.edge.feed.next_sequences[MAIN], tape, line, sent)
+                    await until(each.edge.server.feed.next_sequences[MAIN], tape, line, sent)
             a, b = (tape.lines[name].counts for name in "ab")
             assert tape.counts.gaps == 0
             assert a.missing == 0
@@ -107,7 +107,7 @@ def test_a_line_that_dies_leaves_no_gap(network: Network, two: tuple[Receiver, R
                     one.kill()
                 for each in (one, other) if number < 20 else (other,):
                     each.release(frame)
-                await until(other.edge.feed.next_sequences[MAIN], tape, "b", other.edge.counts.packets)
+                await until(other.edge.server.feed.next_sequences[MAIN], tape, "b", other.edge.counts.packets)
             assert (tape.counts.lost, tape.counts.gaps, tape.counts.requests) == (0, 0, 0)
         assert found == sorted(set(found))
 

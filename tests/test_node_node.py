@@ -244,9 +244,9 @@ def test_sigusr1_ends_the_sessions_of_a_receiver_and_nothing_else(
 
     def on_status(_: dict[str, Any]) -> None:
         assert node.edge is not None
-        told.append(node.edge.feed.ended)
+        told.append(node.edge.server.feed.ended)
         os.kill(os.getpid(), signal.SIGUSR1)
 
     node.run(on_status)
     assert told[0] is False
-    assert node.edge.feed.ended
+    assert node.edge.server.feed.ended

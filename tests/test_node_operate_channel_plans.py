@@ -171,7 +171,7 @@ def test_a_restarted_edge_goes_on_and_a_late_joiner_has_everything_behind_its_sn
             receiver.release(frame)
         receiver.kill()
         receiver.start()
-        assert receiver.edge.feed.plans.number == 2
+        assert receiver.edge.server.feed.plans.number == 2
         rest = PlannedTape.__new__(PlannedTape)
         rest.frames = tape.frames[before:]
         wanted = trades_of(rest)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast import records
-from levelcast.edge.server.plan_switch import Collector
+from levelcast.edge.plan_parts import Collector
 from levelcast.wire.channel_plan import (
     PART_BYTES,
     ChannelPlan,

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast import records
-from levelcast.edge.server.packetizer import NO_INSTRUMENT
 from levelcast.errors import NetError
 from levelcast.network import Network, Stripe, SymbolDirectory
 from levelcast.network.fields import did_you_mean
-from levelcast.records import RecordArray, RecordType
+from levelcast.records import NO_INSTRUMENT, RecordArray, RecordType
 from levelcast.wire.channel_plan import PLAN_TEXT
 from levelcast.wire.watermark import WATERMARK_TEXT
 

@@ -206,7 +206,7 @@ class Node:
         """What a node does beside the ring: serve customers, tell its status, keep its tape within its limits."""
         name = self.place.name
         if isinstance(machine, Listener) and LineAssignment(network, name):
-            self.edge = EdgeService.open(
+            self.edge = EdgeService(
                 network,
                 name,
                 self.place.stripe,

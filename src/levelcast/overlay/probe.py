@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from levelcast.protocol.effects import GROUP, Effect, Send
+from levelcast.protocol.rate import RateLimit
 from levelcast.wire.messages import Echo, Probe
 
 WAIT_NS = 3_000_000_000
@@ -28,7 +29,6 @@ AWAY = 10
 MOST_ANSWERS = 200
 KEPT = 1_000
 """Samples that are kept to be asked for."""
-_SECOND_NS = 1_000_000_000
 
 
 class Sample(NamedTuple):
@@ -74,8 +74,8 @@ class Prober:
         self._number = 0
         self._open: dict[int, tuple[int, set[int]]] = {}
         """Probes under way: when sent, and who has not answered."""
-        self._answers: dict[int, tuple[int, int]] = {}
-        """Per peer the second, and how many answers it has had in it."""
+        self._limits: dict[int, RateLimit] = {}
+        """Of the answers to each peer."""
 
     def step(self, batch: Iterable[Probe | Echo], now: int) -> list[Effect]:
         """Answer, note what was answered and what was lost, and send the next probe if it is due."""
@@ -97,12 +97,10 @@ class Prober:
         return effects
 
     def _may_answer(self, peer: int, now: int) -> bool:
-        second, count = self._answers.get(peer, (0, 0))
-        if second != now // _SECOND_NS:
-            second, count = now // _SECOND_NS, 0
-        self._answers[peer] = (second, count + 1)
-        self.refused += count >= MOST_ANSWERS
-        return count < MOST_ANSWERS
+        limit = self._limits.setdefault(peer, RateLimit(MOST_ANSWERS, MOST_ANSWERS, now))
+        answers = limit.take(1, now)
+        self.refused += not answers
+        return answers
 
     def _on_echo(self, echo: Echo, now: int) -> None:
         sent_ns, waiting = self._open.get(echo.number, (0, set()))

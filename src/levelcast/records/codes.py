@@ -25,6 +25,11 @@ RTYPE_MAPPING = 0x16
 RTYPE_SYSTEM = 0x17
 RTYPE_ORDER = 0xA0
 
+STATE_RTYPES = (RTYPE_TRADE, RTYPE_QUOTE, RTYPE_STATUS, RTYPE_INSTRUMENT, RTYPE_MAPPING)
+"""Types whose last record of an instrument and floor is current; a snapshot has those."""
+NO_INSTRUMENT = 0
+"""`instrument_id` of a record for all instruments: a venue's halt, a system message."""
+
 ACTION_ADD = b"A"
 ACTION_MODIFY = b"M"
 ACTION_CORRECT = ACTION_MODIFY  # of a trade

@@ -1,10 +1,10 @@
 """Edges at simulated receivers, and customers of every grade on two lines each (MS §4.1, rule 15).
 
-An `EdgePost` is what `levelcast.node.edge_service` is to a process. It drives the `Feed` of one receiver with what that
-releases, answers requests, saves its state on the receiver's disk, and after a crash starts from the state before the
-last one and the frames behind it. A `SimSubscriber` drives a `Subscriber`: it hears two edges over links that lose,
-double, delay and reorder packets, and asks either of them for what it misses. Damaged packets are lost: UDP has a
-checksum.
+A `SimEdge` drives the `EdgeServer` of one receiver, the class that a node runs, with virtual links and files: what it
+saves is on the receiver's disk, and after a crash it starts from there. It paces late frames, some of its lines have a
+rate, and its store is often so small that requests go to the tape. A `SimSubscriber` drives a `SessionReader`: it hears
+two edges over links that lose, double, delay and reorder packets, and asks either of them for what it misses. Damaged
+packets are lost: UDP has a checksum.
 
 | promise       | when               | what must hold |
 |---------------|--------------------|----------------|
@@ -22,14 +22,20 @@ checksum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from random import Random
 
-from levelcast.edge.server.feed import Feed, decode_state
+from levelcast.edge.server.archive import Archive
+from levelcast.edge.server.checkpoints import FeedCheckpoints, replay
+from levelcast.edge.server.feed import Feed, FramePosition, resume
+from levelcast.edge.server.machine import EdgeConfig, EdgeEffect, EdgeServer, Reply, SaveState
 from levelcast.edge.server.packetizer import GatherConfig, Outgoing
-from levelcast.edge.server.request_policy import DeskConfig, RequestPolicy, Route
+from levelcast.edge.server.request_policy import RequestPolicyConfig
+from levelcast.edge.server.retransmit_store import RetransmitConfig
 from levelcast.edge.subscriber.delivery import Grade, SubscriberConfig
 from levelcast.edge.subscriber.plan_follower import LOOK_NS, SILENT_NS
+from levelcast.network.model import MulticastGroup
 from levelcast.protocol.effects import Effect, Release
 from levelcast.protocol.history import Frame
 from levelcast.protocol.machine import Machine
@@ -39,6 +45,7 @@ from levelcast.sim.check.edge import Truth
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.world import SimNode, World
 from levelcast.sim.subscribers import Follows, SimLine, SimSubscriber
+from levelcast.wire import mold
 from levelcast.wire.snapshot import decode_snapshot
 
 MS = 1_000_000
@@ -46,12 +53,19 @@ FIRST_CUSTOMER = 401
 WATERMARK_NS = 60 * MS
 TICK_NS = 30 * MS
 """How often an edge looks for watermarks and heartbeats."""
-SAVE_FRAMES = 8
+LINE_RATES = (None, None, None, 30_000)
+"""Bytes/s of the line that an edge sends to, if it has a rate."""
+STORE_BYTES = (1_500, 1_500, 64 << 20)
+"""Of the store for retransmissions. When it is small, most requests go to the tape."""
+SEGMENT_RECORDS = 40
+"""A checkpoint is made at least every so many records."""
 APART_NS = 10 * MS
 """Copies of one send that arrive within this time are taken in together."""
 CUSTOMER = {"reorder_ns": 8 * MS, "retry_ns": 30 * MS, "attempts": 4}
-DESK = DeskConfig(window_ns=15 * MS)
-"""Answers to several customers within this time go to the group; less than a customer waits before it asks again."""
+EDGE = EdgeConfig(pace_rate=50_000, pace_burst=1_000, save_frames=8, policy=RequestPolicyConfig(window_ns=15 * MS))
+"""`window_ns` is less than a customer waits before it asks again.
+
+The late frames of most histories are more than `pace_burst`."""
 CALM_LOSS = 0.05
 CUSTOMER_ROUNDS = 12
 """Requests that a customer may need for its last hole once all lines are well: loss goes on."""
@@ -66,112 +80,150 @@ def customer_bound_ns(config: SubscriberConfig, gather: GatherConfig) -> int:
 # -- the edge of a receiver -------------------------------------------------------------------------------
 
 
-class EdgePost:
+def noted_feed(truth: Truth, name: str) -> type[Feed]:
+    """Return a class of feeds that show the truth everything that they number."""
+
+    class NotedFeed(Feed):
+        def release(
+            self, frame: FramePosition, content: mold.Buffer, now: int, *, control: bool = True
+        ) -> list[Outgoing]:
+            return truth.note(name, super().release(frame, content, now, control=control))
+
+        def advance(self, complete_ns: int, now: int) -> list[Outgoing]:
+            return truth.note(name, super().advance(complete_ns, now))
+
+    return NotedFeed
+
+
+def _content(frame: Frame) -> bytes:
+    return stamp(frame.content, frame.first_sequence, frame.timestamp_ns)
+
+
+class SimFrameReader:
+    """Reads the frames of a simulated tape from an index on."""
+
+    def __init__(self, frames: list[Frame], index: int) -> None:
+        self._frames, self._index = frames, index
+
+    def read(self, most_bytes: int, most_frames: int) -> tuple[list[tuple[Frame, bytes]], bool]:
+        found = self._frames[self._index : self._index + most_frames]
+        self._index += len(found)
+        return [(frame, _content(frame)) for frame in found], bool(found)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class SimEdgeFiles:
+    """The files of an edge on its receiver's disk: the last two states, the checkpoints and the tape."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.states: list[bytes] = []
+        """The one before the last comes first: the store is filled from there."""
+        self.checkpoints: list[tuple[int, bytes]] = []
+
+    def append(self, slot: int, checkpoint: bytes) -> int:
+        self.checkpoints.append((slot, checkpoint))
+        return len(self.checkpoints) - 1
+
+    def read(self, location: int) -> bytes:
+        return self.checkpoints[location][1]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def read_from(self, slot: int, sequence: int) -> SimFrameReader:
+        frames = self.disk.tape.frames
+        return SimFrameReader(frames, bisect_right(frames, slot, key=lambda frame: frame.slot))
+
+    def first_sequence(self) -> int | None:
+        return 1
+
+
+class SimEdge:
     """The edge at one receiver."""
 
     def __init__(self, crowd: Crowd, node: SimNode, truth: Truth) -> None:
         self.node = node
         self.truth = truth
-        self.feed: Feed | None = None
+        self.server: EdgeServer | None = None
         self.customers: list[SimSubscriber] = []
-        self._desk = RequestPolicy()
+        self._group = MulticastGroup(node.name, "239.0.0.1", 1, rate_bytes=crowd.rng.choice(LINE_RATES))
         self._crowd = crowd
         self._machine: Machine | None = None
-        self._saved: tuple[Disk, list[bytes]] = (node.disk, [])
-        self._saved_at = 0
+        self._files = SimEdgeFiles(node.disk)
+        self._turn_at: int | None = None
 
     @property
     def up(self) -> bool:
-        """Whether the process lives that this feed belongs to, and is not held up."""
+        """Whether the process of this edge runs and is not paused."""
         node = self.node
         return node.up and node.machine is self._machine and node.world.now >= node.paused_until_ns
 
     def restart(self, machine: Machine | None) -> None:
-        """The receiver starts: go on from what its disk holds, as `levelcast.node.edge_service.restore` does."""
+        """Start with the receiver, from what its disk holds."""
         disk = self.node.disk
-        if self._saved[0] is not disk:
-            self._saved = (disk, [])
-        crowd, truth = self._crowd, self.truth
-        feed = Feed(truth.plan, truth.stripe, crowd.gather)
-        frames = disk.tape.frames
+        if self._files.disk is not disk:
+            self._files = SimEdgeFiles(disk)
+        crowd, truth, files, frames = self._crowd, self.truth, self._files, disk.tape.frames
+        first = noted_feed(truth, self.node.name)(truth.plan, truth.stripe, crowd.gather, crowd.retransmit)
         chains = {frame.slot: frame.chain for frame in frames}
-        for content in self._saved[1]:  # the one before the last comes first: the store is filled from there
-            state = decode_state(content)
-            if feed.fits(state) and chains.get(state.slot) == state.chain:
-                feed = Feed(truth.plan, truth.stripe, crowd.gather, state=state)
-                break
-        for frame in frames:
-            if frame.slot > feed.slot:
-                self._book(feed, frame, 0)
-        self.feed = feed
-        self._desk = RequestPolicy(DESK, self.node.local_ns)
-        self._saved_at = feed.frames
+        feed = resume(first, files.states, chains.get) or first
+        known = ((slot, location) for location, (slot, _) in enumerate(files.checkpoints))
+        checkpoints = FeedCheckpoints(files, SEGMENT_RECORDS, known)
+        replay(feed, ((frame, _content(frame)) for frame in frames if frame.slot > feed.slot), checkpoints)
+        self.server = EdgeServer(Archive(feed, checkpoints), self.node.local_ns, EDGE)
         self._machine = machine
-
-    def _book(self, feed: Feed, frame: Frame, now: int) -> list[Outgoing]:
-        content = stamp(frame.content, frame.first_sequence, frame.timestamp_ns)
-        sent = feed.release(frame, content, now)
-        feed.book(sent, content)
-        self.truth.note(self.node.name, sent)
-        return sent
+        self._perform(self.server.assign([self._group]))
 
     def release(self, release: Release) -> None:
-        """The receiver has put a frame on its tape."""
-        feed = self.feed
-        if feed is None:
-            return
-        self._send(self._book(feed, release.frame, self.node.local_ns))
-        if feed.frames - self._saved_at >= SAVE_FRAMES:
-            self._saved_at = feed.frames
-            self._saved = (self._saved[0], [*self._saved[1][-1:], feed.state()])
-
-    def tick(self) -> None:
-        """Between two steps of the receiver: watermarks and heartbeats."""
-        feed, machine = self.feed, self.node.machine
-        if feed is None or not self.up or not isinstance(machine, Listener):
-            return
-        now = self.node.local_ns
-        marks = feed.advance(machine.complete_upto_ns(), now)
-        feed.book(marks)
-        self.truth.note(self.node.name, marks)
-        next_ns = feed.next_ns
-        if next_ns is not None and next_ns <= now:
-            marks = marks + feed.heartbeats(now)
-        self._send(marks)
-
-    def _send(self, sent: list[Outgoing]) -> None:
-        """To the groups of its customers: each hears the sessions that it follows."""
-        if not sent or not self.customers:
-            return
-        for customer in self.customers:
-            datagrams = [each for out in sent if customer.hears(self, out.session) for each in out.datagrams]
-            if datagrams:
-                self._crowd.carry(self, customer, datagrams)
+        """Send a frame that the receiver has put on its tape."""
+        if self.server is not None:
+            self._perform(self.server.released(release, _content(release.frame), self.node.local_ns))
+            self._turn_after(0)
 
     def answer(self, customer: SimSubscriber, request: bytes) -> None:
-        """What a customer asked for, if this edge lives and has it."""
-        feed, desk, now = self.feed, self._desk, self.node.local_ns
-        if feed is None or not self.up or not desk.admit(customer.id, now):
-            return
-        wanted = feed.retransmitter.open(request)
-        route = Route.NOBODY if wanted is None else desk.route(customer.id, wanted, now)
-        if wanted is None or route is Route.NOBODY:
-            return
-        answer = feed.retransmitter.give(wanted) or self._from_tape(request)
-        if answer is None:
-            return
-        if desk.answered(customer.id, answer, route, now) is Route.GROUP:
-            self._send([answer])
-        else:
-            self._crowd.carry(self, customer, answer.datagrams)
+        """Answer a request, if this edge lives."""
+        self.turn([(customer, request)])
 
-    def _from_tape(self, request: bytes) -> Outgoing | None:
-        """What has left the store is gathered from the tape again, as `levelcast.node.edge_archive` does in slices."""
-        truth = self.truth
-        again = Feed(truth.plan, truth.stripe, self._crowd.gather)
-        for frame in self.node.disk.tape.frames:
-            self._book(again, frame, 0)
-        return again.retransmitter.answer(request)
+    def turn(self, requests: Iterable[tuple[Hashable, bytes]] = ()) -> None:
+        """Take a turn between two steps of the receiver."""
+        server, machine = self.server, self.node.machine
+        if server is None or not self.up or not isinstance(machine, Listener):
+            return
+        now = self.node.local_ns
+        self._perform(server.step(requests, machine.complete_upto_ns(), now))
+        self._perform(server.work(machine.wake_ns, now))
+        if server.wake_ns is not None:
+            self._turn_after(max(MS, server.wake_ns - now))
+
+    def _turn_after(self, delay_ns: int) -> None:
+        world = self._crowd.world
+        at = world.now + delay_ns
+        if self._turn_at is None or at < self._turn_at or self._turn_at < world.now:
+            self._turn_at = at
+            world.at(at, self._on_time)
+
+    def _on_time(self) -> None:
+        if self._turn_at == self._crowd.world.now:
+            self._turn_at = None
+            self.turn()
+
+    def _perform(self, effects: Iterable[EdgeEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, SaveState):
+                self._files.states = [*self._files.states[-1:], effect.content]
+                continue
+            datagrams = mold.split_train(effect.buffer, effect.ends)
+            if isinstance(effect, Reply):
+                assert isinstance(effect.to, SimSubscriber)
+                self._crowd.carry(self, effect.to, datagrams)
+                continue
+            for customer in self.customers:
+                heard = [each for each in datagrams if customer.hears(effect.number, each[: mold.SESSION_SIZE])]
+                if heard:
+                    self._crowd.carry(self, customer, heard)
 
 
 # -- all of them ------------------------------------------------------------------------------------------
@@ -184,8 +236,9 @@ class Crowd:
         self.world = world
         self.rng = rng
         self.gather = GatherConfig(heartbeat_ns=150 * MS, watermark_ns=WATERMARK_NS)
+        self.retransmit = RetransmitConfig(store_bytes=rng.choice(STORE_BYTES))
         self.truths: list[Truth] = []
-        self.posts: dict[SimNode, EdgePost] = {}
+        self.edges: dict[SimNode, SimEdge] = {}
         self.customers: list[SimSubscriber] = []
         self.last_ns = 0
         """Timestamp of the last record that must have reached everybody."""
@@ -200,24 +253,24 @@ class Crowd:
             self.world.after(TICK_NS, self._tick)
 
     def _tick(self) -> None:
-        for post in self.posts.values():
-            post.tick()
+        for edge in self.edges.values():
+            edge.turn()
         self.world.after(TICK_NS, self._tick)
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
-        if type(effect) is Release and (post := self.posts.get(node)) is not None:
-            post.release(effect)
+        if type(effect) is Release and (edge := self.edges.get(node)) is not None:
+            edge.release(effect)
 
     def started(self, node: SimNode, machine: Machine) -> None:
         """A receiver's process starts, and its edge with it."""
-        if (post := self.posts.get(node)) is not None:
-            post.restart(machine)
+        if (edge := self.edges.get(node)) is not None:
+            edge.restart(machine)
 
-    def post(self, node: SimNode, truth: Truth) -> EdgePost:
+    def edge(self, node: SimNode, truth: Truth) -> SimEdge:
         """The edge of a receiver; made from its tape if it had none."""
-        known = self.posts.get(node)
+        known = self.edges.get(node)
         if known is None:
-            known = self.posts[node] = EdgePost(self, node, truth)
+            known = self.edges[node] = SimEdge(self, node, truth)
             if node.up:
                 known.restart(node.machine)
         return known
@@ -241,14 +294,14 @@ class Crowd:
             if plans:
                 ((truth, nodes),) = stripes
                 wanted_ones = None if rng.random() < 0.5 else set(rng.sample(instruments, 2))
-                lines = [self.post(node, truth) for node in rng.sample(list(nodes), 2)]
+                lines = [self.edge(node, truth) for node in rng.sample(list(nodes), 2)]
                 self.customers.append(Follows(self, FIRST_CUSTOMER + number, lines, wanted_ones))
                 self.customers[-1].loss = rng.choice((0.0, 0.05, 0.3))
                 continue
             grade = rng.choice(tuple(Grade))
             wanted = list(stripes) if rng.random() < 0.7 else [rng.choice(list(stripes))]
             lines = [
-                self.post(node, truth)
+                self.edge(node, truth)
                 for truth, nodes in wanted
                 for node in rng.sample(list(nodes), min(2, len(nodes)))
             ]
@@ -272,20 +325,21 @@ class Crowd:
         self, customer: SimSubscriber, sessions: list[tuple[bytes, Truth]], snapshot: bool, merged: bool
     ) -> Callable[[], None]:
         def join() -> None:
-            feeds: dict[int, Feed] = {}
+            servers: dict[int, EdgeServer] = {}
             for line in customer.lines:
-                if line.up and line.feed is not None:
-                    feeds.setdefault(line.truth.stripe, line.feed)
-            if any(truth.stripe not in feeds for _, truth in sessions):
+                if line.up and line.server is not None:
+                    servers.setdefault(line.truth.stripe, line.server)
+            if any(truth.stripe not in servers for _, truth in sessions):
                 self.world.after(20 * MS, join)
                 return
             first: dict[bytes, tuple[Truth, int]] = {}
-            told = {stripe: decode_snapshot(feed.snapshot()) for stripe, feed in feeds.items() if snapshot}
+            now = self.world.now
+            told = {stripe: decode_snapshot(server.snapshot(now)) for stripe, server in servers.items() if snapshot}
             for session, truth in sessions:
                 if snapshot:
                     number = dict(told[truth.stripe].sessions)[session]
                 else:
-                    number = max(1, feeds[truth.stripe].next_sequences[session] - self.rng.randint(0, 15))
+                    number = max(1, servers[truth.stripe].feed.next_sequences[session] - self.rng.randint(0, 15))
                 first[session] = (truth, number)
             customer.snapshots += told.values()
             customer.join(first, merged=merged)
@@ -294,10 +348,10 @@ class Crowd:
 
     # -- the links ----------------------------------------------------------------------------------------
 
-    def carry(self, post: EdgePost, customer: SimSubscriber, datagrams: Sequence[bytes]) -> None:
+    def carry(self, edge: SimEdge, customer: SimSubscriber, datagrams: Sequence[bytes]) -> None:
         """Packets on their way from an edge; those that arrive together are taken in together, in any order."""
-        network = post.node.world.network
-        sender = post.node.id
+        network = edge.node.world.network
+        sender = edge.node.id
         network.delay_ns.setdefault((sender, customer.id), int(self.rng.uniform(1, 8) * MS))
         together = [
             (copy.delay_ns, datagram)
@@ -311,12 +365,12 @@ class Crowd:
         while together:
             upto_ns = together[0][0] + APART_NS
             now_due = [datagram for delay_ns, datagram in together if delay_ns <= upto_ns]
-            self.world.after(together[len(now_due) - 1][0], self._arrive(post, customer, now_due))
+            self.world.after(together[len(now_due) - 1][0], self._arrive(edge, customer, now_due))
             del together[: len(now_due)]
 
     @staticmethod
-    def _arrive(post: EdgePost, customer: SimSubscriber, datagrams: list[bytes]) -> Callable[[], None]:
-        return lambda: customer.receive(post, datagrams)
+    def _arrive(edge: SimEdge, customer: SimSubscriber, datagrams: list[bytes]) -> Callable[[], None]:
+        return lambda: customer.receive(edge, datagrams)
 
     def request(self, customer: SimSubscriber, line: SimLine, request: bytes) -> None:
         """A request on its way to an edge."""
@@ -334,7 +388,7 @@ class Crowd:
             customer.loss = min(customer.loss, CALM_LOSS)
             for truth in {id(line.truth): line.truth for line in customer.lines}.values():
                 if not any(line.node in releasing[truth.stripe] for line in customer.lines if line.truth is truth):
-                    line = self.post(self.rng.choice(releasing[truth.stripe]), truth)
+                    line = self.edge(self.rng.choice(releasing[truth.stripe]), truth)
                     customer.lines.append(line)
                     line.customers.append(customer)
                     self.moved += 1
@@ -364,7 +418,7 @@ class Crowd:
 
     def check_end(self) -> None:
         for truth in self.truths:
-            if any(post.truth is truth for post in self.posts.values()):
+            if any(edge.truth is truth for edge in self.edges.values()):
                 truth.check_end()
         for customer in self.customers:
             customer.check_end()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from levelcast.edge.server.feed import Feed
+from levelcast.edge.server.machine import EdgeServer
 from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Effect, Grade, Lost, Stuck, SubscriberConfig
 from levelcast.edge.subscriber.merge import Merger
 from levelcast.edge.subscriber.plan_follower import Closed, Happening, PlanFollower
@@ -30,7 +30,7 @@ class SimLine(Protocol):
 
     node: SimNode
     truth: Truth
-    feed: Feed | None
+    server: EdgeServer | None
     customers: list[SimSubscriber]
 
     @property
@@ -115,8 +115,8 @@ class SimSubscriber:
             names.setdefault(followed.truth.stripe, []).append(session)
         return names
 
-    def hears(self, post: SimLine, session: bytes) -> bool:
-        """Whether it is in a group to which this session goes."""
+    def hears(self, group: int, session: bytes) -> bool:
+        """Whether it reads this session, or is in this group."""
         return session in self.sessions
 
     @property
@@ -349,9 +349,8 @@ class Follows(SimSubscriber):
         self._due: dict[int, int] = {}
         self.sessions = {session: SessionProgress(self._truth, 1, 1) for session in first}
 
-    def hears(self, post: SimLine, session: bytes) -> bool:
-        groups = post.feed.groups_of(session) if post.feed is not None else ()
-        return any(group in self._follower.groups for group in groups)
+    def hears(self, group: int, session: bytes) -> bool:
+        return group in self._follower.groups
 
     def receive(self, line: SimLine, datagrams: Sequence[bytes]) -> None:
         for datagram in datagrams:

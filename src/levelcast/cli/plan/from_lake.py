@@ -16,9 +16,9 @@ from rich.table import Table
 from levelcast.cli.lake.spark import LakeDir, Master, spark_errors
 from levelcast.cli.plan.options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, weights_of
 from levelcast.cli.plan.show import bar, tell
+from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.errors import NetError
 from levelcast.network import Network, SymbolDirectory, load_network
-from levelcast.node.edge_service import plan_limits
 from levelcast.node.operate.channel_plans import plan_in_force
 from levelcast.pipeline.session import require_spark, spark_session
 from levelcast.planner.annealing import Effort
@@ -197,7 +197,7 @@ def _asked(
 
 
 def _most_groups(network: Network | None) -> int | None:
-    return None if network is None else plan_limits(network).groups
+    return None if network is None else PlanLimits.of_network(network).groups
 
 
 def _before(current: str | None, network: Network | None, asked: PlanRequest) -> StoredPlan | None:

@@ -31,6 +31,8 @@ gets the same numbers when it is sent again.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple, Protocol
@@ -57,7 +59,7 @@ from levelcast.wire.channel_plan import (
 from levelcast.wire.header import Malformed, Reason
 from levelcast.wire.snapshot import Position, Snapshot, decode_snapshot, encode_snapshot
 
-__all__ = ["Feed", "FeedState", "FramePosition", "decode_state"]
+__all__ = ["Feed", "FeedState", "FramePosition", "decode_state", "resume"]
 
 MAGIC = b"LVLCEDGE"
 VERSION = 2
@@ -134,6 +136,19 @@ def decode_state(content: bytes) -> FeedState:
     return FeedState(plan_crc, watermark_ns, slot, chain, plans, snapshot)
 
 
+def resume(feed: Feed, states: Iterable[bytes], chain_at: Callable[[int], bytes | None]) -> Feed | None:
+    """Return a feed like `feed` at the first saved state that fits it and the tape; None if none does.
+
+    `chain_at` returns the chain hash of the tape at a slot, None where the tape has no such slot.
+    """
+    for content in states:
+        with suppress(Malformed):
+            state = decode_state(content)
+            if feed.fits(state) and chain_at(state.slot) == state.chain:
+                return feed.again(feed.retransmitter.config.store_bytes, state)
+    return None
+
+
 class Feed:
     """The edge of one stripe, from the beginning of its tape or from `state`, which must be one that it `fits`.
 
@@ -202,7 +217,7 @@ class Feed:
     def again(self, store_bytes: int, state: FeedState | None) -> Feed:
         """A feed of the same plan and settings from the beginning of the tape, or from a state: it sends the same."""
         retransmit = replace(self.retransmitter.config, store_bytes=store_bytes)
-        return Feed(self._first_plan, self._stripe, self.config, retransmit, state, self.plans.limits)
+        return type(self)(self._first_plan, self._stripe, self.config, retransmit, state, self.plans.limits)
 
     @property
     def sessions(self) -> int:
@@ -313,8 +328,8 @@ class Feed:
         """What a restarted feed needs to go on behind `slot`."""
         return self._state(self.snapshot())
 
-    def mark(self) -> bytes:
-        """A state without the snapshot's records: a feed that is made of it sends again what this one sends."""
+    def checkpoint(self) -> bytes:
+        """Return a state without the snapshot's records: a feed made from it sends again what this one sends."""
         return self._state(self._snapshot(b""))
 
     def _state(self, snapshot: bytes) -> bytes:

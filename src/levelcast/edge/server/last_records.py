@@ -13,15 +13,7 @@ from __future__ import annotations
 from levelcast import native, records
 from levelcast.records import RecordType
 
-__all__ = ["KEPT", "Latest"]
-
-KEPT = (
-    records.RTYPE_TRADE,
-    records.RTYPE_QUOTE,
-    records.RTYPE_STATUS,
-    records.RTYPE_INSTRUMENT,
-    records.RTYPE_MAPPING,
-)
+__all__ = ["Latest"]
 
 
 def _kind(kind: RecordType) -> tuple[int, int, bytes, int, int]:
@@ -48,7 +40,7 @@ class Latest:
 
     def __init__(self) -> None:
         by_rtype = {kind.rtype: kind for kind in records.RECORD_TYPES}
-        self._kept = native.LastRecords(tuple(_kind(by_rtype[rtype]) for rtype in KEPT))
+        self._kept = native.LastRecords(tuple(_kind(by_rtype[rtype]) for rtype in records.STATE_RTYPES))
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -20,11 +20,11 @@ numpy sorts a frame's records before. No Python runs per packet or per record.
 A grid point is never left out, or the numbers behind it would differ. After the ring stood still for a minute the
 edge sends 600 watermarks a session at 100 ms, the 200 kB that it would have sent during that minute.
 
-    >>> plan = SessionPlan({7: session_name("XNYS-1")})
-    >>> gatherer = Packetizer(plan, start_ns=0)
+    >>> plan = SessionMap({7: session_name("XNYS-1")})
+    >>> packetizer = Packetizer(plan, start_ns=0)
     >>> batch = records.trades(2)
     >>> batch["instrument_id"] = 7
-    >>> [(p.sequence, p.records) for p in gatherer.release(50, 1, batch.tobytes(), now=60)]
+    >>> [(p.sequence, p.records) for p in packetizer.release(50, 1, batch.tobytes(), now=60)]
     [(1, 2)]
 """
 
@@ -39,6 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast import native, records
+from levelcast.records import NO_INSTRUMENT
 from levelcast.wire import mold
 from levelcast.wire.messages import CONTROL_SOURCE
 from levelcast.wire.mold import session_name
@@ -46,7 +47,6 @@ from levelcast.wire.watermark import Watermark, encode_watermark
 
 __all__ = ["GatherConfig", "Outgoing", "Packetizer", "PacketizerState", "SessionMap", "session_name"]
 
-NO_INSTRUMENT = 0
 _NO_SESSION = -1
 _MAX_SESSIONS = 2**15 - 1
 """Indices of 16 bits: numpy sorts those by radix."""

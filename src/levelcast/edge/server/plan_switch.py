@@ -30,8 +30,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelcast.edge.server.packetizer import NO_INSTRUMENT, SessionMap
-from levelcast.records import RTYPE_INSTRUMENT, WORD_BYTES
+from levelcast.edge.plan_parts import Collector
+from levelcast.edge.server.packetizer import SessionMap
+from levelcast.network import Network, SymbolDirectory
+from levelcast.records import NO_INSTRUMENT, RTYPE_INSTRUMENT, WORD_BYTES
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import (
     PLAN_TEXT,
@@ -40,7 +42,6 @@ from levelcast.wire.channel_plan import (
     PlanRecord,
     decode_plan,
     decode_record,
-    digest_of,
     plan_session,
     session_of,
     symbols_crc,
@@ -49,7 +50,6 @@ from levelcast.wire.header import Malformed, Reason
 from levelcast.wire.watermark import WATERMARK_BYTES
 
 __all__ = [
-    "Collector",
     "Happened",
     "PlanLimits",
     "PlanRefusal",
@@ -80,6 +80,17 @@ class PlanLimits:
     line_rate: int | None = None
     """Bytes a second that the slowest line of a group carries."""
     watermark_ns: int = 100_000_000
+
+    @classmethod
+    def of_network(cls, network: Network) -> PlanLimits:
+        """The limits of a network file: the same at every receiver, whatever its region."""
+        blocks = network.edge.groups
+        return cls(
+            {number: symbol for symbol, number in SymbolDirectory(network).symbols.items()},
+            min((block.count for block in blocks), default=1),
+            min((block.rate_bytes for block in blocks if block.rate_bytes is not None), default=None),
+            network.edge.watermark_ns,
+        )
 
 
 def standing_rate(watermark_ns: int) -> float:
@@ -187,37 +198,6 @@ def session_plan(plan: ChannelPlan, stripe: int) -> SessionMap:
     names = [session_of(plan.number, stripe, index) for index in plan.used]
     indices = np.searchsorted(used, plan.sessions)
     return SessionMap.of_arrays(names, plan.instruments, indices, int(np.searchsorted(used, plan.default)))
-
-
-class Collector:
-    """Puts the parts of a plan together, as they come in order."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.digest = b""
-        self.parts = 0
-        self.found: list[bytes] = []
-
-    def add(self, record: PlanRecord) -> bool:
-        """Whether the part was taken: the first of a plan always is."""
-        if record.part == 0:
-            self.number, self.digest, self.parts, self.found = record.number, record.digest, record.parts, []
-        key = (record.number, record.digest, record.parts, record.part)
-        if key != (self.number, self.digest, self.parts, len(self.found)):
-            return False
-        self.found.append(record.content)
-        return True
-
-    @property
-    def complete(self) -> bool:
-        return 0 < self.parts == len(self.found)
-
-    def plan(self) -> ChannelPlan:
-        """The complete plan; raises `Malformed` if it is none."""
-        content = b"".join(self.found)
-        if digest_of(content) != self.digest:
-            raise Malformed(Reason.BROKEN_SEAL)
-        return decode_plan(self.number, content)
 
 
 class Ready(NamedTuple):

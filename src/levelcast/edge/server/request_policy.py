@@ -17,15 +17,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from levelcast.edge.server.packetizer import Outgoing
+from levelcast.protocol.rate import RateLimit
 from levelcast.wire import mold
 
-__all__ = ["DeskConfig", "DeskCounts", "RequestPolicy", "Route"]
-
-SECOND_NS = 1_000_000_000
+__all__ = ["RequestPolicy", "RequestPolicyConfig", "RequestPolicyCounts", "Route"]
 
 
 @dataclass(frozen=True, slots=True)
-class DeskConfig:
+class RequestPolicyConfig:
     requests_a_second: int = 2_000
     """Of one customer: 2,000 answers of 8 full packets are 22 MB."""
     burst: int = 256
@@ -45,7 +44,7 @@ class Route(enum.Enum):
 
 
 @dataclass(slots=True)
-class DeskCounts:
+class RequestPolicyCounts:
     too_fast: int = 0
     """Requests refused because their customer had used up its bucket."""
     to_group: int = 0
@@ -63,39 +62,21 @@ class _Recent(NamedTuple):
     to_group: bool
 
 
-class _Bucket:
-    """Fills with time up to `most`; a clock that is set back fills nothing."""
-
-    __slots__ = ("_at_ns", "_left", "_most", "_rate")
-
-    def __init__(self, most: int, rate: int, now: int) -> None:
-        self._most, self._rate = most * SECOND_NS, rate
-        self._left, self._at_ns = self._most, now
-
-    def take(self, amount: int, now: int) -> bool:
-        self._left = min(self._most, self._left + max(0, now - self._at_ns) * self._rate)
-        self._at_ns = now
-        if self._left < amount * SECOND_NS:
-            return False
-        self._left -= amount * SECOND_NS
-        return True
-
-
 class RequestPolicy:
     """The requests of one edge."""
 
-    def __init__(self, config: DeskConfig | None = None, now: int = 0) -> None:
-        self.config = config or DeskConfig()
-        self.counts = DeskCounts()
-        self._customers: OrderedDict[Hashable, _Bucket] = OrderedDict()
-        self._group = _Bucket(self.config.group_burst, self.config.group_bytes_a_second, now)
+    def __init__(self, config: RequestPolicyConfig | None = None, now: int = 0) -> None:
+        self.config = config or RequestPolicyConfig()
+        self.counts = RequestPolicyCounts()
+        self._customers: OrderedDict[Hashable, RateLimit] = OrderedDict()
+        self._group = RateLimit(self.config.group_bytes_a_second, self.config.group_burst, now)
         self._recent: deque[_Recent] = deque(maxlen=self.config.max_recent)
 
     def admit(self, customer: Hashable, now: int, may: bool = True) -> bool:
         """Whether a customer may ask now, as far as the caller is concerned too; a refusal is counted."""
         bucket = self._customers.get(customer)
         if bucket is None:
-            bucket = self._customers[customer] = _Bucket(self.config.burst, self.config.requests_a_second, now)
+            bucket = self._customers[customer] = RateLimit(self.config.requests_a_second, self.config.burst, now)
             if len(self._customers) > self.config.max_customers:
                 self._customers.popitem(last=False)
         else:

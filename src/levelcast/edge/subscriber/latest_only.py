@@ -34,7 +34,6 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast import records
-from levelcast.edge.server.last_records import KEPT
 from levelcast.wire import mold
 from levelcast.wire.mold import EdgePacket
 from levelcast.wire.watermark import Watermark
@@ -49,7 +48,7 @@ _MAX_MARKS = 256
 
 Keys = npt.NDArray[np.uint64]
 _NO_KEY = np.uint64(2**64 - 1)
-_IS_KEPT = np.isin(np.arange(256), KEPT)
+_IS_KEPT = np.isin(np.arange(256), records.STATE_RTYPES)
 
 
 def _action_at() -> int:

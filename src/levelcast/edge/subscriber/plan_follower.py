@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from levelcast.edge.server.plan_switch import Collector
+from levelcast.edge.plan_parts import Collector
 from levelcast.edge.subscriber.delivery import (
     Ask,
     Complete,

@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from levelcast.client.subscriber import Subscriber
-from levelcast.edge.server.plan_switch import PACKET_OVERHEAD, plan_fault
+from levelcast.edge.server.plan_switch import PACKET_OVERHEAD, PlanLimits, plan_fault
 from levelcast.errors import NetError
 from levelcast.extras import arrow
 from levelcast.network import Network, Stripe, SymbolDirectory
-from levelcast.node.edge_service import plan_limits
 from levelcast.node.operate.control_source import next_incarnation, send_records
 from levelcast.node.status_client import Answer, ask_all
 from levelcast.planner.files import StoredPlan
@@ -93,7 +92,7 @@ def make_channel_plan(
         plan = build_channel_plan(number, pairs, groups, rates=expected or (), default=default, symbols=crc)
     except ValueError as error:
         raise PlanRefused(f"the plan cannot be sent: {error}") from None
-    if fault := plan_fault(plan, plan_limits(network), stripe.index, traded):
+    if fault := plan_fault(plan, PlanLimits.of_network(network), stripe.index, traded):
         raise PlanRefused(f"plan {number} is refused: {fault}")
     return plan
 

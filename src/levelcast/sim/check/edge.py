@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
@@ -75,8 +75,8 @@ class Truth:
         """Each session's records, watermarks among them; the first has number 1."""
         self._trains: dict[tuple[bytes, int], bytes] = {}
 
-    def note(self, name: str, sent: Iterable[Outgoing]) -> None:
-        """An edge sends these, or has them in its store."""
+    def note(self, name: str, sent: list[Outgoing]) -> list[Outgoing]:
+        """Note packets that an edge has numbered, to send them or for its store; return them."""
         for out in sent:
             if not out.records:
                 continue
@@ -92,6 +92,7 @@ class Truth:
                 packet = mold.decode(datagram)
                 assert isinstance(packet, mold.EdgePacket)
                 stream.extend(each_record(bytes(packet.payload)))
+        return sent
 
     def frames(self) -> list[Frame]:
         return self._checker.frames()

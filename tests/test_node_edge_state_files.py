@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -13,13 +13,16 @@ from random import Random
 import pytest
 
 import levelcast
+from levelcast.edge.server import archive as module
+from levelcast.edge.server import checkpoints
+from levelcast.edge.server.archive import Archive
 from levelcast.edge.server.feed import Feed
+from levelcast.edge.server.machine import DIG_GAP_NS, DIG_PATIENCE_NS
 from levelcast.edge.server.packetizer import Outgoing
 from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.network import Network
-from levelcast.node import edge_archive as module
-from levelcast.node import edge_service as edge_module
-from levelcast.node.edge_archive import Archive
+from levelcast.node.edge_service import everything_in_one
+from levelcast.node.edge_state_files import CHECKPOINTS, STATE
 from levelcast.protocol.history import Frame
 from levelcast.storage.tape.directory import first_sequence_of
 from levelcast.storage.tape.stamps import frame_bytes
@@ -38,8 +41,8 @@ SEGMENT = 100
 
 @pytest.fixture(autouse=True)
 def small_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MARK_FRAMES", 7)
-    monkeypatch.setattr(module, "FRAMES_A_SESSION", 0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_FRAMES", 7)
+    monkeypatch.setattr(checkpoints, "FRAMES_A_SESSION", 0)
     monkeypatch.setattr(module, "SLICE_BYTES", 4_000)
 
 
@@ -83,11 +86,10 @@ def play(receiver: Receiver, west: Ear, frames: list[Frame]) -> dict[int, bytes]
 
 
 def archive_of(receiver: Receiver) -> Archive:
-    assert receiver.edge._archive is not None
-    return receiver.edge._archive
+    return receiver.edge.server.archive
 
 
-def dig(archive: Archive, limit: int = 10_000) -> list[tuple[tuple[str, int], Outgoing]]:
+def dig(archive: Archive, limit: int = 10_000) -> list[tuple[Hashable, Outgoing]]:
     """Work until nothing waits."""
     found = []
     for _ in range(limit):
@@ -110,7 +112,7 @@ def answered(archive: Archive, first: int, count: int) -> dict[int, bytes]:
 def test_any_message_that_was_sent_can_be_had(receiver: Receiver, west: Ear) -> None:
     sent = play(receiver, west, make_frames(150))
     archive = archive_of(receiver)
-    held = receiver.edge.feed.retransmitter.held(MAIN)
+    held = receiver.edge.server.feed.retransmitter.held(MAIN)
     assert held is not None
     assert held[0] > len(sent) - 200
     chance = Random(1)
@@ -129,15 +131,15 @@ def test_any_message_that_was_sent_can_be_had(receiver: Receiver, west: Ear) -> 
 @pytest.mark.parametrize("lost", [False, True])
 def test_after_a_restart_too_and_without_the_file_of_marks(receiver: Receiver, west: Ear, lost: bool) -> None:
     sent = play(receiver, west, make_frames(150))
-    before = len(archive_of(receiver).marks)
+    before = len(archive_of(receiver).checkpoints)
     assert before > 20
     receiver.stop()
     if lost:
-        (receiver.directory / edge_module.MARKS).unlink()
-        (receiver.directory / edge_module.STATE).with_name("state.before").unlink(missing_ok=True)
+        (receiver.directory / CHECKPOINTS).unlink()
+        (receiver.directory / STATE).with_name("state.before").unlink(missing_ok=True)
     receiver.start()
     archive = archive_of(receiver)
-    assert len(archive.marks) == before if not lost else len(archive.marks) < before
+    assert len(archive.checkpoints) == before if not lost else len(archive.checkpoints) < before
     assert answered(archive, 400, 9) == {number: sent[number] for number in range(400, 409)}
     if lost:
         slices = archive.counts.slices
@@ -149,7 +151,7 @@ def test_after_a_restart_too_and_without_the_file_of_marks(receiver: Receiver, w
 def test_damaged_marks_are_cut_off(receiver: Receiver, west: Ear) -> None:
     sent = play(receiver, west, make_frames(100))
     receiver.stop()
-    path = receiver.directory / edge_module.MARKS
+    path = receiver.directory / CHECKPOINTS
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content[:-3])
@@ -162,12 +164,12 @@ def test_marks_of_another_tape_are_not_believed(receiver: Receiver, west: Ear) -
     play(receiver, west, make_frames(100))
     receiver.stop()
     shutil.rmtree(receiver.directory / "tape")
-    marks = (receiver.directory / edge_module.MARKS).read_bytes()
+    marks = (receiver.directory / CHECKPOINTS).read_bytes()
     receiver.start()
     west.all()
     sent = play(receiver, west, make_frames(120, seed=9))
     receiver.stop()
-    (receiver.directory / edge_module.MARKS).write_bytes(marks)
+    (receiver.directory / CHECKPOINTS).write_bytes(marks)
     receiver.start()
     for first in range(1, 300, 40):
         assert answered(archive_of(receiver), first, 3) == {number: sent[number] for number in range(first, first + 3)}
@@ -175,14 +177,14 @@ def test_marks_of_another_tape_are_not_believed(receiver: Receiver, west: Ear) -
 
 def test_the_file_of_marks_shrinks_with_the_tape(receiver: Receiver, west: Ear) -> None:
     sent = play(receiver, west, make_frames(150))
-    path = receiver.directory / edge_module.MARKS
+    path = receiver.directory / CHECKPOINTS
     receiver.tape.retain(T0, max_bytes=receiver.tape.size_bytes // 4)
     receiver.stop()
     before = path.stat().st_size
     receiver.start()
     assert path.stat().st_size < before / 2
     archive = archive_of(receiver)
-    left = archive.marks.first(MAIN, first_sequence_of(receiver.directory / "tape") or 0)
+    left = archive.checkpoints.first(MAIN, first_sequence_of(receiver.directory / "tape") or 0)
     assert left is not None
     assert answered(archive, left, 5) == {number: sent[number] for number in range(left, left + 5)}
 
@@ -201,7 +203,7 @@ def test_gone_is_only_what_retention_has_taken_and_the_customer_is_told(receiver
     sent = play(receiver, west, make_frames(150))
     archive = archive_of(receiver)
     receiver.tape.retain(T0, max_bytes=receiver.tape.size_bytes // 2)
-    left = archive.marks.first(MAIN, first_sequence_of(receiver.directory / "tape") or 0)
+    left = archive.checkpoints.first(MAIN, first_sequence_of(receiver.directory / "tape") or 0)
     assert left is not None
     assert left > 100
     archive.ask(RetransmitRequest(MAIN, left - 1, 5), CUSTOMER)
@@ -216,7 +218,7 @@ def test_watermarks_behind_the_last_frame_can_be_had(receiver: Receiver, west: E
     receiver.complete_ns += 10 * 10**9
     receiver.step()
     sent |= messages([datagram for datagram, _ in west.all()])
-    held = receiver.edge.feed.retransmitter.held(MAIN)
+    held = receiver.edge.server.feed.retransmitter.held(MAIN)
     assert held is not None
     first = held[0] - 3
     assert all(b"levelcast complete" in sent[number] for number in range(first, held[1]))
@@ -234,7 +236,7 @@ def test_customers_take_turns_and_each_has_so_many_waiting(receiver: Receiver, w
     order = [customer for customer, _ in dig(archive)]
     assert order[1] == OTHER
     assert len(order) == module.MAX_WAITING + 1
-    for port in range(module.MAX_CUSTOMERS):
+    for port in range(module.MAX_SUBSCRIBERS):
         assert archive.ask(RetransmitRequest(MAIN, 1, 1), ("10.0.0.1", port))
     assert not archive.ask(RetransmitRequest(MAIN, 1, 1), CUSTOMER)
 
@@ -245,16 +247,16 @@ def test_one_turn_reads_one_slice_and_none_when_the_ring_is_about_to_be_due(
     play(receiver, west, make_frames(150))
     archive, edge = archive_of(receiver), receiver.edge
     monkeypatch.setattr(module, "SLICE_BYTES", 500)
-    due_ns = T0 + edge_module.DIG_GAP_NS // 2
+    due_ns = T0 + DIG_GAP_NS // 2
     edge._ring_ns = lambda: due_ns
-    edge._dug_ns = T0
+    edge.server._dug_ns = T0
     archive.ask(RetransmitRequest(MAIN, 300, 65_535), CUSTOMER)
     for _ in range(5):
         edge.step((), T0)
     assert archive.counts.slices == 0
     assert edge.wake_ns is not None
     assert edge.wake_ns > due_ns
-    due_ns = T0 + 2 * edge_module.DIG_GAP_NS
+    due_ns = T0 + 2 * DIG_GAP_NS
     for number in range(5):
         edge.step((), T0)
         assert archive.counts.slices == number + 1
@@ -262,7 +264,7 @@ def test_one_turn_reads_one_slice_and_none_when_the_ring_is_about_to_be_due(
     due_ns = T0
     edge.step((), T0 + 10)
     assert archive.counts.slices == 5
-    edge.step((), T0 + edge_module.DIG_PATIENCE_NS)  # a ring that is always due
+    edge.step((), T0 + DIG_PATIENCE_NS)  # a ring that is always due
     assert archive.counts.slices == 6
 
 
@@ -308,17 +310,17 @@ def test_a_late_joiner_reads_from_the_beginning_of_the_tape_without_a_hole(
 def test_the_sessions_of_plans_that_were_replaced_can_be_had_from_the_tape(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edge_module, "plan_limits", lambda _: PlanLimits())
+    monkeypatch.setattr(PlanLimits, "of_network", lambda _: PlanLimits())
     tape = planned_tape(9, 4)
     receiver = Receiver(network, "a-1", tmp_path, lambda: T0, records_per_segment=SEGMENT)
     sent: dict[bytes, dict[int, bytes]] = {}
-    whole = Feed(edge_module.everything_in_one(network.stripe()), config=receiver.edge.feed.config)
+    whole = Feed(everything_in_one(network.stripe()), config=receiver.edge.server.feed.config)
     for frame in tape.frames:
         receiver.release(frame)
         receiver.step()
         for out in whole.release(frame, frame_bytes(frame), 0):
             sent.setdefault(out.session, {}).update(messages(out.datagrams))
-    feed, archive = receiver.edge.feed, archive_of(receiver)
+    feed, archive = receiver.edge.server.feed, archive_of(receiver)
     feed.heartbeats(T0 * 2)  # old sessions are forgotten
     number = feed.plans.number
     assert number == 4
