@@ -62,7 +62,6 @@ def test_a_publisher_loads_nothing_of_the_edge() -> None:
     assert among(loaded_by("import levelcast\nlevelcast.Publisher"), ("levelcast.edge",)) == []
 
 
-@pytest.mark.xfail(strict=False, reason="until plan_follower and symbol_filter import nothing of edge.server")
 def test_a_subscriber_loads_nothing_of_the_serving_edge_nor_of_a_disk() -> None:
     loaded = loaded_by("import levelcast\nlevelcast.Subscriber")
     assert among(loaded, ("levelcast.edge.server", "levelcast.storage", "levelcast.ring")) == []
