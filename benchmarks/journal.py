@@ -26,7 +26,7 @@ from levelcast.storage.append_file import Durability, remove
 from levelcast.storage.journal.file import SEGMENT_BYTES, JournalFile, initialise
 from levelcast.storage.tape.segments import TapeWriter
 from levelcast.storage.tape.stamps import frame_bytes
-from levelcast.wire.codec import encode
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Data, MemberLife, Membership, Packet, Run, Token
 from levelcast.wire.packets import seal
 
@@ -110,7 +110,7 @@ def _commits(directory: Path, durable: Durability, count: int, size: int) -> tup
     number = 0
     for slot in range(1, count + 1):
         for packet in _packets(number, size):
-            journal.append(packet, _datagram(packet))
+            journal.append(packet)
         number += size
         journal.append(_token(slot, number - size + 1, number))
         before = journal._current
@@ -125,7 +125,7 @@ def _commits(directory: Path, durable: Durability, count: int, size: int) -> tup
 
 
 def _bare(path: Path, durable: Durability, size: int, count: int) -> Times:
-    content = b"".join(_datagram(packet) for packet in _packets(0, size))
+    content = b"".join(packet.sealed for packet in _packets(0, size))
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     at, times = 0, Times()
 
@@ -147,13 +147,8 @@ def _packets(before: int, count: int) -> Iterable[Data]:
     return [seal(Packet(1, 1, before + each, RECORDS, payload), 0) for each in range(1, count + 1)]
 
 
-def _datagram(packet: Data) -> bytes:
-    """As a driver has it: the packet came as one."""
-    return encode(packet, 0)
-
-
 def _token(slot: int, first: int, last: int) -> Token:
-    return Token(1, slot, slot, 1, slot, 64, (Run(1, 1, first, last),), ())
+    return seal_message(Token(1, slot, slot, 1, slot, 64, (Run(1, 1, first, last),), ()), 0)
 
 
 # -- the tape ---------------------------------------------------------------------------------------------

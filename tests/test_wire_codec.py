@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from levelcast.wire import codec, group_codec
-from levelcast.wire.codec import Malformed, Reason, decode, decode_batch, encode, encode_batch
-from levelcast.wire.header import HEADER_SIZE, SEAL_SIZE
+from levelcast.wire import codec, group_codec, parts, reformation_codec, token_codec
+from levelcast.wire.codec import Malformed, Reason, decode, decode_batch, encode, encode_batch, seal_message
+from levelcast.wire.header import HEADER_SIZE
 from levelcast.wire.messages import (
     CatchUp,
     CatchUpSlot,
@@ -42,13 +42,15 @@ from levelcast.wire.messages import (
     Token,
 )
 from levelcast.wire.packets import seal
+from levelcast.wire.seal import CRC32, MAX_SEAL_SIZE
 
 u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 STRIPE = 1
 """The one that packets here are sealed for."""
-times_ns = st.integers(0, codec.MAX_TIME_NS)
+SEAL_SIZE = CRC32.size
+times_ns = st.integers(0, parts.MAX_TIME_NS)
 
 
 def tuples_of(rows: st.SearchStrategy[Any], min_size: int = 0) -> st.SearchStrategy[tuple[Any, ...]]:
@@ -74,7 +76,7 @@ def a_settled(draw: st.DrawFn) -> CatchUp:
     runs = tuples_of(a_run())
     slots = tuple(CatchUpSlot(slot, draw(times_ns), draw(runs)) for slot in numbers[1:])
     upto = draw(st.integers(numbers[-1], 2**64 - 1))
-    chain = st.binary(max_size=codec.MAX_HASH)
+    chain = st.binary(max_size=token_codec.MAX_HASH)
     return CatchUp(draw(u16), numbers[0], upto, draw(chain), draw(chain), slots)
 
 
@@ -97,16 +99,23 @@ def a_ring(draw: st.DrawFn) -> Ring:
     return Ring(generation, draw(u16), draw(u16), draw(memberships), stands, members, lineage, edges)
 
 
+def authored(message: Any) -> Any:
+    """A message that others may pass on, as its author sealed it; others as they are."""
+    return seal_message(message, STRIPE) if isinstance(message, Token | Ring | Group) else message
+
+
 lives = st.builds(MemberLife, u16, u32)
 memberships = st.builds(Membership, u64, tuples_of(lives))
 tokens = st.builds(
-    Token, u64, u64, times_ns, u16, u64, u32, tuples_of(a_run()), tuples_of(st.builds(Mark, u16, u64, u64))
+    Token,
+    *(u64, u64, times_ns, u16, u64, u32, tuples_of(a_run()), tuples_of(st.builds(Mark, u16, u64, u64))),
+    sealed=st.just(b""),
 )
 KINDS: dict[type, st.SearchStrategy[Message]] = {
     Data: a_packet(),
     Token: tokens,
     Request: st.builds(Request, u16, u64, u64, tuples_of(u64), tuples_of(a_run())),
-    Repair: st.builds(Repair, u16, tuples_of(st.one_of(tokens, a_packet()))),
+    Repair: st.builds(Repair, u16, tuples_of(st.one_of(tokens.map(authored), a_packet()))),
     CatchUp: a_settled(),
     Fault: st.builds(Fault, u16, u32, u64, u64, st.sampled_from(sorted(FaultReason.NAMES)), u64, u16),
     Invite: st.builds(Invite, u64, u16),
@@ -120,7 +129,7 @@ KINDS: dict[type, st.SearchStrategy[Message]] = {
     GroupToken: st.builds(GroupToken, u16, u64, u64, u64, u64),
     GroupRequest: st.builds(GroupRequest, u16, u64, u64, u16, u16),
     GroupInvite: st.builds(GroupInvite, u64, u16),
-    Group: st.builds(Group, u64, u16, u16, st.lists(u16, max_size=6, unique=True).map(tuple)),
+    Group: st.builds(Group, u64, u16, u16, st.lists(u16, max_size=6, unique=True).map(tuple), st.just(b"")),
     Probe: st.builds(Probe, u16, u64, u64),
     Echo: st.builds(Echo, u16, u16, u64, u64, u64),
 }
@@ -144,7 +153,7 @@ EXAMPLES: list[Message] = [
     DATA,
     TOKEN,
     Request(1, 3, 90, (91, 95), (RUN,)),
-    Repair(1, (TOKEN, DATA)),
+    Repair(1, (seal_message(TOKEN, STRIPE), DATA)),
     CatchUp(1, 10, 20, b"h" * 32, b"i" * 32, (CatchUpSlot(12, 10**18, (RUN,)), CatchUpSlot(20, 10**18, ()))),
     Fault(1, 1, 3, 4, FaultReason.STUCK, 91, 2),
     Invite(4, 9),
@@ -220,14 +229,14 @@ def test_a_message_comes_back_as_it_was_sent(kind: type, data: st.DataObject, st
 @given(messages)
 def test_rows_come_back_as_named_tuples_and_bytes_as_bytes(message: Message) -> None:
     # Named tuples equal plain tuples, so equality alone would not notice a row that lost its names.
-    assert repr(decode(encode(message, 1)).message) == repr(message)
+    assert repr(decode(encode(message, 1)).message) == repr(authored(message))
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
 def test_every_truncation_is_rejected(message: Message) -> None:
     datagram = encode(message, 1)
     for size in range(len(datagram)):
-        expected = Reason.TOO_SHORT if size < HEADER_SIZE + SEAL_SIZE else Reason.WRONG_LENGTH
+        expected = Reason.TOO_SHORT if size < HEADER_SIZE else Reason.WRONG_LENGTH
         assert reason_for(datagram[:size]) is expected
 
 
@@ -328,11 +337,11 @@ BODY = HEADER_SIZE
         (DATA, BODY + 16, "<I", 0),  # no records, with a payload
         (DATA, BODY + 16, "<I", 3),  # more records than bytes
         (TOKEN, BODY + 8, "<Q", 2**63),  # timestamp
-        (TOKEN, BODY + 28, "<I", codec.MAX_RUNS + 1),
+        (TOKEN, BODY + 28, "<I", parts.MAX_RUNS + 1),
         (TOKEN, BODY + 28, "<I", 2**32 - 1),
         (TOKEN, BODY + 32 + 10, "<Q", 0),  # a run from 0
         (TOKEN, BODY + 32 + 10, "<Q", 10),  # a run that ends before it starts
-        (EXAMPLES[2], BODY + 8, "<I", codec.MAX_REQUEST_SLOTS + 1),
+        (EXAMPLES[2], BODY + 8, "<I", token_codec.MAX_REQUEST_SLOTS + 1),
         (EXAMPLES[3], BODY, "<I", codec.MAX_REPAIR_ITEMS + 1),
         (CatchUp(1, 10, 20, b"", b"", ()), BODY, "<Q", 21),  # after > upto
         (EXAMPLES[4], BODY + 8, "<Q", 19),  # a slot beyond upto
@@ -356,8 +365,8 @@ def test_a_field_out_of_range_is_rejected(message: Message, at: int, layout: str
 
 
 def test_a_hash_that_is_too_long_is_rejected() -> None:
-    longest = bytearray(unsealed(encode(CatchUp(1, 10, 20, b"h" * codec.MAX_HASH, b"", ()), 1)))
-    longest[BODY + 16 : BODY + 17] = bytes((codec.MAX_HASH + 1, 0))
+    longest = bytearray(unsealed(encode(CatchUp(1, 10, 20, b"h" * token_codec.MAX_HASH, b"", ()), 1)))
+    longest[BODY + 16 : BODY + 17] = bytes((token_codec.MAX_HASH + 1, 0))
     assert reason_for(resized(bytes(longest))) is Reason.BAD_FIELD
 
 
@@ -370,7 +379,7 @@ def repair_of(item: bytes) -> bytes:
 def test_a_repair_carries_only_tokens_and_packets_of_its_stripe() -> None:
     assert decode(repair_of(encode(DATA, 1))).message == Repair(1, (DATA,))
     assert reason_for(repair_of(ELSEWHERE.sealed)) is Reason.BAD_FIELD
-    for kind in (codec.KIND_REPAIR, codec.KIND_INVITE, 0, 255):
+    for kind in (codec.KIND_REPAIR, reformation_codec.KIND_INVITE, 0, 255):
         assert reason_for(repair_of(patched(encode(DATA, 1), 3, "<B", kind))) is Reason.BAD_FIELD
     # Nested a thousand deep, by a sender who hopes for a stack overflow.
     deep = encode(DATA, 1)
@@ -395,13 +404,15 @@ def test_the_seal_of_a_repair_does_not_vouch_for_its_items() -> None:
         DATA._replace(last=13, sealed=DATA.sealed * 2),
         TOKEN._replace(timestamp_ns=2**63),
         TOKEN._replace(slot=-1),
-        TOKEN._replace(runs=(RUN,) * (codec.MAX_RUNS + 1)),
+        TOKEN._replace(runs=(RUN,) * (parts.MAX_RUNS + 1)),
         TOKEN._replace(runs=(Run(1, 1, 3, 2),)),
-        Request(1, 1, 1, tuple(range(codec.MAX_REQUEST_SLOTS + 1)), ()),
+        Request(1, 1, 1, tuple(range(token_codec.MAX_REQUEST_SLOTS + 1)), ()),
         Repair(1, (seal(PACKET._replace(payload=bytes(40_000)), STRIPE),) * 2),
         Repair(1, (Repair(1, ()),)),  # type: ignore[arg-type]
+        Repair(1, (TOKEN,)),  # its author has not sealed it
+        seal_message(TOKEN, 2),
         CatchUp(1, 5, 9, b"", b"", (CatchUpSlot(7, 0, ()), CatchUpSlot(6, 0, ()))),
-        CatchUp(1, 5, 9, b"", b"x" * (codec.MAX_HASH + 1), ()),
+        CatchUp(1, 5, 9, b"", b"x" * (token_codec.MAX_HASH + 1), ()),
         Fault(1, 1, 1, 1, 0, 1, 1),
         RING._replace(members=()),
         RING._replace(lineage=()),
@@ -431,15 +442,15 @@ def test_what_every_receiver_would_reject_is_not_sealed(packet: Packet) -> None:
 def test_the_fullest_token_and_packet_can_be_repaired() -> None:
     packet = seal(PACKET._replace(payload=bytes(codec.MAX_PAYLOAD)), STRIPE)
     token = TOKEN._replace(
-        runs=tuple(Run(source, 1, 1, 2) for source in range(codec.MAX_RUNS)),
-        witnessed=tuple(Mark(source, 1, 1) for source in range(codec.MAX_MARKS)),
+        runs=tuple(Run(source, 1, 1, 2) for source in range(parts.MAX_RUNS)),
+        witnessed=tuple(Mark(source, 1, 1) for source in range(token_codec.MAX_MARKS)),
     )
-    for item in (packet, token):
+    for item in (packet, seal_message(token, STRIPE)):
         repair = Repair(1, (item,))
         datagram = encode(repair, 1)
         assert len(datagram) <= codec.MAX_DATAGRAM
         assert decode(datagram).message == repair
-    assert len(encode(Repair(1, (packet,)), 1)) == codec.MAX_DATAGRAM
+    assert len(encode(Repair(1, (packet,)), 1)) == codec.MAX_DATAGRAM - 2 * (MAX_SEAL_SIZE - SEAL_SIZE)
     assert reason_for(bytes(codec.MAX_DATAGRAM + 1)) is Reason.WRONG_LENGTH
 
 

@@ -32,6 +32,7 @@ def _core() -> tuple[Check, list[bytes]]:
     life = messages.MemberLife(1, 1)
     members = messages.Membership(1, (life, messages.MemberLife(2, 5)))
     token = messages.Token(3, 100, 10**18, 2, 99, 64, (run, run), (messages.Mark(7, 1, 4),))
+    token = codec.seal_message(token, 1)
     slots = (messages.CatchUpSlot(12, 10**18, (run,)), messages.CatchUpSlot(20, 10**18, ()))
     examples: list[messages.Message] = [
         data,

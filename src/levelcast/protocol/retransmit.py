@@ -14,9 +14,8 @@ from typing import NamedTuple
 from levelcast.protocol.history import Tip
 from levelcast.protocol.holdings import Holdings, PacketRanges
 from levelcast.timing.rules import Timing
-from levelcast.wire.codec import MAX_REPAIR_BYTES, repair_bytes
 from levelcast.wire.messages import Data, Repair, Request, Token
-from levelcast.wire.packets import singles
+from levelcast.wire.packets import MAX_REPAIR_BYTES, singles
 
 MAX_ITEMS_PER_REPAIR = 16
 MAX_PACKETS_PER_RUN = 256
@@ -108,7 +107,7 @@ def pack_repairs(member: int, items: Iterable[Token | Data]) -> Iterator[Repair]
     batch: list[Token | Data] = []
     size = 0
     for item in items:
-        item_size = repair_bytes(item)
+        item_size = len(item.sealed)
         if batch and (len(batch) == MAX_ITEMS_PER_REPAIR or size + item_size > MAX_REPAIR_BYTES):
             yield Repair(member, tuple(batch))
             batch, size = [], 0

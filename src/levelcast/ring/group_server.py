@@ -32,6 +32,7 @@ from levelcast.protocol.effects import SERVERS, Effect, Send
 from levelcast.protocol.events import GroupFormed
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.reformation_server import ReformationServer
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Group, GroupInvite, GroupRequest, Message, Ring
 
 Phase = Literal["IDLE", "WAITING", "GATHERING"]
@@ -183,7 +184,8 @@ class GroupServer:
         for primary, its in sorted(members.items()):
             known = self.groups.get(primary)
             if known is None or set(known.members) != set(its) or self._joined.keys() & set(its):
-                self._announce(Group(self._number, self.server, primary, tuple(sorted(its))), now)
+                group = Group(self._number, self.server, primary, tuple(sorted(its)))
+                self._announce(seal_message(group, self.config.stripe), now)
         if self._pending:
             self.phase = "WAITING"
             self._deadline_ns = now + self.timing.request_ns

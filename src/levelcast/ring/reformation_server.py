@@ -34,6 +34,7 @@ from levelcast.protocol.machine import Machine
 from levelcast.ring.quorum import in_doubt, may_form
 from levelcast.ring.schedule import Lineage
 from levelcast.timing.rules import REFUSED_ASKS
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import (
     Era,
     Fault,
@@ -224,7 +225,7 @@ class ReformationServer(Machine):
             self._lineage(best, members, now),
             tuple(edge for edge in self.config.edges if any(edge[0] == life.member for life in members)),
         )
-        self._announce(ring, now)
+        self._announce(seal_message(ring, self.config.stripe), now)
         return True
 
     def _set_stands(self, best: Join, joins: list[Join]) -> bool:

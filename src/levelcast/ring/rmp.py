@@ -45,6 +45,7 @@ from levelcast.protocol.events import Placed, RmpFault
 from levelcast.protocol.history import History, first_tip
 from levelcast.protocol.holdings import Holdings
 from levelcast.protocol.machine import Machine
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Data, GroupToken, Message, Packet, Repair, Request, Run, Token
 from levelcast.wire.packets import seal
 
@@ -207,6 +208,7 @@ class RmpReceiver(Machine):
         slot = self.have + 1
         runs = (run,) if run is not None else ()
         ack = Token(GENERATION, slot, now, self.member, slot, self.config.credit, runs, ())
+        ack = seal_message(ack, self.config.stripe)
         self._acks[slot] = ack
         self._last_own = slot
         self._taken_ns = None

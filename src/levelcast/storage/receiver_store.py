@@ -8,7 +8,7 @@ A driver carries out the effects of a step in order and calls, before the first 
 
 | effect            | call |
 |-------------------|------|
-| Persist(entry)    | `persist(entry, datagram)`, where the datagram is the message as it came, if it did |
+| Persist(entry)    | `persist(entry)` |
 | Send              | `commit()` first |
 | Release           | `content(...)`, then `release(...)`: the frame is on the tape when it returns |
 | Forget(slot)      | `forget(slot, receiver.history.base.places)` |
@@ -86,10 +86,10 @@ class ReceiverStore:
             raise TapeError(f"{directory}: {fault}")
         return store
 
-    def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
+    def persist(self, entry: JournalEntry) -> None:
         """Collect an entry for the next `commit`."""
         self._checkpoint_pending |= type(entry) is Checkpoint
-        self.journal.append(entry, datagram)
+        self.journal.append(entry)
 
     def commit(self) -> None:
         """Write what was collected."""

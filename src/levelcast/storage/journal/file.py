@@ -214,9 +214,9 @@ class JournalFile:
     def size_bytes(self) -> int:
         return sum(file.size for file in self._segments.values())
 
-    def append(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
-        """Collect an entry for the next `commit`; `datagram` saves encoding a message that came as one."""
-        kind, body = body_of(entry, self.stripe, datagram)
+    def append(self, entry: JournalEntry) -> None:
+        """Collect an entry for the next `commit`."""
+        kind, body = body_of(entry)
         head = head_of(kind, 0 if self._pending else FIRST_OF_WRITE, body, self._current)
         size = len(head) + len(body)
         at = self._segments[self._current].size + self._pending_bytes
