@@ -148,7 +148,8 @@ def test_who_repeats_what_is_acknowledged_is_sent_the_acknowledgement() -> None:
     site = receiver(2)
     site.step([make_data(201, 1), make_data(202, 1), ack(1, 201, 1)], START)
     effects = site.step([make_data(201, 1)], START + MS)
-    assert [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)] == [(201, ack(1, 201, 1))]
+    passed_on = Repair(2, (ack(1, 201, 1),))
+    assert [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)] == [(201, passed_on)]
     effects = site.step([ack(1, 201, 1)], START + 2 * MS)
     assert [(to, kind) for to, kind in sends(effects)] == [(1, "Token")]
     assert [token.slot for token in sent(effects, Token)] == [2]

@@ -29,9 +29,20 @@ from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.sockets import RECEIVERS, Address, Arrival
 from levelcast.storage.tape.stamps import packet_fault
 from levelcast.wire.codec import encode, seal_message
-from levelcast.wire.messages import FaultReason, GroupInvite, Invite, Message, Packet, Promised, Repair, Request, Token
+from levelcast.wire.messages import (
+    FaultReason,
+    Group,
+    GroupInvite,
+    Invite,
+    Message,
+    Packet,
+    Promised,
+    Repair,
+    Request,
+    Token,
+)
 from levelcast.wire.packets import join, seal
-from tests.ring_parts import PIPELINED
+from tests.ring_parts import PIPELINED, make_ring
 
 MS = 1_000_000
 NOW = 1_700_000_000_000_000_000
@@ -246,6 +257,27 @@ def test_addresses_are_learnt_from_sound_datagrams_only_and_again_after_a_restar
         stage.inbox = [(datagram, source)]
         running.turn()
     assert stage.diary == [("learn", PEER, FROM_PEER), ("learn", PEER, moved)]
+
+
+def test_no_address_is_learnt_from_the_items_of_a_repair(stage: Stage) -> None:
+    """Their authors did not send this datagram; before, a ring that a member handed on moved its server there."""
+    ring, forwarder = make_ring(), 103
+    group = seal_message(Group(7, 902, PEER, (301,)), 0)
+    machine = Script()
+    running = driver(stage, machine)
+    repair = Repair(forwarder, (TOKEN, PACKET, ring, group))
+    stage.inbox = [(encode(repair, 0), FROM_PEER)]
+    running.turn()
+    assert machine.batches == [[repair]]
+    assert stage.diary == [("learn", forwarder, FROM_PEER)]
+
+
+def test_a_datagram_of_an_older_version_is_counted_and_teaches_nothing(stage: Stage) -> None:
+    running = driver(stage, Script())
+    stage.inbox = [(bytes.fromhex("4c4301070201090004000000000000001c0000000104000082194996"), FROM_PEER)]
+    running.turn()
+    assert running.counters.malformed == {"version 1": 1}
+    assert stage.diary == []
 
 
 def test_a_process_with_the_same_name_is_noticed_and_not_believed(stage: Stage) -> None:

@@ -438,7 +438,8 @@ def test_a_journal_has_one_writer(folder: Path) -> None:
     [
         (lambda content: b"GIF89a" + content[6:], "is no journal of Levelcast"),
         (lambda content: content[:20], "is no journal of Levelcast"),
-        (lambda content: content[:8] + b"\x03\x00" + content[10:], "has version 3, and this Levelcast reads version 2"),
+        (lambda content: content[:8] + b"\x04\x00" + content[10:], "has version 4, and this Levelcast reads version 3"),
+        (lambda content: content[:8] + b"\x02\x00" + content[10:], "levelcast disk init --network FILE --all"),
         (lambda content: content[:12] + b"\x09" + content[13:], "its header is damaged"),
     ],
 )

@@ -251,7 +251,8 @@ struct packet {
 static int open_packet(const uint8_t *p, size_t n, long stripe, struct packet *packet)
 {
     if (n <= CRC32_OVERHEAD || n > MAX_DATAGRAM || u32_at(p) != DATA_MAGIC || u16_at(p + STRIPE_AT) != stripe ||
-        u64_at(p + GENERATION_AT) != 0 || u32_at(p + LENGTH_AT) != n || u32_at(p + SEAL_KIND_AT) != CRC32_SEAL)
+        u64_at(p + GENERATION_AT) != 0 || u32_at(p + LENGTH_AT) != n || u32_at(p + SEAL_KIND_AT) != CRC32_SEAL ||
+        u64_at(p + NETWORK_AT) != 0)
         return 0;
     packet->source = u16_at(p + SENDER_AT);
     packet->incarnation = u64_at(p + HEADER_SIZE);

@@ -2,14 +2,15 @@
  * table of the header is in levelcast/wire/header.py. The size of a seal is read from each datagram. */
 
 enum {
-    VERSION = 1,
+    VERSION = 2,
     STRIPE_AT = 4,
     SENDER_AT = 6,
     GENERATION_AT = 8,
     LENGTH_AT = 16,
     SEAL_KIND_AT = 20, /* then the seal's size, u8, and the key epoch, u16 */
     SEAL_SIZE_AT = 21,
-    HEADER_SIZE = 24,
+    NETWORK_AT = 24,
+    HEADER_SIZE = 32,
     KIND_DATA = 1,
     DATA_BODY_SIZE = 20, /* incarnation u64, number u64, records u32 */
     PAYLOAD_AT = HEADER_SIZE + DATA_BODY_SIZE,

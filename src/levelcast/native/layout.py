@@ -9,8 +9,8 @@ from __future__ import annotations
 from struct import Struct
 
 MAGIC = b"LC"
-VERSION = 1
-HEADER = Struct("<2sBBHHQIBBH")
+VERSION = 2
+HEADER = Struct("<2sBBHHQIBBHQ")
 
 KIND_AT = 3
 STRIPE_AT = 4

@@ -131,8 +131,8 @@ _CRC32_OVERHEAD = _PAYLOAD_AT + CRC32_SIZE
 
 
 def _header(stripe: int, source: int, length: int) -> bytes:
-    """The header of a Data that is sealed with a CRC-32."""
-    return HEADER.pack(MAGIC, VERSION, KIND_DATA, stripe, source, 0, length, CRC32_KIND, CRC32_SIZE, 0)
+    """The header of a Data that is sealed with a CRC-32: no key epoch, and a network without an identifier."""
+    return HEADER.pack(MAGIC, VERSION, KIND_DATA, stripe, source, 0, length, CRC32_KIND, CRC32_SIZE, 0, 0)
 
 
 def open_data(datagram: bytes, stripe: int, kind: type[_T], /) -> _T | None:

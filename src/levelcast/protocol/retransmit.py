@@ -1,6 +1,7 @@
-"""Answering those who ask for tokens and packets (rules 5 and 9).
+"""Answering requests for tokens and packets, and passing on rings and groups (rules 5, 9, 11, 12).
 
-- What is held goes out again as its sender sent it. What has left the journal is served from the tape.
+- What a node passes on travels inside a `Repair`, as its author sealed it: the header of the Repair names the node that
+  sends it. What has left the journal is served from the tape (`levelcast.protocol.catchup`).
 - Retransmissions that several members ask for within one request interval are multicast (rule 5, MS §3.9). With NACK
   reduction all are, because others wait for them (MS §5.2).
 - A repair fits a datagram.
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from levelcast.protocol.history import Tip
 from levelcast.protocol.holdings import Holdings, PacketRanges
 from levelcast.timing.rules import Timing
-from levelcast.wire.messages import Data, Repair, Request, Token
+from levelcast.wire.messages import Data, Group, Repair, Request, Ring, Token
 from levelcast.wire.packets import MAX_REPAIR_BYTES, singles
 
 MAX_ITEMS_PER_REPAIR = 16
@@ -115,3 +116,8 @@ def pack_repairs(member: int, items: Iterable[Token | Data]) -> Iterator[Repair]
         size += item_size
     if batch:
         yield Repair(member, tuple(batch))
+
+
+def passed_on(message: Ring | Group, sender: int) -> Ring | Group | Repair:
+    """A ring or group for a node that missed it: its author sends it again, others pass it on."""
+    return message if message.server == sender else Repair(sender, (message,))

@@ -31,6 +31,7 @@ from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import SERVERS, Effect, Send
 from levelcast.protocol.events import GroupFormed
 from levelcast.protocol.journal_image import JournalImage
+from levelcast.protocol.retransmit import passed_on
 from levelcast.ring.reformation_server import ReformationServer
 from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Group, GroupInvite, GroupRequest, Message, Ring
@@ -112,7 +113,7 @@ class GroupServer:
             return
         group = self.group_of(plea.secondary)
         if group is not None and plea.group < group.number:
-            self._effects.append(Send(plea.secondary, group))  # it missed the announcement
+            self._effects.append(Send(plea.secondary, passed_on(group, self.server)))  # it missed the announcement
             return
         self._pending.add(plea.secondary)
         if self.phase == "IDLE":

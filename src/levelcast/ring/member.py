@@ -40,6 +40,7 @@ from levelcast.ring.schedule import Schedule, refusal
 from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import (
     CatchUp,
+    CatchUpPackets,
     Data,
     Fault,
     FaultReason,
@@ -67,6 +68,7 @@ class Member(Listener):
         Request: "_on_request",
         Repair: "_on_repair",
         CatchUp: "_on_catch_up",
+        CatchUpPackets: "_on_catch_up",
         Fault: "_on_fault",
         Invite: "_on_invite",
         Ring: "_on_ring",

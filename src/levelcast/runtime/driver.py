@@ -40,7 +40,7 @@ from levelcast.storage.node_store import NodeStore
 from levelcast.timing.rules import Timing
 from levelcast.wire.codec import decode, encode
 from levelcast.wire.header import Malformed, Reason, sender_of
-from levelcast.wire.messages import Data, Echo, GroupInvite, Message, Packet, Probe, Repair, Request
+from levelcast.wire.messages import CatchUpPackets, Data, Echo, GroupInvite, Message, Packet, Probe, Repair, Request
 from levelcast.wire.packets import open_packets
 
 LONGEST_SLEEP_NS = 50_000_000
@@ -331,7 +331,10 @@ class Driver:
         return arrivals
 
     def _decode(self, arrivals: Iterable[Arrival]) -> list[Message]:
-        """The messages for this machine. Only a datagram that decodes tells where its sender is."""
+        """The messages for this machine. Only the header of a datagram that decodes tells an address: its sender's.
+
+        The items of a Repair tell none: their authors did not send this datagram.
+        """
         batch: list[Message] = []
         for datagram, source in arrivals:
             if isinstance(datagram, Data):
@@ -376,14 +379,18 @@ class Driver:
         if type(message) is Repair:
             items = tuple(item for item in message.items if not (type(item) is Data and self._is_bad(item)))
             if len(items) < len(message.items):
-                batch.append(Repair(message.sender, items))
-                return
+                message = Repair(message.sender, items)
+        elif type(message) is CatchUpPackets and any(map(self._is_bad_packet, message.packets)):
+            return
         batch.append(message)
 
     def _is_bad(self, data: Data) -> bool:
         if self._packet_fault is None or native.open_data(data.sealed, self.stripe, Data) is not None:
             return False
-        if all(self._packet_fault(packet) is None for packet in open_packets(data)):
+        return any(map(self._is_bad_packet, open_packets(data)))
+
+    def _is_bad_packet(self, packet: Packet) -> bool:
+        if self._packet_fault is None or self._packet_fault(packet) is None:
             return False
         self.counters.malformed[BAD_RECORDS] += 1
         return True

@@ -121,7 +121,7 @@ class ReceiverStore:
             self._reader = TapeReader(self.tape.directory)
         else:
             self._reader.refresh()
-        return serve(self._reader, member, request, credit, self.journal.stripe)
+        return serve(self._reader, member, request, credit)
 
     def retain(
         self,
@@ -153,7 +153,7 @@ def checkpoint_fault(image: JournalImage, tip: Tip) -> str | None:
     )
 
 
-def serve(reader: TapeReader, member: int, request: ServeTape, credit: int, stripe: int) -> list[Message]:
+def serve(reader: TapeReader, member: int, request: ServeTape, credit: int) -> list[Message]:
     """The answer from a tape; nothing if retention has taken what is asked for."""
     after_slot, upto_slot = request.after_slot, request.upto_slot
     if reader.before.slot > after_slot:
@@ -164,4 +164,4 @@ def serve(reader: TapeReader, member: int, request: ServeTape, credit: int, stri
         wanted.pop()
         upto_slot = wanted[-1].line.slot
     frames = [each.frame() for each in wanted]
-    return from_tape(member, frames, after_slot, upto_slot, reader.chain_at(after_slot), credit, stripe)
+    return from_tape(member, frames, after_slot, upto_slot, reader.chain_at(after_slot), credit)

@@ -6,8 +6,8 @@ bytes.
 
     kind         sender    body
     1  Data      source    incarnation u64, number u64, records u32, payload (the rest)
-    2, 3, 5                tokens, requests, catch-up: see `levelcast.wire.token_codec`
-    4  Repair    sender    [complete datagram of kind Token or Data, of the same stripe]
+    2, 3, 5, 17            tokens, requests, catch-up: see `levelcast.wire.token_codec`
+    4  Repair    sender    [complete datagram of kind Data, Token, Ring or Group, of the same stripe]
     6 to 10                reformation: see `levelcast.wire.reformation_codec`
     11 to 14               secondary groups: see `levelcast.wire.group_codec`
     15, 16                 measuring the network: see `levelcast.wire.probe_codec`
@@ -19,7 +19,8 @@ A message has exactly one encoding: `encode(decode(b)) == b` for every b that de
 every flag and reserved byte is checked, and two members that hold the same message hold the same bytes.
 
 A `Data`, `Token`, `Ring` or `Group` keeps its datagram (`sealed`) from its author on: `seal_message` makes it once,
-`decode` fills it in, and `encode` returns it. Only the author seals such a message.
+`decode` fills it in, and `encode` returns it. Only the author seals such a message. A node that passes one on sends it
+as an item of a Repair: the header of the Repair names the node that sent it, the header of the item its author.
 
 Each allowed value is stated once, in the `check_*` functions, and both directions call them: a message that every
 receiver would reject fails at the node that made it. Whether a message makes sense *now* (its generation, its position
@@ -51,6 +52,7 @@ from levelcast.wire.header import (
 )
 from levelcast.wire.messages import (
     CatchUp,
+    CatchUpPackets,
     Data,
     Echo,
     Fault,
@@ -87,11 +89,13 @@ __all__ = [
 
 KIND_REPAIR = 4
 MAX_REPAIR_ITEMS = 1_024
-_ITEM_KINDS = (KIND_DATA, token_codec.KIND_TOKEN)
+_ITEM_KINDS = (KIND_DATA, token_codec.KIND_TOKEN, reformation_codec.KIND_RING, group_codec.KIND_GROUP)
+"""Kinds that others than the author may send, inside a Repair; their messages keep their datagram."""
+_ITEMS = (Data, Token, Ring, Group)
 _STRIPE = Struct("<H")
 _STRIPE_AND_SENDER = Struct("<HH")
 
-_Authored = TypeVar("_Authored", Token, Ring, Group)
+_Authored = TypeVar("_Authored", bound=Token | Ring | Group)
 
 
 class Decoded(NamedTuple):
@@ -130,7 +134,7 @@ def decode(datagram: bytes | memoryview) -> Decoded:
         raise Malformed(Reason.TRUNCATED_BODY) from None
     if end != len(unsealed):
         raise Malformed(Reason.TRAILING_BYTES)
-    if kind in _KEPT_KINDS:
+    if kind in _ITEM_KINDS:
         message = new_tuple(type(message), (*message[:-1], datagram))
     return new_tuple(Decoded, (stripe, message))
 
@@ -195,8 +199,9 @@ def _encode_repair(message: Repair, stripe: int) -> bytes:
     items = message.items
     if len(items) > MAX_REPAIR_ITEMS:
         bad_field(f"{len(items)} items, {MAX_REPAIR_ITEMS} at most")
-    if not all(isinstance(item, Token | Data) and item.sealed for item in items):
-        bad_field("a Repair carries tokens and data, as their authors sealed them")
+    for item in items:
+        if type(item) not in _ITEMS or not item.sealed:
+            bad_field("an item that no Repair carries, or that its author has not sealed")
     parts = [COUNT.pack(len(items)), *[encode(item, stripe) for item in items]]
     return seal_datagram(KIND_REPAIR, stripe, message.sender, 0, b"".join(parts))
 
@@ -205,12 +210,12 @@ def _decode_repair(datagram: bytes, stripe: int, sender: int, generation: int) -
     check_no_generation(generation)
     count = unpack_count(datagram, HEADER_SIZE, MAX_REPAIR_ITEMS)
     at = HEADER_SIZE + COUNT.size
-    items: list[Token | Data] = []
+    items: list[Token | Data | Ring | Group] = []
     for _ in range(count):
         (length,) = COUNT.unpack_from(datagram, at + LENGTH_AT)
         # Before it is decoded: a Repair in a Repair in a Repair would recurse as deep as its sender likes.
         if datagram[at + KIND_AT] not in _ITEM_KINDS:
-            bad_field("a Repair carries tokens and data")
+            bad_field("an item of a kind that no Repair carries")
         if at + length > len(datagram):
             raise Malformed(Reason.TRUNCATED_BODY)
         items.append(_decode_item(datagram[at : at + length], stripe))
@@ -218,14 +223,14 @@ def _decode_repair(datagram: bytes, stripe: int, sender: int, generation: int) -
     return Repair(sender, tuple(items)), at
 
 
-def _decode_item(datagram: bytes, stripe: int) -> Token | Data:
+def _decode_item(datagram: bytes, stripe: int) -> Token | Data | Ring | Group:
     data = native.open_data(datagram, stripe, Data)  # the ordinary case
     if data is not None:
         return data
     item_stripe, item = decode(datagram)
     if item_stripe != stripe:
         bad_field("an item of another stripe")
-    assert isinstance(item, Token | Data)
+    assert isinstance(item, Token | Data | Ring | Group)
     return item
 
 
@@ -235,6 +240,7 @@ _ENCODERS: dict[type[Any], Callable[[Any, int], bytes]] = {
     Request: token_codec.encode_request,
     Repair: _encode_repair,
     CatchUp: token_codec.encode_catch_up,
+    CatchUpPackets: token_codec.encode_catch_up_packets,
     Fault: reformation_codec.encode_fault,
     Invite: reformation_codec.encode_invite,
     Join: reformation_codec.encode_join,
@@ -254,6 +260,7 @@ _DECODERS: dict[int, Callable[[bytes, int, int, int], tuple[Message, int]]] = {
     token_codec.KIND_REQUEST: token_codec.decode_request,
     KIND_REPAIR: _decode_repair,
     token_codec.KIND_CATCH_UP: token_codec.decode_catch_up,
+    token_codec.KIND_CATCH_UP_PACKETS: token_codec.decode_catch_up_packets,
     reformation_codec.KIND_FAULT: reformation_codec.decode_fault,
     reformation_codec.KIND_INVITE: reformation_codec.decode_invite,
     reformation_codec.KIND_JOIN: reformation_codec.decode_join,
@@ -266,6 +273,3 @@ _DECODERS: dict[int, Callable[[bytes, int, int, int], tuple[Message, int]]] = {
     probe_codec.KIND_PROBE: probe_codec.decode_probe,
     probe_codec.KIND_ECHO: probe_codec.decode_echo,
 }
-
-_KEPT_KINDS = frozenset({KIND_DATA, token_codec.KIND_TOKEN, reformation_codec.KIND_RING, group_codec.KIND_GROUP})
-"""Kinds whose messages keep their datagram."""

@@ -1,21 +1,23 @@
 """The header and the seal that all core datagrams have.
 
-All numbers are little-endian. Every datagram starts with the same 24 bytes:
+All numbers are little-endian. Every datagram starts with the same 32 bytes, version 2 of the header:
 
     offset  type  field
     0       2s    magic "LC"
-    2       u8    version, 1
+    2       u8    version, 2
     3       u8    kind
     4       u16   stripe
-    6       u16   sender: the node that speaks, see the table in `levelcast.wire.codec`
+    6       u16   sender: the node that sent this datagram and sealed it; of an item in a Repair, its author
     8       u64   generation; 0 in kinds that have none
     16      u32   length of the whole datagram
     20      u8    kind of seal (`levelcast.wire.seal`): 1 is a CRC-32 of everything before it
     21      u8    size of the seal: that many bytes at the end of the datagram, 4 with kind 1
-    22      u16   reserved, 0
+    22      u16   key epoch of the seal; 0 with kind 1, which has no key
+    24      u64   network identifier; 0: not assigned
 
-The body follows, and then the seal. The seal is checked before the kind, the reserved bytes and the body, so that
-damage on the way and mistakes of the sender are rejected for different reasons.
+The body follows, and then the seal. The seal is checked before the kind, epoch, network and body, so that damage on
+the way and mistakes of the sender are rejected for different reasons. Magic, version and kind stay in bytes 0 to 3 in
+every version. Version 1 had no epoch and no network identifier (24 bytes); its datagrams are rejected for that reason.
 """
 
 from __future__ import annotations
@@ -58,6 +60,10 @@ MAX_DATAGRAM = 65_507
 """The largest UDP payload over IPv4."""
 HEADER_SIZE = HEADER.size
 
+NETWORK = 0
+"""The network identifier: not assigned yet."""
+
+_MAGIC_AND_VERSION = MAGIC + bytes((VERSION,))
 _U16 = Struct("<H")
 
 # The per-packet path: a named tuple's own constructor is a Python function around this call.
@@ -69,6 +75,7 @@ class Reason(enum.Enum):
 
     TOO_SHORT = "too short"
     BAD_MAGIC = "bad magic"
+    VERSION_1 = "version 1"
     UNKNOWN_VERSION = "unknown version"
     UNKNOWN_KIND = "unknown kind"
     WRONG_LENGTH = "wrong length"
@@ -77,6 +84,7 @@ class Reason(enum.Enum):
     BAD_FIELD = "bad field"
     UNKNOWN_SEAL = "unknown seal"
     BROKEN_SEAL = "broken seal"
+    WRONG_NETWORK = "wrong network"
     WRONG_STRIPE = "wrong stripe"
 
 
@@ -97,25 +105,19 @@ def seal_datagram(kind: int, stripe: int, sender: int, generation: int, body: by
     length = HEADER_SIZE + len(body) + seal.size
     if length > MAX_DATAGRAM:
         raise Malformed(Reason.WRONG_LENGTH, f"{length} bytes do not fit a datagram")
-    head = HEADER.pack(MAGIC, VERSION, kind, stripe, sender, generation, length, seal.kind, seal.size, 0)
+    head = HEADER.pack(MAGIC, VERSION, kind, stripe, sender, generation, length, seal.kind, seal.size, 0, NETWORK)
     return b"".join((head, body, seal.make(head, body)))
 
 
 def open_datagram(datagram: bytes) -> tuple[int, int, int, int, bytes]:
     """Return kind, stripe, sender, generation, and the datagram without its seal, which holds."""
     size = len(datagram)
+    if datagram[:3] != _MAGIC_AND_VERSION:
+        raise _not_this_version(datagram)
     if size < HEADER_SIZE:
         raise Malformed(Reason.TOO_SHORT)
-    if size > MAX_DATAGRAM:
-        raise Malformed(Reason.WRONG_LENGTH)
-    magic, version, kind, stripe, sender, generation, length, seal_kind, seal_size, reserved = HEADER.unpack_from(
-        datagram
-    )
-    if magic != MAGIC:
-        raise Malformed(Reason.BAD_MAGIC)
-    if version != VERSION:
-        raise Malformed(Reason.UNKNOWN_VERSION)
-    if length != size:
+    _, _, kind, stripe, sender, generation, length, seal_kind, seal_size, epoch, network = HEADER.unpack_from(datagram)
+    if length != size or size > MAX_DATAGRAM:
         raise Malformed(Reason.WRONG_LENGTH)
     seal = SEALS.get(seal_kind)
     if seal is None or seal_size != seal.size:
@@ -127,9 +129,22 @@ def open_datagram(datagram: bytes) -> tuple[int, int, int, int, bytes]:
     unsealed = datagram[:end]
     if not seal.holds(unsealed, datagram[end:]):
         raise Malformed(Reason.BROKEN_SEAL)
-    if reserved:
-        bad_field("header")
+    if network != NETWORK:
+        raise Malformed(Reason.WRONG_NETWORK)
+    if epoch:
+        bad_field("key epoch of a seal without a key")
     return kind, stripe, sender, generation, unsealed
+
+
+def _not_this_version(datagram: bytes) -> Malformed:
+    """Why the first bytes of a datagram are wrong: those of an older version may be shorter than this one's header."""
+    if len(datagram) <= KIND_AT:
+        return Malformed(Reason.TOO_SHORT)
+    if datagram[:2] != MAGIC:
+        return Malformed(Reason.BAD_MAGIC)
+    if datagram[2] == 1:
+        return Malformed(Reason.VERSION_1, "its sender runs a Levelcast from before header version 2")
+    return Malformed(Reason.UNKNOWN_VERSION, f"{datagram[2]}")
 
 
 def sender_of(datagram: bytes) -> int | None:

@@ -4,8 +4,8 @@ Every message is an immutable named tuple; `levelcast.wire.codec` turns them int
 classes in `levelcast.ring` take and return these values and never look into a datagram.
 
 A `Data`, `Token`, `Ring` or `Group` may be passed on by others than its author, so it keeps the datagram that its
-author sealed: `sealed`, the last field, empty until the author has sealed it. Two tokens (rings, groups) are equal if they
-say the same, whatever their datagrams are. `_replace` keeps the old datagram: give it `sealed=b""` as well.
+author sealed: `sealed`, the last field, empty until the author has sealed it. Two tokens (rings, groups) are equal if
+they say the same, whatever their datagrams are. `_replace` keeps the old datagram: give it `sealed=b""` as well.
 
 Numbers and units: times are nanoseconds UTC; slots, packet numbers and generations are unsigned 64-bit; node
 ids (members, reformation servers and sources share one namespace) are unsigned 16-bit; a life is 32-bit.
@@ -116,13 +116,6 @@ class Request(NamedTuple):
     packets: tuple[Run, ...]
 
 
-class Repair(NamedTuple):
-    """Retransmitted tokens and packets, as their senders sent them (rule 5)."""
-
-    sender: int
-    items: tuple[Token | Data, ...]
-
-
 class CatchUpSlot(NamedTuple):
     """A slot as it stands on the tape: its runs are exactly what the slot ordered, in that order."""
 
@@ -144,6 +137,14 @@ class CatchUp(NamedTuple):
     chain_before: bytes
     chain_after: bytes
     slots: tuple[CatchUpSlot, ...]
+
+
+class CatchUpPackets(NamedTuple):
+    """Packets of a `CatchUp` after `after_slot`: from a tape, so without their sources' seals (rule 9)."""
+
+    sender: int
+    after_slot: int
+    packets: tuple[Packet, ...]
 
 
 class FaultReason:
@@ -286,6 +287,13 @@ class Group(NamedTuple):
         return hash(self[:-1])
 
 
+class Repair(NamedTuple):
+    """Messages of others, passed on as their authors sealed them (rules 5, 11, 12); `sender` is not their author."""
+
+    sender: int
+    items: tuple[Token | Data | Ring | Group, ...]
+
+
 class Probe(NamedTuple):
     """Whoever hears this answers it: how long does it take, and is it lost?"""
 
@@ -310,6 +318,7 @@ Message = (
     | Request
     | Repair
     | CatchUp
+    | CatchUpPackets
     | Fault
     | Invite
     | Join

@@ -49,7 +49,7 @@ MAX_TOGETHER = 1 << 20
 MAX_REPAIR_BYTES = MAX_DATAGRAM - (HEADER_SIZE + 4 + MAX_SEAL_SIZE)
 """The space for the items of one Repair, whatever seals it."""
 MAX_PAYLOAD = MAX_REPAIR_BYTES - (HEADER_SIZE + BODY.size + MAX_SEAL_SIZE)
-"""Bytes of records in a packet: it fits a Repair, whatever seals the two."""
+"""Bytes of records in a packet: it fits a Repair or a CatchUpPackets, whatever seals these."""
 
 
 def check_packet(number: int, records: int, size: int) -> None:

@@ -1,17 +1,20 @@
 """Messages of a reformation as bytes (rule 12, MS §4.3); part of the table in `levelcast.wire.codec`.
 
-kind         sender    generation         body
-6  Fault     reporter  entered            life u32, promised u64, reason u8, slot u64, suspect u16
-7  Invite    server    of the invitation  nothing
-8  Join      member    promised           life u32, caught_up u64, have u64, settled u64, clock u64, flags u8, [era],
-                                          membership before if flag 1, membership current; flag 2: current is witnessed
-9  Promised  member    promised           nothing
-10 Ring      server    of the ring        helper u16, flags u8, membership, [member], [era], [node u16, text];
-                                          flag 1: the membership is known to be witnessed
+    kind         sender    generation         body
+    6  Fault     reporter  entered            life u32, promised u64, reason u8, slot u64, suspect u16
+    7  Invite    server    of the invitation  nothing
+    8  Join      member    promised           life u32, caught_up u64, have u64, settled u64, clock u64, flags u8,
+                                              [era], membership before if flag 1, membership current;
+                                              flag 2: current is witnessed
+    9  Promised  member    promised           nothing
+    10 Ring      server    of the ring        helper u16, flags u8, membership, [member], [era], [node u16, text];
+                                              flag 1: the membership is known to be witnessed
 
-era         generation u64, start_slot u64, start u64
-member      member u16, life u32
-membership  version u64, [member]
+    era         generation u64, start_slot u64, start u64
+    member      member u16, life u32
+    membership  version u64, [member]
+
+The header, the seal and the rule that a message has one encoding are those of every core datagram.
 """
 
 from __future__ import annotations

@@ -1,9 +1,14 @@
 """Tokens, requests and catch-up as bytes (rules 2, 5, 9); part of the table in `levelcast.wire.codec`.
 
-kind        sender  generation  body
-2  Token    owner   of the ring slot u64, timestamp u64, have u64, credit u32, [run], [mark]
-3  Request  sender  entered     have u64, [slot u64], [run]
-5  CatchUp  sender  0           after u64, upto u64, hash before, hash after, [slot u64, timestamp u64, [run]]
+    kind               sender  generation   body
+    2  Token           owner   of the ring  slot u64, timestamp u64, have u64, credit u32, [run], [mark]
+    3  Request         sender  entered      have u64, [slot u64], [run]
+    5  CatchUp         sender  0            after u64, upto u64, hash before, hash after,
+                                            [slot u64, timestamp u64, [run]]
+    17 CatchUpPackets  sender  0            after u64, [source u16, incarnation u64, number u64, records u32, size u32,
+                                            payload]
+
+The header, the seal and the rule that a message has one encoding are those of every core datagram.
 """
 
 from __future__ import annotations
@@ -11,8 +16,9 @@ from __future__ import annotations
 import struct
 from struct import Struct
 
-from levelcast.wire.header import HEADER_SIZE, bad_field, new_tuple, seal_datagram
-from levelcast.wire.messages import CatchUp, CatchUpSlot, Mark, Request, Token
+from levelcast.wire.header import HEADER_SIZE, Malformed, Reason, bad_field, new_tuple, seal_datagram
+from levelcast.wire.messages import CatchUp, CatchUpPackets, CatchUpSlot, Mark, Packet, Request, Token
+from levelcast.wire.packets import check_packet
 from levelcast.wire.parts import (
     COUNT,
     RUNS,
@@ -25,10 +31,11 @@ from levelcast.wire.parts import (
     unpack_count,
 )
 
-KIND_TOKEN, KIND_REQUEST, KIND_CATCH_UP = 2, 3, 5
+KIND_TOKEN, KIND_REQUEST, KIND_CATCH_UP, KIND_CATCH_UP_PACKETS = 2, 3, 5, 17
 MAX_MARKS = 1_024
 MAX_REQUEST_SLOTS = 4_096
 MAX_CATCH_UP_SLOTS = 2_048
+MAX_CATCH_UP_PACKETS = 1_024
 MAX_HASH = 64
 
 _TOKEN = Struct("<QQQI")
@@ -37,6 +44,11 @@ _REQUEST = Struct("<Q")
 _SLOT = Struct("<Q")
 _CATCH_UP = Struct("<QQ")
 _CATCH_UP_SLOT = Struct("<QQ")
+_AFTER = Struct("<Q")
+_PACKET = Struct("<HQQII")
+
+CATCH_UP_PACKET_OVERHEAD = _PACKET.size
+"""Bytes that a packet of a CatchUpPackets needs besides its payload."""
 
 
 def encode_token(message: Token, stripe: int) -> bytes:
@@ -125,3 +137,33 @@ def decode_catch_up(datagram: bytes, stripe: int, sender: int, generation: int) 
     message = CatchUp(sender, after_slot, upto_slot, chain_before, chain_after, tuple(slots))
     _check_catch_up(message)
     return message, at
+
+
+def encode_catch_up_packets(message: CatchUpPackets, stripe: int) -> bytes:
+    packets = message.packets
+    if len(packets) > MAX_CATCH_UP_PACKETS:
+        bad_field(f"{len(packets)} packets, {MAX_CATCH_UP_PACKETS} at most")
+    parts = [_AFTER.pack(message.after_slot), COUNT.pack(len(packets))]
+    for source, incarnation, number, records, payload in packets:
+        check_packet(number, records, len(payload))
+        parts.append(_PACKET.pack(source, incarnation, number, records, len(payload)))
+        parts.append(payload)
+    return seal_datagram(KIND_CATCH_UP_PACKETS, stripe, message.sender, 0, b"".join(parts))
+
+
+def decode_catch_up_packets(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[CatchUpPackets, int]:
+    check_no_generation(generation)
+    (after_slot,) = _AFTER.unpack_from(datagram, HEADER_SIZE)
+    at = HEADER_SIZE + _AFTER.size
+    count = unpack_count(datagram, at, MAX_CATCH_UP_PACKETS)
+    at += COUNT.size
+    packets: list[Packet] = []
+    for _ in range(count):
+        source, incarnation, number, records, size = _PACKET.unpack_from(datagram, at)
+        check_packet(number, records, size)
+        at += _PACKET.size
+        if at + size > len(datagram):
+            raise Malformed(Reason.TRUNCATED_BODY)
+        packets.append(Packet(source, incarnation, number, records, datagram[at : at + size]))
+        at += size
+    return CatchUpPackets(sender, after_slot, tuple(packets)), at
