@@ -27,7 +27,7 @@ from levelcast.storage.journal.file import SEGMENT_BYTES, JournalFile, initialis
 from levelcast.storage.tape.stamps import frame_bytes
 from levelcast.storage.tape.writer import TapeWriter
 from levelcast.units import quantile
-from levelcast.wire.codec import encode
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Data, MemberLife, Membership, Packet, Run, Token
 from levelcast.wire.packets import seal
 
@@ -111,7 +111,7 @@ def _commits(directory: Path, durable: Durability, count: int, size: int) -> tup
     number = 0
     for slot in range(1, count + 1):
         for packet in _packets(number, size):
-            journal.append(packet, _datagram(packet))
+            journal.append(packet)
         number += size
         journal.append(_token(slot, number - size + 1, number))
         before = journal._current
@@ -126,7 +126,7 @@ def _commits(directory: Path, durable: Durability, count: int, size: int) -> tup
 
 
 def _bare(path: Path, durable: Durability, size: int, count: int) -> Times:
-    content = b"".join(_datagram(packet) for packet in _packets(0, size))
+    content = b"".join(packet.sealed for packet in _packets(0, size))
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     at, times = 0, Times()
 
@@ -148,13 +148,8 @@ def _packets(before: int, count: int) -> Iterable[Data]:
     return [seal(Packet(1, 1, before + each, RECORDS, payload), 0) for each in range(1, count + 1)]
 
 
-def _datagram(packet: Data) -> bytes:
-    """As a driver has it: the packet came as one."""
-    return encode(packet, 0)
-
-
 def _token(slot: int, first: int, last: int) -> Token:
-    return Token(1, slot, slot, 1, slot, 64, (Run(1, 1, first, last),), ())
+    return seal_message(Token(1, slot, slot, 1, slot, 64, (Run(1, 1, first, last),), ()), 0)
 
 
 # -- the tape ---------------------------------------------------------------------------------------------

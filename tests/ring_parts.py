@@ -14,6 +14,7 @@ from levelcast.ring.member import Member
 from levelcast.ring.schedule import Schedule
 from levelcast.sim.engine.disk import Disk
 from levelcast.timing.rules import Mode, Timing
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import (
     Data,
     Era,
@@ -92,7 +93,7 @@ def make_ring(
     life: int = 1,
     helper: int | None = None,
 ) -> Ring:
-    return Ring(
+    ring = Ring(
         generation,
         SERVER,
         members[0] if helper is None else helper,
@@ -102,6 +103,7 @@ def make_ring(
         (*before, Era(generation, start_slot, start_ns)),
         (),
     )
+    return seal_message(ring, 0)
 
 
 def make_token(
@@ -116,7 +118,7 @@ def make_token(
 ) -> Token:
     """The token of a slot of `ring`, by its site and at its time; `have` is its own slot unless said."""
     schedule = Schedule(ring, slot_ns)
-    return Token(
+    token = Token(
         ring.generation,
         slot,
         schedule.time_of(slot),
@@ -126,6 +128,7 @@ def make_token(
         tuple(runs),
         marks,
     )
+    return seal_message(token, 0)
 
 
 def make_data(source: int, number: int, *, incarnation: int = 1, payload: bytes | None = None) -> Data:

@@ -39,9 +39,11 @@ from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import (
     CONTROL_SOURCE,
     CatchUp,
+    CatchUpPackets,
     Data,
     Fault,
     FaultReason,
+    Group,
     Invite,
     MemberLife,
     Membership,
@@ -63,7 +65,7 @@ Nodes = int | Collection[int] | None
 """One node, several, or (None) all of them."""
 Matches = Callable[[Message], bool]
 
-RING_TRAFFIC = (Token, Data, Repair, CatchUp)
+RING_TRAFFIC = (Token, Data, Repair, CatchUp, CatchUpPackets)
 """What a member hears of the ring; reformation is not part of it."""
 
 
@@ -87,12 +89,14 @@ class Loss:
     def takes(self, sender: int, to: int, message: Message) -> bool:
         return (
             not self.lifted
-            and (not self._kinds or type(message) in self._kinds)
             and _among(sender, self._sender)
             and _among(to, self._to)
             and (self._spared is None or not _among(to, self._spared))
-            and (self._matches is None or self._matches(message))
+            and any(self._is_meant(each) for each in (message, *_passed_on(message)))
         )
+
+    def _is_meant(self, message: Message) -> bool:
+        return (not self._kinds or type(message) in self._kinds) and (self._matches is None or self._matches(message))
 
     def lift(self) -> None:
         self.lifted = True
@@ -466,6 +470,12 @@ class _Assassin:
             self._done = True
             node.crash()
             node.world.after(0, self._then)
+
+
+def _passed_on(message: Message) -> tuple[Message, ...]:
+    """The rings and groups that a node passes on: they are lost like those that come from their server."""
+    items = message.items if isinstance(message, Repair) else ()
+    return tuple(item for item in items if isinstance(item, Ring | Group))
 
 
 def _among(node: int, nodes: Nodes) -> bool:

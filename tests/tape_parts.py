@@ -157,7 +157,7 @@ class FileTape(SimTape):
         assert not frames
 
     def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
-        return serve(TapeReader(self._store.tape.directory), member, request, credit, self._store.journal.stripe)
+        return serve(TapeReader(self._store.tape.directory), member, request, credit)
 
 
 class FileDisk(Disk):

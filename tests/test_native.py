@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast import native, records
-from levelcast.native import pure_core
+from levelcast.native import layout, pure_core
 from levelcast.storage.tape.stamps import packet_fault
 from levelcast.wire.codec import Malformed, decode
 from levelcast.wire.header import seal_datagram
 from levelcast.wire.messages import Data, Packet
-from levelcast.wire.packets import BODY, KIND_DATA, join, open_packets, seal, singles
+from levelcast.wire.packets import BODY, DATA_OVERHEAD, KIND_DATA, join, open_packets, seal, singles
 from tests.conftest import lacking
 
 
@@ -121,7 +121,7 @@ def test_records_are_sealed_alike_and_cut_alike(
     compiled: ModuleType, contents: list[bytes], packet_bytes: int, most: int, number: int
 ) -> None:
     payload = b"".join(contents)
-    given_ = (payload, 48 + packet_bytes, most, 2, 7, 3, number)
+    given_ = (payload, DATA_OVERHEAD + packet_bytes, most, 2, 7, 3, number)
     sealed, packets, records, taken = compiled.seal_packets(*given_)
     assert (sealed, packets, records, taken) == pure_core.seal_packets(*given_)
     assert compiled.ends(sealed) == pure_core.ends(sealed)
@@ -160,6 +160,32 @@ def test_a_data_datagram_is_opened_as_the_codec_does_it(compiled: ModuleType, da
     assert ours == (message if sound else None)
     assert type(ours) in (Data, type(None))
     assert compiled.open_data(datagram, 1, Data) is None
+
+
+def test_compiled_code_has_the_layout_of_the_header(compiled: ModuleType) -> None:
+    assert (layout.VERSION, layout.HEADER.size) == (compiled.VERSION, compiled.HEADER_SIZE)
+    assert layout.DATA_BODY.size == compiled.DATA_BODY_SIZE
+    for name in ("SENDER_AT", "LENGTH_AT", "SEAL_KIND_AT", "SEAL_SIZE_AT"):
+        assert getattr(compiled, name) == getattr(layout, name)
+
+
+@pytest.mark.parametrize("size", [0, 16, 94])
+def test_the_size_of_a_seal_is_read_from_the_datagram(compiled: ModuleType, size: int) -> None:
+    """Packets with a seal that this code cannot check are cut and assembled all the same."""
+    payload = records.trades(2).tobytes()
+    bodies = [BODY.pack(3, number, 2) + payload for number in (1, 2)]
+    heads = [
+        layout.HEADER.pack(b"LC", layout.VERSION, 1, 2, 7, 99, 32 + len(body) + size, 2, size, 5, 6) for body in bodies
+    ]
+    sealed = b"".join(head + body + b"s" * size for head, body in zip(heads, bodies, strict=True))
+    for module in (compiled, pure_core):
+        table, content, count = module.assemble([Data(7, 3, 1, 2, sealed)])
+        assert (content, count) == (payload * 2, 4)
+        assert len(table) == 2 * 26
+        assert module.cut(sealed, 1, 1) == sealed[len(sealed) // 2 :]
+        assert len(module.ends(sealed)) == 8
+        assert module.open_data(sealed[: len(sealed) // 2], 2, Data) is None
+    assert [packet.payload for packet in open_packets(Data(7, 3, 1, 2, sealed))] == [payload] * 2
 
 
 @pytest.mark.parametrize(

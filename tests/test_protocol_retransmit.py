@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from levelcast.protocol.retransmit import MAX_ITEMS_PER_REPAIR, RetransmitScope, pack_repairs
 from levelcast.timing.derive import Path, Shape, derive
-from levelcast.wire.codec import MAX_DATAGRAM, MAX_PAYLOAD, encode
+from levelcast.wire.codec import MAX_DATAGRAM, MAX_PAYLOAD, encode, seal_message
 from levelcast.wire.messages import Data, Packet, Run, Token
 from levelcast.wire.packets import seal
 
@@ -18,7 +18,9 @@ packets = st.builds(
     lambda number, size: seal(Packet(7, 1, number, 1, bytes(size)), 0), st.integers(1, 99), st.integers(1, MAX_PAYLOAD)
 )
 tokens = st.builds(
-    lambda slot, runs: Token(1, slot, 10**18, 2, slot, 8, tuple(Run(i, 1, 1, 1) for i in range(runs)), ()),
+    lambda slot, runs: seal_message(
+        Token(1, slot, 10**18, 2, slot, 8, tuple(Run(i, 1, 1, 1) for i in range(runs)), ()), 0
+    ),
     st.integers(1, 99),
     st.integers(0, 600),
 )

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from levelcast.protocol.history import SourcePosition
 from levelcast.protocol.holdings import Holdings
 from levelcast.ring.acknowledge import runs_for
-from levelcast.wire.codec import MAX_RUNS
 from levelcast.wire.messages import Run
+from levelcast.wire.parts import MAX_RUNS
 from tests.ring_parts import make_data, make_ring, make_token
 
 RING = make_ring()

@@ -19,7 +19,7 @@ from levelcast.protocol.effects import (
     ServeTape,
 )
 from levelcast.protocol.event_text import sentence
-from levelcast.protocol.history import first_tip
+from levelcast.protocol.history import GENESIS, first_tip
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.member import Member
 from levelcast.wire.messages import (
@@ -32,6 +32,7 @@ from levelcast.wire.messages import (
     Invite,
     Join,
     Mark,
+    Message,
     Promised,
     Repair,
     Request,
@@ -637,7 +638,7 @@ def test_requests_are_served_after_promising_too() -> None:
 
 
 def test_one_that_asks_from_an_older_generation_is_told_of_the_ring() -> None:
-    assert Send(2, RING) in loaded().step(Request(2, 4, 0, (1,), ()), at=START + MS)
+    assert Send(2, Repair(1, (RING,))) in loaded().step(Request(2, 4, 0, (1,), ()), at=START + MS)
 
 
 # -- pleas ------------------------------------------------------------------------------------------------
@@ -769,11 +770,10 @@ def far_ahead() -> Seat:
     return seat
 
 
-def served(seat: Seat, request: Request, at: int) -> list[CatchUp | Repair]:
+def served(seat: Seat, request: Request, at: int) -> list[Message]:
     effects = seat.step(request, at=at)
     (serve,) = [effect for effect in effects if isinstance(effect, ServeTape)]
-    messages = seat.disk.tape.serve(seat.member, serve, seat.config.credit)
-    return [message for message in messages if isinstance(message, CatchUp | Repair)]
+    return seat.disk.tape.serve(seat.member, serve, seat.config.credit)
 
 
 def behind() -> Seat:
@@ -785,10 +785,10 @@ def test_one_that_is_too_far_behind_catches_up_by_frames_and_has_the_same_tape()
     ahead, seat = far_ahead(), behind()
     now = at_slot(90)
     (request, *_) = [r for r in sent(seat.step(at=now), Request) if 1 in r.slots]
-    settled, *repairs = served(ahead, request, now)
+    settled, *packets = served(ahead, request, now)
     assert isinstance(settled, CatchUp)
     assert released(seat.step(settled, at=now)) == []  # its packets are still missing
-    effects = seat.step(*repairs, at=now)
+    effects = seat.step(*packets, at=now)
     assert [release.late for release in released(effects)] == [True]
     assert seat.frames == ahead.frames
     assert len(reports(effects, "caught-up")) == 1
@@ -799,20 +799,39 @@ def test_one_that_is_too_far_behind_catches_up_by_frames_and_has_the_same_tape()
     assert all(slot > settled.upto_slot for slot in own)
 
 
+def test_packets_from_a_tape_are_kept_for_the_catch_up_alone_and_may_come_before_it() -> None:
+    ahead, seat = far_ahead(), behind()
+    now = at_slot(90)
+    settled, *packets = served(ahead, Request(2, 5, 0, (1,), ()), now)
+    effects = seat.step(*packets, at=now)
+    assert kept(effects, Data) == []  # neither journaled
+    asked = seat.step(Request(3, 5, 0, (), (run_of(1, 4),)), at=now)
+    assert sent(asked, Repair) == []  # nor passed on: its source has not sealed them
+    assert released(seat.step(settled, at=now)) != []
+    assert seat.frames == ahead.frames
+
+
+def test_a_catch_up_beyond_the_present_is_ignored() -> None:
+    seat = behind()
+    seat.step(CatchUp(1, 0, 2**60, GENESIS, GENESIS, ()), at=at_slot(90))
+    assert seat.receiver.have == 0
+
+
 @pytest.mark.parametrize("wrong", ["chain_before", "chain_after"])
 def test_frames_with_a_wrong_chain_are_refused(wrong: str) -> None:
     ahead, seat = far_ahead(), behind()
     now = at_slot(90)
     seat.step(at=now)
-    settled, *repairs = served(ahead, Request(2, 5, 0, (1,), ()), now)
+    settled, *packets = served(ahead, Request(2, 5, 0, (1,), ()), now)
     assert isinstance(settled, CatchUp)
     other = bytes([1]) * 32
     lie = settled._replace(chain_before=other) if wrong == "chain_before" else settled._replace(chain_after=other)
-    effects = seat.step(*repairs, lie, at=now)
+    effects = seat.step(*packets, lie, at=now)
     assert len(reports(effects, "diverged")) == 1
     assert released(effects) == []
     assert (seat.receiver.have, seat.receiver.released) == (0, 0)
-    assert released(seat.step(settled, at=now)) != []  # the true ones are still welcome
+    assert released(seat.step(settled, at=now)) == []
+    assert released(seat.step(*packets, at=now)) != []  # the true ones are still welcome, all of them
 
 
 def test_frames_that_begin_elsewhere_are_ignored() -> None:
@@ -825,7 +844,7 @@ def test_frames_are_served_only_within_a_generation() -> None:
     """History F14: one of an older generation is told of the ring instead."""
     effects = far_ahead().step(Request(2, 4, 0, (1,), ()), at=at_slot(90))
     assert not any(isinstance(effect, ServeTape) for effect in effects)
-    assert sent(effects, Ring) == [RING]
+    assert sent(effects, Repair) == [Repair(1, (RING,))]
 
 
 def test_with_a_witness_below_a_majority_a_ring_may_void_what_was_released_and_the_receiver_says_so() -> None:

@@ -9,6 +9,7 @@ from levelcast.protocol.events import Diverged, FaultReported, RefuseReason, Rej
 from levelcast.ring.member import Member
 from levelcast.sim.engine.world import START_NS
 from levelcast.sim.scenarios.ring import RingHistory
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import CatchUp, CatchUpSlot, Fault, FaultReason, Run, Token
 from tests.ring_parts import MS, PIPELINED, START, Seat, kept, make_data, make_ring, make_token, seat_in_ring, sent
 
@@ -122,7 +123,7 @@ class ForgedTokens(RingHistory):
                 owner, at_ns = schedule.owner_of(slot), schedule.time_of(slot)
                 token = Token(schedule.generation, slot, at_ns, owner, 0, self.config.credit, (run,), ())
                 self.forged += 1
-                self.world.bring(self.world.now, node, token)
+                self.world.bring(self.world.now, node, seal_message(token, self.config.stripe))
                 return
 
 

@@ -11,6 +11,7 @@ from levelcast.protocol.effects import GROUP, Effect, Release, Send
 from levelcast.ring.rmp import RmpReceiver, RmpSource
 from levelcast.sim import compare_protocols
 from levelcast.sim.compare_protocols import CONTROL, ProtocolFigures, run_steady, time_to_fault_ns
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Data, GroupToken, Repair, Request, Run, Token
 from tests.ring_parts import MS, PIPELINED, START, make_config, make_data, released, reports, sent
 
@@ -28,7 +29,7 @@ def receiver(member: int, idle_ns: int | None = None) -> RmpReceiver:
 def ack(slot: int, source: int = 0, number: int = 0) -> Token:
     """Acknowledgement `slot` in its turn; a null one without a source."""
     runs = (Run(source, 1, number, number),) if source else ()
-    return Token(1, slot, START, (slot - 1) % 3 + 1, slot, CONFIG.credit, runs, ())
+    return seal_message(Token(1, slot, START, (slot - 1) % 3 + 1, slot, CONFIG.credit, runs, ()), 0)
 
 
 def sends(effects: list[Effect]) -> list[tuple[int, str]]:
@@ -147,7 +148,8 @@ def test_who_repeats_what_is_acknowledged_is_sent_the_acknowledgement() -> None:
     site = receiver(2)
     site.step([make_data(201, 1), make_data(202, 1), ack(1, 201, 1)], START)
     effects = site.step([make_data(201, 1)], START + MS)
-    assert [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)] == [(201, ack(1, 201, 1))]
+    passed_on = Repair(2, (ack(1, 201, 1),))
+    assert [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)] == [(201, passed_on)]
     effects = site.step([ack(1, 201, 1)], START + 2 * MS)
     assert [(to, kind) for to, kind in sends(effects)] == [(1, "Token")]
     assert [token.slot for token in sent(effects, Token)] == [2]

@@ -533,7 +533,7 @@ def test_a_secondary_that_missed_its_group_is_told_and_nothing_is_formed() -> No
     keeper = Keeper({P: A})
     group = Group(7 << 32, 102, A, (P, Q))
     keeper.step(group)
-    assert keeper.step(GroupRequest(P, 0, 0, 0, 0)) == [Send(P, group)]
+    assert keeper.step(GroupRequest(P, 0, 0, 0, 0)) == [Send(P, Repair(101, (group,)))]
     assert keeper.keeper.phase == "IDLE"
 
 

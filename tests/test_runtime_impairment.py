@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from levelcast.network import Link
-from levelcast.runtime.impairment import Impairment, sender_of
+from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.sockets import Arrival
 from levelcast.wire.codec import encode
+from levelcast.wire.header import sender_of
 from levelcast.wire.messages import Invite
 
 MS = 1_000_000

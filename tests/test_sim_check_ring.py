@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from levelcast.protocol.effects import GROUP, Release, Send
+from levelcast.protocol.effects import GROUP, Persist, Release, Send
 from levelcast.protocol.history import GENESIS, Frame, make_frame
 from levelcast.protocol.machine import Machine
 from levelcast.sim.check.ring import Checker, InvariantBroken
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.network import VirtualNetwork
 from levelcast.sim.engine.world import START_NS, SimNode, World
-from levelcast.wire.messages import Data
+from levelcast.wire.messages import Data, Repair
 from tests.ring_parts import MS, PIPELINED, make_config, make_data, make_ring, make_token
 
 CLOCK_ERROR = 1 * MS
@@ -236,3 +236,19 @@ def test_no_loss_breaks_when_a_witnessed_packet_is_not_on_every_operable_tape() 
     assert court.checker.missing_from(court.receivers[1], witnessed) == [TWO[:3]]
     with breaks("no loss"):
         court.checker.check_no_loss(court.receivers, witnessed)
+
+
+def test_authors_bytes_break_when_a_message_is_sealed_again_or_sent_as_ones_own() -> None:
+    court = submitted()
+    ring = make_ring()
+    token = make_token(ring, 1)
+    site, other = court.world.nodes[token.owner], court.world.nodes[2]
+    with breaks("author's bytes"):
+        court.checker.on_effect(other, Send(3, Repair(2, (token,))))  # its author has never sealed it
+    court.checker.on_effect(site, Persist(token))
+    court.checker.on_effect(other, Send(3, Repair(2, (token, ONE))))
+    for item in (token._replace(sealed=token.sealed[:-1] + b"?"), ONE._replace(sealed=TWO.sealed)):
+        with breaks("author's bytes"):
+            court.checker.on_effect(other, Send(3, Repair(2, (item,))))
+    with breaks("author's bytes"):
+        court.checker.on_effect(other, Send(3, token))

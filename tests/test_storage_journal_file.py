@@ -20,10 +20,10 @@ from levelcast.storage import append_file
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.journal import open_marker
 from levelcast.storage.journal.file import JournalFile, initialise
-from levelcast.wire.codec import encode
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Data, Mark, Run, Token
 from levelcast.wire.packets import join
-from tests.ring_parts import make_data, make_ring
+from tests.ring_parts import make_data, make_ring, make_token
 from tests.tape_parts import Killed, MortalOs, largest_file
 
 HEADER_BYTES = 28
@@ -41,8 +41,8 @@ packets = st.builds(
 runs = st.builds(lambda a, b, n: Run(a, b, n, n + 3), small, large, number)
 tokens = st.builds(
     Token, number, number, large, small, number, number, st.lists(runs, max_size=2).map(tuple),
-    st.lists(st.builds(Mark, small, large, large), max_size=2).map(tuple),
-)  # fmt: skip
+    st.lists(st.builds(Mark, small, large, large), max_size=2).map(tuple), st.just(b""),
+).map(lambda token: seal_message(token, 0))  # fmt: skip
 entries = st.one_of(
     packets,
     packets,
@@ -132,13 +132,14 @@ def as_a_node_would(listed: Iterable[JournalEntry]) -> list[JournalEntry]:
 
 
 def test_a_message_is_kept_as_it_was_sealed(folder: Path) -> None:
-    packet = make_data(201, 1)
-    datagram = encode(packet, 0)
-    journal, _ = JournalFile.open(folder)
-    journal.append(packet, datagram)
-    journal.close()
-    assert datagram in only_segment(folder).read_bytes()
-    assert read(folder)["packets"] == {(201, 1, 1): packet}
+    packet, ring = make_data(201, 1), make_ring(1)
+    token = make_token(ring, 1)
+    write(folder, [[packet, ring, token]])
+    content = only_segment(folder).read_bytes()
+    assert all(message.sealed in content for message in (packet, ring, token))
+    image = read(folder)
+    assert image["packets"] == {(201, 1, 1): packet}
+    assert (image["ring"].sealed, image["tokens"][1, 1].sealed) == (ring.sealed, token.sealed)
 
 
 def test_one_commit_is_one_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +245,7 @@ def life_of_a_node() -> Iterator[tuple[list[JournalEntry], int | None]]:
     yield [Promise(1), make_ring(1)], None
     yield [make_data(203, 1, payload=b"never ordered")], None
     for slot in range(1, 25):
-        token = Token(1, slot, 10**18 + slot, 1, slot, 8, (Run(201, 1, slot, slot),), ())
+        token = seal_message(Token(1, slot, 10**18 + slot, 1, slot, 8, (Run(201, 1, slot, slot),), ()), 0)
         yield [make_data(201, slot, payload=bytes(60)), token], None
         if slot % 4 == 0:
             yield [Checkpoint(slot - 2, bytes([slot]) * 32)], slot - 2
@@ -437,7 +438,8 @@ def test_a_journal_has_one_writer(folder: Path) -> None:
     [
         (lambda content: b"GIF89a" + content[6:], "is no journal of Levelcast"),
         (lambda content: content[:20], "is no journal of Levelcast"),
-        (lambda content: content[:8] + b"\x03\x00" + content[10:], "has version 3, and this Levelcast reads version 2"),
+        (lambda content: content[:8] + b"\x04\x00" + content[10:], "has version 4, and this Levelcast reads version 3"),
+        (lambda content: content[:8] + b"\x02\x00" + content[10:], "levelcast disk init --network FILE --all"),
         (lambda content: content[:12] + b"\x09" + content[13:], "its header is damaged"),
     ],
 )

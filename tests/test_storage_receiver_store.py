@@ -85,8 +85,8 @@ def test_what_retention_took_is_not_served(store: ReceiverStore, tmp_path: Path)
     reader = TapeReader(tmp_path / "tape")
     begins = reader.before.slot
     assert begins > 0
-    assert serve(reader, 1, ServeTape(2, 0, FRAMES[-1].slot), 100, 0) == []
-    settled = serve(reader, 1, ServeTape(2, begins, FRAMES[-1].slot), 100, 0)[0]
+    assert serve(reader, 1, ServeTape(2, 0, FRAMES[-1].slot), 100) == []
+    settled = serve(reader, 1, ServeTape(2, begins, FRAMES[-1].slot), 100)[0]
     assert isinstance(settled, CatchUp)
     assert settled.chain_before == reader.before.chain
     store.close()

@@ -1,8 +1,7 @@
 """Hash fixed histories of every scenario and compare them with the recorded hashes.
 
 A hash is over the outcome and the trace of a history: times, nodes, messages and events by their fields, not by their
-text. So a reworded message changes no hash, and neither does code that only moves. The second hash of a history is the
-former one, over the text of the trace. A change of the protocol or of the
+text. So a reworded message changes no hash, and neither does code that only moves. A change of the protocol or of the
 wire format changes the histories; `--write` records the new hashes then.
 
     python -m tests.baseline.history_hashes            # compare all
@@ -24,7 +23,6 @@ from levelcast.network import parse_network
 from levelcast.network.example import five_cities
 from levelcast.protocol.events import Event, event_fields
 from levelcast.sim.compare_protocols import run_steady
-from levelcast.sim.engine.trace_text import narrate
 from levelcast.sim.engine.world import TraceLine
 from levelcast.sim.history_rows import steady_figures
 from levelcast.sim.rehearsal import Deployment, Rehearsal
@@ -64,8 +62,7 @@ def _plain(value: object) -> object:
 def _history(scenario: str, seed: int) -> str:
     history = SCENARIOS[scenario](seed)
     outcome = asdict(history.run())
-    lines = history.world.trace_lines
-    return f"{_digest(outcome, trace_fields(lines))} {_digest(outcome, list(narrate(lines)))}"
+    return _digest(outcome, trace_fields(history.world.trace_lines))
 
 
 def _steady(seed: int) -> str:
@@ -79,9 +76,7 @@ def _rehearsal(seed: int) -> str:
     for _ in rehearsal.steps():
         pass
     chains = [node.disk.tape.tip.chain.hex() for node in deployment.receivers]
-    lines = deployment.world.trace_lines
-    text = _digest(rehearsal.broken, chains, list(narrate(lines)))
-    return f"{_digest(rehearsal.broken, chains, trace_fields(lines))} {text}"
+    return _digest(rehearsal.broken, chains, trace_fields(deployment.world.trace_lines))
 
 
 _OTHERS: dict[str, Callable[[int], str]] = {"steady": _steady, "rehearsal": _rehearsal}

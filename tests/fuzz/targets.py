@@ -32,12 +32,16 @@ def _core() -> tuple[Check, list[bytes]]:
     life = messages.MemberLife(1, 1)
     members = messages.Membership(1, (life, messages.MemberLife(2, 5)))
     token = messages.Token(3, 100, 10**18, 2, 99, 64, (run, run), (messages.Mark(7, 1, 4),))
+    token = codec.seal_message(token, 1)
+    ring = codec.seal_message(messages.Ring(3, 9, 1, members, True, (life,), (era,), ()), 1)
+    group = codec.seal_message(messages.Group(6, 9, 1, (301, 302)), 1)
     slots = (messages.CatchUpSlot(12, 10**18, (run,)), messages.CatchUpSlot(20, 10**18, ()))
     examples: list[messages.Message] = [
         data,
         token,
         messages.Request(1, 3, 90, (91, 95), (run,)),
-        messages.Repair(1, (token, data)),
+        messages.Repair(1, (token, data, ring, group)),
+        messages.CatchUpPackets(1, 10, (messages.Packet(7, 1, 12, 2, b"ab"),)),
         messages.CatchUp(1, 10, 20, b"h" * 32, b"i" * 32, slots),
         messages.Fault(1, 1, 3, 4, messages.FaultReason.STUCK, 91, 2),
         messages.Invite(4, 9),
@@ -49,7 +53,7 @@ def _core() -> tuple[Check, list[bytes]]:
         messages.GroupToken(301, 3, 5, 77, 90),
         messages.GroupRequest(301, 0, 5, 1, 302),
         messages.GroupInvite(6, 9),
-        messages.Group(6, 9, 1, (301, 302)),
+        group,
     ]
 
     def check(datagram: bytes) -> None:
@@ -69,7 +73,7 @@ def _core() -> tuple[Check, list[bytes]]:
     return check, codec.encode_batch(examples, 1)
 
 
-_HEAD_BYTES, _SEAL_BYTES = 24, 4
+_HEAD_BYTES, _SEAL_BYTES = 32, 4
 _KIND_AT, _REPAIR = 3, 4
 
 

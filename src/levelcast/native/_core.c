@@ -5,6 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
 #include <Python.h>
+#include "_datagram.h"
 #include "_records.h"
 #include "_udp.h"
 
@@ -258,9 +259,8 @@ static PyObject *unstamp_py(PyObject *self, PyObject *buffer)
 
 /* ---- core datagrams: Data -------------------------------------------------------------------------------------- */
 
-enum { HEADER = 24, DATA_HEAD = 20, SEAL = 4, OVERHEAD = HEADER + DATA_HEAD + SEAL, KIND_DATA = 1 };
-#define DATA_MAGIC (0x0001434Cu | (uint32_t)KIND_DATA << 24) /* magic, version and kind */
-#define CRC_SEAL 0x0401u                                       /* kind and size of the seal, and what is reserved */
+/* What a packet has besides its records when it is sealed with a CRC-32. */
+enum { CRC32_OVERHEAD = PAYLOAD_AT + CRC32_SIZE };
 
 /* The fields of a `Data`, a tuple (source, incarnation, first, last, sealed). */
 enum { DATA_SEALED = 4, DATA_FIELDS = 5 };
@@ -274,15 +274,16 @@ struct packet {
 /* Whether the bytes are one sound packet of the stripe whose records are all fresh ones. */
 static int open_packet(const uint8_t *p, size_t n, long stripe, struct packet *packet)
 {
-    if (n <= OVERHEAD || n > MAX_DATAGRAM || u32_at(p) != DATA_MAGIC || u16_at(p + 4) != stripe || u64_at(p + 8) != 0 ||
-        u32_at(p + 16) != n || u32_at(p + 20) != CRC_SEAL)
+    if (n <= CRC32_OVERHEAD || n > MAX_DATAGRAM || u32_at(p) != DATA_MAGIC || u16_at(p + STRIPE_AT) != stripe ||
+        u64_at(p + GENERATION_AT) != 0 || u32_at(p + LENGTH_AT) != n || u32_at(p + SEAL_KIND_AT) != CRC32_SEAL ||
+        u64_at(p + NETWORK_AT) != 0)
         return 0;
-    packet->source = u16_at(p + 6);
-    packet->incarnation = u64_at(p + HEADER);
-    packet->number = u64_at(p + HEADER + 8);
-    packet->records = u32_at(p + HEADER + 16);
-    return packet->number != 0 && crc_of(0, p, n - SEAL) == u32_at(p + n - SEAL) &&
-           count_in(p + HEADER + DATA_HEAD, n - OVERHEAD, 1) == (Py_ssize_t)packet->records;
+    packet->source = u16_at(p + SENDER_AT);
+    packet->incarnation = u64_at(p + HEADER_SIZE);
+    packet->number = u64_at(p + HEADER_SIZE + 8);
+    packet->records = u32_at(p + HEADER_SIZE + 16);
+    return packet->number != 0 && crc_of(0, p, n - CRC32_SIZE) == u32_at(p + n - CRC32_SIZE) &&
+           count_in(p + PAYLOAD_AT, n - CRC32_OVERHEAD, 1) == (Py_ssize_t)packet->records;
 }
 
 /* A `type` of so many packets from this one on; `sealed` is taken over. */
@@ -325,8 +326,13 @@ static PyObject *open_data_py(PyObject *self, PyObject *const *args, Py_ssize_t 
 static inline size_t sealed_size(const uint8_t *p, size_t left)
 {
     size_t size;
-    return left < OVERHEAD || (size = u32_at(p + 16)) > left || size < OVERHEAD ? 0 : size;
+    return left < PAYLOAD_AT || (size = u32_at(p + LENGTH_AT)) > left || size < (size_t)PAYLOAD_AT + p[SEAL_SIZE_AT]
+               ? 0
+               : size;
 }
+
+/* How many bytes of records a sealed packet of `size` bytes has, whatever seals it. */
+static inline size_t payload_size(const uint8_t *p, size_t size) { return size - PAYLOAD_AT - p[SEAL_SIZE_AT]; }
 
 static PyObject *bad_sealed(void)
 {
@@ -371,7 +377,7 @@ static PyObject *ends_py(PyObject *self, PyObject *sealed)
         return NULL;
     uint8_t *to = (uint8_t *)PyBytes_AS_STRING(ends);
     for (p = begin; p < end; to += 4) {
-        p += u32_at(p + 16);
+        p += u32_at(p + LENGTH_AT);
         uint32_t at = (uint32_t)(p - begin);
         memcpy(to, &at, 4);
     }
@@ -396,11 +402,13 @@ static PyObject *assemble_py(PyObject *self, PyObject *values)
         }
         PyObject *sealed = PyTuple_GET_ITEM(data, DATA_SEALED);
         const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(sealed), *end = p + PyBytes_GET_SIZE(sealed);
-        for (size_t size; p < end; p += size, packets++, bytes += size - OVERHEAD)
+        for (size_t size; p < end; p += size, packets++) {
             if ((size = sealed_size(p, (size_t)(end - p))) == 0) {
                 bad_sealed();
                 goto done;
             }
+            bytes += payload_size(p, size);
+        }
     }
     table = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(packets * ROW));
     content = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
@@ -414,13 +422,13 @@ static PyObject *assemble_py(PyObject *self, PyObject *values)
         PyObject *sealed = PyTuple_GET_ITEM(PySequence_Fast_GET_ITEM(listed, i), DATA_SEALED);
         const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(sealed), *end = p + PyBytes_GET_SIZE(sealed);
         for (size_t size; p < end; p += size, row += ROW) {
-            size = u32_at(p + 16);
-            uint32_t length = (uint32_t)(size - OVERHEAD);
-            memcpy(row, p + 6, 2);
-            memcpy(row + 2, p + HEADER, DATA_HEAD);
+            size = u32_at(p + LENGTH_AT);
+            uint32_t length = (uint32_t)payload_size(p, size);
+            memcpy(row, p + SENDER_AT, 2);
+            memcpy(row + 2, p + HEADER_SIZE, DATA_BODY_SIZE);
             memcpy(row + 22, &length, 4);
             records += u32_at(row + 18);
-            memcpy(to, p + HEADER + DATA_HEAD, length);
+            memcpy(to, p + PAYLOAD_AT, length);
             to += length;
         }
     }
@@ -470,9 +478,9 @@ static PyObject *seal_packets_py(PyObject *self, PyObject *args)
     unsigned long long incarnation, number;
     if (!PyArg_ParseTuple(args, "y*nnHHKK", &payload, &packet_bytes, &most, &stripe, &source, &incarnation, &number))
         return NULL;
-    size_t room = packet_bytes > OVERHEAD ? (size_t)packet_bytes - OVERHEAD : 0;
+    size_t room = packet_bytes > CRC32_OVERHEAD ? (size_t)packet_bytes - CRC32_OVERHEAD : 0;
     if (packet_bytes > MAX_DATAGRAM)
-        room = MAX_DATAGRAM - OVERHEAD;
+        room = MAX_DATAGRAM - CRC32_OVERHEAD;
     const uint8_t *first = payload.buf, *p = first, *end = p + payload.len;
     size_t packets = 0, records = 0, total = 0;
     PyObject *sealed = NULL;
@@ -487,19 +495,19 @@ static PyObject *seal_packets_py(PyObject *self, PyObject *args)
                 here++;
             if (here == 0)
                 break;
-            size_t n = (size_t)(p - from) + OVERHEAD;
+            size_t n = (size_t)(p - from) + CRC32_OVERHEAD;
             if (fill) {
-                uint32_t words[2] = {DATA_MAGIC, stripe | (uint32_t)source << 16}, tail[2] = {(uint32_t)n, CRC_SEAL};
-                uint64_t none = 0, its_number = number + packets;
+                uint32_t words[2] = {DATA_MAGIC, stripe | (uint32_t)source << 16}, tail[2] = {(uint32_t)n, CRC32_SEAL};
+                uint64_t its_number = number + packets;
+                memset(to, 0, HEADER_SIZE);
                 memcpy(to, words, 8);
-                memcpy(to + 8, &none, 8);
-                memcpy(to + 16, tail, 8);
-                memcpy(to + HEADER, &incarnation, 8);
-                memcpy(to + HEADER + 8, &its_number, 8);
-                memcpy(to + HEADER + 16, &here, 4);
-                memcpy(to + HEADER + DATA_HEAD, from, (size_t)(p - from));
-                uint32_t seal = crc_of(0, to, n - SEAL);
-                memcpy(to + n - SEAL, &seal, SEAL);
+                memcpy(to + LENGTH_AT, tail, 8);
+                memcpy(to + HEADER_SIZE, &incarnation, 8);
+                memcpy(to + HEADER_SIZE + 8, &its_number, 8);
+                memcpy(to + HEADER_SIZE + 16, &here, 4);
+                memcpy(to + PAYLOAD_AT, from, (size_t)(p - from));
+                uint32_t seal = crc_of(0, to, n - CRC32_SIZE);
+                memcpy(to + n - CRC32_SIZE, &seal, CRC32_SIZE);
                 to += n;
             } else {
                 total += n;
@@ -726,5 +734,16 @@ PyMODINIT_FUNC PyInit__core(void)
     has_wide_clmul = has_clmul && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                      __builtin_cpu_supports("vpclmulqdq");
 #endif
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+    if (made == NULL || PyModule_AddIntConstant(made, "VERSION", VERSION) < 0 ||
+        PyModule_AddIntConstant(made, "HEADER_SIZE", HEADER_SIZE) < 0 ||
+        PyModule_AddIntConstant(made, "DATA_BODY_SIZE", DATA_BODY_SIZE) < 0 ||
+        PyModule_AddIntConstant(made, "SENDER_AT", SENDER_AT) < 0 ||
+        PyModule_AddIntConstant(made, "LENGTH_AT", LENGTH_AT) < 0 ||
+        PyModule_AddIntConstant(made, "SEAL_KIND_AT", SEAL_KIND_AT) < 0 ||
+        PyModule_AddIntConstant(made, "SEAL_SIZE_AT", SEAL_SIZE_AT) < 0) {
+        Py_XDECREF(made);
+        return NULL;
+    }
+    return made;
 }

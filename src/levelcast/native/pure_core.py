@@ -14,6 +14,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
+from levelcast.native.layout import (
+    CRC32_KIND,
+    CRC32_SIZE,
+    DATA_BODY,
+    HEADER,
+    KIND_DATA,
+    LENGTH_AT,
+    MAGIC,
+    SEAL_SIZE_AT,
+    SENDER_AT,
+    VERSION,
+)
+
 Buffer = bytes | bytearray | memoryview
 Source = tuple[str, int]
 
@@ -121,26 +134,30 @@ def unstamp(buffer: bytearray | memoryview, /) -> int:
 # ---------------------------------------------------------------------------------------------------------
 # Datagrams
 
-_DATA = struct.Struct("<2sBBHHQIBBHQQI")
-"""The header of a core datagram (`levelcast.wire.header`) and of a Data in it (`levelcast.wire.codec`)."""
+_PAYLOAD_AT = HEADER.size + DATA_BODY.size
+"""Where the records of a Data begin; they end where the seal does, whose size the header states."""
 _ROW = struct.Struct("<HQQII")
 _U32 = struct.Struct("<I")
-_OVERHEAD = _DATA.size + _U32.size
+_CRC32_OVERHEAD = _PAYLOAD_AT + CRC32_SIZE
+
+
+def _header(stripe: int, source: int, length: int) -> bytes:
+    """The header of a Data that is sealed with a CRC-32: no key epoch, and a network without an identifier."""
+    return HEADER.pack(MAGIC, VERSION, KIND_DATA, stripe, source, 0, length, CRC32_KIND, CRC32_SIZE, 0, 0)
 
 
 def open_data(datagram: bytes, stripe: int, kind: type[_T], /) -> _T | None:
     """A sound Data datagram of the stripe as a `kind` (source, incarnation, first, last, sealed), if all its records
     are fresh ones; else None."""
-    if not _OVERHEAD < len(datagram) <= _LARGEST_DATAGRAM:
+    if not _CRC32_OVERHEAD < len(datagram) <= _LARGEST_DATAGRAM:
         return None
-    *head, sender, generation, length, seal, seal_size, reserved, incarnation, number, records = _DATA.unpack_from(
-        datagram
-    )
-    if head != [b"LC", 1, 1, stripe] or generation or (length, seal, seal_size, reserved) != (len(datagram), 1, 4, 0):
+    sender = int.from_bytes(datagram[SENDER_AT : SENDER_AT + 2], "little")
+    if datagram[: HEADER.size] != _header(stripe, sender, len(datagram)):
         return None
-    if not number or _U32.pack(zlib.crc32(datagram[: -_U32.size])) != datagram[-_U32.size :]:
+    incarnation, number, records = DATA_BODY.unpack_from(datagram, HEADER.size)
+    if not number or _U32.pack(zlib.crc32(datagram[:-CRC32_SIZE])) != datagram[-CRC32_SIZE:]:
         return None
-    if count_fresh(datagram[_DATA.size : -_U32.size]) != records:
+    if count_fresh(datagram[_PAYLOAD_AT:-CRC32_SIZE]) != records:
         return None
     return tuple.__new__(kind, (sender, incarnation, number, number, datagram))
 
@@ -149,8 +166,8 @@ def _datagrams(sealed: bytes) -> Iterator[tuple[int, int]]:
     """Where each of the datagrams that lie back to back begins and ends; a ValueError if others do."""
     at, end = 0, len(sealed)
     while at < end:
-        size = _U32.unpack_from(sealed, at + 16)[0] if end - at >= _OVERHEAD else 0
-        if not _OVERHEAD <= size <= end - at:
+        size = _U32.unpack_from(sealed, at + LENGTH_AT)[0] if end - at >= _PAYLOAD_AT else 0
+        if not _PAYLOAD_AT <= size <= end - at or size < _PAYLOAD_AT + sealed[at + SEAL_SIZE_AT]:
             raise ValueError("these are no sealed packets")
         yield at, at + size
         at += size
@@ -178,8 +195,9 @@ def assemble(values: Sequence[tuple[Any, ...]], /) -> tuple[bytes, bytes, int]:
     payloads: list[bytes] = []
     for _, _, _, _, sealed in values:
         for at, end in _datagrams(sealed):
-            payload = sealed[at + _DATA.size : end - _U32.size]
-            rows.append(sealed[at + 6 : at + 8] + sealed[at + 24 : at + _DATA.size] + _U32.pack(len(payload)))
+            payload = sealed[at + _PAYLOAD_AT : end - sealed[at + SEAL_SIZE_AT]]
+            source = sealed[at + SENDER_AT : at + SENDER_AT + 2]
+            rows.append(source + sealed[at + HEADER.size : at + _PAYLOAD_AT] + _U32.pack(len(payload)))
             payloads.append(payload)
     return b"".join(rows), b"".join(payloads), sum(_U32.unpack_from(row, 18)[0] for row in rows)
 
@@ -211,7 +229,7 @@ def seal_packets(
     """
     view, taken, total = memoryview(payload), 0, 0
     sealed: list[bytes] = []
-    room = min(packet_bytes, _LARGEST_DATAGRAM) - _OVERHEAD
+    room = min(packet_bytes, _LARGEST_DATAGRAM) - _CRC32_OVERHEAD
     while len(sealed) < most:
         end, records = taken, 0
         while len(view) - end >= _WORD and view[end + 1] in _types:
@@ -222,9 +240,8 @@ def seal_packets(
             records += 1
         if not records:
             break
-        length = end - taken + _OVERHEAD
-        fields = (b"LC", 1, 1, stripe, source, 0, length, 1, 4, 0, incarnation, number + len(sealed), records)
-        datagram = _DATA.pack(*fields) + view[taken:end]
+        head = _header(stripe, source, end - taken + _CRC32_OVERHEAD)
+        datagram = head + DATA_BODY.pack(incarnation, number + len(sealed), records) + view[taken:end]
         sealed.append(datagram + _U32.pack(zlib.crc32(datagram)))
         taken, total = end, total + records
     return b"".join(sealed), len(sealed), total, taken

@@ -1,23 +1,36 @@
-"""Catching up by frames: for those who are too far behind for repairs (rule 9).
+"""Catching up from a tape: for members that are too far behind for repairs (rule 9).
 
-The answer is one `CatchUp`, which says exactly what each slot ordered, and the packets themselves as `Repair`s. It
-covers only released slots, so nothing in it can be voided, and the hash chain lets the other side check the whole.
+The answer is one `CatchUp`, which states exactly what each slot ordered, and its packets as `CatchUpPackets`. It covers
+released slots only, so nothing in it can be voided.
+
+A tape keeps no seals, so the serving member seals both kinds itself. The member that catches up verifies with the hash
+chain that
+
+- the stretch continues its own tape: the chain before is the chain of its own last slot;
+- slots, timestamps, order, record numbers and every byte of every packet are those to which the chain after commits.
+
+It cannot verify that the sources sent these packets, nor that the chain after is that of the other members: for both it
+relies on the serving member, as a primary relies on the helper of its ring. Two tapes that differ are found when their
+chains are compared (`levelcast tape verify`, certificates). Such packets are therefore used for the catch-up alone:
+they are neither journaled nor held nor sent to others in a Repair, which carries only what authors have sealed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from levelcast.protocol.history import SETTLED, Frame, History, Misplaced
 from levelcast.protocol.holdings import Holdings
-from levelcast.protocol.retransmit import pack_repairs
-from levelcast.wire.messages import CatchUp, CatchUpSlot, Message
-from levelcast.wire.packets import seal
+from levelcast.wire.messages import CatchUp, CatchUpPackets, CatchUpSlot, Message, Packet
+from levelcast.wire.packets import MAX_REPAIR_BYTES, seal
+from levelcast.wire.token_codec import CATCH_UP_PACKET_OVERHEAD
+
+MAX_PACKETS_TOGETHER = 16
 
 
 def from_tape(
-    member: int, frames: Sequence[Frame], after_slot: int, upto_slot: int, chain_before: bytes, credit: int, stripe: int
+    member: int, frames: Sequence[Frame], after_slot: int, upto_slot: int, chain_before: bytes, credit: int
 ) -> list[Message]:
     """The messages that bring a member from `after_slot` towards `upto_slot`.
 
@@ -36,24 +49,107 @@ def from_tape(
         taken.append(frame)
     slots = tuple(CatchUpSlot(frame.slot, frame.timestamp_ns, frame.runs) for frame in taken)
     chain_after = taken[-1].chain if taken else chain_before
-    messages: list[Message] = [CatchUp(member, after_slot, upto_slot, chain_before, chain_after, slots)]
-    packets = [seal(packet, stripe) for frame in taken for packet in frame.packets]
-    return [*messages, *pack_repairs(member, packets)]
+    packets = (packet for frame in taken for packet in frame.packets)
+    return [
+        CatchUp(member, after_slot, upto_slot, chain_before, chain_after, slots),
+        *(CatchUpPackets(member, after_slot, group) for group in _groups(packets)),
+    ]
 
 
-def take_over(settled: CatchUp, history: History, held: Holdings) -> bool:
-    """Put settled slots behind the history, whose packets are all held; False, and nothing changed, if they lie."""
-    if settled.chain_before != history.tip.chain:
+def _groups(packets: Iterable[Packet]) -> Iterator[tuple[Packet, ...]]:
+    """Packets in as many groups as it takes for each to fit a datagram."""
+    group: list[Packet] = []
+    left = MAX_REPAIR_BYTES - 8
+    for packet in packets:
+        size = CATCH_UP_PACKET_OVERHEAD + len(packet.payload)
+        if group and (len(group) == MAX_PACKETS_TOGETHER or size > left):
+            yield tuple(group)
+            group, left = [], MAX_REPAIR_BYTES - 8
+        group.append(packet)
+        left -= size
+    if group:
+        yield tuple(group)
+
+
+class PendingCatchUp:
+    """A catch-up from the slot that a receiver has, until all of its packets are there."""
+
+    def __init__(self, stripe: int, accept_ahead: int) -> None:
+        self._stripe = stripe
+        self._accept_ahead = accept_ahead
+        self._message: CatchUp | None = None
+        self._after_slot = 0
+        self._packets = Holdings()
+
+    def __bool__(self) -> bool:
+        return self._message is not None
+
+    def clear(self) -> None:
+        self._message = None
+        self._packets = Holdings()
+
+    def take(self, message: CatchUp | CatchUpPackets, history: History, last_slot: int) -> None:
+        """Keep what continues the history and ends at `last_slot`, which is due now, at the latest.
+
+        Packets may come before the `CatchUp` that states their order.
+        """
+        if message.after_slot != history.have:
+            return
+        if message.after_slot != self._after_slot:
+            self.clear()
+            self._after_slot = message.after_slot
+        if isinstance(message, CatchUp):
+            if message.after_slot < message.upto_slot <= last_slot:
+                self._message = message
+            return
+        for packet in message.packets:
+            if self._is_near(packet, history):
+                self._packets.add(seal(packet, self._stripe))
+
+    def _is_near(self, packet: Packet, history: History) -> bool:
+        """Whether a packet is within the credit of its source: the other side sends no more at a time."""
+        place = history.tip.places.get(packet.source)
+        lowest = 1
+        if place is not None:
+            if (packet.incarnation, packet.number) < place:
+                return False
+            if packet.incarnation == place.incarnation:
+                lowest = place.next
+        return packet.number < lowest + self._accept_ahead
+
+    def complete(self, history: History, held: Holdings) -> tuple[CatchUp, Holdings] | None:
+        """The catch-up and its packets, once all are there; packets that the sources themselves sent count too."""
+        message = self._message
+        if message is None:
+            return None
+        if message.after_slot != history.have:
+            self.clear()
+            return None
+        for line in message.slots:
+            for run in line.runs:
+                shelf = held.packets.get((run.source, run.incarnation))
+                for piece in shelf.take(run.first, run.last) if shelf is not None else ():
+                    self._packets.add(piece)
+            if self._packets.missing(line.runs, history):
+                return None
+        packets = self._packets
+        self.clear()
+        return message, packets
+
+
+def take_over(message: CatchUp, history: History, packets: Holdings) -> bool:
+    """Put the slots of a catch-up behind the history; False, and nothing changed, if they do not fit it."""
+    if message.chain_before != history.tip.chain:
         return False
     before = history.have
     try:
-        for line in settled.slots:
-            history.extend(line.slot, SETTLED, line.timestamp_ns, line.runs, held.packets)
+        for line in message.slots:
+            history.extend(line.slot, SETTLED, line.timestamp_ns, line.runs, packets.packets)
     except Misplaced:
         history.rollback(before)
         return False
-    history.tip.slot = settled.upto_slot
-    if history.tip.chain != settled.chain_after:
+    if history.tip.chain != message.chain_after:
         history.rollback(before)
         return False
+    history.tip.slot = message.upto_slot
     return True

@@ -1,6 +1,7 @@
-"""Answering those who ask for tokens and packets (rules 5 and 9).
+"""Answering requests for tokens and packets, and passing on rings and groups (rules 5, 9, 11, 12).
 
-- What is held goes out again as its sender sent it. What has left the journal is served from the tape.
+- What a node passes on travels inside a `Repair`, as its author sealed it: the header of the Repair names the node that
+  sends it. What has left the journal is served from the tape (`levelcast.protocol.catchup`).
 - Retransmissions that several members ask for within one request interval are multicast (rule 5, MS §3.9). With NACK
   reduction all are, because others wait for them (MS §5.2).
 - A repair fits a datagram.
@@ -14,9 +15,8 @@ from typing import NamedTuple
 from levelcast.protocol.history import Tip
 from levelcast.protocol.holdings import Holdings, PacketRanges
 from levelcast.timing.rules import Timing
-from levelcast.wire.codec import MAX_REPAIR_BYTES, repair_bytes
-from levelcast.wire.messages import Data, Repair, Request, Token
-from levelcast.wire.packets import singles
+from levelcast.wire.messages import Data, Group, Repair, Request, Ring, Token
+from levelcast.wire.packets import MAX_REPAIR_BYTES, singles
 
 MAX_ITEMS_PER_REPAIR = 16
 MAX_PACKETS_PER_RUN = 256
@@ -108,7 +108,7 @@ def pack_repairs(member: int, items: Iterable[Token | Data]) -> Iterator[Repair]
     batch: list[Token | Data] = []
     size = 0
     for item in items:
-        item_size = repair_bytes(item)
+        item_size = len(item.sealed)
         if batch and (len(batch) == MAX_ITEMS_PER_REPAIR or size + item_size > MAX_REPAIR_BYTES):
             yield Repair(member, tuple(batch))
             batch, size = [], 0
@@ -116,3 +116,8 @@ def pack_repairs(member: int, items: Iterable[Token | Data]) -> Iterator[Repair]
         size += item_size
     if batch:
         yield Repair(member, tuple(batch))
+
+
+def passed_on(message: Ring | Group, sender: int) -> Ring | Group | Repair:
+    """A ring or group for a node that missed it: its author sends it again, others pass it on."""
+    return message if message.server == sender else Repair(sender, (message,))

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from levelcast.protocol.history import SourcePosition
 from levelcast.protocol.holdings import Holdings
-from levelcast.wire.codec import MAX_RUNS
 from levelcast.wire.messages import Run, Token
+from levelcast.wire.parts import MAX_RUNS
 
 
 def counts_as_known(token: Token, slot: int) -> bool:

@@ -31,7 +31,9 @@ from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import SERVERS, Effect, Send
 from levelcast.protocol.events import GroupFormed
 from levelcast.protocol.journal_image import JournalImage
+from levelcast.protocol.retransmit import passed_on
 from levelcast.ring.reformation_server import ReformationServer
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Group, GroupInvite, GroupRequest, Message, Ring
 
 Phase = Literal["IDLE", "WAITING", "GATHERING"]
@@ -111,7 +113,7 @@ class GroupServer:
             return
         group = self.group_of(plea.secondary)
         if group is not None and plea.group < group.number:
-            self._effects.append(Send(plea.secondary, group))  # it missed the announcement
+            self._effects.append(Send(plea.secondary, passed_on(group, self.server)))  # it missed the announcement
             return
         self._pending.add(plea.secondary)
         if self.phase == "IDLE":
@@ -183,7 +185,8 @@ class GroupServer:
         for primary, its in sorted(members.items()):
             known = self.groups.get(primary)
             if known is None or set(known.members) != set(its) or self._joined.keys() & set(its):
-                self._announce(Group(self._number, self.server, primary, tuple(sorted(its))), now)
+                group = Group(self._number, self.server, primary, tuple(sorted(its)))
+                self._announce(seal_message(group, self.config.stripe), now)
         if self._pending:
             self.phase = "WAITING"
             self._deadline_ns = now + self.timing.request_ns

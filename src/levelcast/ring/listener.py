@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from levelcast.protocol.catchup import take_over
+from levelcast.protocol.catchup import PendingCatchUp, take_over
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import (
     Checkpoint,
@@ -48,7 +48,7 @@ from levelcast.protocol.loss import (
     by_holder,
 )
 from levelcast.protocol.machine import Releases
-from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs
+from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs, passed_on
 from levelcast.ring.member_state import State
 from levelcast.ring.schedule import Lineage, Schedule
 from levelcast.ring.secondary_claims import SecondaryClaims
@@ -56,6 +56,7 @@ from levelcast.ring.witness import Witness, guarantees
 from levelcast.timing.nack_sets import Askers
 from levelcast.wire.messages import (
     CatchUp,
+    CatchUpPackets,
     Data,
     Group,
     GroupToken,
@@ -105,7 +106,7 @@ class Listener(Releases):
         self._losses = LossDetector(self.timing)
         self._askers: Askers | None = None
         self._scope = RetransmitScope(self.timing)
-        self._catch_up: CatchUp | None = None
+        self._catch_up = PendingCatchUp(config.stripe, config.accept_ahead)
         self._early: list[Token] = []
         self._expect = 0
         self._misplaced: Token | None = None
@@ -249,7 +250,7 @@ class Listener(Releases):
 
     def _advance(self) -> None:
         """Order every slot whose token and packets are held."""
-        if self._catch_up is not None:
+        if self._catch_up:
             self._absorb_catch_up()
         tokens, history, held = self._held.tokens, self.history, self._held
         while (token := tokens.get(history.have + 1)) is not None and held.is_complete(token.runs, history):
@@ -362,7 +363,7 @@ class Listener(Releases):
         oldest_slot = self._schedule.lineage.eras[0].start_slot if self._schedule is not None else 0
         found = look_up(request, self._held, self.history.base, self.released, oldest_slot)
         if request.generation < self.generation and self._ring is not None:
-            self._effects.append(Send(request.sender, self._ring))
+            self._effects.append(Send(request.sender, passed_on(self._ring, self.member)))
         if found.from_tape and self._may_have_frames(request) and request.have < self.released:
             self._effects.append(ServeTape(request.sender, request.have, self.released))
         others_wait = self._others_wait(request, now)
@@ -387,31 +388,28 @@ class Listener(Releases):
         return request.generation == self.generation
 
     def _on_repair(self, repair: Repair, now: int) -> None:
+        """Take in messages of others as if they came from their authors."""
         for item in repair.items:
-            if isinstance(item, Token):
-                self._on_token(item, now)
+            if type(item) is not Data and (handler := self.HANDLERS.get(type(item))) is not None:
+                getattr(self, handler)(item, now)
         for data in join(item for item in repair.items if isinstance(item, Data)):
             self._on_data(data, now)
 
     # -- catching up by frames (rule 9) ---------------------------------------------------------------------
 
-    def _on_catch_up(self, settled: CatchUp, now: int) -> None:
-        if self._learns and settled.after_slot == self.history.have and settled.upto_slot > settled.after_slot:
-            self._catch_up = settled
+    def _on_catch_up(self, message: CatchUp | CatchUpPackets, now: int) -> None:
+        if self._learns and self._schedule is not None:
+            self._catch_up.take(message, self.history, self._schedule.slot_at(now))
 
     def _absorb_catch_up(self) -> None:
         """Take over released slots from another member's tape, checked by the hash chain."""
-        settled = self._catch_up
-        assert settled is not None
-        history = self.history
-        if settled.after_slot != history.have or not self._learns:
-            self._catch_up = None
+        if not self._learns:
+            self._catch_up.clear()
+        complete = self._catch_up.complete(self.history, self._held)
+        if complete is None:
             return
-        for line in settled.slots:
-            if self._held.missing(line.runs, history):
-                return
-        self._catch_up = None
-        if not take_over(settled, history, self._held):
+        settled, packets = complete
+        if not take_over(settled, self.history, packets):
             self._report(Diverged(settled.upto_slot, settled.sender))
             return
         self._release_caught_up(settled)
@@ -438,10 +436,10 @@ class Listener(Releases):
     def _on_group_token(self, token: GroupToken, now: int) -> None:
         """A secondary of this receiver says what it has, and hears of the ring or the group that it has missed."""
         if token.generation < self.generation and self._ring is not None:
-            self._effects.append(Send(token.sender, self._ring))
+            self._effects.append(Send(token.sender, passed_on(self._ring, self.member)))
         outdated = self.claims.hear(token)
         if outdated is not None:
-            self._effects.append(Send(token.sender, outdated))
+            self._effects.append(Send(token.sender, passed_on(outdated, self.member)))
 
     def _on_group(self, group: Group, now: int) -> None:
         if group.primary == self.member:
@@ -508,7 +506,8 @@ class Listener(Releases):
         if valid < self.history.have:
             self._report(Voided(valid + 1, self.history.have - valid))
             self.history.rollback(valid)
-        self._catch_up = self._misplaced = None
+        self._catch_up.clear()
+        self._misplaced = None
         standing = ring.membership.version if ring.membership_stands else ring.membership.version - 1
         self._witness = Witness(schedule, self.config.witnesses, self.history.base.slot, self.released, standing)
         self._losses.clear()

@@ -37,9 +37,10 @@ from levelcast.ring.fault_reports import FaultReports
 from levelcast.ring.listener import MAX_EARLY_TOKENS, Listener
 from levelcast.ring.member_state import DUTIES, State, state_of
 from levelcast.ring.schedule import Schedule, refusal
-from levelcast.wire.codec import MAX_MARKS
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import (
     CatchUp,
+    CatchUpPackets,
     Data,
     Fault,
     FaultReason,
@@ -55,6 +56,7 @@ from levelcast.wire.messages import (
     Ring,
     Token,
 )
+from levelcast.wire.token_codec import MAX_MARKS
 
 
 class Member(Listener):
@@ -66,6 +68,7 @@ class Member(Listener):
         Request: "_on_request",
         Repair: "_on_repair",
         CatchUp: "_on_catch_up",
+        CatchUpPackets: "_on_catch_up",
         Fault: "_on_fault",
         Invite: "_on_invite",
         Ring: "_on_ring",
@@ -126,7 +129,7 @@ class Member(Listener):
         have = slot if self.history.have == slot - 1 else self.history.have
         marked = sorted(self._changed_marks)[:MAX_MARKS]
         self._changed_marks.difference_update(marked)
-        return Token(
+        token = Token(
             schedule.generation,
             slot,
             schedule.time_of(slot),
@@ -136,6 +139,7 @@ class Member(Listener):
             runs,
             tuple(self._marks[source] for source in marked),
         )
+        return seal_message(token, self.config.stripe)
 
     def _journal_own_token(self, token: Token) -> None:
         """Journaled before it is sent, so that a restart never makes a second one (rule 2)."""

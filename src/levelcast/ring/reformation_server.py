@@ -31,9 +31,11 @@ from levelcast.protocol.effects import GROUP, Effect, Persist, Send, ServerCount
 from levelcast.protocol.events import FaultReceived, InvitationEnded, RingFormed, RingInvited
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.machine import Machine
+from levelcast.protocol.retransmit import passed_on
 from levelcast.ring.quorum import in_doubt, may_form
 from levelcast.ring.schedule import Lineage
 from levelcast.timing.rules import REFUSED_ASKS
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import (
     Era,
     Fault,
@@ -107,7 +109,7 @@ class ReformationServer(Machine):
         ring = self.ring
         if ring is not None and fault.generation < ring.generation:
             if fault.promised <= ring.generation and MemberLife(fault.reporter, fault.life) in ring.members:
-                self._effects.append(Send(fault.reporter, ring))  # it missed the announcement
+                self._effects.append(Send(fault.reporter, passed_on(ring, self.server)))  # it missed the announcement
                 return
             if fault.promised <= ring.generation and not self._readmits(fault):
                 return
@@ -224,7 +226,7 @@ class ReformationServer(Machine):
             self._lineage(best, members, now),
             tuple(edge for edge in self.config.edges if any(edge[0] == life.member for life in members)),
         )
-        self._announce(ring, now)
+        self._announce(seal_message(ring, self.config.stripe), now)
         return True
 
     def _set_stands(self, best: Join, joins: list[Join]) -> bool:

@@ -45,6 +45,7 @@ from levelcast.protocol.events import Placed, RmpFault
 from levelcast.protocol.history import History, first_tip
 from levelcast.protocol.holdings import Holdings
 from levelcast.protocol.machine import Machine
+from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Data, GroupToken, Message, Packet, Repair, Request, Run, Token
 from levelcast.wire.packets import seal
 
@@ -109,7 +110,8 @@ class RmpReceiver(Machine):
         for message in batch:
             if isinstance(message, Repair):
                 for item in message.items:
-                    self._take_in(item, now)
+                    if isinstance(item, Token | Data):
+                        self._take_in(item, now)
             elif isinstance(message, Request):
                 self._serve(message)
             elif isinstance(message, GroupToken):
@@ -157,11 +159,15 @@ class RmpReceiver(Machine):
             if message.first < self._expected(message.source):
                 acknowledged = self._acknowledgement_of(message.source, message.first)
                 if acknowledged is not None:
-                    self._effects.append(Send(message.source, acknowledged))
+                    self._pass_on(message.source, acknowledged)
         elif message.slot < self.have:
-            self._effects.append(Send(message.owner, self._acks[message.slot + 1]))
+            self._pass_on(message.owner, self._acks[message.slot + 1])
         elif message.slot == self.have and self._taken_ns is not None and message.owner == self._before:
             self._confirm()
+
+    def _pass_on(self, to: int, ack: Token) -> None:
+        """Send an acknowledgement again, or pass on another's."""
+        self._effects.append(Send(to, ack if ack.owner == self.member else Repair(self.member, (ack,))))
 
     def _acknowledgement_of(self, source: int, number: int) -> Token | None:
         wanted = Run(source, INCARNATION, number, number)
@@ -207,6 +213,7 @@ class RmpReceiver(Machine):
         slot = self.have + 1
         runs = (run,) if run is not None else ()
         ack = Token(GENERATION, slot, now, self.member, slot, self.config.credit, runs, ())
+        ack = seal_message(ack, self.config.stripe)
         self._acks[slot] = ack
         self._last_own = slot
         self._taken_ns = None
@@ -301,7 +308,7 @@ class RmpReceiver(Machine):
 class RmpSource(Machine):
     """One source of the original protocol, sans I/O: a message at a time."""
 
-    LISTENS: ClassVar[frozenset[type]] = frozenset({Token})
+    LISTENS: ClassVar[frozenset[type]] = frozenset({Token, Repair})
 
     def __init__(self, config: StripeConfig, source: int) -> None:
         self.config = config
@@ -328,7 +335,7 @@ class RmpSource(Machine):
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
         """Take in acknowledgements, send the next message or the same again; set `wake_ns`."""
-        for message in batch:
+        for message in (item for each in batch for item in (each.items if isinstance(each, Repair) else (each,))):
             if isinstance(message, Token) and any(run.source == self.source for run in message.runs):
                 number = next(run.last for run in message.runs if run.source == self.source)
                 if self._queue and number == self._queue[0].first:

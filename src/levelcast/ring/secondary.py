@@ -61,6 +61,7 @@ from levelcast.ring.turns import Turns
 from levelcast.timing.secondary import silent_after_ns
 from levelcast.wire.messages import (
     CatchUp,
+    CatchUpPackets,
     Data,
     Group,
     GroupInvite,
@@ -89,6 +90,7 @@ class Secondary(Listener):
         Request: "_on_request",
         Repair: "_on_repair",
         CatchUp: "_on_catch_up",
+        CatchUpPackets: "_on_catch_up",
         Ring: "_on_ring",
         GroupToken: "_on_group_token",
         GroupInvite: "_on_group_invite",

@@ -34,13 +34,13 @@ from levelcast.protocol.effects import GROUP, Effect, Forget, Persist, Release, 
 from levelcast.protocol.events import Event
 from levelcast.protocol.history import Frame
 from levelcast.protocol.machine import Machine
-from levelcast.runtime.impairment import Impairment, sender_of
+from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.sockets import RECEIVERS, Address, Arrival
 from levelcast.storage.node_store import NodeStore
 from levelcast.timing.rules import Timing
 from levelcast.wire.codec import decode, encode
-from levelcast.wire.header import Malformed, Reason
-from levelcast.wire.messages import Data, Echo, GroupInvite, Message, Packet, Probe, Repair, Request, Ring, Token
+from levelcast.wire.header import Malformed, Reason, sender_of
+from levelcast.wire.messages import CatchUpPackets, Data, Echo, GroupInvite, Message, Packet, Probe, Repair, Request
 from levelcast.wire.packets import open_packets
 
 LONGEST_SLEEP_NS = 50_000_000
@@ -210,7 +210,6 @@ class Driver:
         self._listens = machine.LISTENS
         self._known: dict[int, Address] = {}
         self._probes: list[Probe | Echo] = []
-        self._bytes_of: dict[int, tuple[Message, bytes]] = {}
         self._streaming = False
         """Packets came in the last turn: the next ones may gather for a moment."""
         self._deaf = False
@@ -259,7 +258,6 @@ class Driver:
             self._probes.clear()
         for service in self.services:
             service.step(ready, now)
-        self._bytes_of.clear()
         self._prepare()
         if arrivals:
             self._busy_ns = max(self._clock.wall_ns() - began, self._busy_ns * 7 // 8)
@@ -333,7 +331,10 @@ class Driver:
         return arrivals
 
     def _decode(self, arrivals: Iterable[Arrival]) -> list[Message]:
-        """The messages for this machine. Only a datagram that decodes tells where its sender is."""
+        """The messages for this machine. Only the header of a datagram that decodes tells an address: its sender's.
+
+        The items of a Repair tell none: their authors did not send this datagram.
+        """
         batch: list[Message] = []
         for datagram, source in arrivals:
             if isinstance(datagram, Data):
@@ -360,7 +361,7 @@ class Driver:
                     if self.prober is not None:
                         self._probes.append(message)
                 elif type(message) in self._listens:
-                    self._take(message, datagram, batch)
+                    self._take(message, batch)
         return batch
 
     def _learn(self, sender: int, address: Address) -> None:
@@ -368,7 +369,7 @@ class Driver:
             self._known[sender] = address
             self.sockets.learn(sender, address)
 
-    def _take(self, message: Message, datagram: bytes, batch: list[Message]) -> None:
+    def _take(self, message: Message, batch: list[Message]) -> None:
         """Put a message into the batch, unless it carries what could never go to a tape.
 
         Once such a packet were acknowledged, every receiver would have to release it and none could.
@@ -378,15 +379,18 @@ class Driver:
         if type(message) is Repair:
             items = tuple(item for item in message.items if not (type(item) is Data and self._is_bad(item)))
             if len(items) < len(message.items):
-                batch.append(Repair(message.sender, items))
-                return
+                message = Repair(message.sender, items)
+        elif type(message) is CatchUpPackets and any(map(self._is_bad_packet, message.packets)):
+            return
         batch.append(message)
-        self._bytes_of[id(message)] = (message, datagram)
 
     def _is_bad(self, data: Data) -> bool:
         if self._packet_fault is None or native.open_data(data.sealed, self.stripe, Data) is not None:
             return False
-        if all(self._packet_fault(packet) is None for packet in open_packets(data)):
+        return any(map(self._is_bad_packet, open_packets(data)))
+
+    def _is_bad_packet(self, packet: Packet) -> bool:
+        if self._packet_fault is None or self._packet_fault(packet) is None:
             return False
         self.counters.malformed[BAD_RECORDS] += 1
         return True
@@ -423,8 +427,7 @@ class Driver:
                 self._send(effect.to, message)
 
     def _persist(self, effect: Persist) -> None:
-        entry = effect.entry
-        self.keeper.persist(entry, self._datagram(entry) if isinstance(entry, Token | Ring) else None)
+        self.keeper.persist(effect.entry)
         self._uncommitted = True
 
     def _send(self, to: int, message: Message) -> None:
@@ -439,7 +442,7 @@ class Driver:
             self.sockets.send_buffer(to, message.sealed, native.ends(message.sealed))
             return
         self._outbox_to = to
-        self._outbox.append(self._datagram(message))
+        self._outbox.append(encode(message, self.stripe))
         self.counters.requests += type(message) is Request
 
     def _flush(self) -> None:
@@ -450,17 +453,6 @@ class Driver:
         if self._outbox:
             self.sockets.send(self._outbox_to, self._outbox)
             self._outbox = []
-
-    def _datagram(self, message: Message) -> bytes:
-        """A message as bytes, made once: as it came, or as it is journaled and then sent."""
-        if isinstance(message, Data):
-            return message.sealed
-        known = self._bytes_of.get(id(message))
-        if known is not None and known[0] is message:
-            return known[1]
-        datagram = encode(message, self.stripe)
-        self._bytes_of[id(message)] = (message, datagram)
-        return datagram
 
     def _prepare(self) -> None:
         """Stamp the records of the next release while nobody waits for them."""

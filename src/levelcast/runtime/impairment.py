@@ -10,22 +10,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 from random import Random
-from struct import Struct
 
 from levelcast.network import Link
 from levelcast.runtime.sockets import Arrival
-
-_SENDER = Struct("<H")
-_SENDER_AT = 6
-"""Where a core datagram names its sender: see `levelcast.wire.header`."""
-
-
-def sender_of(datagram: bytes) -> int | None:
-    """The node that a datagram claims to be from; None if it is too short to say."""
-    if len(datagram) < _SENDER_AT + _SENDER.size:
-        return None
-    sender: int = _SENDER.unpack_from(datagram, _SENDER_AT)[0]
-    return sender
+from levelcast.wire.header import sender_of
 
 
 class Impairment:

@@ -14,7 +14,7 @@ class NoStore(JournalStore):
     def __init__(self) -> None:
         """Open nothing."""
 
-    def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
+    def persist(self, entry: JournalEntry) -> None:
         pass
 
     def commit(self) -> None:

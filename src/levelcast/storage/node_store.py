@@ -14,7 +14,7 @@ from levelcast.wire.messages import Message
 class NodeStore(Protocol):
     """The disk of one node, as `levelcast.storage.receiver_store` describes its calls."""
 
-    def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None: ...
+    def persist(self, entry: JournalEntry) -> None: ...
 
     def commit(self) -> None: ...
 
@@ -35,8 +35,8 @@ class JournalStore:
     def __init__(self, journal: JournalFile) -> None:
         self.journal = journal
 
-    def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
-        self.journal.append(entry, datagram)
+    def persist(self, entry: JournalEntry) -> None:
+        self.journal.append(entry)
 
     def commit(self) -> None:
         self.journal.commit()

@@ -8,7 +8,7 @@ A driver carries out the effects of a step in order and calls, before the first 
 
 | effect            | call |
 |-------------------|------|
-| Persist(entry)    | `persist(entry, datagram)`, where the datagram is the message as it came, if it did |
+| Persist(entry)    | `persist(entry)` |
 | Send              | `commit()` first |
 | Release           | `content(...)`, then `release(...)`: the frame is on the tape when it returns |
 | Forget(slot)      | `forget(slot, receiver.history.base.places)` |
@@ -87,10 +87,10 @@ class ReceiverStore:
             raise TapeError(f"{directory}: {fault}")
         return store
 
-    def persist(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
+    def persist(self, entry: JournalEntry) -> None:
         """Collect an entry for the next `commit`."""
         self._checkpoint_pending |= type(entry) is Checkpoint
-        self.journal.append(entry, datagram)
+        self.journal.append(entry)
 
     def commit(self) -> None:
         """Write what was collected."""
@@ -122,7 +122,7 @@ class ReceiverStore:
             self._reader = TapeReader(self.tape.directory)
         else:
             self._reader.refresh()
-        return serve(self._reader, member, request, credit, self.journal.stripe)
+        return serve(self._reader, member, request, credit)
 
     def retain(
         self,
@@ -154,7 +154,7 @@ def checkpoint_fault(image: JournalImage, tip: Tip) -> str | None:
     )
 
 
-def serve(reader: TapeReader, member: int, request: ServeTape, credit: int, stripe: int) -> list[Message]:
+def serve(reader: TapeReader, member: int, request: ServeTape, credit: int) -> list[Message]:
     """The answer from a tape; nothing if retention has taken what is asked for."""
     after_slot, upto_slot = request.after_slot, request.upto_slot
     if reader.before.slot > after_slot:
@@ -165,4 +165,4 @@ def serve(reader: TapeReader, member: int, request: ServeTape, credit: int, stri
         wanted.pop()
         upto_slot = wanted[-1].line.slot
     frames = [each.frame() for each in wanted]
-    return from_tape(member, frames, after_slot, upto_slot, reader.chain_at(after_slot), credit, stripe)
+    return from_tape(member, frames, after_slot, upto_slot, reader.chain_at(after_slot), credit)

@@ -14,8 +14,9 @@ from __future__ import annotations
 import struct
 from struct import Struct
 
-from levelcast.wire.header import COUNT, HEADER_SIZE, bad_field, seal_datagram, unpack_count
+from levelcast.wire.header import HEADER_SIZE, bad_field, seal_datagram
 from levelcast.wire.messages import Group, GroupInvite, GroupRequest, GroupToken
+from levelcast.wire.parts import COUNT, check_no_generation, unpack_count
 
 __all__ = [
     "KIND_GROUP",
@@ -59,8 +60,7 @@ def encode_plea(message: GroupRequest, stripe: int) -> bytes:
 
 
 def decode_plea(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[GroupRequest, int]:
-    if generation:
-        bad_field("generation in a kind that has none")
+    check_no_generation(generation)
     invitation, group, primary, suspect = _PLEA.unpack_from(datagram, HEADER_SIZE)
     return GroupRequest(sender, invitation, group, primary, suspect), HEADER_SIZE + _PLEA.size
 

@@ -1,71 +1,70 @@
-"""What all core datagrams have in common: the header, the seal, and the parts that bodies are made of.
+"""The header and the seal that all core datagrams have.
 
-All numbers are little-endian. Every datagram starts with the same 24 bytes:
+All numbers are little-endian. Every datagram starts with the same 32 bytes, version 2 of the header:
 
     offset  type  field
     0       2s    magic "LC"
-    2       u8    version, 1
+    2       u8    version, 2
     3       u8    kind
     4       u16   stripe
-    6       u16   sender: the node that speaks, see the table in `levelcast.wire.codec`
+    6       u16   sender: the node that sent this datagram and sealed it; of an item in a Repair, its author
     8       u64   generation; 0 in kinds that have none
     16      u32   length of the whole datagram
-    20      u8    kind of seal: 1 is a CRC-32 (zlib's) of everything before it
-    21      u8    length of the seal: so many bytes at the end of the datagram, 4 with kind 1
-    22      u16   reserved, 0
+    20      u8    kind of seal (`levelcast.wire.seal`): 1 is a CRC-32 of everything before it
+    21      u8    size of the seal: that many bytes at the end of the datagram, 4 with kind 1
+    22      u16   key epoch of the seal; 0 with kind 1, which has no key
+    24      u64   network identifier; 0: not assigned
 
-The body follows, and then the seal. UDP's own 16-bit checksum lets one damaged datagram in 65,536 pass, and a
-token with one wrong bit would be a lie that every receiver believes; CRC-32 finds every burst of up to 32
-bits. It keeps out accidents, not liars: a keyed seal will be another kind.
-
-The seal is checked before the kind, the reserved bytes and the body are looked at, so what was damaged on its
-way and what its sender got wrong are rejected for different reasons.
+The body follows, and then the seal. The seal is checked before the kind, epoch, network and body, so that damage on
+the way and mistakes of the sender are rejected for different reasons. Magic, version and kind stay in bytes 0 to 3 in
+every version. Version 1 had no epoch and no network identifier (24 bytes); its datagrams are rejected for that reason.
 """
 
 from __future__ import annotations
 
 import enum
 from struct import Struct
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import NoReturn
 
-from levelcast.native import crc32
+from levelcast.native.layout import (
+    HEADER,
+    KIND_AT,
+    LENGTH_AT,
+    MAGIC,
+    SEAL_KIND_AT,
+    SEAL_SIZE_AT,
+    SENDER_AT,
+    STRIPE_AT,
+    VERSION,
+)
+from levelcast.wire.seal import CRC32, SEALS, Seal
 
 __all__ = [
-    "COUNT",
     "HEADER_SIZE",
     "KIND_AT",
     "LENGTH_AT",
     "MAX_DATAGRAM",
-    "SEAL_SIZE",
+    "SEAL_KIND_AT",
+    "SEAL_SIZE_AT",
     "STRIPE_AT",
     "Malformed",
-    "Packed",
     "Reason",
     "bad_field",
     "new_tuple",
     "open_datagram",
-    "pack_bytes",
     "seal_datagram",
-    "unpack_bytes",
-    "unpack_count",
+    "sender_of",
 ]
 
 MAX_DATAGRAM = 65_507
 """The largest UDP payload over IPv4."""
+HEADER_SIZE = HEADER.size
 
-COUNT = Struct("<I")
+NETWORK = 0
+"""The network identifier: not assigned yet."""
 
-_HEADER = Struct("<2sBBHHQIBBH")
-_MAGIC = b"LC"
-_VERSION = 1
-_CRC32 = Struct("<I")
-_SEAL_CRC32 = 1
-
-HEADER_SIZE = _HEADER.size
-KIND_AT = 3
-STRIPE_AT = 4
-LENGTH_AT = 16
-SEAL_SIZE = _CRC32.size
+_MAGIC_AND_VERSION = MAGIC + bytes((VERSION,))
+_U16 = Struct("<H")
 
 # The per-packet path: a named tuple's own constructor is a Python function around this call.
 new_tuple = tuple.__new__
@@ -76,6 +75,7 @@ class Reason(enum.Enum):
 
     TOO_SHORT = "too short"
     BAD_MAGIC = "bad magic"
+    VERSION_1 = "version 1"
     UNKNOWN_VERSION = "unknown version"
     UNKNOWN_KIND = "unknown kind"
     WRONG_LENGTH = "wrong length"
@@ -84,6 +84,7 @@ class Reason(enum.Enum):
     BAD_FIELD = "bad field"
     UNKNOWN_SEAL = "unknown seal"
     BROKEN_SEAL = "broken seal"
+    WRONG_NETWORK = "wrong network"
     WRONG_STRIPE = "wrong stripe"
 
 
@@ -99,100 +100,56 @@ def bad_field(what: str) -> NoReturn:
     raise Malformed(Reason.BAD_FIELD, what)
 
 
-def seal_datagram(kind: int, stripe: int, sender: int, generation: int, body: bytes) -> bytes:
-    """The header, the body and their seal."""
-    length = HEADER_SIZE + len(body) + SEAL_SIZE
+def seal_datagram(kind: int, stripe: int, sender: int, generation: int, body: bytes, seal: Seal = CRC32) -> bytes:
+    """Return the header, the body and their seal."""
+    length = HEADER_SIZE + len(body) + seal.size
     if length > MAX_DATAGRAM:
         raise Malformed(Reason.WRONG_LENGTH, f"{length} bytes do not fit a datagram")
-    head = _HEADER.pack(_MAGIC, _VERSION, kind, stripe, sender, generation, length, _SEAL_CRC32, SEAL_SIZE, 0)
-    return b"".join((head, body, _CRC32.pack(crc32(body, crc32(head)))))
+    head = HEADER.pack(MAGIC, VERSION, kind, stripe, sender, generation, length, seal.kind, seal.size, 0, NETWORK)
+    return b"".join((head, body, seal.make(head, body)))
 
 
 def open_datagram(datagram: bytes) -> tuple[int, int, int, int, bytes]:
-    """Kind, stripe, sender and generation, and the datagram without its seal, which holds."""
+    """Return kind, stripe, sender, generation, and the datagram without its seal, which holds."""
     size = len(datagram)
-    if size < HEADER_SIZE + SEAL_SIZE:
+    if datagram[:3] != _MAGIC_AND_VERSION:
+        raise _not_this_version(datagram)
+    if size < HEADER_SIZE:
         raise Malformed(Reason.TOO_SHORT)
-    if size > MAX_DATAGRAM:
+    _, _, kind, stripe, sender, generation, length, seal_kind, seal_size, epoch, network = HEADER.unpack_from(datagram)
+    if length != size or size > MAX_DATAGRAM:
         raise Malformed(Reason.WRONG_LENGTH)
-    magic, version, kind, stripe, sender, generation, length, seal_kind, seal_size, reserved = _HEADER.unpack_from(
-        datagram
-    )
-    if magic != _MAGIC:
-        raise Malformed(Reason.BAD_MAGIC)
-    if version != _VERSION:
-        raise Malformed(Reason.UNKNOWN_VERSION)
-    if length != size:
-        raise Malformed(Reason.WRONG_LENGTH)
-    if seal_kind != _SEAL_CRC32 or seal_size != SEAL_SIZE:
+    seal = SEALS.get(seal_kind)
+    if seal is None or seal_size != seal.size:
         raise Malformed(Reason.UNKNOWN_SEAL)
+    end = size - seal_size
+    if end < HEADER_SIZE:
+        raise Malformed(Reason.TOO_SHORT)
     # A copy without the seal, so that the end of the bytes is the end of the body for everything that reads.
-    unsealed = datagram[:-SEAL_SIZE]
-    if _CRC32.pack(crc32(unsealed)) != datagram[-SEAL_SIZE:]:
+    unsealed = datagram[:end]
+    if not seal.holds(unsealed, datagram[end:]):
         raise Malformed(Reason.BROKEN_SEAL)
-    if reserved:
-        bad_field("header")
+    if network != NETWORK:
+        raise Malformed(Reason.WRONG_NETWORK)
+    if epoch:
+        bad_field("key epoch of a seal without a key")
     return kind, stripe, sender, generation, unsealed
 
 
-# ---------------------------------------------------------------------------------------------------------
-# Parts of a body. Each `unpack` takes an unsealed datagram and where the part starts.
-
-_Row = TypeVar("_Row", bound=tuple[Any, ...])
-
-
-class Packed(Generic[_Row]):
-    """A counted array of fixed-width rows."""
-
-    def __init__(self, layout: str, row: type[_Row], limit: int) -> None:
-        self._layout = Struct(layout)
-        self._row = row
-        self._limit = limit
-
-    def pack(self, rows: tuple[_Row, ...]) -> bytes:
-        if len(rows) > self._limit:
-            bad_field(f"{len(rows)} rows of {self._row.__name__}, {self._limit} at most")
-        pack = self._layout.pack
-        return COUNT.pack(len(rows)) + b"".join([pack(*row) for row in rows])
-
-    def unpack(self, datagram: bytes, at: int) -> tuple[tuple[_Row, ...], int]:
-        """The rows, and where they end."""
-        (count,) = COUNT.unpack_from(datagram, at)
-        at += 4
-        if not count:
-            return (), at
-        # The limit comes first: a hostile count must not even be multiplied into a slice.
-        if count > self._limit:
-            bad_field("count")
-        layout = self._layout
-        end = at + count * layout.size
-        if end > len(datagram):
-            raise Malformed(Reason.TRUNCATED_BODY)
-        row = self._row
-        return tuple([new_tuple(row, values) for values in layout.iter_unpack(datagram[at:end])]), end
+def _not_this_version(datagram: bytes) -> Malformed:
+    """Why the first bytes of a datagram are wrong: those of an older version may be shorter than this one's header."""
+    if len(datagram) <= KIND_AT:
+        return Malformed(Reason.TOO_SHORT)
+    if datagram[:2] != MAGIC:
+        return Malformed(Reason.BAD_MAGIC)
+    if datagram[2] == 1:
+        return Malformed(Reason.VERSION_1, "its sender runs a Levelcast from before header version 2")
+    return Malformed(Reason.UNKNOWN_VERSION, f"{datagram[2]}")
 
 
-def unpack_count(datagram: bytes, at: int, limit: int) -> int:
-    count: int = COUNT.unpack_from(datagram, at)[0]
-    if count > limit:
-        bad_field("count")
-    return count
-
-
-def pack_bytes(value: bytes, limit: int) -> bytes:
-    if len(value) > limit:
-        bad_field(f"{len(value)} bytes, {limit} at most")
-    return bytes((len(value),)) + value
-
-
-def unpack_bytes(datagram: bytes, at: int, limit: int) -> tuple[bytes, int]:
-    """The bytes, and where they end."""
-    if at >= len(datagram):
-        raise Malformed(Reason.TRUNCATED_BODY)
-    size = datagram[at]
-    if size > limit:
-        bad_field("length")
-    end = at + 1 + size
-    if end > len(datagram):
-        raise Malformed(Reason.TRUNCATED_BODY)
-    return datagram[at + 1 : end], end
+def sender_of(datagram: bytes) -> int | None:
+    """Return the node that a datagram names as its sender; None if it is too short to name one."""
+    if len(datagram) < SENDER_AT + _U16.size:
+        return None
+    sender: int = _U16.unpack_from(datagram, SENDER_AT)[0]
+    return sender

@@ -1,7 +1,11 @@
 """What the core group says to itself, as values.
 
 Every message is an immutable named tuple; `levelcast.wire.codec` turns them into bytes and back. The protocol
-classes in `levelcast.ring` take and return these values and never see a byte of a datagram.
+classes in `levelcast.ring` take and return these values and never look into a datagram.
+
+A `Data`, `Token`, `Ring` or `Group` may be passed on by others than its author, so it keeps the datagram that its
+author sealed: `sealed`, the last field, empty until the author has sealed it. Two tokens (rings, groups) are equal if
+they say the same, whatever their datagrams are. `_replace` keeps the old datagram: give it `sealed=b""` as well.
 
 Numbers and units: times are nanoseconds UTC; slots, packet numbers and generations are unsigned 64-bit; node
 ids (members, reformation servers and sources share one namespace) are unsigned 16-bit; a life is 32-bit.
@@ -90,6 +94,16 @@ class Token(NamedTuple):
     credit: int
     runs: tuple[Run, ...]
     witnessed: tuple[Mark, ...]
+    sealed: bytes = b""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Token) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
 
 
 class Request(NamedTuple):
@@ -100,13 +114,6 @@ class Request(NamedTuple):
     have: int
     slots: tuple[int, ...]
     packets: tuple[Run, ...]
-
-
-class Repair(NamedTuple):
-    """Retransmitted tokens and packets, as their senders sent them (rule 5)."""
-
-    sender: int
-    items: tuple[Token | Data, ...]
 
 
 class CatchUpSlot(NamedTuple):
@@ -130,6 +137,14 @@ class CatchUp(NamedTuple):
     chain_before: bytes
     chain_after: bytes
     slots: tuple[CatchUpSlot, ...]
+
+
+class CatchUpPackets(NamedTuple):
+    """Packets of a `CatchUp` after `after_slot`: from a tape, so without their sources' seals (rule 9)."""
+
+    sender: int
+    after_slot: int
+    packets: tuple[Packet, ...]
 
 
 class FaultReason:
@@ -211,6 +226,16 @@ class Ring(NamedTuple):
     members: tuple[MemberLife, ...]
     lineage: tuple[Era, ...]
     edges: tuple[tuple[int, str], ...]
+    sealed: bytes = b""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ring) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
 
 
 class GroupToken(NamedTuple):
@@ -250,6 +275,23 @@ class Group(NamedTuple):
     server: int
     primary: int
     members: tuple[int, ...]
+    sealed: bytes = b""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Group) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
+
+
+class Repair(NamedTuple):
+    """Messages of others, passed on as their authors sealed them (rules 5, 11, 12); `sender` is not their author."""
+
+    sender: int
+    items: tuple[Token | Data | Ring | Group, ...]
 
 
 class Probe(NamedTuple):
@@ -276,6 +318,7 @@ Message = (
     | Request
     | Repair
     | CatchUp
+    | CatchUpPackets
     | Fault
     | Invite
     | Join

@@ -8,25 +8,48 @@ in between has to look into it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from struct import Struct
 from struct import error as struct_error
 
 from levelcast import native
-from levelcast.wire.header import HEADER_SIZE, MAX_DATAGRAM, SEAL_SIZE, Malformed, Reason, bad_field, seal_datagram
+from levelcast.native.layout import DATA_BODY as BODY
+from levelcast.native.layout import KIND_DATA
+from levelcast.wire.header import (
+    HEADER_SIZE,
+    LENGTH_AT,
+    MAX_DATAGRAM,
+    SEAL_SIZE_AT,
+    Malformed,
+    Reason,
+    bad_field,
+    seal_datagram,
+)
 from levelcast.wire.messages import Data, Packet
+from levelcast.wire.seal import CRC32, MAX_SEAL_SIZE
 
-__all__ = ["DATA_OVERHEAD", "MAX_TOGETHER", "cut", "join", "open_packets", "seal", "seal_all", "singles"]
+__all__ = [
+    "BODY",
+    "DATA_OVERHEAD",
+    "KIND_DATA",
+    "MAX_PAYLOAD",
+    "MAX_REPAIR_BYTES",
+    "MAX_TOGETHER",
+    "check_packet",
+    "cut",
+    "join",
+    "open_packets",
+    "seal",
+    "seal_all",
+    "singles",
+]
 
-KIND_DATA = 1
-BODY = Struct("<QQI")
-"""Incarnation, number, records; the payload is the rest."""
-DATA_OVERHEAD = HEADER_SIZE + BODY.size + SEAL_SIZE
+DATA_OVERHEAD = HEADER_SIZE + BODY.size + CRC32.size
 """What a packet's datagram has besides its records."""
 MAX_TOGETHER = 1 << 20
 """The most bytes that are kept as one value: what is journaled, or sent, at once."""
-_NEEDED_IN_REPAIR = HEADER_SIZE + 4 + SEAL_SIZE
-MAX_PAYLOAD = MAX_DATAGRAM - _NEEDED_IN_REPAIR - DATA_OVERHEAD
-"""Bytes of records in a packet: what still fits when a Repair carries it."""
+MAX_REPAIR_BYTES = MAX_DATAGRAM - (HEADER_SIZE + 4 + MAX_SEAL_SIZE)
+"""The space for the items of one Repair, whatever seals it."""
+MAX_PAYLOAD = MAX_REPAIR_BYTES - (HEADER_SIZE + BODY.size + MAX_SEAL_SIZE)
+"""Bytes of records in a packet: it fits a Repair or a CatchUpPackets, whatever seals these."""
 
 
 def check_packet(number: int, records: int, size: int) -> None:
@@ -68,9 +91,9 @@ def open_packets(data: Data) -> list[Packet]:
     source, incarnation, first, last, sealed = data
     at = 0
     for number in range(first, last + 1):
-        size = int.from_bytes(sealed[at + 16 : at + 20], "little")
+        size = int.from_bytes(sealed[at + LENGTH_AT : at + LENGTH_AT + 4], "little")
         records = int.from_bytes(sealed[at + HEADER_SIZE + 16 : at + HEADER_SIZE + 20], "little")
-        payload = sealed[at + HEADER_SIZE + BODY.size : at + size - SEAL_SIZE]
+        payload = sealed[at + HEADER_SIZE + BODY.size : at + size - sealed[at + SEAL_SIZE_AT]]
         packets.append(Packet(source, incarnation, number, records, payload))
         at += size
     if at != len(sealed):

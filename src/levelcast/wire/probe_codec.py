@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from struct import Struct
 
-from levelcast.wire.header import HEADER_SIZE, bad_field, seal_datagram
+from levelcast.wire.header import HEADER_SIZE, seal_datagram
 from levelcast.wire.messages import Echo, Probe
+from levelcast.wire.parts import check_no_generation
 
 KIND_PROBE, KIND_ECHO = 15, 16
 
@@ -25,8 +26,7 @@ def encode_probe(message: Probe, stripe: int) -> bytes:
 
 
 def decode_probe(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Probe, int]:
-    if generation:
-        bad_field("generation in a kind that has none")
+    check_no_generation(generation)
     number, sent_ns = _PROBE.unpack_from(datagram, HEADER_SIZE)
     return Probe(sender, number, sent_ns), HEADER_SIZE + _PROBE.size
 
@@ -37,7 +37,6 @@ def encode_echo(message: Echo, stripe: int) -> bytes:
 
 
 def decode_echo(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Echo, int]:
-    if generation:
-        bad_field("generation in a kind that has none")
+    check_no_generation(generation)
     to, number, sent_ns, heard_ns = _ECHO.unpack_from(datagram, HEADER_SIZE)
     return Echo(sender, to, number, sent_ns, heard_ns), HEADER_SIZE + _ECHO.size

@@ -9,6 +9,8 @@
 | Never early   | at every release: not before timestamp + Δ_A, by true time, but for the clock's error |
 | Claims kept   | at every JOIN: (caught-up generation, have) is no lower than what was claimed in the ring entered |
 | One token     | at every token: a site never sends two different tokens for one (generation, slot) |
+| Author's bytes | at every send: only authors send their tokens, rings, groups and packets themselves; |
+|               | each item of a Repair is byte for byte what its author sealed first |
 | Simultaneity  | at the end: releases of a slot on time lie within the clocks' error of each other; |
 |               | and within one ring a slot has one instant for all, be it late |
 | No loss       | at the end: what was witnessed to its source is on the tape of every operable receiver |
@@ -25,8 +27,8 @@ from levelcast.protocol.events import Event, RefuseReason, Rejected, RejectReaso
 from levelcast.protocol.history import GENESIS, Frame
 from levelcast.ring.listener import Listener
 from levelcast.sim.engine.world import SimNode, World
-from levelcast.wire.messages import Data, Join, Ring, Token
-from levelcast.wire.packets import open_packets
+from levelcast.wire.messages import Data, Group, Join, Repair, Ring, Token
+from levelcast.wire.packets import open_packets, singles
 
 PacketId = tuple[int, int, int]
 
@@ -52,6 +54,7 @@ class Checker:
         self._on_tape: dict[tuple[int, int], set[PacketId]] = {}
         self._last: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._tokens: dict[tuple[int, int], Token] = {}
+        self._sealed: dict[tuple[object, ...], bytes] = {}
         self._claimed: dict[tuple[int, int], tuple[int, int]] = {}
         self._on_time: dict[int, tuple[int, int]] = {}
         self._instants: dict[int, set[int]] = {}
@@ -76,13 +79,37 @@ class Checker:
                 self._check_claims_kept(node, message)
             elif type(message) is Data:
                 self._note_submitted(node, message)
+            if isinstance(message, Token | Data | Ring | Group):
+                self._note_sealed(node, message, sends=True)
+            elif isinstance(message, Repair):
+                for item in message.items:
+                    self._check_passed_on(node, item)
         elif isinstance(effect, Release):
             self._check_release(node, effect)
         elif isinstance(effect, Event):
             self._check_event(node, effect)
-        elif isinstance(effect, Persist) and isinstance(effect.entry, Ring):
-            # Its lineage may void what was claimed before, and nobody counts that any more.
-            self._claimed.pop((node.id, node.disk.journal.life), None)
+        elif isinstance(effect, Persist):
+            if isinstance(effect.entry, Ring):
+                # Its lineage may void what was claimed before, and nobody counts that any more.
+                self._claimed.pop((node.id, node.disk.journal.life), None)
+            elif isinstance(effect.entry, Token | Data):
+                self._note_sealed(node, effect.entry, sends=False)
+
+    def _note_sealed(self, node: SimNode, message: Token | Data | Ring | Group, *, sends: bool) -> None:
+        """Remember what an author has journaled or sent: others may pass it on from then on."""
+        if self.forged:  # a seal without a key does not prove its author
+            return
+        if author_of(message) != node.id:
+            if sends:
+                raise InvariantBroken("author's bytes", f"{node.name} sends {_name_of(message)} as its own")
+            return
+        for single in singles(message) if isinstance(message, Data) else (message,):
+            if self._sealed.setdefault(_name_of(single), single.sealed) != single.sealed and sends:
+                raise InvariantBroken("author's bytes", f"{node.name} seals {_name_of(single)} twice")
+
+    def _check_passed_on(self, node: SimNode, item: Token | Data | Ring | Group) -> None:
+        if not self.forged and self._sealed.get(_name_of(item)) != item.sealed:
+            raise InvariantBroken("author's bytes", f"{node.name} passes on {_name_of(item)}, which was not sealed so")
 
     def _check_event(self, node: SimNode, event: Event) -> None:
         """Where nobody lies, no token contradicts the order and no RING voids what is witnessed (rules 2, 12)."""
@@ -222,3 +249,21 @@ class Checker:
         for node in receivers:
             if missing := self.missing_from(node, wanted):
                 raise InvariantBroken("no loss", f"{node.name} never released {missing[:3]}, witnessed to its source")
+
+
+def author_of(message: Token | Data | Ring | Group) -> int:
+    """The node that seals a message."""
+    if isinstance(message, Token):
+        return message.owner
+    return message.source if isinstance(message, Data) else message.server
+
+
+def _name_of(message: Token | Data | Ring | Group) -> tuple[object, ...]:
+    """The author of a message and what makes it the only one of its kind."""
+    if isinstance(message, Data):
+        return message.source, "packet", message.incarnation, message.first
+    if isinstance(message, Token):
+        return message.owner, "token", message.generation, message.slot
+    # Rings and groups by all that they say: a server that restarts may use the number of a group again, because nothing
+    # that a group says is counted; two rings of one generation break another promise.
+    return message.server, message

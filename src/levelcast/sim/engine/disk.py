@@ -18,7 +18,6 @@ class SimTape:
     def __init__(self, config: StripeConfig) -> None:
         self.frames: list[Frame] = []
         self._slots: list[int] = []
-        self._stripe = config.stripe
         self.tip = first_tip(config)
 
     def append(self, frame: Frame) -> None:
@@ -33,7 +32,7 @@ class SimTape:
         chain_before = self.frames[first - 1].chain if first else GENESIS
         frames = self.frames[first : min(last, first + 64)]
         upto_slot = request.upto_slot if last <= first + 64 else frames[-1].slot
-        return from_tape(member, frames, request.after_slot, upto_slot, chain_before, credit, self._stripe)
+        return from_tape(member, frames, request.after_slot, upto_slot, chain_before, credit)
 
 
 class Disk:

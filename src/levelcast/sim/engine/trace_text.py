@@ -10,6 +10,7 @@ from levelcast.protocol.events import Event
 from levelcast.sim.engine.world import START_NS, TraceLine
 from levelcast.wire.messages import (
     CatchUp,
+    CatchUpPackets,
     Data,
     Fault,
     FaultReason,
@@ -65,6 +66,9 @@ def describe(message: Message | tuple[object, ...]) -> str:
             return "repair " + "; ".join(describe(item) for item in message.items)
         case CatchUp():
             return f"settled {message.after_slot + 1}..{message.upto_slot}"
+        case CatchUpPackets():
+            numbers = " ".join(f"{each.source}.{each.incarnation}#{each.number}" for each in message.packets)
+            return f"packets after slot {message.after_slot}: {numbers}"
         case Fault():
             return (
                 f"fault: {FaultReason.NAMES.get(message.reason)} at slot {message.slot}, suspect {message.suspect}, "

@@ -5,13 +5,14 @@
     2       u8    kind
     3       u8    flags: 1 is the first entry of a write
     4       u32   length of the body
-    8       u32   CRC-32 (zlib's) of bytes 2 to 7 and of the body, of a message's body of its last 4 bytes; it goes on
-                  from the segment's number, so that what an earlier use of the file has left is no entry
+    8       u32   CRC-32 (zlib's) of bytes 2 to 7 and of the body; where messages have a CRC-32 as their seal, of
+                  the last seal instead of the whole body. It continues from the segment's number, so that
+                  the rest of an earlier use of the file is not an entry
     12            body
 
     kind               body
-    1  message         a Token or Ring as the datagram that carries it, or a Data: its packets' datagrams, back to back;
-                       still sealed (rule 9), so their own checksums hold for what is in them
+    1  message         a Token or Ring as its author's datagram, or a Data: its packets' datagrams, back to back;
+                       still sealed (rule 9), so that they can be forwarded after a restart as their authors sent them
     2  Promise         generation u64
     3  Checkpoint      slot u64, chain (the rest)
     4  ServerCounter   generation u64
@@ -30,10 +31,12 @@ from typing import NamedTuple
 
 from levelcast.native import crc32
 from levelcast.protocol.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
-from levelcast.wire.codec import Malformed, decode, encode
-from levelcast.wire.header import COUNT, LENGTH_AT, SEAL_SIZE
+from levelcast.wire.codec import Malformed, decode
+from levelcast.wire.header import LENGTH_AT, SEAL_KIND_AT
 from levelcast.wire.messages import Data, Message, Ring, Token
 from levelcast.wire.packets import MAX_TOGETHER, join
+from levelcast.wire.parts import COUNT
+from levelcast.wire.seal import CRC32
 
 MARK = b"LJ"
 HEAD = Struct("<2sBBII")
@@ -62,13 +65,11 @@ class LocatedEntry(NamedTuple):
     entry: JournalEntry
 
 
-def body_of(entry: JournalEntry, stripe: int, datagram: bytes | None = None) -> tuple[int, bytes]:
-    """Kind and body. `datagram` is the message as it came over the network, if the caller still has it."""
-    if type(entry) is Data:
+def body_of(entry: JournalEntry) -> tuple[int, bytes]:
+    """Return kind and body. Of a message the body is its author's datagram."""
+    if isinstance(entry, MESSAGES):
+        assert entry.sealed, "its author seals a message before anything is done with it"
         return KIND_MESSAGE, entry.sealed
-    if datagram is not None or isinstance(entry, MESSAGES):
-        assert isinstance(entry, MESSAGES)
-        return KIND_MESSAGE, datagram if datagram is not None else encode(entry, stripe)
     if isinstance(entry, Checkpoint):
         return KIND_CHECKPOINT, _SLOT.pack(entry.slot) + entry.chain
     for kind, (cls, layout) in _SMALL.items():
@@ -80,10 +81,14 @@ def body_of(entry: JournalEntry, stripe: int, datagram: bytes | None = None) -> 
 def head_of(kind: int, flags: int, body: bytes, segment: int) -> bytes:
     checked = _CHECKED.pack(kind, flags, len(body))
     return (
-        MARK
-        + checked
-        + _CRC.pack(crc32(body[-SEAL_SIZE:] if kind == KIND_MESSAGE else body, crc32(checked, _salt(segment))))
+        MARK + checked + _CRC.pack(crc32(memoryview(body)[_covered_from(kind, body) :], crc32(checked, _salt(segment))))
     )
+
+
+def _covered_from(kind: int, body: bytes | memoryview) -> int:
+    """Where the part of a body begins that the entry's checksum covers: the rest is covered by the messages' own."""
+    own = kind == KIND_MESSAGE and len(body) > SEAL_KIND_AT and body[SEAL_KIND_AT] == CRC32.kind
+    return max(0, len(body) - CRC32.size) if own else 0
 
 
 def _salt(segment: int) -> int:
@@ -137,8 +142,8 @@ def _end_of(content: bytes, at: int, segment: int) -> int:
     if end > len(content):
         raise BadEntry("incomplete entry")
     view = memoryview(content)
-    start = max(at + HEAD.size, end - SEAL_SIZE) if kind == KIND_MESSAGE else at + HEAD.size
-    if crc32(view[start:end], crc32(view[at + 2 : at + 8], _salt(segment))) != checksum:
+    body = view[at + HEAD.size : end]
+    if crc32(body[_covered_from(kind, body) :], crc32(view[at + 2 : at + 8], _salt(segment))) != checksum:
         raise BadEntry("wrong checksum")
     return end
 

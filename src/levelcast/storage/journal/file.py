@@ -5,7 +5,7 @@
 
     offset  type  field of a segment's header
     0       8s    "LVLCJRNL"
-    8       u16   version, 2
+    8       u16   version, 3: its messages have header version 2 (`levelcast.wire.header`)
     10      u16   stripe
     12      u32   life
     16      u64   number of the segment
@@ -58,7 +58,7 @@ SEGMENT_BYTES = 8 << 20
 MOST_SPARES = 2
 """Segments that are kept to be written over."""
 _MAGIC = b"LVLCJRNL"
-_VERSION = 2
+_VERSION = 3
 _HEADER = Struct("<8sHHIQI")
 _HEADER_CRC = Struct("<I")
 _FIRST = 1
@@ -170,6 +170,7 @@ class JournalFile:
             raise
 
     def _read(self, paths: list[Path]) -> JournalImage:
+        life_of(self.directory)  # a journal of another version stays as it is
         remove_unfinished(self.directory)
         entries = torn_bytes = 0
         image: JournalImage | None = None
@@ -214,9 +215,9 @@ class JournalFile:
     def size_bytes(self) -> int:
         return sum(file.size for file in self._segments.values())
 
-    def append(self, entry: JournalEntry, datagram: bytes | None = None) -> None:
-        """Collect an entry for the next `commit`; `datagram` saves encoding a message that came as one."""
-        kind, body = body_of(entry, self.stripe, datagram)
+    def append(self, entry: JournalEntry) -> None:
+        """Collect an entry for the next `commit`."""
+        kind, body = body_of(entry)
         head = head_of(kind, 0 if self._pending else FIRST_OF_WRITE, body, self._current)
         size = len(head) + len(body)
         at = self._segments[self._current].size + self._pending_bytes
@@ -390,6 +391,12 @@ def _read_header(path: Path, content: bytes) -> tuple[int, int, int]:
     if len(content) < _HEADER.size or not content.startswith(_MAGIC):
         raise TapeError(f"{path}: is no journal of Levelcast")
     _, version, stripe, life, number, checksum = _HEADER.unpack_from(content)
+    if version < _VERSION:
+        raise TapeError(
+            f"{path}: this journal has datagrams of header version 1, which no node accepts any more; move the data "
+            "directory of every node aside (tapes, release logs and certificates stay readable there) and start the "
+            "network again with `levelcast disk init --network FILE --all --data DIR`"
+        )
     check_version(path, version, _VERSION)
     if checksum != crc32(content[: _HEADER.size - _HEADER_CRC.size]) or path != _path(path.parent, number):
         raise TapeError(

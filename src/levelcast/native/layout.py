@@ -1,0 +1,27 @@
+"""Offsets of the fields in a core datagram that compiled code and its Python equivalent both read.
+
+The table is in the module head of `levelcast.wire.header`. `_datagram.h` has the same numbers for C, and a test
+compares them. The size of a seal is never assumed: each datagram states it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+MAGIC = b"LC"
+VERSION = 2
+HEADER = Struct("<2sBBHHQIBBHQ")
+
+KIND_AT = 3
+STRIPE_AT = 4
+SENDER_AT = 6
+LENGTH_AT = 16
+SEAL_KIND_AT = 20
+SEAL_SIZE_AT = 21
+
+KIND_DATA = 1
+DATA_BODY = Struct("<QQI")
+"""Incarnation, number, records of a Data; its payload follows."""
+
+CRC32_KIND = 1
+CRC32_SIZE = 4

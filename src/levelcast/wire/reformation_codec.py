@@ -1,0 +1,203 @@
+"""Messages of a reformation as bytes (rule 12, MS §4.3); part of the table in `levelcast.wire.codec`.
+
+    kind         sender    generation         body
+    6  Fault     reporter  entered            life u32, promised u64, reason u8, slot u64, suspect u16
+    7  Invite    server    of the invitation  nothing
+    8  Join      member    promised           life u32, caught_up u64, have u64, settled u64, clock u64, flags u8,
+                                              [era], membership before if flag 1, membership current;
+                                              flag 2: current is witnessed
+    9  Promised  member    promised           nothing
+    10 Ring      server    of the ring        helper u16, flags u8, membership, [member], [era], [node u16, text];
+                                              flag 1: the membership is known to be witnessed
+
+    era         generation u64, start_slot u64, start u64
+    member      member u16, life u32
+    membership  version u64, [member]
+
+The header, the seal and the rule that a message has one encoding are those of every core datagram.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from levelcast.wire.header import HEADER_SIZE, bad_field, seal_datagram
+from levelcast.wire.messages import (
+    Era,
+    Fault,
+    FaultReason,
+    Invite,
+    Join,
+    MemberLife,
+    Membership,
+    Promised,
+    Ring,
+)
+from levelcast.wire.parts import (
+    COUNT,
+    MAX_TIME_NS,
+    Packed,
+    check_time,
+    pack_bytes,
+    unpack_bytes,
+    unpack_count,
+)
+
+KIND_FAULT, KIND_INVITE, KIND_JOIN, KIND_PROMISED, KIND_RING = 6, 7, 8, 9, 10
+MAX_ERAS = 2_048
+MAX_MEMBERS = 256
+MAX_EDGES = 256
+MAX_TEXT = 255
+
+_FAULT = Struct("<IQBQH")
+_JOIN = Struct("<IQQQQB")
+_MEMBERSHIP = Struct("<Q")
+_RING = Struct("<HB")
+_EDGE = Struct("<H")
+_ERAS = Packed("<QQQ", Era, MAX_ERAS)
+_MEMBERS = Packed("<HI", MemberLife, MAX_MEMBERS)
+
+# The flags of a Join
+_BEFORE_PRESENT = 1
+_CURRENT_WITNESSED = 2
+# The flag of a Ring
+_MEMBERSHIP_STANDS = 1
+
+
+def _pack_membership(membership: Membership) -> bytes:
+    return _MEMBERSHIP.pack(membership.version) + _MEMBERS.pack(membership.members)
+
+
+def _unpack_membership(datagram: bytes, at: int) -> tuple[Membership, int]:
+    (version,) = _MEMBERSHIP.unpack_from(datagram, at)
+    members, end = _MEMBERS.unpack(datagram, at + _MEMBERSHIP.size)
+    return Membership(version, members), end
+
+
+def _check_lineage(lineage: tuple[Era, ...]) -> None:
+    slot = generation = -1
+    for era in lineage:
+        if era.start_ns > MAX_TIME_NS:
+            bad_field("time")
+        if era.start_slot <= slot or era.generation <= generation:
+            bad_field("a lineage that does not rise")
+        slot, generation = era.start_slot, era.generation
+
+
+def _check_fault(message: Fault) -> None:
+    if message.reason not in FaultReason.NAMES:
+        bad_field("fault reason")
+
+
+def encode_fault(message: Fault, stripe: int) -> bytes:
+    _check_fault(message)
+    reporter, life, generation, promised, reason, slot, suspect = message
+    return seal_datagram(KIND_FAULT, stripe, reporter, generation, _FAULT.pack(life, promised, reason, slot, suspect))
+
+
+def decode_fault(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Fault, int]:
+    life, promised, reason, slot, suspect = _FAULT.unpack_from(datagram, HEADER_SIZE)
+    message = Fault(sender, life, generation, promised, reason, slot, suspect)
+    _check_fault(message)
+    return message, HEADER_SIZE + _FAULT.size
+
+
+def encode_invite(message: Invite, stripe: int) -> bytes:
+    return seal_datagram(KIND_INVITE, stripe, message.server, message.generation, b"")
+
+
+def decode_invite(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Invite, int]:
+    return Invite(generation, sender), HEADER_SIZE
+
+
+def _check_join(message: Join) -> None:
+    check_time(message.clock_ns)
+    _check_lineage(message.lineage)
+
+
+def encode_join(message: Join, stripe: int) -> bytes:
+    _check_join(message)
+    before = message.before
+    flags = (_BEFORE_PRESENT if before is not None else 0) | (_CURRENT_WITNESSED if message.current_witnessed else 0)
+    body = b"".join(
+        (
+            _JOIN.pack(message.life, message.caught_up, message.have, message.settled, message.clock_ns, flags),
+            _ERAS.pack(message.lineage),
+            _pack_membership(before) if before is not None else b"",
+            _pack_membership(message.current),
+        )
+    )
+    return seal_datagram(KIND_JOIN, stripe, message.member, message.generation, body)
+
+
+def decode_join(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Join, int]:
+    life, caught_up, have, released, clock_ns, flags = _JOIN.unpack_from(datagram, HEADER_SIZE)
+    if flags & ~(_BEFORE_PRESENT | _CURRENT_WITNESSED):
+        bad_field("flags")
+    lineage, at = _ERAS.unpack(datagram, HEADER_SIZE + _JOIN.size)
+    before: Membership | None = None
+    if flags & _BEFORE_PRESENT:
+        before, at = _unpack_membership(datagram, at)
+    current, at = _unpack_membership(datagram, at)
+    witnessed = bool(flags & _CURRENT_WITNESSED)
+    message = Join(generation, sender, life, caught_up, have, released, clock_ns, lineage, before, current, witnessed)
+    _check_join(message)
+    return message, at
+
+
+def encode_promised(message: Promised, stripe: int) -> bytes:
+    return seal_datagram(KIND_PROMISED, stripe, message.member, message.generation, b"")
+
+
+def decode_promised(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Promised, int]:
+    return Promised(sender, generation), HEADER_SIZE
+
+
+def _check_ring(message: Ring) -> None:
+    # Without a member there is no site for a slot; without its own era there is no first slot (rules 1, 12).
+    if not message.members or not message.lineage or message.lineage[-1].generation != message.generation:
+        bad_field("ring")
+    _check_lineage(message.lineage)
+
+
+def encode_ring(message: Ring, stripe: int) -> bytes:
+    _check_ring(message)
+    if len(message.edges) > MAX_EDGES:
+        bad_field(f"{len(message.edges)} edges, {MAX_EDGES} at most")
+    parts = [
+        _RING.pack(message.helper, _MEMBERSHIP_STANDS if message.membership_stands else 0),
+        _pack_membership(message.membership),
+        _MEMBERS.pack(message.members),
+        _ERAS.pack(message.lineage),
+        COUNT.pack(len(message.edges)),
+    ]
+    for node, address in message.edges:
+        parts.append(_EDGE.pack(node))
+        try:
+            parts.append(pack_bytes(address.encode(), MAX_TEXT))
+        except UnicodeEncodeError:
+            bad_field("edge address")
+    return seal_datagram(KIND_RING, stripe, message.server, message.generation, b"".join(parts))
+
+
+def decode_ring(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Ring, int]:
+    helper, flags = _RING.unpack_from(datagram, HEADER_SIZE)
+    if flags & ~_MEMBERSHIP_STANDS:
+        bad_field("flags")
+    membership, at = _unpack_membership(datagram, HEADER_SIZE + _RING.size)
+    members, at = _MEMBERS.unpack(datagram, at)
+    lineage, at = _ERAS.unpack(datagram, at)
+    count = unpack_count(datagram, at, MAX_EDGES)
+    at += COUNT.size
+    edges: list[tuple[int, str]] = []
+    for _ in range(count):
+        (node,) = _EDGE.unpack_from(datagram, at)
+        address, at = unpack_bytes(datagram, at + _EDGE.size, MAX_TEXT)
+        try:
+            edges.append((node, address.decode()))  # strict UTF-8 has one encoding per string
+        except UnicodeDecodeError:
+            bad_field("edge address")
+    stands = bool(flags & _MEMBERSHIP_STANDS)
+    message = Ring(generation, sender, helper, membership, stands, members, lineage, tuple(edges))
+    _check_ring(message)
+    return message, at

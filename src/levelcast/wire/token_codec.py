@@ -1,0 +1,169 @@
+"""Tokens, requests and catch-up as bytes (rules 2, 5, 9); part of the table in `levelcast.wire.codec`.
+
+    kind               sender  generation   body
+    2  Token           owner   of the ring  slot u64, timestamp u64, have u64, credit u32, [run], [mark]
+    3  Request         sender  entered      have u64, [slot u64], [run]
+    5  CatchUp         sender  0            after u64, upto u64, hash before, hash after,
+                                            [slot u64, timestamp u64, [run]]
+    17 CatchUpPackets  sender  0            after u64, [source u16, incarnation u64, number u64, records u32, size u32,
+                                            payload]
+
+The header, the seal and the rule that a message has one encoding are those of every core datagram.
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+
+from levelcast.wire.header import HEADER_SIZE, Malformed, Reason, bad_field, new_tuple, seal_datagram
+from levelcast.wire.messages import CatchUp, CatchUpPackets, CatchUpSlot, Mark, Packet, Request, Token
+from levelcast.wire.packets import check_packet
+from levelcast.wire.parts import (
+    COUNT,
+    RUNS,
+    Packed,
+    check_no_generation,
+    check_runs,
+    check_time,
+    pack_bytes,
+    unpack_bytes,
+    unpack_count,
+)
+
+KIND_TOKEN, KIND_REQUEST, KIND_CATCH_UP, KIND_CATCH_UP_PACKETS = 2, 3, 5, 17
+MAX_MARKS = 1_024
+MAX_REQUEST_SLOTS = 4_096
+MAX_CATCH_UP_SLOTS = 2_048
+MAX_CATCH_UP_PACKETS = 1_024
+MAX_HASH = 64
+
+_TOKEN = Struct("<QQQI")
+_MARKS = Packed("<HQQ", Mark, MAX_MARKS)
+_REQUEST = Struct("<Q")
+_SLOT = Struct("<Q")
+_CATCH_UP = Struct("<QQ")
+_CATCH_UP_SLOT = Struct("<QQ")
+_AFTER = Struct("<Q")
+_PACKET = Struct("<HQQII")
+
+CATCH_UP_PACKET_OVERHEAD = _PACKET.size
+"""Bytes that a packet of a CatchUpPackets needs besides its payload."""
+
+
+def encode_token(message: Token, stripe: int) -> bytes:
+    generation, slot, timestamp_ns, owner, have, credit, runs, witnessed, _ = message
+    check_time(timestamp_ns)
+    check_runs(runs)
+    body = _TOKEN.pack(slot, timestamp_ns, have, credit) + RUNS.pack(runs) + _MARKS.pack(witnessed)
+    return seal_datagram(KIND_TOKEN, stripe, owner, generation, body)
+
+
+def decode_token(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Token, int]:
+    slot, timestamp_ns, have, credit = _TOKEN.unpack_from(datagram, HEADER_SIZE)
+    check_time(timestamp_ns)
+    runs, at = RUNS.unpack(datagram, HEADER_SIZE + _TOKEN.size)
+    check_runs(runs)
+    witnessed, at = _MARKS.unpack(datagram, at)
+    return new_tuple(Token, (generation, slot, timestamp_ns, sender, have, credit, runs, witnessed, b"")), at
+
+
+def encode_request(message: Request, stripe: int) -> bytes:
+    slots = message.slots
+    if len(slots) > MAX_REQUEST_SLOTS:
+        bad_field(f"{len(slots)} slots, {MAX_REQUEST_SLOTS} at most")
+    check_runs(message.packets)
+    body = b"".join(
+        (
+            _REQUEST.pack(message.have),
+            COUNT.pack(len(slots)),
+            struct.pack(f"<{len(slots)}Q", *slots),
+            RUNS.pack(message.packets),
+        )
+    )
+    return seal_datagram(KIND_REQUEST, stripe, message.sender, message.generation, body)
+
+
+def decode_request(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Request, int]:
+    (have,) = _REQUEST.unpack_from(datagram, HEADER_SIZE)
+    at = HEADER_SIZE + _REQUEST.size
+    count = unpack_count(datagram, at, MAX_REQUEST_SLOTS)
+    slots: tuple[int, ...] = struct.unpack_from(f"<{count}Q", datagram, at + COUNT.size)
+    packets, at = RUNS.unpack(datagram, at + COUNT.size + count * _SLOT.size)
+    check_runs(packets)
+    return Request(sender, generation, have, slots, packets), at
+
+
+def _check_catch_up(message: CatchUp) -> None:
+    if message.after_slot > message.upto_slot:
+        bad_field("catch-up range")
+    before = message.after_slot
+    for slot, timestamp_ns, runs in message.slots:
+        if not before < slot <= message.upto_slot:
+            bad_field("catch-up slot")
+        before = slot
+        check_time(timestamp_ns)
+        check_runs(runs)
+
+
+def encode_catch_up(message: CatchUp, stripe: int) -> bytes:
+    _check_catch_up(message)
+    if len(message.slots) > MAX_CATCH_UP_SLOTS:
+        bad_field(f"{len(message.slots)} slots, {MAX_CATCH_UP_SLOTS} at most")
+    parts = [
+        _CATCH_UP.pack(message.after_slot, message.upto_slot),
+        pack_bytes(message.chain_before, MAX_HASH),
+        pack_bytes(message.chain_after, MAX_HASH),
+        COUNT.pack(len(message.slots)),
+    ]
+    for slot, timestamp_ns, runs in message.slots:
+        parts.append(_CATCH_UP_SLOT.pack(slot, timestamp_ns))
+        parts.append(RUNS.pack(runs))
+    return seal_datagram(KIND_CATCH_UP, stripe, message.sender, 0, b"".join(parts))
+
+
+def decode_catch_up(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[CatchUp, int]:
+    check_no_generation(generation)
+    after_slot, upto_slot = _CATCH_UP.unpack_from(datagram, HEADER_SIZE)
+    chain_before, at = unpack_bytes(datagram, HEADER_SIZE + _CATCH_UP.size, MAX_HASH)
+    chain_after, at = unpack_bytes(datagram, at, MAX_HASH)
+    count = unpack_count(datagram, at, MAX_CATCH_UP_SLOTS)
+    at += COUNT.size
+    slots: list[CatchUpSlot] = []
+    for _ in range(count):
+        slot, timestamp_ns = _CATCH_UP_SLOT.unpack_from(datagram, at)
+        runs, at = RUNS.unpack(datagram, at + _CATCH_UP_SLOT.size)
+        slots.append(CatchUpSlot(slot, timestamp_ns, runs))
+    message = CatchUp(sender, after_slot, upto_slot, chain_before, chain_after, tuple(slots))
+    _check_catch_up(message)
+    return message, at
+
+
+def encode_catch_up_packets(message: CatchUpPackets, stripe: int) -> bytes:
+    packets = message.packets
+    if len(packets) > MAX_CATCH_UP_PACKETS:
+        bad_field(f"{len(packets)} packets, {MAX_CATCH_UP_PACKETS} at most")
+    parts = [_AFTER.pack(message.after_slot), COUNT.pack(len(packets))]
+    for source, incarnation, number, records, payload in packets:
+        check_packet(number, records, len(payload))
+        parts.append(_PACKET.pack(source, incarnation, number, records, len(payload)))
+        parts.append(payload)
+    return seal_datagram(KIND_CATCH_UP_PACKETS, stripe, message.sender, 0, b"".join(parts))
+
+
+def decode_catch_up_packets(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[CatchUpPackets, int]:
+    check_no_generation(generation)
+    (after_slot,) = _AFTER.unpack_from(datagram, HEADER_SIZE)
+    at = HEADER_SIZE + _AFTER.size
+    count = unpack_count(datagram, at, MAX_CATCH_UP_PACKETS)
+    at += COUNT.size
+    packets: list[Packet] = []
+    for _ in range(count):
+        source, incarnation, number, records, size = _PACKET.unpack_from(datagram, at)
+        check_packet(number, records, size)
+        at += _PACKET.size
+        if at + size > len(datagram):
+            raise Malformed(Reason.TRUNCATED_BODY)
+        packets.append(Packet(source, incarnation, number, records, datagram[at : at + size]))
+        at += size
+    return CatchUpPackets(sender, after_slot, tuple(packets)), at
