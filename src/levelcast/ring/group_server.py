@@ -25,6 +25,7 @@ same reason nothing is journaled here: a restarted server learns the numbers in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar, Literal, NamedTuple
 
 from levelcast.protocol.config import StripeConfig
@@ -33,6 +34,7 @@ from levelcast.protocol.events import GroupFormed
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.retransmit import passed_on
 from levelcast.ring.reformation_server import ReformationServer
+from levelcast.ring.status import GroupServerStatus, ServerStatus
 from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import Group, GroupInvite, GroupRequest, Message, Ring
 
@@ -99,6 +101,11 @@ class GroupServer:
         """The newest group that has this secondary."""
         having = [group for group in self.groups.values() if secondary in group.members]
         return max(having, key=lambda group: group.number, default=None)
+
+    def status(self) -> GroupServerStatus:
+        """Return its phase and the last group of each primary that has secondaries."""
+        groups = {primary: group.members for primary, group in sorted(self.groups.items()) if group.members}
+        return GroupServerStatus(self.phase, self.groups_formed, groups)
 
     # -- who asks -----------------------------------------------------------------------------------------
 
@@ -269,3 +276,6 @@ class ReformationAndGroupServer(ReformationServer):
         wakes = [wake for wake in (self.wake_ns, self.keeper.wake_ns) if wake is not None]
         self.wake_ns = min(wakes, default=None)
         return effects
+
+    def status(self, now: int) -> ServerStatus:
+        return replace(super().status(now), groups=self.keeper.status())

@@ -52,6 +52,7 @@ from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs
 from levelcast.ring.member_state import State
 from levelcast.ring.schedule import Lineage, Schedule
 from levelcast.ring.secondary_claims import SecondaryClaims
+from levelcast.ring.status import ListenerStatus, RingTimes
 from levelcast.ring.witness import Witness, guarantees
 from levelcast.timing.nack_sets import Askers
 from levelcast.wire.messages import (
@@ -150,6 +151,27 @@ class Listener(Releases):
     def complete_upto_ns(self) -> int:
         """The watermark: everything with a timestamp up to this one is released (rule 15)."""
         return self._schedule.time_of(self.released) if self._schedule is not None and self.released else 0
+
+    def _listener_status(self, now: int) -> ListenerStatus:
+        schedule, tip = self._schedule, self.history.tip
+        ring = None
+        if schedule is not None:
+            start = schedule.start_slot
+            ring = RingTimes(start, schedule.time_of(start), self.timing.slot_ns, schedule.members)
+        return ListenerStatus(
+            life=self.life,
+            generation=self.generation,
+            ring=ring,
+            slot=schedule.slot_at(now) if schedule is not None else 0,
+            have=self.have,
+            witnessed=self.witnessed,
+            released=self.released,
+            complete_upto_ns=self.complete_upto_ns(),
+            open_repairs=self.open_repairs,
+            membership=tip.records[-1].membership,
+            membership_stands=tip.records[-1].slot <= self.witnessed,
+            sources=dict(tip.places),
+        )
 
     @property
     def state(self) -> State:

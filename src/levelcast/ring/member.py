@@ -37,6 +37,7 @@ from levelcast.ring.fault_reports import FaultReports
 from levelcast.ring.listener import MAX_EARLY_TOKENS, Listener
 from levelcast.ring.member_state import DUTIES, State, state_of
 from levelcast.ring.schedule import Schedule, refusal
+from levelcast.ring.status import MemberStatus
 from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import (
     CatchUp,
@@ -102,6 +103,16 @@ class Member(Listener):
     @property
     def _learns(self) -> bool:
         return DUTIES[self.state].learns
+
+    def status(self, now: int) -> MemberStatus:
+        """Return what it does at `now`, and which secondaries it covers."""
+        group = self.claims.group
+        return MemberStatus(
+            listener=self._listener_status(now),
+            state=self.state,
+            group_number=group.number if group is not None else 0,
+            secondaries=self.claims.status(self._schedule, now),
+        )
 
     # -- own tokens (rules 1, 2, 4) -------------------------------------------------------------------------
 

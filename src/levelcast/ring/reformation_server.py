@@ -34,6 +34,7 @@ from levelcast.protocol.machine import Machine
 from levelcast.protocol.retransmit import passed_on
 from levelcast.ring.quorum import in_doubt, may_form
 from levelcast.ring.schedule import Lineage
+from levelcast.ring.status import ServerStatus
 from levelcast.timing.rules import REFUSED_ASKS
 from levelcast.wire.codec import seal_message
 from levelcast.wire.messages import (
@@ -97,6 +98,10 @@ class ReformationServer(Machine):
         getattr(self, _ON_TIME[self.phase])(now)
         self.wake_ns = self._next_wake(now)
         return self._effects
+
+    def status(self, now: int) -> ServerStatus:
+        """Return its phase and what it has formed since the start."""
+        return ServerStatus(self.life, self.phase, self.rings_formed)
 
     def _become(self, phase: Phase) -> None:
         assert phase == self.phase or phase in NEXT[self.phase], f"{self.phase} -> {phase}"

@@ -57,6 +57,7 @@ from levelcast.protocol.loss import Want
 from levelcast.ring.listener import MAX_EARLY_TOKENS, Listener
 from levelcast.ring.member_state import State
 from levelcast.ring.schedule import Schedule
+from levelcast.ring.status import SecondaryStatus
 from levelcast.ring.turns import Turns
 from levelcast.timing.secondary import silent_after_ns
 from levelcast.wire.messages import (
@@ -121,6 +122,17 @@ class Secondary(Listener):
     def primary(self) -> int | None:
         """Who serves it."""
         return self.group.primary if self.group is not None else None
+
+    def status(self, now: int) -> SecondaryStatus:
+        """Return its state at `now`, the node that serves it, and the group with which it takes turns."""
+        return SecondaryStatus(
+            listener=self._listener_status(now),
+            standing=self.standing,
+            home=self.config.homes.get(self.member, 0),
+            primary=self.primary or 0,
+            suspect=self.suspect,
+            group=self.group,
+        )
 
     @property
     def standing(self) -> Standing:

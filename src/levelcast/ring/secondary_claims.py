@@ -20,6 +20,7 @@ secondaries all die is never late for it. What a primary claims stays true for i
 from __future__ import annotations
 
 from levelcast.ring.schedule import Schedule
+from levelcast.ring.status import SecondaryClaim
 from levelcast.timing.rules import Timing
 from levelcast.timing.secondary import patience_ns
 from levelcast.wire.messages import Group, GroupToken
@@ -74,6 +75,16 @@ class SecondaryClaims:
     def counted(self, schedule: Schedule, now: int) -> dict[int, int | None]:
         """What each secondary counts with in this ring at `now`; None if it does not."""
         return {sender: self._claim(token, schedule, now) for sender, token in self._said.items()}
+
+    def status(self, schedule: Schedule | None, now: int) -> dict[int, SecondaryClaim]:
+        """Every secondary of the group, or that has sent a group token, by its id."""
+        counted = self.counted(schedule, now) if schedule is not None else {}
+        members = self.group.members if self.group is not None else ()
+        found = {}
+        for member in sorted({*members, *counted}):
+            token = self._said.get(member)
+            found[member] = SecondaryClaim(token.have if token is not None else None, counted.get(member) is not None)
+        return found
 
     def _claim(self, token: GroupToken, schedule: Schedule, now: int) -> int | None:
         if token.generation > schedule.generation:

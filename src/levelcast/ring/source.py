@@ -27,6 +27,7 @@ from levelcast.protocol.effects import GROUP, Effect, Persist, Send, SourceMark
 from levelcast.protocol.events import Superseded
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.protocol.machine import Machine
+from levelcast.ring.status import SourceStatus
 from levelcast.wire.messages import Data, Message, Packet, Token
 from levelcast.wire.packets import cut, join, seal, seal_all
 
@@ -91,6 +92,10 @@ class Source(Machine):
     def witnessed(self) -> int:
         """Packets up to this number of this incarnation are safe."""
         return self._witnessed
+
+    def status(self, now: int) -> SourceStatus:
+        """Return how far its packets are."""
+        return SourceStatus(self.incarnation, self.credit, self.witnessed, self.unwitnessed, self.superseded)
 
     def submit(self, payload: bytes, records: int, now: int) -> list[Effect]:
         """Number a packet, journal it and send it. The caller has looked at `room`."""
