@@ -42,8 +42,9 @@ from levelcast.client.replay import Replay
 from levelcast.formats.lean import VENUES, lean_files
 from levelcast.formats.trade_files import TradeFileError, open_trades
 from levelcast.network import Network, SymbolDirectory, load_network
+from levelcast.network.roles import RECEIVER, REFORMATION
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import ClusterVerdict, judge
 from levelcast.records import RecordArray, trades
 from levelcast.storage.tape.directory import tape_directory
@@ -127,9 +128,9 @@ class Killer:
             self._back.append((now + DOWN_S, name))
 
     def _victim(self, what: str) -> str:
-        receivers = self.cluster.of_role("receiver")
+        receivers = self.cluster.of_role(RECEIVER)
         if what == "reformation server":
-            return self._random.choice(self.cluster.of_role("reformation")).place.name
+            return self._random.choice(self.cluster.of_role(REFORMATION)).place.name
         rings = [member.status["ring"] for member in receivers if member.status.get("ring")]
         site = token_site(max(rings, key=lambda ring: int(ring["start_slot"])), time.time_ns()) if rings else None
         others = [member.place for member in receivers if (member.place.id == site) is (what == "token site")]

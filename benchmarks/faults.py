@@ -52,8 +52,9 @@ from benchmarks.room import free_ports
 from levelcast.errors import NetError
 from levelcast.extras import ExtraMissing
 from levelcast.network import Network, load_network
+from levelcast.network.roles import FLOOR, RECEIVER
 from levelcast.node.cluster import Cluster, ClusterNode, ClusterRun
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.plots.style import BLUE, FAINT, INK, ORANGE, RED, canvas
 from levelcast.storage.append_file import TapeError
@@ -168,7 +169,7 @@ class Campaign:
         """Choose who is struck, at this very moment, and strike."""
         how = self.kind if self.kind in ("stop", "cut") else "kill"
         member = self._choose()
-        fault = Fault(self.kind, how, member.place.name, member.place.role, time.time_ns())
+        fault = Fault(self.kind, how, member.place.name, member.place.role.name, time.time_ns())
         if how == "kill":
             self.cluster.kill(fault.name)
         elif how == "stop":
@@ -181,7 +182,7 @@ class Campaign:
         self._since_s = time.monotonic()
 
     def _choose(self) -> ClusterNode:
-        receivers = self.cluster.of_role("receiver")
+        receivers = self.cluster.of_role(RECEIVER)
         if self.kind == "any-node":
             return self._rng.choice(list(self.cluster.members.values()))
         if self.kind != "token-site":
@@ -213,7 +214,7 @@ def whole(cluster: Cluster, now: int) -> bool:
     """Whether every node is up, and every receiver in one ring of them all and releasing."""
     if not all(member.running and member.status for member in cluster.members.values()):
         return False
-    receivers = [member.status for member in cluster.of_role("receiver")]
+    receivers = [member.status for member in cluster.of_role(RECEIVER)]
     return (
         len({said["generation"] for said in receivers}) == 1
         and all(said["state"] == "ACTIVE" and len(said["members"]) == len(receivers) for said in receivers)
@@ -317,7 +318,7 @@ def perform(cluster: Cluster, campaign: Campaign) -> list[str]:
 
 def examine(outcome: Outcome, cluster: Cluster) -> None:
     """Compare the tapes, count every floor's packets, and measure from the release logs."""
-    names = [member.place.name for member in cluster.of_role("receiver")]
+    names = [member.place.name for member in cluster.of_role(RECEIVER)]
     verdict = judge(cluster.data, names, outcome.problems)
     outcome.problems = verdict.problems
     try:
@@ -326,7 +327,7 @@ def examine(outcome: Outcome, cluster: Cluster) -> None:
     except TapeError as error:
         outcome.problems.append(str(error))
         return
-    for member in cluster.of_role("floor"):
+    for member in cluster.of_role(FLOOR):
         outcome.problems += floor_problems(content, _claim(member, outcome.faults))
     measure(outcome.faults, eras_of(content.slots, content.timestamps_ns, cluster.network.timing().slot_ns), logs)
     outcome.late = late_share(outcome.faults, logs)

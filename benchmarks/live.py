@@ -42,8 +42,9 @@ from benchmarks.room import free_ports
 from benchmarks.way import Case, Speaker, busy_seconds, network_text, speaking, wait_for
 from levelcast.extras import ExtraMissing
 from levelcast.network import load_network
+from levelcast.network.roles import RECEIVER
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.plots.style import BLUE, RED, canvas
 
 RATE, RUN_S, KILLS = 100_000.0, 300.0, 10
@@ -105,7 +106,7 @@ class Ring:
 
     @property
     def inputs(self) -> list[str]:
-        names = [member.place.name for member in self.cluster.of_role("receiver")]
+        names = [member.place.name for member in self.cluster.of_role(RECEIVER)]
         return [argument for name in names for argument in ("--input", str(self.data / name))]
 
     @property
@@ -140,7 +141,7 @@ def ring_at_work(place: Path, rate: float) -> Iterator[Ring]:
         cluster = Cluster(network, file, data, NodeOptions(), floors=False)
         running.callback(cluster.stop)
         cluster.start_all()
-        receivers = cluster.of_role("receiver")
+        receivers = cluster.of_role(RECEIVER)
         wait_for("forming a ring", lambda: all(each.status.get("state") == "ACTIVE" for each in receivers), 60.0)
         arguments = ["--network", str(file), "--data", str(data), "--rate", str(rate), "--market"]
         floor = running.enter_context(speaking("pump", *arguments))

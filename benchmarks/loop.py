@@ -44,8 +44,9 @@ from levelcast.edge.server.plan_switch import plan_records
 from levelcast.errors import NetError
 from levelcast.extras import ExtraMissing, arrow
 from levelcast.network import Network, SymbolDirectory, load_network
+from levelcast.network.roles import RECEIVER
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.planner.files import read_plan
 from levelcast.planner.generator import Model, generate
@@ -368,7 +369,7 @@ def _until(condition: Callable[[], object], otherwise: str, limit_s: float = LIM
 
 def _in_ring(cluster: Cluster) -> bool:
     cluster.check()
-    return all(member.status.get("state") == "ACTIVE" for member in cluster.of_role("receiver"))
+    return all(member.status.get("state") == "ACTIVE" for member in cluster.of_role(RECEIVER))
 
 
 # -- against the tape and the model -----------------------------------------------------------------------

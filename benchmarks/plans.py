@@ -32,9 +32,10 @@ from levelcast.edge.subscriber.plan_follower import Replaced
 from levelcast.errors import NetError
 from levelcast.extras import arrow
 from levelcast.network import SymbolDirectory, load_network
+from levelcast.network.roles import RECEIVER
 from levelcast.node.cluster import Cluster, ClusterRun
-from levelcast.node.node import NodeOptions
 from levelcast.node.operate.channel_plans import Applied, apply_plan
+from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.planner.files import StoredPlan
 from levelcast.planner.model import Plan
@@ -234,7 +235,7 @@ def perform(base: Path, times: int, rate: float) -> tuple[list[Applied], list[Ro
         run = ClusterRun(cluster, None, sum(term.ns for term in network.liveness()) / 1e9 + 10.0)
         swaps = Swaps(file, times)
         for _ in run.steps():
-            receivers = [member.status for member in cluster.of_role("receiver")]
+            receivers = [member.status for member in cluster.of_role(RECEIVER)]
             if run.phase == "running" and not swaps.ident and all(said.get("records", 0) > rate for said in receivers):
                 swaps.start()
             run.interrupted = bool(swaps.ident) and not swaps.is_alive()

@@ -51,8 +51,9 @@ from benchmarks.way import SYMBOLS, Speaker, listed, speaking, stop, wait_for
 from levelcast.edge.subscriber.delivery import Grade
 from levelcast.errors import NetError
 from levelcast.network import load_network
+from levelcast.network.roles import RECEIVER, SECONDARY
 from levelcast.node.cluster import Cluster, ClusterNode
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import judge, three_quantiles
 from levelcast.records import RTYPE_TRADE, RecordArray
 from levelcast.storage.append_file import TapeError
@@ -180,7 +181,7 @@ class Kill:
 
 def ring_of(cluster: Cluster) -> str:
     """The generation that the primaries are in; all of them if they are not in one."""
-    return " ".join(sorted({str(each.status.get("generation")) for each in cluster.of_role("receiver")}))
+    return " ".join(sorted({str(each.status.get("generation")) for each in cluster.of_role(RECEIVER)}))
 
 
 def is_whole(cluster: Cluster, now: int) -> bool:
@@ -188,12 +189,12 @@ def is_whole(cluster: Cluster, now: int) -> bool:
     members = list(cluster.members.values())
     if not all(member.running and member.status for member in members):
         return False
-    primaries = {each.place.name: each.status for each in cluster.of_role("receiver")}
+    primaries = {each.place.name: each.status for each in cluster.of_role(RECEIVER)}
     if len({said["generation"] for said in primaries.values()}) != 1:
         return False
     if not all(said["state"] == "ACTIVE" and len(said["members"]) == len(primaries) for said in primaries.values()):
         return False
-    for member in cluster.of_role("secondary"):
+    for member in cluster.of_role(SECONDARY):
         said = member.status
         covers = primaries.get(said["primary"] or "", {}).get("group", {}).get("members", {})
         if said["state"] != "FOLLOWS" or not covers.get(member.place.name, {}).get("counts"):
@@ -245,13 +246,13 @@ class Campaign:
     def _strike(self, now: int) -> None:
         member = self._rng.choice(list(self._cluster.members.values()))
         self._cluster.kill(member.place.name)
-        self.kills.append(Kill(member.place.name, member.place.role, now, ring_of_others(self._cluster, member)))
+        self.kills.append(Kill(member.place.name, member.place.role.name, now, ring_of_others(self._cluster, member)))
         self._since_s = time.monotonic()
 
 
 def ring_of_others(cluster: Cluster, dead: ClusterNode) -> str:
     """The generation that the primaries were in when one died, as they said last."""
-    said = {str(each.status.get("generation")) for each in cluster.of_role("receiver") if each is not dead}
+    said = {str(each.status.get("generation")) for each in cluster.of_role(RECEIVER) if each is not dead}
     return " ".join(sorted(said))
 
 
@@ -354,10 +355,10 @@ def all_there(cluster: Cluster) -> bool:
     states = {"receiver": "ACTIVE", "secondary": "FOLLOWS"}
     return (
         all(
-            member.status and member.status.get("state") == states.get(member.place.role)
+            member.status and member.status.get("state") == states.get(member.place.role.name)
             for member in cluster.members.values()
         )
-        and len({each.status["generation"] for each in cluster.of_role("receiver")}) == 1
+        and len({each.status["generation"] for each in cluster.of_role(RECEIVER)}) == 1
     )
 
 

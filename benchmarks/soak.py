@@ -13,6 +13,7 @@ from benchmarks.processes import cpu_s
 from benchmarks.report import Figure, Options, Result, Table, tell
 from benchmarks.way import Case, Way, at_work, busy_seconds
 from levelcast.extras import ExtraMissing
+from levelcast.network.roles import RECEIVER
 from levelcast.plots.style import BLUE, ORANGE, canvas
 
 CASE = Case("soak", 9_000, 9_000, trains=True)
@@ -50,7 +51,7 @@ def size_mb(directory: Path) -> float:
 
 
 def look(way: Way, began: float) -> Sample:
-    names = [member.place.name for member in way.cluster.of_role("receiver")]
+    names = [member.place.name for member in way.cluster.of_role(RECEIVER)]
     pids = way.pids
     return Sample(
         time.monotonic() - began,

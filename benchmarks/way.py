@@ -22,8 +22,9 @@ from typing import Any
 from benchmarks.processes import cpu_s
 from benchmarks.room import free_ports
 from levelcast.network import Network, load_network
+from levelcast.network.roles import FLOOR, RECEIVER
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import NodeOptions as NodeOptions
+from levelcast.node.options import NodeOptions as NodeOptions
 
 SETTLE_S = 20.0
 """How long a ring may take to form, and to drain at the end."""
@@ -245,11 +246,11 @@ def at_work(case: Case, rate: float | None = None, more: str = "", *, arrivals: 
         file.write_text(network_text(case, free_ports(), more), encoding="utf-8")
         network = load_network(file)
         cluster = Cluster(network, file, directory / "data", NodeOptions())
-        for member in cluster.of_role("floor"):
+        for member in cluster.of_role(FLOOR):
             del cluster.members[member.place.name]
         running.callback(cluster.stop)
         cluster.start_all()
-        receivers = cluster.of_role("receiver")
+        receivers = cluster.of_role(RECEIVER)
         wait_for("forming a ring", lambda: all(each.status.get("state") == "ACTIVE" for each in receivers))
         customers = []
         for number, each in enumerate(network.edge.groups):

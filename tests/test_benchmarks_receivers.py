@@ -30,8 +30,9 @@ from benchmarks.receivers_customers import Customer, Found
 from levelcast.client.subscriber import Batch
 from levelcast.network import load_network
 from levelcast.network.line_assignment import holders
+from levelcast.network.roles import RECEIVER, SECONDARY
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.records import RECORD_TYPES, RTYPE_TRADE, trades
 
 MS = 1_000_000
@@ -131,9 +132,9 @@ def test_a_network_is_whole_with_one_ring_and_every_secondary_counted(tmp_path: 
         member.process = Lives()  # type: ignore[assignment]
         said: dict[str, Any] = {"complete_upto_ns": NOW, "generation": "1@201", "members": [101, 102, 103]}
         number = member.place.name[-1]
-        if member.place.role == "receiver":
+        if member.place.role is RECEIVER:
             said |= {"state": "ACTIVE", "group": {"members": {f"secondary-{number}": {"counts": True}}}}
-        elif member.place.role == "secondary":
+        elif member.place.role is SECONDARY:
             said |= {"state": "FOLLOWS", "primary": f"primary-{number}"}
         member.status = said
     assert is_whole(cluster, NOW)

@@ -12,9 +12,10 @@ from rich.console import Console
 from levelcast.cli.demo.event_text import EventText
 from levelcast.cli.demo.screen import picture
 from levelcast.network import five_cities, parse_network
+from levelcast.network.roles import RECEIVER
 from levelcast.node.cluster import Cluster, NodeKilled
 from levelcast.node.demo.run import Show
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 
 WORLD = "delays ÷ 5: 1.5 to 30 ms, 1 % loss; a token every 20 ms, release 1.53 s after it"
 
@@ -40,7 +41,7 @@ def show(tmp_path: Path) -> Show:
     show = Show(cluster, 12.0, 10.0)
     for name, member in cluster.members.items():
         member.process = cast("subprocess.Popen[str]", Dead() if name == "tokyo-1" else Running())
-        if member.place.role == "receiver":
+        if member.place.role is RECEIVER:
             member.status = {"state": "ACTIVE", "generation": "3@201", "members": [101, 102, 103, 105]}
             member.status |= {"have": 1_234, "tape_records": 123_456, "requests": 12_345, "lost_on_purpose": 12_345}
         else:

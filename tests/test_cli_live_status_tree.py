@@ -9,8 +9,8 @@ from rich.console import Console
 
 from levelcast.cli.live.status import as_object, is_well, page
 from levelcast.network import parse_network
-from levelcast.node.metrics import exposition
 from levelcast.node.status_client import Answer, in_one_ring, not_served, with_lags
+from tests.status_parts import metrics_of
 from tests.test_cli_live_status import common, receiver
 from tests.test_network import SMALL
 
@@ -84,12 +84,12 @@ def test_stripes_have_rings_of_their_own() -> None:
 
 def test_metrics_tell_of_secondaries_and_stripes() -> None:
     told = {"version": "0", "part": "fx/a", "stripe": "fx"}
-    text = exposition(primary("a", s=(900, False)) | told)
+    text = metrics_of(primary("a", s=(900, False)) | told)
     assert 'levelcast_secondary_lag_slots{node="a",role="receiver",stripe="fx",secondary="s"} 900' in text
     assert 'levelcast_secondary_counts{node="a",role="receiver",stripe="fx",secondary="s"} 0' in text
-    text = exposition(secondary("s") | {"version": "0"})
+    text = metrics_of(secondary("s") | {"version": "0"})
     assert 'levelcast_state{node="s",role="secondary",state="FOLLOWS"} 1' in text
     assert 'state="ORPHAN"} 0' in text
     assert 'state="ACTIVE"' not in text
     server = common("r", "reformation") | {"version": "0", "groups_formed": 4}
-    assert 'levelcast_groups_formed_total{node="r",role="reformation"} 4' in exposition(server)
+    assert 'levelcast_groups_formed_total{node="r",role="reformation"} 4' in metrics_of(server)

@@ -12,8 +12,10 @@ import pytest
 
 from levelcast.network import five_cities, parse_network
 from levelcast.network.placement import Placement
+from levelcast.network.roles import SECONDARY
 from levelcast.node.cluster import Cluster, Launcher
-from levelcast.node.node import NodeOptions, ring_of
+from levelcast.node.options import NodeOptions
+from levelcast.node.roles.releasing import ring_as_json
 from levelcast.ring.member import Member
 from levelcast.storage.journal.file import JournalFile
 from tests.ring_parts import START, Seat, make_config, make_ring, seat_in_ring
@@ -66,7 +68,7 @@ def test_a_cluster_runs_every_stripe(tmp_path: Path, monkeypatch: pytest.MonkeyP
     text = five_cities().replace("# [stripes.main]\n# [stripes.slow]", "[stripes.main]\n[stripes.slow]")
     network = parse_network(text + '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n')
     cluster = Cluster(network, Path("n.toml"), tmp_path, NodeOptions(), nowhere_else)
-    cluster.start_all("secondary")
+    cluster.start_all(SECONDARY)
     commands: dict[str, list[str]] = {}
     for name, member in cluster.members.items():
         if isinstance(member.process, NoProcess):
@@ -81,9 +83,9 @@ def test_a_cluster_runs_every_stripe(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_receiver_tells_by_which_schedule_it_sends() -> None:
-    assert ring_of(Seat(make_config()).receiver) is None
+    assert Seat(make_config()).receiver.status(START).listener.ring is None
     receiver: Member = seat_in_ring(ring=make_ring(members=(1, 2, 3), start_slot=7)).receiver
-    assert ring_of(receiver) == {
+    assert ring_as_json(receiver.status(START).listener.ring) == {
         "start_slot": 7,
         "start_ns": START,
         "slot_ns": receiver.timing.slot_ns,

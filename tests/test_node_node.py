@@ -16,7 +16,12 @@ from levelcast.market.synthetic import MOST_RECORDS
 from levelcast.network import five_cities, parse_network
 from levelcast.network.placement import all_places, links_to, place_of, places
 from levelcast.network.stripe_config import ring_config
-from levelcast.node.node import Node, NodeOptions, build
+from levelcast.node.node import Node
+from levelcast.node.options import NodeOptions
+from levelcast.node.roles import ROLES
+from levelcast.node.roles.base import NodeSetup
+from levelcast.node.roles.receiver import ReceiverRole
+from levelcast.node.roles.releasing import ReleasingRole
 from levelcast.node.synthetic_floor import SyntheticFloor
 from levelcast.protocol.effects import Send
 from levelcast.protocol.events import Event
@@ -55,9 +60,9 @@ def test_every_role_starts_on_an_empty_journal_and_again_on_its_own(
     directory = tmp_path / name
     initialise_disk(tmp_path, name)
     for _ in range(2):
-        made, keeper = build(CONFIG, place, directory, NOW)
-        keeper.close()
-        assert type(made) is machine
+        role = ROLES[place.role.name](NodeSetup(NETWORK, place, CONFIG, directory, NOW))
+        role.store.close()
+        assert type(role.machine) is machine
         assert {path.name for path in directory.iterdir()} == parts
 
 
@@ -72,12 +77,12 @@ TREE = parse_network(
 )
 def test_with_secondaries_there_are_two_more_machines(name: str, machine: type, tmp_path: Path) -> None:
     place = place_of(TREE, name)
-    assert place.releases is (machine is Secondary)
+    assert place.role.releases is (machine is Secondary)
     initialise_disk(tmp_path, place.part, stripe=1)
     for _ in range(2):
-        made, keeper = build(ring_config(TREE, "slow"), place, tmp_path / "slow" / place.name, NOW)
-        keeper.close()
-        assert type(made) is machine
+        role = ROLES[place.role.name](NodeSetup(TREE, place, ring_config(TREE, "slow"), tmp_path / place.part, NOW))
+        role.store.close()
+        assert type(role.machine) is machine
 
 
 def test_a_node_has_a_part_in_each_stripe_and_a_floor_in_one() -> None:
@@ -113,7 +118,7 @@ def test_a_secondary_of_the_second_stripe_tells_who_and_where_it_is(
 
 def test_no_node_makes_a_journal_by_itself(tmp_path: Path) -> None:
     with pytest.raises(TapeError, match="there is no journal"):
-        build(CONFIG, place_of(NETWORK, "tokyo-1"), tmp_path, NOW)
+        ReceiverRole(NodeSetup(NETWORK, place_of(NETWORK, "tokyo-1"), CONFIG, tmp_path, NOW))
 
 
 class SetClock(SystemClock):
@@ -239,14 +244,15 @@ def test_sigusr1_ends_the_sessions_of_a_receiver_and_nothing_else(
     initialise_disk(tmp_path, name)
     now = time.time_ns()
     node = Node(network, name, tmp_path, now, NodeOptions(realtime="off", run_ns=300_000_000))
-    assert node.edge is not None
+    assert isinstance(node.role, ReleasingRole)
+    edge = node.role.edge
+    assert edge is not None
     told: list[bool] = []
 
     def on_status(_: dict[str, Any]) -> None:
-        assert node.edge is not None
-        told.append(node.edge.server.feed.ended)
+        told.append(edge.server.feed.ended)
         os.kill(os.getpid(), signal.SIGUSR1)
 
     node.run(on_status)
     assert told[0] is False
-    assert node.edge.server.feed.ended
+    assert edge.server.feed.ended

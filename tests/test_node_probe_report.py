@@ -10,10 +10,10 @@ from levelcast.errors import NetError
 from levelcast.network import NetworkError, five_cities, parse_network
 from levelcast.network.placement import place_of, probed_by
 from levelcast.network.regions.published import MatrixUnit, published_probes
-from levelcast.node.metrics import exposition
 from levelcast.node.probe_report import Gathered, probe_page, probe_status
 from levelcast.overlay.probe import KEPT, Prober
 from levelcast.wire.messages import Echo
+from tests.status_parts import metrics_of
 
 T0 = 10**18
 MS = 1_000_000
@@ -63,7 +63,7 @@ def test_a_node_that_probes_nobody_is_said_to() -> None:
 
 def test_prometheus_gets_the_figures_of_each_peer() -> None:
     status = {"name": "a-1", "role": "floor", "version": "1", "probes": probe_status(prober(3), NAMES)}
-    text = exposition(status)
+    text = metrics_of(status)
     assert 'levelcast_probes_answered_total{node="a-1",role="floor",peer="b-1"} 3' in text
     assert 'levelcast_probe_round_trip_seconds{node="a-1",role="floor",peer="b-1"} 0.01' in text
     assert 'levelcast_probe_round_trip_seconds{node="a-1",role="floor",peer="c-1"}' not in text

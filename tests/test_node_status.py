@@ -14,8 +14,8 @@ import pytest
 
 from levelcast import __version__
 from levelcast.network import Network, parse_network
-from levelcast.node.metrics import exposition
-from levelcast.node.node import Node, NodeOptions
+from levelcast.node.node import Node
+from levelcast.node.options import NodeOptions
 from levelcast.node.status import BOUNDS_S, KEPT, EventLog, Lateness, StatusService
 from levelcast.protocol.effects import Release
 from levelcast.protocol.events import FaultReported, PromiseMade, RingEntered, Witnessed
@@ -24,6 +24,7 @@ from levelcast.runtime.clock_sync import KernelClock, kernel_clock
 from levelcast.storage.disk import initialise_disk
 from levelcast.wire.messages import FaultReason, Packet
 from levelcast.wire.packets import seal
+from tests.status_parts import metrics_of
 from tests.test_network import SMALL
 
 NOW = 1_700_000_000_000_000_000
@@ -238,7 +239,7 @@ def example_status() -> dict[str, Any]:
 
 
 def test_a_histogram_adds_up_and_labels_are_escaped() -> None:
-    families = read_metrics(exposition(example_status()))
+    families = read_metrics(metrics_of(example_status()))
     labels = 'node="tokyo-1",role="receiver"'
     lateness = families["levelcast_release_lateness_seconds"]
     prefix = "levelcast_release_lateness_seconds"

@@ -19,9 +19,9 @@ from levelcast.client.replay import resume_from
 from levelcast.network import SymbolDirectory, parse_network
 from levelcast.network.placement import place_of
 from levelcast.network.stripe_config import ring_config
-from levelcast.node.node import build
+from levelcast.node.roles.base import NodeSetup
+from levelcast.node.roles.floor import FloorRole
 from levelcast.records import RecordArray, split, trades
-from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver
 from levelcast.runtime.sockets import Address, Arrival
 from levelcast.storage.append_file import AppendFile, TapeError
@@ -223,9 +223,8 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_a_floor_node_s_directory_serves_too(tmp_path: Path) -> None:
     """What `levelcast node` has begun, a publisher goes on with, in the same incarnation."""
     initialise_disk(tmp_path, "XNYS", 0)
-    source, keeper = build(CONFIG, PLACE, tmp_path / "XNYS", 0)
-    keeper.close()
-    assert isinstance(source, Source)
+    role = FloorRole(NodeSetup(NETWORK, PLACE, CONFIG, tmp_path / "XNYS", 0))
+    role.store.close()
     ours, ours_keeper, _ = open_floor(NETWORK, CONFIG, PLACE, tmp_path, 0)
     ours_keeper.close()
-    assert ours.incarnation == source.incarnation
+    assert ours.incarnation == role.machine.incarnation

@@ -21,7 +21,7 @@ import pytest
 import levelcast
 from levelcast.network import MulticastGroup, Network, load_network
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.records import RecordArray, trades
 from levelcast.storage.tape.reader import TapeReader

@@ -11,7 +11,7 @@ import pytest
 import levelcast
 from levelcast.network import Network, load_network
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.protocol.effects import GROUP
 from levelcast.records import trades

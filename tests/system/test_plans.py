@@ -18,9 +18,10 @@ import pytest
 import levelcast as api
 from levelcast.extras import arrow
 from levelcast.network import Network, SymbolDirectory, load_network
+from levelcast.network.roles import RECEIVER
 from levelcast.node.cluster import Cluster, ClusterRun
-from levelcast.node.node import NodeOptions
 from levelcast.node.operate.channel_plans import apply_plan, plan_in_force
+from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.planner.files import StoredPlan, read_plan
 from levelcast.records import RecordArray, trades
@@ -307,7 +308,7 @@ def test_two_stripes_get_their_plans_and_are_merged_in_one_order(tmp_path: Path)
         living = asyncio.create_task(asyncio.to_thread(live))
         try:
             async with asyncio.timeout(4 * LIMIT_S):
-                while not all(member.status.get("records", 0) > 50 for member in cluster.of_role("receiver")):
+                while not all(member.status.get("records", 0) > 50 for member in cluster.of_role(RECEIVER)):
                     await asyncio.sleep(0.1)
                 for number in range(3):
                     applied = await asyncio.to_thread(apply_plan, network, plans[number % 2], None, 60.0)

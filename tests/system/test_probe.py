@@ -12,7 +12,7 @@ from pathlib import Path
 from levelcast.network import load_network
 from levelcast.network.stripe_config import ring_config
 from levelcast.node.cluster import Cluster, ClusterRun
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.node.probe_report import Gathered
 from levelcast.node.status_client import ask_all
 from levelcast.node.verdict import judge

@@ -21,7 +21,7 @@ import pytest
 from levelcast.formats.trade_files import open_trades
 from levelcast.network import Network, SymbolDirectory, load_network
 from levelcast.node.cluster import Cluster
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.records import RecordArray
 from tests.publish_parts import RECEIVERS, batches_of, network_text, trades_on, write_csv

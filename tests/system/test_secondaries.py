@@ -18,8 +18,9 @@ import pytest
 from levelcast.client.subscriber import Subscriber
 from levelcast.network import Network, load_network
 from levelcast.network.placement import all_places
+from levelcast.network.roles import RECEIVER, SECONDARY
 from levelcast.node.cluster import Cluster, ClusterRun
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.node.status_client import ask_all, in_one_ring, not_served
 from levelcast.node.verdict import judge
 from levelcast.storage.tape.directory import tape_directory
@@ -140,9 +141,9 @@ def is_whole(cluster: Cluster) -> bool:
         ring = said[member.place.part.replace(member.place.name, "a-1")]
         if here["generation"] != ring["generation"] or len(here["members"]) != len(PRIMARIES):
             return False
-        if here["state"] != ("ACTIVE" if member.place.role == "receiver" else "FOLLOWS"):
+        if here["state"] != ("ACTIVE" if member.place.role is RECEIVER else "FOLLOWS"):
             return False
-        if member.place.role == "secondary":
+        if member.place.role is SECONDARY:
             covers = said[member.place.part.replace(member.place.name, here["primary"])]
             if not covers["group"]["members"].get(member.place.name, {}).get("counts"):
                 return False
@@ -151,7 +152,7 @@ def is_whole(cluster: Cluster) -> bool:
 
 def all_at_home(cluster: Cluster) -> bool:
     """It is whole, and every secondary is where the file puts it: one that came before its primary was elsewhere."""
-    secondaries = [status(cluster, member.place.part) for member in cluster.of_role("secondary")]
+    secondaries = [status(cluster, member.place.part) for member in cluster.of_role(SECONDARY)]
     return is_whole(cluster) and all(said["primary"] == said["home"] for said in secondaries)
 
 

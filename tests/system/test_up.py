@@ -22,7 +22,7 @@ import pytest
 from levelcast.market.synthetic import MOST_RECORDS
 from levelcast.network import Network, load_network
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import judge
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader

@@ -83,7 +83,7 @@ class Publisher:
             raise ValueError(f"packet_bytes is {packet_bytes}: it must be {MIN_PACKET_BYTES} to {MAX_PACKET_BYTES}")
         place = place_of(network, floor)
         if place.floor is None:
-            raise NetError(f'"{floor}" is a {place.role} of the network, and only a floor publishes')
+            raise NetError(f'"{floor}" is a {place.role.name} of the network, and only a floor publishes')
         self.floor = place.floor
         self.directory = SymbolDirectory(network)
         now = time.time_ns()

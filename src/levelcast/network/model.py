@@ -14,6 +14,7 @@ from itertools import combinations, combinations_with_replacement
 from typing import Literal
 
 from levelcast.network.include import Included
+from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, ROLES, SECONDARY, RoleKind
 from levelcast.timing.derive import Derived, Explained, Given, Path, Shape, derive
 from levelcast.timing.nack_sets import NackSets, even_sets, tree_sets, tuned_sets
 from levelcast.timing.rules import BoundTerm, Mode, Timing, liveness_terms
@@ -81,6 +82,9 @@ class Floor:
     site: str
     stripe: str
     symbols: tuple[str, ...]
+
+
+AnyNode = ReceiverNode | SecondaryNode | ReformationNode | Floor
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,16 +273,20 @@ class Network:
     probe_ns: int | None = None
     """How often every node probes the others; None: not at all."""
 
+    def nodes_of(self, role: RoleKind) -> tuple[AnyNode, ...]:
+        """Return the nodes of a role, in the file's order."""
+        nodes: dict[RoleKind, tuple[AnyNode, ...]] = {
+            RECEIVER: self.receivers,
+            REFORMATION: self.reformation,
+            FLOOR: self.floors,
+            SECONDARY: self.secondaries,
+        }
+        return nodes[role]
+
     @property
     def node_names(self) -> tuple[str, ...]:
-        """Every node: receivers, reformation servers, floors, secondaries, each in the file's order."""
-        nodes: tuple[ReceiverNode | SecondaryNode | ReformationNode | Floor, ...] = (
-            *self.receivers,
-            *self.reformation,
-            *self.floors,
-            *self.secondaries,
-        )
-        return tuple(node.name for node in nodes)
+        """The name of every node, role by role, each in the file's order."""
+        return tuple(node.name for role in ROLES for node in self.nodes_of(role))
 
     def status_address(self, name: str, stripe: int | str | None = None) -> tuple[str, int] | None:
         """Where a node tells its status, or its part in a stripe: of a floor in its own, else in the first.

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from levelcast.errors import NetError
 from levelcast.network import Floor, Link, Network
-from levelcast.network import ReceiverNode as NetworkReceiver
-from levelcast.network import ReformationNode as NetworkReformation
-from levelcast.network import SecondaryNode as NetworkSecondary
-
-Role = Literal["receiver", "secondary", "reformation", "floor"]
-
-
-AnyNode = NetworkReceiver | NetworkSecondary | NetworkReformation | Floor
+from levelcast.network.roles import ROLES, RoleKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,32 +15,30 @@ class Placement:
 
     name: str
     id: int
-    role: Role
+    role: RoleKind
     site: str
     stripe: str
     part: str
     """What this part of the node is called, and where it is below the data directory."""
     floor: Floor | None = None
 
-    @property
-    def releases(self) -> bool:
-        """Whether it is a receiver, of either layer: it has a tape, and instants to meet."""
-        return self.role in ("receiver", "secondary")
-
 
 def places(network: Network, stripe: int | str = 0) -> list[Placement]:
-    """Every node of a stripe: receivers, reformation servers, floors, secondaries."""
+    """Every node of a stripe, role by role; a floor is in one stripe only."""
     found = network.stripe(stripe).name
-    floors = [floor for floor in network.floors if floor.stripe == found]
-
-    def place(node: AnyNode, role: Role, floor: Floor | None = None) -> Placement:
-        return Placement(node.name, node.id, role, node.site, found, part_of(network, node.name, found), floor)
-
+    nodes = ((node, role) for role in ROLES for node in network.nodes_of(role))
     return [
-        *(place(node, "receiver") for node in network.receivers),
-        *(place(node, "reformation") for node in network.reformation),
-        *(place(floor, "floor", floor) for floor in floors),
-        *(place(node, "secondary") for node in network.secondaries),
+        Placement(
+            node.name,
+            node.id,
+            role,
+            node.site,
+            found,
+            part_of(network, node.name, found),
+            node if isinstance(node, Floor) else None,
+        )
+        for node, role in nodes
+        if not isinstance(node, Floor) or node.stripe == found
     ]
 
 
@@ -94,6 +84,6 @@ def links_to(network: Network, here: Placement) -> dict[int, Link | None]:
 
 
 def probed_by(network: Network, here: Placement) -> list[int]:
-    """Whom a node probes: everybody that it has to do with, so no floor another floor."""
+    """The nodes that a node probes."""
     others = (place for place in places(network, here.stripe) if place.id != here.id)
-    return [place.id for place in others if "floor" not in (place.role, here.role) or place.role != here.role]
+    return [place.id for place in others if here.role.probes(place.role)]

@@ -22,8 +22,9 @@ from typing import IO, Any
 from levelcast.errors import NetError
 from levelcast.network import Network
 from levelcast.network.placement import Placement, all_places
+from levelcast.network.roles import FLOOR, RoleKind
 from levelcast.node.fork_server import ForkedProcess, ForkServer
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.protocol.events import Event, event_from_json
 from levelcast.storage.disk import initialise_disk
 
@@ -88,7 +89,7 @@ class Cluster:
         self.events: deque[tuple[str, Event]] = deque(maxlen=_EVENTS_KEPT)
         """Who reported what, not yet looked at."""
         self.members = {
-            place.part: ClusterNode(place) for place in all_places(network) if floors or place.role != "floor"
+            place.part: ClusterNode(place) for place in all_places(network) if floors or not place.role.publishes
         }
         self._file = file
         self._options = options
@@ -96,13 +97,13 @@ class Cluster:
         self._server: ForkServer | None = None
         self._began = time.monotonic()
 
-    def of_role(self, role: str) -> list[ClusterNode]:
-        return [member for member in self.members.values() if member.place.role == role]
+    def of_role(self, role: RoleKind) -> list[ClusterNode]:
+        return [member for member in self.members.values() if member.place.role is role]
 
     @property
     def releasing(self) -> list[ClusterNode]:
         """The receivers of both layers."""
-        return [member for member in self.members.values() if member.place.releases]
+        return [member for member in self.members.values() if member.place.role.releases]
 
     @property
     def elapsed_s(self) -> float:
@@ -110,7 +111,7 @@ class Cluster:
 
     # -- starting and ending ------------------------------------------------------------------------------
 
-    def start_all(self, *roles: str) -> None:
+    def start_all(self, *roles: RoleKind) -> None:
         """Start every node (of some roles), and the clock; who has never run here gets a journal first (rule 12)."""
         self.data.mkdir(parents=True, exist_ok=True)
         names = [name for name, member in self.members.items() if not roles or member.place.role in roles]
@@ -159,8 +160,8 @@ class Cluster:
             arguments += ["--stripe", place.stripe]
         if options.impair:
             arguments.append("--impair")
-        if place.role == "floor" and options.rate > 0:
-            arguments += ["--rate", str(options.rate / len(self.of_role("floor")))]
+        if place.role.publishes and options.rate > 0:
+            arguments += ["--rate", str(options.rate / len(self.of_role(FLOOR)))]
             if options.run_ns is not None:
                 left_ms = max(1, options.run_ns // 1_000_000 - int(self.elapsed_s * 1000))
                 arguments += ["--for", f"{left_ms}ms"]
@@ -189,7 +190,7 @@ class Cluster:
             member.process.kill()
             self._join(member)
 
-    def stop(self, role: str | None = None, limit_s: float = STOP_LIMIT_S) -> list[str]:
+    def stop(self, role: RoleKind | None = None, limit_s: float = STOP_LIMIT_S) -> list[str]:
         """SIGTERM to all (of a role), and wait; the names of those that had to be killed."""
         stopping = [member for member in self.members.values() if role in (None, member.place.role) and member.running]
         for member in stopping:
@@ -238,7 +239,7 @@ class Cluster:
 
     def is_trading(self) -> bool:
         """Whether a floor that publishes is still there: it ends when all that it published is witnessed."""
-        return self._options.rate > 0 and any(member.running for member in self.of_role("floor"))
+        return self._options.rate > 0 and any(member.running for member in self.of_role(FLOOR))
 
     def complete_upto(self, at_ns: int) -> bool:
         """Whether every receiver has released everything with a timestamp up to `at_ns` (rule 15)."""
@@ -281,7 +282,7 @@ class ClusterRun:
         try:
             cluster.start_all()
             yield from self._while("running", self._is_trading, self._bound_s + (self._run_s or 0.0))
-            cluster.stop("floor")
+            cluster.stop(FLOOR)
             horizon_ns = cluster.horizon_ns()
             yield from self._while("draining", lambda: not cluster.complete_upto(horizon_ns), self._bound_s)
         finally:
@@ -324,9 +325,9 @@ class ClusterRun:
         said = []
         for name, member in self.cluster.members.items():
             status = member.status
-            if member.place.role == "floor" and member.running:
+            if member.place.role.publishes and member.running:
                 waits = f"{status.get('packets_unwitnessed', '?')} packets unwitnessed"
                 said.append(f"{name} has {waits}")
-            elif member.place.releases:
+            elif member.place.role.releases:
                 said.append(f"{name} is {status.get('state', 'silent')} at slot {status.get('released_slot', '?')}")
         return "; ".join(said)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 
-_STATES = ("NEW", "PROMISED", "ACTIVE", "OUTSIDE", "SILENT")
-_STANDINGS = ("ALONE", "LOST", "FOLLOWS", "ORPHAN", "SILENT")
-_PHASES = ("IDLE", "WAITING", "INVITING", "ANNOUNCING")
+State = tuple[str, tuple[str, ...]] | None
 
 
 class Metric(NamedTuple):
@@ -42,44 +40,6 @@ _METRICS = (
     Metric("lost_on_purpose", "lost_on_purpose_total", "counter", "Datagrams that --impair has dropped."),
     Metric("journal_bytes", "journal_bytes", "gauge", "Size of the journal."),
     Metric("life", "life", "gauge", "The life of the disk (rule 12)."),
-    # receivers
-    Metric("generation_number", "generation", "gauge", "The generation of the ring that the receiver has entered."),
-    Metric("slot", "slot", "gauge", "The slot that is due now by the ring's schedule (rule 1)."),
-    Metric("have", "slot_have", "gauge", "Everything up to this slot is held."),
-    Metric("witnessed", "slot_witnessed", "gauge", "Everything up to this slot is witnessed (rule 8)."),
-    Metric("released_slot", "slot_released", "gauge", "Everything up to this slot is released."),
-    Metric("complete_upto_ns", "complete_seconds", "gauge", "Everything stamped up to then is released.", 1e-9),
-    Metric("gaps", "gaps", "gauge", "Slots of which something is missing and asked for (rule 5)."),
-    Metric("requests", "requests_total", "counter", "Requests for what was missing."),
-    Metric("frames", "releases_total", "counter", "Frames that were released."),
-    Metric("records", "records_released_total", "counter", "Records in those frames."),
-    Metric("late", "late_releases_total", "counter", "Frames released after timestamp + hold time (rule 7)."),
-    Metric("rings_entered", "reformations_total", "counter", "Rings that the receiver has entered."),
-    Metric("membership.version", "membership_version", "gauge", "Version of the configured set (rule 12)."),
-    Metric("membership.stands", "membership_stands", "gauge", "1 if the record of that set is witnessed."),
-    Metric("tape_records", "tape_records", "gauge", "Sequence of the last record on the tape."),
-    Metric("tape_bytes", "tape_bytes", "gauge", "Size of the tape."),
-    Metric("tape_segments", "tape_segments", "gauge", "Segments of the tape."),
-    Metric("edge.packets", "edge_packets_total", "counter", "Packets sent to customers."),
-    Metric("edge.bytes", "edge_bytes_total", "counter", "Bytes of those packets."),
-    Metric("edge.requests", "edge_requests_total", "counter", "Requests of customers for what they missed."),
-    Metric("edge.retransmitted", "edge_retransmitted_total", "counter", "Packets sent again for them."),
-    Metric("edge.from_tape", "edge_from_tape_total", "counter", "Those of them that came from the tape."),
-    Metric("edge.to_group", "edge_to_group_total", "counter", "Those that answered several customers at once."),
-    Metric(
-        "edge.plan.number", "edge_plan", "gauge", "Number of the plan in force; 0: none, everything in one session."
-    ),
-    Metric("edge.snapshots", "edge_snapshots_total", "counter", "Snapshots that customers were given."),
-    Metric("edge.clients_dropped", "edge_clients_dropped_total", "counter", "Customers that took too long."),
-    # reformation servers
-    Metric("rings_formed", "rings_formed_total", "counter", "Rings that the server has formed."),
-    Metric("groups_formed", "groups_formed_total", "counter", "Groups of secondaries that the server has formed."),
-    # floors
-    Metric("published", "records_published_total", "counter", "Records that the floor has published."),
-    Metric("waiting", "records_waiting", "gauge", "Records that wait for credit (rule 10)."),
-    Metric("packets_witnessed", "packets_witnessed", "gauge", "Packets up to this number are witnessed."),
-    Metric("packets_unwitnessed", "packets_unwitnessed", "gauge", "Packets that are not witnessed yet."),
-    Metric("credit", "credit_packets", "gauge", "How many packets may be unwitnessed."),
 )
 
 _COUNTED_BY = (
@@ -90,18 +50,21 @@ _COUNTED_BY = (
 )
 
 
-def exposition(status: Mapping[str, Any]) -> str:
-    """The metrics of a status, every one with the labels `node` and `role`, and `stripe` where there are several."""
+def exposition(status: Mapping[str, Any], own: Sequence[Metric] = (), state: State = None) -> str:
+    """Return the metrics of a status, with the labels `node` and `role`, and `stripe` where there are several.
+
+    `own` are the metrics of the node's role; `state` is the key of its state, with the possible values.
+    """
     labels = {"node": status["name"], "role": status["role"]}
     if status.get("part", status["name"]) != status["name"]:
         labels["stripe"] = status["stripe"]
-    return "\n".join(_lines(status, labels)) + "\n"
+    return "\n".join(_lines(status, labels, own, state)) + "\n"
 
 
-def _lines(status: Mapping[str, Any], labels: dict[str, str]) -> Iterator[str]:
+def _lines(status: Mapping[str, Any], labels: dict[str, str], own: Sequence[Metric], state: State) -> Iterator[str]:
     yield from _family("info", "gauge", "1, with the version as a label.")
     yield _sample("info", {**labels, "version": status["version"]}, 1)
-    for metric in _METRICS:
+    for metric in (*_METRICS, *own):
         value = _find(status, metric.key)
         if isinstance(value, int | float):
             yield from _family(metric.name, metric.kind, metric.help)
@@ -114,12 +77,11 @@ def _lines(status: Mapping[str, Any], labels: dict[str, str]) -> Iterator[str]:
                 yield _sample(name, {**labels, label: str(which)}, count)
     yield from _covered(_find(status, "group.members"), labels)
     yield from _probed(_find(status, "probes"), labels)
-    states = _STANDINGS if status["role"] == "secondary" else _STATES
-    for key, words in (("state", states), ("phase", _PHASES)):
-        if key in status:
-            yield from _family(key, "gauge", f"1 for the {key} that the node is in, 0 for the others.")
-            for word in words:
-                yield _sample(key, {**labels, key: word}, word == status[key])
+    if state is not None and state[0] in status:
+        key, words = state
+        yield from _family(key, "gauge", f"1 for the {key} that the node is in, 0 for the others.")
+        for word in words:
+            yield _sample(key, {**labels, key: word}, word == status[key])
     if "lateness" in status:
         yield from _histogram(status["lateness"], labels)
 

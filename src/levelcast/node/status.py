@@ -1,4 +1,4 @@
-"""What goes on inside a running node, told over HTTP from its own loop.
+"""Serve a node's status over HTTP from its event loop.
 
 | path       | is                                                                        |
 |------------|---------------------------------------------------------------------------|
@@ -19,21 +19,16 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from levelcast.node.http_server import Page, Responder
 from levelcast.node.metrics import CONTENT_TYPE, exposition
+from levelcast.node.roles.base import Role, Status
 from levelcast.protocol.effects import Release
 from levelcast.protocol.event_text import sentence
 from levelcast.protocol.events import Event, FaultReceived, FaultReported, RingEntered, RingFormed, event_fields
-from levelcast.protocol.machine import Machine
-from levelcast.ring.listener import Listener
-from levelcast.ring.reformation_server import ReformationServer
-from levelcast.ring.source import Source
 from levelcast.runtime.clock_sync import kernel_clock
 from levelcast.runtime.sockets import Address
-from levelcast.storage.node_store import JournalStore, NodeStore
-from levelcast.storage.receiver_store import ReceiverStore
 from levelcast.version import __version__
 
 KEPT = 20
@@ -45,8 +40,6 @@ BOUNDS_S = (
 """Upper bounds of the buckets into which releases are counted by how late they came."""
 _BOUNDS_NS = tuple(round(bound * 1e9) for bound in BOUNDS_S)
 _STATM = Path("/proc/self/statm")
-
-Status = dict[str, Any]
 
 
 class Lateness:
@@ -103,27 +96,25 @@ class EventLog:
 
 
 class StatusService:
-    """The status page of one node: a `runtime.driver.Service`. `known` is what the node says of itself anyway."""
+    """The status page of one node: a `runtime.driver.Service`. `known` returns the status line."""
 
     def __init__(
         self,
         address: Address,
-        machine: Machine,
-        keeper: NodeStore,
+        role: Role,
         known: Callable[[], Status],
         probes: Callable[[], Status] | None = None,
     ) -> None:
         self.lateness = Lateness()
         self.log = EventLog()
-        self._machine = machine
-        self._keeper = keeper
+        self._role = role
         self._known = known
         self._began_s = time.monotonic()
         self._apart_ns = time.time_ns() - time.monotonic_ns()
         pages: dict[str, Callable[[int], Page]] = {"/": self._index, "/status": self._json, "/metrics": self._metrics}
         if probes is not None:
             pages["/probes"] = lambda _: Page("application/json", json.dumps(probes()) + "\n")
-        self._responder = Responder(address, pages, lambda: machine.wake_ns)
+        self._responder = Responder(address, pages, lambda: role.machine.wake_ns)
         self.address = self._responder.address
 
     # -- as a service of the loop -------------------------------------------------------------------------
@@ -152,7 +143,7 @@ class StatusService:
     # -- the pages ----------------------------------------------------------------------------------------
 
     def status(self, now: int) -> Status:
-        """Everything that is told."""
+        """Return the status line, what the process uses, the details of the role and the last events."""
         status = self._known()
         status |= {
             "version": __version__,
@@ -163,40 +154,10 @@ class StatusService:
             "rss_bytes": _resident_bytes(),
             "clock": self._clock(bool(status["clock_trusted"])),
         }
-        machine, keeper = self._machine, self._keeper
-        if isinstance(keeper, ReceiverStore | JournalStore):
-            status["journal_bytes"] = keeper.journal.size_bytes
-        if isinstance(machine, Listener) and isinstance(keeper, ReceiverStore):
-            status |= self._receiver(machine, keeper, status, now)
-        elif isinstance(machine, ReformationServer):
-            status["life"] = machine.life
-        elif isinstance(machine, Source):
-            status |= {"credit": machine.credit, "incarnation": machine.incarnation, "superseded": machine.superseded}
-        return status | self.log.as_json()
-
-    def _receiver(self, machine: Listener, store: ReceiverStore, status: Status, now: int) -> Status:
-        schedule, record = machine.schedule, machine.history.tip.records[-1]
-        places = machine.history.tip.places
-        return {
-            "life": machine.life,
-            "generation_number": machine.generation >> 32,
-            "slot": schedule.slot_at(now) if schedule is not None else 0,
-            "witnessed": machine.witnessed,
-            "gaps": machine.open_repairs,
-            "late_share": status["late"] / status["frames"] if status["frames"] else 0.0,
-            "lateness": self.lateness.as_json(),
-            "membership": {
-                "version": record.membership.version,
-                "stands": record.slot <= machine.witnessed,
-                "members": [{"id": life.member, "life": life.life} for life in record.membership.members],
-            },
-            "sources": {
-                str(source): {"incarnation": place.incarnation, "ordered": place.next - 1}
-                for source, place in sorted(places.items())
-            },
-            "tape_bytes": store.tape.size_bytes,
-            "tape_segments": store.tape.segments,
-        }
+        status["journal_bytes"] = self._role.store.journal.size_bytes
+        if self._role.KIND.releases:
+            status["lateness"] = self.lateness.as_json()
+        return status | self._role.details(status, now) | self.log.as_json()
 
     def _clock(self, trusted: bool) -> Status:
         drift_ns = time.time_ns() - time.monotonic_ns() - self._apart_ns
@@ -207,7 +168,7 @@ class StatusService:
         return Page("application/json", json.dumps(self.status(now)) + "\n")
 
     def _metrics(self, now: int) -> Page:
-        return Page(CONTENT_TYPE, exposition(self.status(now)))
+        return Page(CONTENT_TYPE, exposition(self.status(now), self._role.METRICS, self._role.STATE))
 
     def _index(self, now: int) -> Page:
         known = self._known()

@@ -11,6 +11,7 @@ from typing import Any
 from levelcast.errors import NetError
 from levelcast.network import Network
 from levelcast.network.placement import Placement, all_places, place_of
+from levelcast.network.roles import RECEIVER, ROLE_NAMED, SECONDARY, RoleKind
 from levelcast.runtime.sockets import Address
 
 _LARGEST = 4 << 20
@@ -32,6 +33,11 @@ class Answer:
     @property
     def ok(self) -> bool:
         return not self.problem
+
+    @property
+    def role(self) -> RoleKind | None:
+        """None if the node did not answer."""
+        return ROLE_NAMED.get(self.status.get("role", ""))
 
 
 def ask_all(network: Network, names: Iterable[str] = (), timeout_s: float = 1.0, page: str = "/status") -> list[Answer]:
@@ -57,10 +63,7 @@ def with_lags(answers: list[Answer]) -> list[Answer]:
         ahead, here = have.get((said.get("stripe"), said.get("primary"))), said.get("have")
         return None if ahead is None or here is None else max(0, ahead - here)
 
-    return [
-        replace(answer, lag=lag_of(answer.status)) if answer.status.get("role") == "secondary" else answer
-        for answer in answers
-    ]
+    return [replace(answer, lag=lag_of(answer.status)) for answer in answers]
 
 
 def _chosen(network: Network, names: list[str]) -> list[Placement]:
@@ -122,7 +125,7 @@ def _read(answer: bytes) -> dict[str, Any]:
 
 def in_one_ring(answers: Iterable[Answer]) -> bool:
     """Whether all of these that are primaries are active in the same generation, in each stripe."""
-    receivers = [answer.status for answer in answers if answer.status.get("role") == "receiver"]
+    receivers = [answer.status for answer in answers if answer.role is RECEIVER]
     active = all(status.get("state") == "ACTIVE" for status in receivers)
     rings = {(status.get("stripe"), status.get("generation")) for status in receivers}
     return active and len(rings) <= len({status.get("stripe") for status in receivers})
@@ -130,8 +133,4 @@ def in_one_ring(answers: Iterable[Answer]) -> bool:
 
 def not_served(answers: Iterable[Answer]) -> list[str]:
     """The secondaries that have no primary which serves them, or do not follow the ring."""
-    return [
-        answer.name
-        for answer in answers
-        if answer.status.get("role") == "secondary" and answer.status.get("state") != "FOLLOWS"
-    ]
+    return [answer.name for answer in answers if answer.role is SECONDARY and answer.status.get("state") != "FOLLOWS"]

@@ -152,7 +152,8 @@ class Listener(Releases):
         """The watermark: everything with a timestamp up to this one is released (rule 15)."""
         return self._schedule.time_of(self.released) if self._schedule is not None and self.released else 0
 
-    def _listener_status(self, now: int) -> ListenerStatus:
+    def listener_status(self, now: int) -> ListenerStatus:
+        """Return the part of the status that every receiver has."""
         schedule, tip = self._schedule, self.history.tip
         ring = None
         if schedule is not None:

@@ -108,7 +108,7 @@ class Member(Listener):
         """Return what it does at `now`, and which secondaries it covers."""
         group = self.claims.group
         return MemberStatus(
-            listener=self._listener_status(now),
+            listener=self.listener_status(now),
             state=self.state,
             group_number=group.number if group is not None else 0,
             secondaries=self.claims.status(self._schedule, now),

@@ -126,7 +126,7 @@ class Secondary(Listener):
     def status(self, now: int) -> SecondaryStatus:
         """Return its state at `now`, the node that serves it, and the group with which it takes turns."""
         return SecondaryStatus(
-            listener=self._listener_status(now),
+            listener=self.listener_status(now),
             standing=self.standing,
             home=self.config.homes.get(self.member, 0),
             primary=self.primary or 0,

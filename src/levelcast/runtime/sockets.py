@@ -25,8 +25,8 @@ import os
 import select
 import socket
 import struct
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -276,3 +276,15 @@ def _why_not_sent(address: Address, error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"cannot send to {where}: a firewall or this user's rights forbid it"
     return f"cannot send to {where}: {error.strerror}"
+
+
+@contextmanager
+def usable(interface: str) -> Iterator[None]:
+    """What the kernel has against an interface, as one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise NetError(
+            f"the interface with the address {interface} cannot be used for multicast ({error.strerror}): look whether "
+            "it is up (ip link), and whether it has a route (ip route add 224.0.0.0/4 dev INTERFACE)"
+        ) from error

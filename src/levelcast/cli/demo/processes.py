@@ -27,11 +27,12 @@ from levelcast.cli.live.up import DOWN_S
 from levelcast.formats.symbols_of_files import census, first_records
 from levelcast.formats.trade_files import TradeFileError, open_trades
 from levelcast.network import Network, SymbolDirectory, five_cities, parse_network
+from levelcast.network.roles import RECEIVER, REFORMATION
 from levelcast.node.cluster import Cluster, Kill
 from levelcast.node.demo.network import LOSS_RATIO, SCALE, Stage, require_empty, set_stage
 from levelcast.node.demo.outcome import DemoOutcome, assess, explain_late
 from levelcast.node.demo.run import Show, Trader
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.pipeline.session import require_spark
 from levelcast.records import RecordArray
 from levelcast.units import show_ns
@@ -230,7 +231,7 @@ def _tell(console: Console, show: Show, tale: EventText) -> None:
 
 def _progress(show: Show) -> str:
     published = sum(floor.published for floor in show.floors())
-    receivers = show.cluster.of_role("receiver")
+    receivers = show.cluster.of_role(RECEIVER)
     tapes = [member.status.get("tape_records", 0) for member in receivers if member.running]
     spread_ns = show.releases.spread_ns()
     even = f", spread {spread_ns / 1e6:.2f} ms" if spread_ns is not None else ""
@@ -245,7 +246,7 @@ def _print_heading(console: Console, show: Show, world: str) -> None:
     console.print(
         Text.assemble(
             ("Five cities on this machine", "bold"),
-            f": {len(nodes.of_role('receiver'))} receivers, {len(nodes.of_role('reformation'))} reformation servers, "
+            f": {len(nodes.of_role(RECEIVER))} receivers, {len(nodes.of_role(REFORMATION))} reformation servers, "
             f"{len(nodes.network.floors)} floors, {len(show.customers.all)} customers; {processes} processes over UDP "
             f"multicast on loopback. The world is smaller: {world}.",
         ),

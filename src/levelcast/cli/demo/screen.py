@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from levelcast.cli.demo.event_text import EventText, Sentence
+from levelcast.network.roles import RECEIVER
 from levelcast.node.cluster import ClusterNode
 from levelcast.node.demo.run import FloorLine, Show
 
@@ -38,7 +39,7 @@ _FAR_BEHIND = 50
 
 def picture(show: Show, tale: EventText, world: str, width: int, height: int) -> RenderableType:
     """All of it, in at most `height` lines."""
-    receivers = show.cluster.of_role("receiver")
+    receivers = show.cluster.of_role(RECEIVER)
     gap = 3 if width >= WIDE else 1
     above = 3 + len(receivers) + 2
     floors = _fitting(show.floors(), max(2, height - above - 2 - _FEWEST_EVENTS))
@@ -56,7 +57,7 @@ def picture(show: Show, tale: EventText, world: str, width: int, height: int) ->
 
 def _newest(show: Show) -> dict[str, Any]:
     """The status of a receiver that is farthest in the newest ring; {} if nobody is in one."""
-    statuses = [member.status for member in show.cluster.of_role("receiver") if member.running]
+    statuses = [member.status for member in show.cluster.of_role(RECEIVER) if member.running]
     active = [status for status in statuses if status.get("state") == "ACTIVE"]
     return max(active, key=lambda status: (ring_number(status["generation"]), status["have"]), default={})
 

@@ -103,7 +103,7 @@ def lost(
     typer.echo(f"{data / place.part}: an empty journal, life {chosen}")
     same = f"--network {network_file} --name {place.part} --data {data}"
     typer.echo(f"Now start it: levelcast node {same}")
-    if place.role == "receiver":
+    if place.role.in_ring:
         typer.echo(f"And let it count again: levelcast disk replace {same}")
 
 
@@ -123,13 +123,13 @@ def _life_in_ring(network: Network, place: Placement) -> int | None:
 
     Nobody keeps the life of a server or of a secondary.
     """
-    if network.status is None or place.role not in ("receiver", "floor"):
+    if network.status is None or not (place.role.in_ring or place.role.publishes):
         return None
     found = []
     for answer in _receivers(network, place.stripe):
         lives = {each["id"]: each["life"] for each in answer.status["membership"]["members"]}
         source = answer.status["sources"].get(str(place.id), {})
-        found += [lives.get(place.id) if place.role == "receiver" else source.get("incarnation")]
+        found += [lives.get(place.id) if place.role.in_ring else source.get("incarnation")]
     return max((life for life in found if life is not None), default=None)
 
 
@@ -161,7 +161,7 @@ def replace(
     network = load_network(network_file)
     timeout_s = duration_ns(timeout, "--timeout") / 1e9
     place = place_of(network, name, stripe)
-    if place.role != "receiver":
+    if not place.role.in_ring:
         raise NetError(f"{name} is no primary receiver: only those are in the configured set, so it needs nothing more")
     answers = _receivers(network, place.stripe)
     chosen = _life_of(place, data, life, answers)
@@ -192,7 +192,7 @@ def _life_of(place: Placement, data: Path | None, given: int | None, answers: li
 
 def _receivers(network: Network, stripe: str) -> list[Answer]:
     """The primaries of a stripe that answer."""
-    parts = [place.part for place in places(network, stripe) if place.role == "receiver"]
+    parts = [place.part for place in places(network, stripe) if place.role.in_ring]
     return [answer for answer in ask_all(network, parts, _ASK_S) if answer.ok]
 
 

@@ -14,7 +14,8 @@ import typer
 from levelcast.cli.errors import duration_ns
 from levelcast.network import load_network
 from levelcast.network.placement import place_of
-from levelcast.node.node import FREQUENT, Node, NodeOptions
+from levelcast.node.node import FREQUENT, Node
+from levelcast.node.options import NodeOptions
 from levelcast.protocol.event_text import sentence
 from levelcast.protocol.events import Event, event_fields
 from levelcast.runtime.realtime import Realtime

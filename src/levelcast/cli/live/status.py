@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from levelcast.cli.errors import duration_ns
 from levelcast.network import Network, load_network
+from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, SECONDARY, RoleKind
 from levelcast.node.status_client import Answer, ask_all, in_one_ring, not_served
 
 REFORMATIONS_SHOWN = 8
@@ -136,7 +137,7 @@ def _table(network: Network, answers: Sequence[Answer]) -> Table:
                 str(said["id"]),
                 str(said["role"]),
                 *(_cell(said, title) for title in _COLUMNS),
-                _does(said, answer.lag),
+                _does(answer),
             )
         else:
             table.add_row(answer.name, "", "", Text("no answer", "bold red"), *[""] * 8, Text(answer.problem, "red"))
@@ -165,16 +166,24 @@ def _clock(clock: Json) -> Text:
     return Text(f"±{kernel['estimated_error_ns'] / 1e6:.3g} ms", "green")
 
 
-def _does(said: Json, lag: int | None) -> str:
-    if said["role"] in ("receiver", "secondary"):
-        since_s = (said["now_ns"] - said["complete_upto_ns"]) / 1e9
-        upto = f", complete up to {since_s:,.2f} s ago" if said["complete_upto_ns"] else ""
-        serves = _served(said, lag) if said["role"] == "secondary" else _covers(said)
-        return f"{said['tape_records']:,} records on tape{upto}{serves}"
-    if said["role"] == "reformation":
-        last = said["reformations"][-1]["detail"] if said["reformations"] else "nothing yet"
-        groups = "; ".join(f"{primary}: {', '.join(members)}" for primary, members in said.get("groups", {}).items())
-        return f"formed {last}{f'; groups {groups}' if groups else ''}"
+def _does(answer: Answer) -> str:
+    """Return the last cell of a node's row."""
+    return _SUMMARIES[answer.role](answer.status, answer.lag) if answer.role is not None else ""
+
+
+def _on_tape(said: Json) -> str:
+    since_s = (said["now_ns"] - said["complete_upto_ns"]) / 1e9
+    upto = f", complete up to {since_s:,.2f} s ago" if said["complete_upto_ns"] else ""
+    return f"{said['tape_records']:,} records on tape{upto}"
+
+
+def _formed(said: Json) -> str:
+    last = said["reformations"][-1]["detail"] if said["reformations"] else "nothing yet"
+    groups = "; ".join(f"{primary}: {', '.join(members)}" for primary, members in said.get("groups", {}).items())
+    return f"formed {last}{f'; groups {groups}' if groups else ''}"
+
+
+def _published(said: Json) -> str:
     return (
         f"{said['published']:,} records published, {said['waiting']:,} wait; "
         f"{said['packets_unwitnessed']} of {said['credit']} packets unwitnessed"
@@ -200,6 +209,14 @@ def _covers(said: Json) -> str:
     return (f"; covers {', '.join(counts)}" if counts else "") + (f"; without {', '.join(without)}" if without else "")
 
 
+_SUMMARIES: dict[RoleKind, Callable[[Json, int | None], str]] = {
+    RECEIVER: lambda said, _: _on_tape(said) + _covers(said),
+    SECONDARY: lambda said, lag: _on_tape(said) + _served(said, lag),
+    REFORMATION: lambda said, _: _formed(said),
+    FLOOR: lambda said, _: _published(said),
+}
+
+
 def _remarks(answers: Sequence[Answer]) -> list[Text]:
     remarks = []
     if not in_one_ring(answers):
@@ -217,7 +234,7 @@ def _remarks(answers: Sequence[Answer]) -> list[Text]:
 
 def _reformations(answers: Sequence[Answer]) -> list[Table]:
     """The last ones, as the servers tell them; as the receivers do, where no server answers."""
-    servers = [answer for answer in answers if answer.status.get("role") == "reformation"]
+    servers = [answer for answer in answers if answer.role is not None and answer.role.forms_rings]
     told = [
         (each["at_ns"], answer.name, each)
         for answer in servers or answers

@@ -17,8 +17,9 @@ from rich.table import Table
 from levelcast.cli.errors import duration_ns, on_interrupt
 from levelcast.cli.live.node import Data
 from levelcast.network import load_network
+from levelcast.network.roles import FLOOR
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
-from levelcast.node.node import NodeOptions
+from levelcast.node.options import NodeOptions
 from levelcast.node.verdict import ClusterVerdict, judge
 from levelcast.protocol.event_text import sentence
 
@@ -151,7 +152,7 @@ def _print_verdict(console: Console, cluster: Cluster, verdict: ClusterVerdict) 
         )
     console.print(table, highlight=False)
     stripe = cluster.members[verdict.receivers[0].name].place.stripe if verdict.receivers else None
-    floors = [member for member in cluster.of_role("floor") if member.place.stripe == stripe]
+    floors = [member for member in cluster.of_role(FLOOR) if member.place.stripe == stripe]
     published = sum(member.status.get("published", 0) for member in floors)
     for line in (
         "late: more than 1 ms after timestamp + Δ_A; a node that was away has all that it missed late.",

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from levelcast.network.roles import RECEIVER
 from levelcast.node.demo.run import FloorLine, Show
 from levelcast.node.demo.subscribers import DemoSubscriber
 from levelcast.node.verdict import ReceiverFigures, judge, three_quantiles
@@ -93,7 +94,7 @@ class _Trades:
 def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
     """Look at what the nodes have left behind, once they have ended."""
     cluster = show.cluster
-    names = [member.place.name for member in cluster.of_role("receiver")]
+    names = [member.place.name for member in cluster.of_role(RECEIVER)]
     verdict = judge(cluster.data, names, show.problems)
     outcome = DemoOutcome(floors=show.floors(), customers=show.customers.all, problems=verdict.problems)
     outcome.load, outcome.cores, outcome.realtime = os.getloadavg()[0], os.cpu_count() or 1, show.realtime

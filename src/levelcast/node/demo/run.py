@@ -25,6 +25,7 @@ from levelcast.client.publisher import Publisher
 from levelcast.client.replay import split_floors
 from levelcast.client.source_loop import SourceLoop
 from levelcast.network import Network, SymbolDirectory
+from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION
 from levelcast.node.cluster import Cluster, ClusterNode, ClusterRun, Kill
 from levelcast.node.demo.subscribers import DemoSubscribers
 from levelcast.protocol.events import Event
@@ -88,7 +89,7 @@ class Show(ClusterRun):
     ) -> None:
         super().__init__(cluster, run_s, bound_s, kills)
         self.customers = DemoSubscribers(cluster.network)
-        self.releases = LiveReleases(cluster.data, [member.place.name for member in cluster.of_role("receiver")])
+        self.releases = LiveReleases(cluster.data, [member.place.name for member in cluster.of_role(RECEIVER)])
         self.lives = Lives(cluster)
         self.realtime = False
         """Whether all receivers have real-time priority."""
@@ -118,16 +119,16 @@ class Show(ClusterRun):
     def _acts(self) -> Iterator[None]:
         cluster = self.cluster
         self.customers.start()
-        cluster.start_all("receiver", "reformation")
+        cluster.start_all(RECEIVER, REFORMATION)
         yield from self._while("starting", lambda: not self._is_formed(), FORM_LIMIT_S)
         if self.interrupted:
             return
-        cluster.start_all("floor")
+        cluster.start_all(FLOOR)
         yield from self._while("starting", lambda: not self._are_open(), FORM_LIMIT_S)
         if self._trader is not None:
             self._trader.start()
         cluster.reset_clock()
-        self.realtime = all(map(_has_realtime, cluster.of_role("receiver")))
+        self.realtime = all(map(_has_realtime, cluster.of_role(RECEIVER)))
         cluster.events.append(("floors", FloorsOpened(0, len(self.floors()))))
         yield from self._while("trading", self._is_trading, self._bound_s + (self._run_s or 0.0))
         self._close_floors()
@@ -138,17 +139,17 @@ class Show(ClusterRun):
         self.kills = [kill for kill in self.kills if kill.done]  # who is down comes back; nobody dies any more
         if self._trader is not None:
             self._trader.stop()
-        self.cluster.stop("floor")
+        self.cluster.stop(FLOOR)
         self.lives.look()
         self.cluster.events.append(("floors", FloorsClosed(0, sum(floor.published for floor in self.floors()))))
 
     def _is_formed(self) -> bool:
-        statuses = [member.status for member in self.cluster.of_role("receiver")]
+        statuses = [member.status for member in self.cluster.of_role(RECEIVER)]
         rings = {status.get("generation") for status in statuses}
         return self.interrupted or (len(rings) == 1 and all(status.get("state") == "ACTIVE" for status in statuses))
 
     def _are_open(self) -> bool:
-        return self.interrupted or all(member.status for member in self.cluster.of_role("floor"))
+        return self.interrupted or all(member.status for member in self.cluster.of_role(FLOOR))
 
     def _is_trading(self) -> bool:
         if self._trader is None or self.interrupted:
@@ -159,7 +160,7 @@ class Show(ClusterRun):
     def _is_complete(self, horizon_ns: int) -> bool:
         if not self.cluster.complete_upto(horizon_ns):
             return False
-        tapes = [member.status.get("tape_records", 0) for member in self.cluster.of_role("receiver")]
+        tapes = [member.status.get("tape_records", 0) for member in self.cluster.of_role(RECEIVER)]
         return self.customers.have(max(tapes))
 
     def _look(self) -> None:
@@ -193,7 +194,7 @@ class Show(ClusterRun):
                 member.status.get("packets_unwitnessed", 0),
                 member.running,
             )
-            for member in self.cluster.of_role("floor")
+            for member in self.cluster.of_role(FLOOR)
         ]
 
 

@@ -15,13 +15,12 @@ from typing import Any
 from levelcast.errors import NetError
 from levelcast.network import Network
 from levelcast.network.stripe_config import ring_config
-from levelcast.node.node import usable
 from levelcast.node.status_client import Answer
 from levelcast.protocol.effects import Effect
 from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver
-from levelcast.runtime.sockets import LOOPBACK, CoreSockets
+from levelcast.runtime.sockets import LOOPBACK, CoreSockets, usable
 from levelcast.storage.no_store import NoStore
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership

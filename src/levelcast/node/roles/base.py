@@ -1,0 +1,93 @@
+"""Declare what a role has: a protocol class on its files, services, own work, status and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from levelcast.network import Network
+from levelcast.network.placement import Placement
+from levelcast.network.roles import RoleKind
+from levelcast.node.metrics import Metric
+from levelcast.node.options import NodeOptions
+from levelcast.protocol.config import StripeConfig
+from levelcast.protocol.events import Event
+from levelcast.protocol.journal_image import JournalImage
+from levelcast.protocol.machine import Machine
+from levelcast.runtime.driver import Counters, Service, Work
+from levelcast.storage.journal.file import JournalFile
+from levelcast.storage.node_store import JournalStore
+from levelcast.storage.receiver_store import ReceiverStore
+
+Names = Mapping[int, str]
+"""Names of nodes by their ids."""
+Status = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetup:
+    """What a role is made from: a node's placement, configuration, directory and options."""
+
+    network: Network
+    place: Placement
+    config: StripeConfig
+    directory: Path
+    now: int
+    options: NodeOptions = field(default_factory=NodeOptions)
+    report: Callable[[Event], None] = lambda _: None
+
+    @property
+    def until_ns(self) -> int | None:
+        """When the node is to end; None: when it is told to."""
+        return None if self.options.run_ns is None else self.now + self.options.run_ns
+
+    def journal(self) -> tuple[JournalStore, JournalImage]:
+        """Open the journal of a node that has nothing else."""
+        journal, image = JournalFile.open(self.directory / "journal", durable=self.network.tape.durable)
+        return JournalStore(journal), image
+
+
+class Role:
+    """A role at work in one node. The defaults are those of a role with nothing but its protocol class."""
+
+    KIND: ClassVar[RoleKind]
+    METRICS: ClassVar[tuple[Metric, ...]] = ()
+    """Metrics that only nodes of this role have."""
+    STATE: ClassVar[tuple[str, tuple[str, ...]] | None] = None
+    """The key of the status that is the node's state, and its possible values."""
+    machine: Machine
+    store: JournalStore | ReceiverStore
+
+    def __init__(self, setup: NodeSetup) -> None:
+        """Open the node's files, and build its protocol class on what they hold."""
+        raise NotImplementedError
+
+    def services(self) -> Iterator[Service]:
+        """Open what the node does in the same loop as its protocol class."""
+        yield from ()
+
+    def work(self) -> Work | None:
+        """Return what the node does without being asked."""
+        return None
+
+    def status(self, counters: Counters, names: Names, now: int) -> Status:
+        """Return the role's part of the status line, which a node prints a few times a second."""
+        raise NotImplementedError
+
+    def details(self, known: Status, now: int) -> Status:
+        """Return what only the status page has besides; `known` is the status line."""
+        raise NotImplementedError
+
+    def is_done(self) -> bool:
+        """Return whether the node may end when its time is over."""
+        return True
+
+    def end_sessions(self) -> None:
+        """End the sessions of subscribers, if it has any. The ring and the tape continue."""
+
+
+def name_of(node: int, names: Names) -> str | None:
+    """Return a node's name; its id if the file does not name it, None for no node (0)."""
+    return names.get(node, str(node)) if node else None

@@ -1,0 +1,132 @@
+"""The part that receivers of both layers have in common: tape, release log, edge, retention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from levelcast.network.line_assignment import LineAssignment
+from levelcast.node.edge_service import EdgeService
+from levelcast.node.metrics import Metric
+from levelcast.node.retention import Retention
+from levelcast.node.roles.base import NodeSetup, Role, Status
+from levelcast.protocol.event_text import generation_name
+from levelcast.protocol.history import first_tip
+from levelcast.ring.listener import Listener
+from levelcast.ring.status import ListenerStatus, RingTimes
+from levelcast.runtime.driver import Counters, Service
+from levelcast.storage.receiver_store import ReceiverStore
+
+
+class ReleasingRole(Role):
+    """A receiver of either layer."""
+
+    METRICS = (
+        Metric("generation_number", "generation", "gauge", "The generation of the ring that the receiver has entered."),
+        Metric("slot", "slot", "gauge", "The slot that is due now by the ring's schedule (rule 1)."),
+        Metric("have", "slot_have", "gauge", "Everything up to this slot is held."),
+        Metric("witnessed", "slot_witnessed", "gauge", "Everything up to this slot is witnessed (rule 8)."),
+        Metric("released_slot", "slot_released", "gauge", "Everything up to this slot is released."),
+        Metric("complete_upto_ns", "complete_seconds", "gauge", "Everything stamped up to then is released.", 1e-9),
+        Metric("gaps", "gaps", "gauge", "Slots of which something is missing and asked for (rule 5)."),
+        Metric("requests", "requests_total", "counter", "Requests for what was missing."),
+        Metric("frames", "releases_total", "counter", "Frames that were released."),
+        Metric("records", "records_released_total", "counter", "Records in those frames."),
+        Metric("late", "late_releases_total", "counter", "Frames released after timestamp + hold time (rule 7)."),
+        Metric("rings_entered", "reformations_total", "counter", "Rings that the receiver has entered."),
+        Metric("membership.version", "membership_version", "gauge", "Version of the configured set (rule 12)."),
+        Metric("membership.stands", "membership_stands", "gauge", "1 if the record of that set is witnessed."),
+        Metric("tape_records", "tape_records", "gauge", "Sequence of the last record on the tape."),
+        Metric("tape_bytes", "tape_bytes", "gauge", "Size of the tape."),
+        Metric("tape_segments", "tape_segments", "gauge", "Segments of the tape."),
+        Metric("edge.packets", "edge_packets_total", "counter", "Packets sent to customers."),
+        Metric("edge.bytes", "edge_bytes_total", "counter", "Bytes of those packets."),
+        Metric("edge.requests", "edge_requests_total", "counter", "Requests of customers for what they missed."),
+        Metric("edge.retransmitted", "edge_retransmitted_total", "counter", "Packets sent again for them."),
+        Metric("edge.from_tape", "edge_from_tape_total", "counter", "Those of them that came from the tape."),
+        Metric("edge.to_group", "edge_to_group_total", "counter", "Those that answered several customers at once."),
+        Metric(
+            "edge.plan.number", "edge_plan", "gauge", "Number of the plan in force; 0: none, everything in one session."
+        ),
+        Metric("edge.snapshots", "edge_snapshots_total", "counter", "Snapshots that customers were given."),
+        Metric("edge.clients_dropped", "edge_clients_dropped_total", "counter", "Customers that took too long."),
+    )
+    machine: Listener
+    store: ReceiverStore
+    edge: EdgeService | None = None
+
+    def __init__(self, setup: NodeSetup) -> None:
+        tape = setup.network.tape
+        self.store = ReceiverStore.open(
+            setup.directory, first_tip(setup.config), durable=tape.durable, records_per_segment=tape.segment_records
+        )
+        self._setup = setup
+
+    def services(self) -> Iterator[Service]:
+        """Open the edge, if the network file gives the receiver groups, and the tape's retention, if it has limits."""
+        setup, machine = self._setup, self.machine
+        network, place = setup.network, setup.place
+        if LineAssignment(network, place.name):
+            self.edge = EdgeService(
+                network,
+                place.name,
+                place.stripe,
+                setup.directory,
+                setup.options.interface,
+                machine.complete_upto_ns,
+                setup.now,
+                lambda: machine.wake_ns,
+                lambda: machine.ring_members if machine.state != "OUTSIDE" else (),
+            )
+            yield self.edge
+        if network.tape.keep_bytes is not None or network.tape.keep_age_ns is not None:
+            yield Retention(self.store, network.tape, machine, setup.now, setup.report)
+
+    def end_sessions(self) -> None:
+        if self.edge is not None:
+            self.edge.end_sessions()
+
+    def _listener_line(self, state: str, said: ListenerStatus, counters: Counters) -> Status:
+        line = {
+            "state": state,
+            "generation": generation_name(said.generation),
+            "members": list(said.ring.members) if said.ring is not None else [],
+            "ring": ring_as_json(said.ring),
+            "have": said.have,
+            "released_slot": said.released,
+            "complete_upto_ns": said.complete_upto_ns,
+            "tape_records": self.store.tape.tip.next_sequence - 1,
+            "records": counters.records,
+            "frames": counters.frames,
+            "late": counters.late,
+            "max_behind_ns": counters.max_behind_ns,
+            "requests": counters.requests,
+            "rings_entered": counters.reports["entered"],
+        }
+        return line | {"edge": self.edge.status()} if self.edge is not None else line
+
+    def details(self, known: Status, now: int) -> Status:
+        said = self.machine.listener_status(now)
+        return {
+            "life": said.life,
+            "generation_number": said.generation >> 32,
+            "slot": said.slot,
+            "witnessed": said.witnessed,
+            "gaps": said.open_repairs,
+            "late_share": known["late"] / known["frames"] if known["frames"] else 0.0,
+            "membership": {
+                "version": said.membership.version,
+                "stands": said.membership_stands,
+                "members": [{"id": life.member, "life": life.life} for life in said.membership.members],
+            },
+            "sources": {
+                str(source): {"incarnation": position.incarnation, "ordered": position.next - 1}
+                for source, position in sorted(said.sources.items())
+            },
+            "tape_bytes": self.store.tape.size_bytes,
+            "tape_segments": self.store.tape.segments,
+        }
+
+
+def ring_as_json(ring: RingTimes | None) -> Status | None:
+    """Return a ring's schedule (rule 1), from which the owner of every slot follows."""
+    return None if ring is None else ring._asdict() | {"members": list(ring.members)}
