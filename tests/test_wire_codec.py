@@ -365,7 +365,7 @@ BODY = HEADER_SIZE
         (EXAMPLES[4], BODY + 16 + 33 + 33 + 4 + 8, "<Q", 2**63),  # a slot's timestamp
         (EXAMPLES[4], BODY + 16 + 33 + 33 + 4 + 20 + 10, "<Q", 0),  # a slot's run
         (EXAMPLES[5], BODY + 12, "<B", 0),  # fault reason
-        (EXAMPLES[5], BODY + 12, "<B", 7),
+        (EXAMPLES[5], BODY + 12, "<B", 99),
         (EXAMPLES[-1], BODY + 8, "<I", token_codec.MAX_CATCH_UP_PACKETS + 1),
         (EXAMPLES[-1], BODY + 12 + 10, "<Q", 0),  # a packet without a number
         (EXAMPLES[-1], BODY + 12 + 18, "<I", 3),  # more records than bytes
