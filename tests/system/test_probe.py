@@ -95,7 +95,7 @@ def test_a_network_runs_on_an_included_file(tmp_path: Path) -> None:
         pass
     verdict = judge(tmp_path / "data", RECEIVERS, run.problems)
     assert verdict.problems == []
-    assert verdict.receivers[0].records > 1_000
+    assert verdict.receivers[0].records > 500
     assert all(cluster.members[name].status["lost_on_purpose"] > 0 for name in ("a-1", "b-1"))
 
 
