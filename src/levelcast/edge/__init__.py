@@ -1,4 +1,4 @@
-"""From released frames to customers, sans I/O: gathering into sessions, retransmission, and the customer's side.
+"""From released frames to subscribers, sans I/O: `server` sends, `subscriber` receives, `plan_parts` is for both.
 
-Imports `wire`, `records`, `ring` and `tape`; driven by `net` and `sim`. What users see of it is in docs/edge.md.
+Imports `network`, `protocol`, `wire` and `records`. Driven by `node`, `client` and `sim`. docs/edge.md describes what users see.
 """

@@ -1,6 +1,6 @@
 /* The per-record and per-datagram work that Python is too slow for. levelcast/native/pure_core.py says what each function
  * does, and the tests compare the two; this file only does it faster. Nothing here keeps state but the table of record
- * types, and nothing blocks. Little-endian machines only (the twin serves the others). */
+ * types, and nothing blocks. Little-endian machines only (pure_core.py serves the others). */
 
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE

@@ -1,6 +1,6 @@
 /* The work on records and packets of the edge that Python is too slow for. levelcast/native/pure_mold.py says what each
  * function does, and the tests compare the two; this file only does it faster. Functions keep no state but the table of
- * record types; LastRecords keeps what it is shown. Little-endian machines only (the twin serves the others). */
+ * record types; LastRecords keeps what it is shown. Little-endian machines only (pure_mold.py serves the others). */
 
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE

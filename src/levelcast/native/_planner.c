@@ -12,7 +12,7 @@
 #include <string.h>
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the compiled planner is for little-endian machines; the pure Python twin does its work elsewhere"
+#error "the compiled planner is for little-endian machines; pure_planner.py does its work elsewhere"
 #endif
 
 /* One binary for all machines of a kind: the loader picks the clone for the processor at hand. */

@@ -1,14 +1,13 @@
-"""Drivers over real sockets: the protocol classes of `ring` as processes on UDP multicast, on disk and on the clock.
+"""Nodes as processes: roles, services, status, operator actions, clusters, and the demo.
 
-| what                         | modules                                                                          |
-|------------------------------|----------------------------------------------------------------------------------|
-| the loop and what it runs on | `driver`, `sockets`, `impair`, `punctual`, `keeper`, `disk`, `retention`         |
-| a node, and many             | `node`, `floor`, `cluster`, `verdict`                                            |
-| customers                    | `edge` at a receiver, `subscriber` in their programs                             |
-| floors in their own programs | `publisher`, `packing`, `progress`, `replay`                                     |
-| seeing inside                | `status`, `responder`, `metrics`, `kernel_clock`, `ask`                          |
-| changing the configured set  | `operator`                                                                       |
-| the demonstration            | `demo/`                                                                          |
+| subject                 | modules                                                                        |
+|-------------------------|--------------------------------------------------------------------------------|
+| one node                | `node`, `options`, `roles/`, `synthetic_floor`, `retention`                     |
+| its edge                | `edge_service`, `edge_state_files`, `snapshot_server`                           |
+| its status              | `status`, `metrics`, `http_server`, `status_client`, `probe_report`             |
+| many nodes              | `cluster`, `fork_server`, `verdict`                                             |
+| changes while it runs   | `operate/`                                                                      |
+| the demo                | `demo/`                                                                         |
 
-Imports everything below; imported by `cli`, and by the package itself for `Publisher` and `Subscriber`.
+Imports every lower layer. Imported by `cli`.
 """

@@ -1,5 +1,4 @@
-"""The core ring protocol, sans I/O: its timing, schedule, source, receiver, repair and reformation.
+"""The timed-token ring, sans I/O: schedule, source, listener, member, secondary, witness, reformation and group servers.
 
-Imports `wire` and `records` only. Imported by `network` (for its timing) and by the layers
-above, which drive it: `edge`, `market`, `net`, `sim`.
+Imports `protocol`, `timing` and `wire`. Imported by `client` (source), `node` and `sim`, which drive it.
 """

@@ -1,4 +1,4 @@
-"""The bytes of core datagrams and MoldUDP64 packets, and the values that they stand for; nothing else.
+"""Core datagrams, MoldUDP64 packets and records of the network itself, as values and as bytes.
 
-Imports nothing of Levelcast and does no I/O. Every other package may import it.
+Imports `records` and `native`, and does no I/O. Every higher layer may import it.
 """

@@ -1,4 +1,4 @@
-"""What happens in a running network, told in plain words: once, and by the names of the nodes."""
+"""Format events of a cluster as one-line messages with node names, without repeats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RED, _YELLOW, _GREEN, _CYAN = "bold red", "yellow", "green", "bold cyan"
 
 
 class Sentence(NamedTuple):
-    """Something that happened, and the style it deserves."""
+    """One message and its style."""
 
     at_s: float
     text: str
@@ -37,7 +37,7 @@ class Sentence(NamedTuple):
 
 
 class EventText:
-    """Makes sentences of the events of a cluster; what comes from every node, or again and again, is told once."""
+    """Make messages of the events of a cluster; an event of every node, or a repeated one, gives one message."""
 
     def __init__(self, network: Network) -> None:
         self.sentences: list[Sentence] = []
@@ -50,7 +50,7 @@ class EventText:
         self._returning: set[str] = set()
 
     def add(self, at_s: float, name: str, event: Event) -> Sentence | None:
-        """The sentence about an event of a node, if it is worth one."""
+        """Add the message for an event of a node and return it; None for an event without one."""
         told = self._tell(name, event)
         if told is None:
             return None
@@ -59,7 +59,7 @@ class EventText:
         return found
 
     def _once(self, *what: object) -> bool:
-        """Whether this is told for the first time since the last ring was formed."""
+        """Return whether this is new since the last ring was formed."""
         key = (self._ring, *what)
         if key in self._said:
             return False

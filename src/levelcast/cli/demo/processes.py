@@ -44,7 +44,7 @@ _STOPPED = 130
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the demo was asked for."""
+    """Options of the demo."""
 
     run_ns: int
     rate: float

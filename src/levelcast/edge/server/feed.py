@@ -72,7 +72,7 @@ END_EVERY_NS = 100_000_000
 
 
 class FramePosition(Protocol):
-    """A frame's place: a `ring.order.Frame` or a line of a tape's index."""
+    """A frame's place: a `protocol.history.Frame` or a line of a tape's index."""
 
     @property
     def slot(self) -> int: ...
