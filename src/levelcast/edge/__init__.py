@@ -1,4 +1,4 @@
 """From released frames to subscribers, sans I/O: `server` sends, `subscriber` receives, `plan_parts` is for both.
 
-Imports `network`, `protocol`, `wire` and `records`. Driven by `node`, `client` and `sim`. docs/edge.md describes what users see.
+Imports `network`, `protocol`, `wire` and `records`. Driven by `node`, `client` and `sim`. User guide: docs/edge.md.
 """

@@ -1,4 +1,4 @@
-"""The timed-token ring, sans I/O: schedule, source, listener, member, secondary, witness, reformation and group servers.
+"""The timed-token ring, sans I/O: schedule, source, listener, member, secondary, witness, reformation servers.
 
 Imports `protocol`, `timing` and `wire`. Imported by `client` (source), `node` and `sim`, which drive it.
 """

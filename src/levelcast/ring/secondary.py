@@ -31,7 +31,7 @@ asks for its own again, rarely, while that is in the ring.
 - **Its primary is silent** if k_r requests brought nothing although somebody's token claims the slot, or if there are
   tokens of a ring that it has not told of for as long. A slot that nobody claims may be one that nobody has.
 - **Layers.** A secondary may be the home of a group itself (`homes` of the configuration). It is then to that group
-  what a primary is: it serves what they ask for, tells them of rings and groups, and covers them (`ring.secondary_claims`), so
+  what a primary is: it serves their requests, tells them of rings and groups, and covers them (`secondary_claims`), so
   that what it says is the lowest of its group. It sends its group token to them too, because it has no core token by
   which they would notice its death. Layers are given by the configuration and nobody is given a home of its own layer
   or below, so that no group can hang on itself.
