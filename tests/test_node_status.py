@@ -18,7 +18,7 @@ from levelcast.node.node import Node
 from levelcast.node.options import NodeOptions
 from levelcast.node.status import BOUNDS_S, KEPT, EventLog, Lateness, StatusService
 from levelcast.protocol.effects import Release
-from levelcast.protocol.events import FaultReported, PromiseMade, RingEntered, Witnessed
+from levelcast.protocol.events import FaultReceived, FaultReported, PromiseMade, RingEntered, RingFormed, Witnessed
 from levelcast.protocol.history import GENESIS, make_frame
 from levelcast.runtime.clock_sync import KernelClock, kernel_clock
 from levelcast.storage.disk import initialise_disk
@@ -162,6 +162,15 @@ def test_a_reformation_has_the_fault_before_it_as_its_cause() -> None:
     assert [each["kind"] for each in told["events"]] == ["fault", "promised", "entered", "entered"]
     assert told["events"][2]["detail"] == "generation 2@201, members 1, 2"
     assert (told["events"][0]["reason"], told["events"][0]["suspect"]) == (FaultReason.TOKEN_MISSING, 3)
+
+
+def test_a_server_reports_the_slot_at_which_a_ring_starts_and_the_fault_it_received() -> None:
+    log = EventLog()
+    log.note(FaultReceived(0, FaultReason.TOKEN_MISSING, 102, 103), 10)
+    log.note(RingFormed(0, GENERATION, 40, (101, 102)), 11)
+    told = log.as_json()
+    assert [(each["cause"], each["slot"]) for each in told["reformations"]] == [("token missing from 102", 40)]
+    assert told["events"][1]["slot"] == 40
 
 
 def test_only_the_last_reports_are_kept() -> None:

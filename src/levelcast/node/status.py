@@ -80,12 +80,13 @@ class EventLog:
 
     def note(self, event: Event, at_ns: int) -> None:
         detail = sentence(event)
-        known = {"at_ns": at_ns, "kind": event.KIND, "slot": event.slot, "detail": detail}
+        slot = event.start_slot if isinstance(event, RingFormed) else event.slot
+        known = {"at_ns": at_ns, "kind": event.KIND, "slot": slot, "detail": detail}
         self.events.append(known | event_fields(event))
         if isinstance(event, FaultReported | FaultReceived):
             self._cause = detail
         elif isinstance(event, RingEntered | RingFormed):
-            self.reformations.append(Reformation(at_ns, self._cause or "invited", event.slot, detail))
+            self.reformations.append(Reformation(at_ns, self._cause or "invited", slot, detail))
             self._cause = ""
 
     def as_json(self) -> Status:
