@@ -25,6 +25,8 @@ from levelcast.network import Network, load_network
 from levelcast.network.roles import FLOOR, RECEIVER
 from levelcast.node.cluster import Cluster
 from levelcast.node.options import NodeOptions as NodeOptions
+from levelcast.records import TRADE
+from levelcast.wire.packets import DATA_OVERHEAD
 
 SETTLE_S = 20.0
 """How long a ring may take to form, and to drain at the end."""
@@ -42,8 +44,8 @@ class Case:
 
     @property
     def records(self) -> int:
-        """64-byte records in a core packet: a header of 24 bytes, a packet's of 20 and a seal of 4 around them."""
-        return (self.core_bytes - 48) // 64
+        """64-byte records in a core packet."""
+        return (self.core_bytes - DATA_OVERHEAD) // TRADE.itemsize
 
 
 @dataclass(slots=True)

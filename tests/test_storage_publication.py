@@ -100,7 +100,7 @@ class Floor:
         while at < len(everything) or self.feed.waiting or self.source.unwitnessed:
             if at < len(everything):
                 count = rng.randint(1, 60)
-                self.feed.put(everything[at : at + count].tobytes(), len(everything[at : at + count]))
+                self.feed.put(everything[at : at + count])
                 at += len(everything[at : at + count])
             if rng.random() < 0.5:
                 last = max(self.wire.heard, default=0)  # a ring witnesses what it has heard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from levelcast.client.packet_queue import PacketQueue
 from levelcast.client.source_loop import SourceLoop
@@ -11,6 +12,12 @@ from levelcast.network import Floor, SymbolDirectory
 from levelcast.records import RECORD_TYPES, RTYPE_INSTRUMENT, RecordArray
 
 _KINDS = {kind.rtype: kind for kind in RECORD_TYPES}
+_HEADS = {
+    kind: np.dtype({"names": ["head"], "formats": ["<u8"], "itemsize": kind.dtype.itemsize}) for kind in RECORD_TYPES
+}
+"""Length, type, publisher and instrument of a record as one number."""
+_TABLE_IDS = 1 << 20
+"""Up to this id, a table says which ids are a floor's."""
 
 
 class FloorInput:
@@ -25,6 +32,8 @@ class FloorInput:
         self.closed = False
         self._capacity = capacity
         self._ids = np.array(sorted(directory.ids_of(floor).values()), np.uint32)
+        self._is_known = np.zeros(min(int(self._ids[-1]), _TABLE_IDS) + 2, np.bool_)
+        self._is_known[self._ids[self._ids <= _TABLE_IDS]] = True
 
     @property
     def room(self) -> int:
@@ -53,7 +62,7 @@ class FloorInput:
             count = min(self.room, len(records) - first)
             is_awake = self.queue.wake_ns is not None
             if count:
-                self.queue.put(records[first : first + count].tobytes(), count)
+                self.queue.put(records[first : first + count])
         if count and not is_awake:
             self.loop.wake()
         return first + count
@@ -66,17 +75,23 @@ class FloorInput:
         if kind is None or records.dtype != kind.dtype:
             raise ValueError("these are no records of levelcast.records: make them with trades(n), quotes(n) ...")
         words = kind.dtype.itemsize // 4
-        heads = records.view(np.dtype({"names": ["head"], "formats": ["<u4"], "itemsize": kind.dtype.itemsize}))["head"]
-        if (heads != (words | kind.rtype << 8 | self.floor.publisher << 16)).any():  # three fields in one pass
+        heads = np.ascontiguousarray(records.view(_HEADS[kind])["head"])
+        if (heads.view(np.uint32)[::2] != (words | kind.rtype << 8 | self.floor.publisher << 16)).any():
             if np.any(records["length"] != words) or np.any(records["rtype"] != kind.rtype):
                 raise ValueError("a record has another length or rtype than its array")
             raise ValueError(f"a record's publisher_id is not {self.floor.publisher}, that of {self.floor.name}")
         for name in ("sequence", "ts_recv"):
             if name in (kind.dtype.names or ()) and records[name].any():
                 raise ValueError(f"a record has a {name} already: the ring stamps it on release")
-        if kind.rtype != RTYPE_INSTRUMENT and not np.isin(records["instrument_id"], self._ids).all():
+        if kind.rtype != RTYPE_INSTRUMENT and not self._knows(heads.view(np.uint32)[1::2]):
             raise ValueError(
                 f"a record's instrument_id is no symbol of {self.floor.name}: take ids from "
                 "levelcast.network.SymbolDirectory"
             )
         return records
+
+    def _knows(self, ids: npt.NDArray[np.uint32]) -> bool:
+        """Tell whether all ids are symbols of the floor."""
+        if self._is_known.take(ids, mode="clip").all():
+            return True
+        return int(self._ids[-1]) > _TABLE_IDS and bool(np.isin(ids, self._ids).all())

@@ -15,11 +15,13 @@ from collections import deque
 from hashlib import blake2b
 from threading import Condition
 
+import numpy as np
+
 from levelcast.protocol.effects import Effect
 from levelcast.records import RecordArray
 from levelcast.ring.source import Source, Submitted
 from levelcast.storage.publication import UNKNOWN_DIGEST, Point, Progress
-from levelcast.wire.packets import DATA_OVERHEAD, MAX_PAYLOAD, MAX_TOGETHER
+from levelcast.wire.packets import DATA_OVERHEAD, MAX_PAYLOAD
 
 MAX_PACKET_BYTES = MAX_PAYLOAD + DATA_OVERHEAD
 
@@ -49,7 +51,7 @@ class PacketQueue:
         self._packet_bytes = packet_bytes
         self._progress = progress
         self._changed = changed
-        self._queue: deque[memoryview] = deque()
+        self._queue = bytearray()
         self._definitions = memoryview(definitions.tobytes())
         self._unwitnessed: deque[tuple[int, int]] = deque()
         """The last packet of each batch, and `total` behind it."""
@@ -62,10 +64,10 @@ class PacketQueue:
         assert not self.waiting
         self._position, self._hash = position, hashed
 
-    def put(self, content: bytes, records: int) -> None:
-        """Queue records. The caller holds `changed`."""
-        self._queue.append(memoryview(content))
-        self.waiting += records
+    def put(self, records: RecordArray) -> None:
+        """Queue a copy of records. The caller holds `changed`."""
+        self._queue += np.ascontiguousarray(records).data.cast("B")
+        self.waiting += len(records)
         self.wake_ns = 0
 
     def step(self, now: int) -> list[Effect]:
@@ -87,29 +89,18 @@ class PacketQueue:
         return submitted
 
     def _submit(self, now: int) -> Submitted:
-        front = self._front()
-        submitted = self.source.submit_all(front, self._packet_bytes, now)
-        if submitted.taken < len(front):
-            self._queue.appendleft(front[submitted.taken :])
+        with memoryview(self._queue) as front:
+            submitted = self.source.submit_all(front, self._packet_bytes, now)
+            if self._hash is not None:
+                self._hash.update(front[: submitted.taken])
+        del self._queue[: submitted.taken]
         self.waiting -= submitted.records
         self.total += submitted.records
         self._position += submitted.records
         self._unwitnessed.append((submitted.last, self.total))
         if self._progress is not None:
-            digest, incarnation = UNKNOWN_DIGEST, self.source.incarnation
-            if self._hash is not None:
-                self._hash.update(front[: submitted.taken])
-                digest = self._hash.digest()
+            digest = UNKNOWN_DIGEST if self._hash is None else self._hash.digest()
             self._progress.note(
-                Point(self._publication, incarnation, submitted.last, self.total, self._position, digest)
+                Point(self._publication, self.source.incarnation, submitted.last, self.total, self._position, digest)
             )
         return submitted
-
-    def _front(self) -> memoryview:
-        """Remove at least as many bytes from the queue as one call of `submit_all` can take, if it has them."""
-        most = min(self.source.room * self._packet_bytes, MAX_TOGETHER)
-        parts, size = [], 0
-        while self._queue and size < most:
-            parts.append(self._queue.popleft())
-            size += len(parts[-1])
-        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))

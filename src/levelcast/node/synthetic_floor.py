@@ -72,7 +72,7 @@ class SyntheticFloor:
                 self._due_ns += len(bursts[-1]) * self._gap_ns
             if bursts:  # together, so that their packets are full
                 batch = np.concatenate(bursts)
-                self._queue.put(batch.tobytes(), len(batch))
+                self._queue.put(batch)
                 effects += self._queue.step(now)
         closed = self.is_closed(now) and not self.waiting
         self.wake_ns = None if closed else max(now + TICK_NS, int(0 if self.waiting else self._due_ns))

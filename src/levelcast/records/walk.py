@@ -60,9 +60,6 @@ def uniform_size(payload: Payload) -> int:
     size = payload[0] * WORD_BYTES
     if size == 0 or len(payload) % size:
         return 0
-    if len(payload) > 64 * size:  # from here on an array is faster
-        heads = np.frombuffer(payload, np.uint8)[::size]
-        return 0 if (heads != heads[0]).any() else size
     lengths = bytes(payload[::size])
     return size if lengths == lengths[:1] * len(lengths) else 0
 

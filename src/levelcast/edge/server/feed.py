@@ -178,6 +178,8 @@ class Feed:
         self._plan_crc = crc32(repr((sorted(plan.session_of.items()), plan.default)).encode())
         self._stripe = stripe
         self._latest = Latest()
+        self._unread: mold.Buffer = b""
+        """The last frame, whose definitions are read when its packets have left."""
         self._past: list[_Past] = []
         self._beacon_ns = 0
         self._groups: dict[bytes, tuple[int, ...]] = {}
@@ -267,19 +269,26 @@ class Feed:
             start_ns = frame.timestamp_ns - 1
             self._gatherer = Packetizer(self._plan, start_ns, stripe=self._stripe, config=self.config, now=now)
             self._begun = True
+        self._read_definitions()
         packets = self._gatherer.release(frame.timestamp_ns, frame.first_sequence, content, now)
         self.slot, self.chain = frame.slot, frame.chain
         self.frames += 1
         for record in plan_records(content) if control else ():
             packets += self._take(record, frame.timestamp_ns, now)
-        self.plans.define(content)
+        self._unread = content
         return packets
 
     def book(self, packets: list[Outgoing], content: mold.Buffer = b"") -> None:
         """Keep packets that were sent for those who ask, and records for the snapshot."""
+        self._read_definitions()
         self.retransmitter.keep(packets)
         self._latest.update(content)
         self.records += sum(packet.records for packet in packets)
+
+    def _read_definitions(self) -> None:
+        """Take in the instruments that the last frame defines: a plan in a later one may name them."""
+        self.plans.define(self._unread)
+        self._unread = b""
 
     def advance(self, complete_ns: int, now: int) -> list[Outgoing]:
         """The watermarks up to `complete_ns`; none before the first frame, from which the grid begins."""
@@ -333,6 +342,7 @@ class Feed:
         return self._state(self._snapshot(b""))
 
     def _state(self, snapshot: bytes) -> bytes:
+        self._read_definitions()
         plans = self.plans.state()
         fields = (self._plan_crc, self.config.watermark_ns, self.slot, self.chain, len(plans))
         head = _HEADER.pack(MAGIC, VERSION, 0, *fields) + plans

@@ -241,8 +241,8 @@ class Plans:
 
     def define(self, content: mold.Buffer) -> None:
         """Take in the definitions among the records of a frame."""
-        ids = defined_ids(content)
-        if len(ids) and not set(ids).issubset(self._defined):
+        ids = defined_ids(content) if content else ()
+        if ids and not set(ids).issubset(self._defined):
             self._defined.update(ids)
             self._defined_code = _encode_ids(self._defined)
 
