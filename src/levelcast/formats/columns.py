@@ -221,15 +221,16 @@ def times(column: Any, rows: Rows) -> npt.NDArray[np.uint64]:
     """Nanoseconds UTC, from integers, ISO 8601 texts with a zone, or timestamps (without a zone they are UTC)."""
     pa, pc = arrow(), arrow("pyarrow.compute")
     refuse = partial(_refuse_time, rows)
+    zone: str | None = "UTC"
     check_present(column, "ts_event", rows)
     if _is_text(column):  # all of a batch are whole numbers of nanoseconds, or all are ISO 8601: the first row says it
         digits = matches(column, "^[0-9]{1,19}$")
-        is_number, zone = bool(len(digits) and digits[0]), "UTC"
+        is_number = bool(len(digits) and digits[0])
         if is_number:
             refuse_first(~digits, column, refuse)
     else:
         is_number = not pa.types.is_timestamp(column.type)
-        zone = None if is_number else column.type.tz
+        zone = getattr(column.type, "tz", None)
     if is_number:
         return whole_numbers(column, "ts_event", rows, LARGEST_TIME)
     stamps = _converted(column, lambda part: pc.cast(part, pa.timestamp("ns", zone)), refuse)

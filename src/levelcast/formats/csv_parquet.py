@@ -79,17 +79,15 @@ def csv_batches(
         refused.append(row)
         return "error"
 
-    wanted = list(names) if names is not None else None
     with pa.input_stream(str(path), compression="gzip" if path.suffix == ".gz" else None) as stream:
         try:
-            if wanted is None:
-                wanted = _columns(path, _header(path))
+            wanted = list(names) if names is not None else _columns(path, _header(path))
             reader = csv.open_csv(
                 stream,
                 read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=names),
                 parse_options=csv.ParseOptions(invalid_row_handler=refuse),
                 convert_options=csv.ConvertOptions(
-                    column_types={name: pa.string() for name in wanted},
+                    column_types=dict.fromkeys(wanted, pa.string()),
                     include_columns=wanted,
                     strings_can_be_null=False,
                 ),

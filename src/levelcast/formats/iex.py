@@ -92,9 +92,8 @@ class _Walk:
         self.sizes: list[int] = []
         self.packets: list[int] = []
         self.refused: list[RefusedRow] = []
-        self._counts: list[int] = []
-        self._captured: list[int] = []
-        self._sequences: list[int] = []
+        self._segments: list[tuple[int, int, int]] = []
+        """Of each segment with messages: their count, the time of capture, the first sequence."""
 
     def segment(self, payload: Payload) -> None:
         """One IEX-TP segment; one without messages is a heartbeat."""
@@ -120,9 +119,7 @@ class _Walk:
             found += 1
         if found:
             self.packets += [number] * found
-            self._counts.append(found)
-            self._captured.append(captured_ns)
-            self._sequences.append(sequence)
+            self._segments.append((found, captured_ns, sequence))
         if found < count or stop > end:
             self._refuse(number, f"has {found} whole messages where its header says {count}", start, end)
 
@@ -130,11 +127,11 @@ class _Walk:
         self.refused.append(RefusedRow(packet, f"packet {packet:,}: {why}", shown(self.content[start:end])))
 
     def chunk(self, first: int) -> Chunk:
-        counts = np.array(self._counts, np.int64)
+        counts, captured_ns, sequences = np.array(self._segments, np.uint64).reshape(-1, 3).T.astype(np.int64)
         starts, sizes = np.array(self.starts, np.int64), np.array(self.sizes, np.int64)
-        captured = np.repeat(np.array(self._captured, np.uint64), counts)
+        captured = np.repeat(captured_ns.astype(np.uint64), counts)
         within = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)
-        sequence = np.repeat(np.array(self._sequences, np.int64), counts) + within
+        sequence = np.repeat(sequences, counts) + within
         place = np.arange(first, first + len(starts))
         found, bad = by_type(self.content, starts, sizes, _DTYPES)
         for each in bad:

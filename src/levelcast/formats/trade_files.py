@@ -81,9 +81,9 @@ def read_batches(paths: Sequence[Path], format: str | None, day: date | None, pl
 
 
 def _format_of(path: Path) -> str:
-    for end in sorted(_ENDS, key=len, reverse=True):
+    for end, format in _ENDS.items():
         if path.name.endswith(end):
-            return _ENDS[end]
+            return format
     raise TradeFileError(f"{path}: its name does not say the format: give --format {', '.join(FORMATS)}")
 
 
