@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from levelcast.formats.columns import Coded, Ints, refusing
 from levelcast.formats.event_batches import Chunk, Events, RefusedRow, shown
-from levelcast.formats.messages import actions_of, by_type, layouts
+from levelcast.formats.messages import DAY_EVENTS, actions_of, by_type, layouts
 from levelcast.formats.pcap import Payload, pieces
 from levelcast.records import RecordArray, StatusAction, codes, instruments, orders, statuses, system_messages, trades
 
@@ -56,14 +56,7 @@ _DTYPES = layouts(_HEAD, _FIELDS)
 
 _HALT, _TRADING = StatusAction.HALT, StatusAction.TRADING
 _STATUS = {
-    b"S": {
-        b"O": StatusAction.PRE_OPEN,
-        b"S": StatusAction.PRE_OPEN,
-        b"R": _TRADING,
-        b"M": StatusAction.CLOSE,
-        b"E": StatusAction.POST_CLOSE,
-        b"C": StatusAction.NOT_AVAILABLE_FOR_TRADING,
-    },
+    b"S": {**DAY_EVENTS, b"R": _TRADING},
     b"H": {b"H": _HALT, b"O": StatusAction.QUOTING, b"P": StatusAction.PAUSE, b"T": _TRADING},
     b"O": {b"O": _HALT, b"N": _TRADING},
     b"E": {b"O": StatusAction.CROSS, b"C": StatusAction.CLOSE},

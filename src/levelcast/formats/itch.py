@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from levelcast.formats.columns import Coded, Ints, refusing
 from levelcast.formats.event_batches import Chunk, Events, RefusedRow, open_capture, shown
-from levelcast.formats.messages import actions_of, by_type, layouts, pieces_of
+from levelcast.formats.messages import DAY_EVENTS, actions_of, by_type, layouts, pieces_of
 from levelcast.formats.new_york_time import NewYorkClock
 from levelcast.records import RecordArray, StatusAction, codes, instruments, orders, statuses, system_messages, trades
 
@@ -71,14 +71,7 @@ _HALT, _TRADING = StatusAction.HALT, StatusAction.TRADING
 _STATUS = {
     b"H": {b"H": _HALT, b"P": StatusAction.PAUSE, b"Q": StatusAction.QUOTING, b"T": _TRADING},
     b"h": {b"H": _HALT, b"T": _TRADING},
-    b"S": {
-        b"O": StatusAction.PRE_OPEN,
-        b"S": StatusAction.PRE_OPEN,
-        b"Q": _TRADING,
-        b"M": StatusAction.CLOSE,
-        b"E": StatusAction.POST_CLOSE,
-        b"C": StatusAction.NOT_AVAILABLE_FOR_TRADING,
-    },
+    b"S": {**DAY_EVENTS, b"Q": _TRADING},
 }
 """What the code of a message means, by type."""
 _ORDER_ACTIONS = {b"X": codes.ACTION_CANCEL, b"D": codes.ACTION_CANCEL, b"U": codes.ACTION_MODIFY}

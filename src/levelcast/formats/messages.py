@@ -9,10 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.formats.columns import Ints
-from levelcast.records import RecordArray
+from levelcast.records import RecordArray, StatusAction
 
 Layouts = Mapping[bytes, np.dtype[np.void]]
 Found = TypeVar("Found")
+DAY_EVENTS = {
+    b"O": StatusAction.PRE_OPEN,
+    b"S": StatusAction.PRE_OPEN,
+    b"M": StatusAction.CLOSE,
+    b"E": StatusAction.POST_CLOSE,
+    b"C": StatusAction.NOT_AVAILABLE_FOR_TRADING,
+}
+"""System events that ITCH and DEEP write alike; the start of trading has a letter of its own in each."""
 
 
 def pieces_of(

@@ -163,12 +163,9 @@ def print_rows(console: Console, rows: dict[str, int]) -> None:
     for name, count in rows.items():
         console.print(f"{name:>16}  {count:>12,} rows")
     if rows.get("quarantine"):
-        console.print(
-            f"Cannot be read, or contradict themselves: {rows['quarantine']:,} rows. "
-            "The table quarantine has each with its reason.",
-            style="yellow",
-            soft_wrap=True,
-        )
+        what = f"Cannot be read, or contradict themselves: {rows['quarantine']:,} rows."
+        why = "The table quarantine has each with its reason."
+        console.print(f"{what} {why}", style="yellow", soft_wrap=True)
 
 
 @app.command(name="stream")

@@ -1,4 +1,4 @@
-"""Share options, a progress bar with Spark's tasks, and error texts between the commands on Spark and the lake."""
+"""Share a progress bar with Spark's tasks, and error texts, between the commands on Spark and the lake."""
 
 from __future__ import annotations
 
