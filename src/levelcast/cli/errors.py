@@ -1,4 +1,4 @@
-"""Share between commands: errors as one sentence, durations on the command line, an orderly end on ^C."""
+"""Share between commands: errors as one sentence, times and files on the command line, an orderly end on ^C."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
 from types import FrameType
 
 import typer
@@ -35,6 +37,31 @@ def duration_ns(text: str, option: str = "--for", longest_min: int | None = None
     if ns <= 0:
         raise typer.BadParameter(f'"{text}" is not a time such as 20s, 500ms or 2min', param_hint=option)
     return ns
+
+
+def parse_day(text: str, option: str = "--date") -> date:
+    """A day as in 2013-10-07."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f'"{text}" is not a day such as 2013-10-07', param_hint=option) from None
+
+
+def require_new(path: Path | None, *, force: bool) -> None:
+    """Refuse to replace a file unless told to."""
+    if path is not None and path.exists() and not force:
+        raise typer.BadParameter(f"{path} exists; --force replaces it")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name to write a file under that takes its place when it is whole."""
+    unfinished = path.with_name(path.name + ".new")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def on_interrupt(end: Callable[[], None]) -> None:

@@ -27,8 +27,7 @@ class CommandEntry(NamedTuple):
 
 COMMANDS = {
     "init": CommandEntry(
-        "network_file.init_timing:init",
-        "Write a commented network file to start from: five cities around the world.",
+        "network_file.init_timing:init", "Write a commented network file to start from: five cities around the world."
     ),
     "timing": CommandEntry(
         "network_file.init_timing:timing",
@@ -42,10 +41,7 @@ COMMANDS = {
         "demo.simulated:demo",
         "Let five cities trade, lose packets, lose a site and get it back; then compare the tapes.",
     ),
-    "sim": CommandEntry(
-        "sim.histories:sim",
-        "Run random fault histories and check every promise of the ring in each.",
-    ),
+    "sim": CommandEntry("sim.histories:sim", "Run random fault histories and check every promise of the ring in each."),
     "sweep": CommandEntry(
         "sim.sweep:sweep_command",
         "Run every combination of parameter values with every seed, on Spark, one row a history.",
@@ -55,8 +51,7 @@ COMMANDS = {
         "Simulate a world in bulk: receivers in two layers, regions of two lines, a million customers.",
     ),
     "node": CommandEntry(
-        "live.node:node",
-        "Run one node of a network: a receiver, a secondary, a reformation server or a floor.",
+        "live.node:node", "Run one node of a network: a receiver, a secondary, a reformation server or a floor."
     ),
     "up": CommandEntry(
         "live.up:up",
@@ -66,13 +61,9 @@ COMMANDS = {
         "live.publish:publish",
         "Publish the trades of files, each by its floor, and wait until the ring has witnessed them all.",
     ),
-    "status": CommandEntry(
-        "live.status:status",
-        "Ask the running nodes of a network what they do.",
-    ),
+    "status": CommandEntry("live.status:status", "Ask the running nodes of a network what they do."),
     "watch": CommandEntry(
-        "live.watch:watch",
-        "Print the trades that a region's customers receive: a table on a terminal, CSV elsewhere.",
+        "live.watch:watch", "Print the trades that a region's customers receive: a table on a terminal, CSV elsewhere."
     ),
     "certify": CommandEntry(
         "tape.certify:certify_command",
@@ -90,10 +81,7 @@ COMMANDS = {
         "lake.matrix:matrix",
         "Delay and loss between sites by the hour, the timing that follows, and the best helper of each site.",
     ),
-    "tape": CommandEntry(
-        "tape.tape:app",
-        "Look at recorded tapes, check and compare them, export them.",
-    ),
+    "tape": CommandEntry("tape.tape:app", "Look at recorded tapes, check and compare them, export them."),
     "disk": CommandEntry(
         "live.disk:app",
         "A node's journal: made once for its first start, and anew, as another life, when its disk is lost.",
@@ -107,8 +95,7 @@ COMMANDS = {
         "Tapes and captures into tables that Spark, DuckDB and pandas read; bars, best quotes and rates from them.",
     ),
     "probe": CommandEntry(
-        "live.probe:app",
-        "Measure delay and loss between sites: from a running network, or from published figures.",
+        "live.probe:app", "Measure delay and loss between sites: from a running network, or from published figures."
     ),
 }
 
@@ -184,8 +171,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     del version

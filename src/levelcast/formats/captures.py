@@ -28,7 +28,7 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
-from levelcast.formats.columns import Ints, TradeFileError
+from levelcast.formats.columns import Ints, TradeFileError, named_files
 from levelcast.formats.csv_parquet import csv_events, parquet_events
 from levelcast.formats.dbn_events import dbn_events
 from levelcast.formats.event_batches import Chunk, Events, RefusedRow
@@ -50,6 +50,7 @@ _ENDS = {
 }
 """What counts in a directory. A file that is named is read whatever it is called."""
 _NEED_A_DAY = ("lean", "itch")
+_OF_A_VENUE = {"dbn": dbn_events, "csv": csv_events, "parquet": parquet_events}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +100,9 @@ def tasks_of(
     elif format == "lobster":
         groups = [tuple(str(each) for each in pair if each is not None) for pair in lobster_files(given)]
     else:
-        groups = [(str(path),) for path in _files(given, format)]
+        missing = f"there is no file of format {format} ({', '.join(_ENDS[format])}) in it"
+        groups = [(str(path),) for path in named_files(given, _ENDS[format], missing)]
     return [Task(format, group, number * FILE_STEP, day, venue) for number, group in enumerate(groups)]
-
-
-def _files(paths: list[Path], format: str) -> list[Path]:
-    files: list[Path] = []
-    for path in paths:
-        if not path.is_dir():
-            files.append(path)
-            continue
-        found = sorted(each for each in path.iterdir() if each.name.endswith(_ENDS[format]))
-        if not found:
-            raise TradeFileError(f"{path}: there is no file of format {format} ({', '.join(_ENDS[format])}) in it")
-        files += found
-    return files
 
 
 def read_task(task: Task) -> Iterator[CaptureBatch]:
@@ -128,14 +117,10 @@ def read_task(task: Task) -> Iterator[CaptureBatch]:
 
 def _chunks(task: Task) -> Iterator[Chunk]:
     path = Path(task.paths[0])
-    if task.format == "dbn":
-        return dbn_events(path, task.venue)
-    if task.format == "csv":
-        return csv_events(path, task.venue)
-    if task.format == "parquet":
-        return parquet_events(path, task.venue)
+    if task.format in _OF_A_VENUE:
+        return _OF_A_VENUE[task.format](path, task.venue)
     if task.format == "lobster":
-        return lobster_events(path, Path(task.paths[1]) if len(task.paths) > 1 else None)
+        return lobster_events(path, *map(Path, task.paths[1:]))
     if task.format == "iex":
         return iex_events(path)
     assert task.day is not None
@@ -144,14 +129,13 @@ def _chunks(task: Task) -> Iterator[Chunk]:
 
 def _merged(task: Task) -> Iterator[CaptureBatch]:
     assert task.day is not None
-    held: list[tuple[str, Events]] = []
-    for name in task.paths:
-        for chunk in lean_events(Path(name), task.day):
-            held += [(name, events) for events in chunk.events]
+    files: list[list[Events]] = []
+    for path in task.paths:
+        files.append([])
+        for chunk in lean_events(Path(path), task.day):
+            files[-1] += chunk.events
             if chunk.refused:
-                yield CaptureBatch(name, [], chunk.refused)
-    files = [[events for name, events in held if name == path] for path in task.paths]
-    places = merged_order(files)
-    for path, events, sequences in zip(task.paths, files, places, strict=True):
+                yield CaptureBatch(path, [], chunk.refused)
+    for path, events, sequences in zip(task.paths, files, merged_order(files), strict=True):
         for each, sequence in zip(events, sequences, strict=True):
             yield CaptureBatch(path, [NumberedEvents(each, task.first + sequence)], [])

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -101,10 +102,28 @@ def show(value: object) -> str:
     return '"' + "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut) + '"'
 
 
-def first_bad(column: Any, convert: Callable[[Any], object]) -> int:
-    """The first row that `convert` refuses, of a column that it refuses as a whole."""
+def named_files(paths: Sequence[Path], ends: tuple[str, ...], missing: str) -> list[Path]:
+    """The files among `paths`; of a directory those whose names end so, by name. It has one of them at least."""
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(each for each in path.iterdir() if each.name.endswith(ends)) if path.is_dir() else [path]
+        if not found:
+            raise TradeFileError(f"{path}: {missing}")
+        files += found
+    return files
+
+
+Refuse = Callable[[object, int], NoReturn]
+"""Raises RowError for a value and its row."""
+
+
+def _converted(column: Any, convert: Callable[[Any], Any], refuse: Refuse) -> Any:
+    """What `convert` makes of a column; the first value that it does not take is refused."""
     errors = (arrow().ArrowInvalid, arrow().ArrowNotImplementedError)
-    low, high = 0, len(column)  # rows before `low` are good; one before `high` is bad
+    try:
+        return convert(column)
+    except errors:
+        low, high = 0, len(column)  # rows before `low` are good; one before `high` is bad
     while high - low > 1:
         middle = (low + high) // 2
         try:
@@ -112,7 +131,24 @@ def first_bad(column: Any, convert: Callable[[Any], object]) -> int:
             low = middle
         except errors:
             high = middle
-    return low
+    refuse(column[low].as_py(), low)
+
+
+def matches(column: Any, pattern: str) -> npt.NDArray[np.bool_]:
+    """Whether the text of each row matches."""
+    found = arrow("pyarrow.compute").match_substring_regex(column, pattern)
+    return np.asarray(found.to_numpy(zero_copy_only=False), bool)
+
+
+def refuse_first(bad: npt.NDArray[np.bool_], column: Any, refuse: Refuse) -> None:
+    if bad.any():
+        first = int(bad.argmax())
+        refuse(column[first].as_py(), first)
+
+
+def _is_text(column: Any) -> bool:
+    types = arrow().types
+    return bool(types.is_string(column.type) or types.is_large_string(column.type))
 
 
 # -- numbers ----------------------------------------------------------------------------------------------
@@ -121,28 +157,19 @@ def first_bad(column: Any, convert: Callable[[Any], object]) -> int:
 def whole_numbers(column: Any, name: str, rows: Rows, largest: int) -> npt.NDArray[np.uint64]:
     """Whole numbers from 0 to `largest`, from texts or integers."""
     pa, pc = arrow(), arrow("pyarrow.compute")
+
+    def refuse(value: object, index: int) -> NoReturn:
+        why = "is empty" if value == "" else f"{show(value)} is not a whole number from 0 to {largest:,}"
+        rows.fail(index, f"{name} {why}: correct it or leave the row out")
+
     check_present(column, name, rows)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        digits = pc.match_substring_regex(column, "^[0-9]{1,20}$")
-        if not pc.all(digits, min_count=0).as_py():
-            bad = digits.to_numpy(zero_copy_only=False).argmin()
-            _refuse_number(column[int(bad)].as_py(), int(bad), name, rows, largest)
+    if _is_text(column):
+        refuse_first(~matches(column, "^[0-9]{1,20}$"), column, refuse)
     elif not pa.types.is_integer(column.type):
         rows.fail(0, f"{name} is of type {column.type}: store it as whole numbers")
-    try:
-        numbers = pc.cast(column, pa.uint64()).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid:
-        bad = first_bad(column, lambda part: pc.cast(part, pa.uint64()))
-        _refuse_number(column[bad].as_py(), bad, name, rows, largest)
-    if len(numbers) and int(numbers.max()) > largest:
-        bad = int((numbers > largest).argmax())
-        _refuse_number(int(numbers[bad]), bad, name, rows, largest)
+    numbers = _converted(column, lambda part: pc.cast(part, pa.uint64()), refuse).to_numpy(zero_copy_only=False)
+    refuse_first(numbers > largest, column, refuse)
     return np.asarray(numbers, np.uint64)
-
-
-def _refuse_number(value: object, index: int, name: str, rows: Rows, largest: int) -> NoReturn:
-    why = "is empty" if value == "" else f"{show(value)} is not a whole number from 0 to {largest:,}"
-    rows.fail(index, f"{name} {why}: correct it or leave the row out")
 
 
 def check_present(column: Any, name: str, rows: Rows) -> None:
@@ -163,20 +190,10 @@ def prices(column: Any, rows: Rows) -> Ints:
         column = pc.cast(column, pa.string())
     elif pa.types.is_integer(column.type):
         rows.fail(0, f"price is of type {column.type}, which does not say its unit: store it as decimal or text")
-
-    def convert(part: Any) -> Any:
-        return pc.cast(part, pa.decimal128(38, PRICE_DECIMALS))
-
-    try:
-        halves = halves_of(convert(column))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        bad = first_bad(column, convert)
-        _refuse_price(str(column[bad].as_py()), bad, rows)
-    low, high = halves[:, 0], halves[:, 1]
-    unfit = (high != low >> 63) | (low == UNDEF_PRICE)
-    if unfit.any():
-        bad = int(unfit.argmax())
-        _refuse_price(str(column[bad].as_py()), bad, rows)
+    refuse = partial(_refuse_price, rows)
+    decimals = _converted(column, lambda part: pc.cast(part, pa.decimal128(38, PRICE_DECIMALS)), refuse)
+    low, high = halves_of(decimals).T
+    refuse_first((high != low >> 63) | (low == UNDEF_PRICE), column, refuse)
     return np.ascontiguousarray(low)
 
 
@@ -186,7 +203,8 @@ def halves_of(decimals: Any) -> Ints:
     return view[decimals.offset : decimals.offset + len(decimals)]
 
 
-def _refuse_price(text: str, index: int, rows: Rows) -> NoReturn:
+def _refuse_price(rows: Rows, value: object, index: int) -> NoReturn:
+    text = str(value)
     why = "price is empty" if text == "" else f"price {show(text)} is not a decimal number"
     try:
         price_from_decimal(text)
@@ -202,43 +220,26 @@ def _refuse_price(text: str, index: int, rows: Rows) -> NoReturn:
 def times(column: Any, rows: Rows) -> npt.NDArray[np.uint64]:
     """Nanoseconds UTC, from integers, ISO 8601 texts with a zone, or timestamps (without a zone they are UTC)."""
     pa, pc = arrow(), arrow("pyarrow.compute")
+    refuse = partial(_refuse_time, rows)
+    zone: str | None = "UTC"
     check_present(column, "ts_event", rows)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        numbers = _times_of_text(column, rows)
-    elif pa.types.is_timestamp(column.type):
-        zone = column.type.tz
-        try:
-            numbers = pc.cast(pc.cast(column, pa.timestamp("ns", zone)), pa.int64()).to_numpy(zero_copy_only=False)
-        except pa.ArrowInvalid:
-            bad = first_bad(column, lambda part: pc.cast(part, pa.timestamp("ns", zone)))
-            _refuse_time(column[bad].as_py(), bad, rows)
+    if _is_text(column):  # all of a batch are whole numbers of nanoseconds, or all are ISO 8601: the first row says it
+        digits = matches(column, "^[0-9]{1,19}$")
+        is_number = bool(len(digits) and digits[0])
+        if is_number:
+            refuse_first(~digits, column, refuse)
     else:
+        is_number = not pa.types.is_timestamp(column.type)
+        zone = getattr(column.type, "tz", None)
+    if is_number:
         return whole_numbers(column, "ts_event", rows, LARGEST_TIME)
-    if len(numbers) and int(numbers.min()) < 0:
-        _refuse_time(column[int(numbers.argmin())].as_py(), int(numbers.argmin()), rows)
+    stamps = _converted(column, lambda part: pc.cast(part, pa.timestamp("ns", zone)), refuse)
+    numbers = pc.cast(stamps, pa.int64()).to_numpy(zero_copy_only=False)
+    refuse_first(numbers < 0, column, refuse)
     return np.asarray(numbers).astype(np.uint64)
 
 
-def _times_of_text(column: Any, rows: Rows) -> Ints:
-    """Either all of a batch are whole numbers of nanoseconds or all are ISO 8601: the first row says which."""
-    pa, pc = arrow(), arrow("pyarrow.compute")
-    digits = pc.match_substring_regex(column, "^[0-9]{1,19}$").to_numpy(zero_copy_only=False)
-    if len(digits) and digits[0]:
-        if not digits.all():
-            _refuse_time(column[int(digits.argmin())].as_py(), int(digits.argmin()), rows)
-        return whole_numbers(column, "ts_event", rows, LARGEST_TIME).astype(np.int64)
-
-    def convert(part: Any) -> Any:
-        return pc.cast(part, pa.timestamp("ns", "UTC"))
-
-    try:
-        return np.asarray(pc.cast(convert(column), pa.int64()).to_numpy(zero_copy_only=False))
-    except pa.ArrowInvalid:
-        bad = first_bad(column, convert)
-        _refuse_time(column[bad].as_py(), bad, rows)
-
-
-def _refuse_time(value: object, index: int, rows: Rows) -> NoReturn:
+def _refuse_time(rows: Rows, value: object, index: int) -> NoReturn:
     rows.fail(
         index,
         f"ts_event {show(value)} is not a time from 1970 to 2262: write nanoseconds since 1970 UTC, or ISO 8601 with a "
@@ -264,6 +265,12 @@ class Coded:
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         return cls(codes, [str(each) for each in encoded.dictionary.to_pylist()])
 
+    @classmethod
+    def named(cls, codes: npt.NDArray[np.intp], names: Sequence[str]) -> Coded:
+        """Of names that may be empty: a row with an empty one has code -1."""
+        known = np.array([bool(name) for name in names], bool)
+        return cls(np.where(known[codes], codes, -1), names)
+
     def only(self, kept: Ints) -> Coded:
         return Coded(self.codes[kept], self.names)
 
@@ -285,9 +292,8 @@ class Coded:
             except (ValueError, OverflowError):
                 number = -1
             if not 0 <= number <= largest:
-                rows.fail(
-                    self.first(code), f"{problem.format(show(self.names[code]))}: correct it or leave the row out"
-                )
+                why = problem.format(show(self.names[code]))
+                rows.fail(self.first(code), f"{why}: correct it or leave the row out")
         return values[self.codes]
 
 

@@ -6,12 +6,11 @@ through a float and a bad field is named by its row and line.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from levelcast.formats.columns import (
     times,
     whole_numbers,
 )
-from levelcast.formats.event_batches import Chunk, Events, Noted, RefusedRow, salvage, shown
+from levelcast.formats.event_batches import Chunk, Converter, Events, Noted, RefusedRow, open_capture, salvage, shown
 from levelcast.records import UNDEF_TIMESTAMP, RecordArray, trades
 
 REQUIRED = ("ts_event", "symbol", "price", "size")
@@ -38,23 +37,30 @@ BLOCK_BYTES = 4 << 20
 BATCH_ROWS = 1 << 16
 
 
-def read_csv(path: Path, places: Places) -> Iterator[tuple[RecordArray, bool]]:
-    """Batches of trades, and whether they have trade ids of their own."""
-    first = 1
+def read_rows(
+    rows_of: Callable[[Path], Iterator[tuple[Any, Rows]]], path: Path, places: Places
+) -> Iterator[tuple[RecordArray, bool]]:
+    """Batches of the trades that `rows_of` reads, and whether they have trade ids of their own."""
     with refusing(path):
-        for batch in csv_batches(path):
-            yield _trades(batch, Rows(path, first, line_of=partial(line_of, path, 1)), places)
-            first += batch.num_rows
+        for batch, rows in rows_of(path):
+            yield _trades(batch, rows, places)
 
 
-def read_parquet(path: Path, places: Places) -> Iterator[tuple[RecordArray, bool]]:
-    """Batches of trades, and whether they have trade ids of their own."""
-    parquet = arrow("pyarrow.parquet")
+def csv_rows(path: Path, names: tuple[str, ...] | None = None) -> Iterator[tuple[Any, Rows]]:
+    """Batches of the rows of a CSV (`csv_batches`) with their places."""
+    first, line = 1, partial(line_of, path, 1 if names is None else 0)
+    for batch in csv_batches(path, names):
+        yield batch, Rows(path, first, line_of=line)
+        first += batch.num_rows
+
+
+def parquet_rows(path: Path) -> Iterator[tuple[Any, Rows]]:
+    """Batches of the rows of a Parquet file with their places."""
     first = 1
-    with refusing(path), parquet.ParquetFile(path) as file:
+    with arrow("pyarrow.parquet").ParquetFile(path) as file:
         names = _columns(path, file.schema_arrow.names)
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
-            yield _trades(batch, Rows(path, first), places)
+            yield batch, Rows(path, first)
             first += batch.num_rows
 
 
@@ -73,17 +79,15 @@ def csv_batches(
         refused.append(row)
         return "error"
 
-    wanted = list(names) if names is not None else None
-    with _csv_input(path) as stream:
+    with pa.input_stream(str(path), compression="gzip" if path.suffix == ".gz" else None) as stream:
         try:
-            if wanted is None:
-                wanted = _columns(path, _header(path))
+            wanted = list(names) if names is not None else _columns(path, _header(path))
             reader = csv.open_csv(
                 stream,
                 read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=names),
                 parse_options=csv.ParseOptions(invalid_row_handler=refuse),
                 convert_options=csv.ConvertOptions(
-                    column_types={name: pa.string() for name in wanted},
+                    column_types=dict.fromkeys(wanted, pa.string()),
                     include_columns=wanted,
                     strings_can_be_null=False,
                 ),
@@ -101,33 +105,24 @@ def csv_batches(
 
 def csv_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
     """The trades of a CSV, and the rows that are none."""
-    with refusing(path):
-        for batch, rows, refused in whole_rows(path, None):
-            yield _events(batch, rows, Noted(venue), refused)
+    return csv_chunks(path, None, partial(_events, Noted(venue)))
 
 
 def parquet_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
     """The trades of a Parquet file, and the rows that are none."""
-    parquet = arrow("pyarrow.parquet")
-    first = 1
-    with refusing(path), parquet.ParquetFile(path) as file:
-        names = _columns(path, file.schema_arrow.names)
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
-            yield _events(batch, Rows(path, first), Noted(venue), [])
-            first += batch.num_rows
+    with refusing(path):
+        for batch, rows in parquet_rows(path):
+            yield salvage(batch, rows, partial(_events, Noted(venue)))
 
 
-def _events(batch: Any, rows: Rows, places: Noted, refused: list[RefusedRow]) -> Chunk:
-    def convert(part: Any, of: Rows) -> Events:
-        records, _ = _trades(part, of, places)
-        return Events(records, of.places(len(records)), places.symbols, places.floors)
-
-    chunk = salvage(batch, rows, convert)
-    return Chunk(chunk.events, refused + chunk.refused)
+def _events(places: Noted, batch: Any, rows: Rows) -> list[Events]:
+    records, _ = _trades(batch, rows, places)
+    return [Events(records, rows.places(len(records)), places.symbols, places.floors)]
 
 
-def whole_rows(path: Path, names: tuple[str, ...] | None) -> Iterator[tuple[Any, Rows, list[RefusedRow]]]:
-    """The rows of a CSV that have all their columns, with their places among all rows; and the others."""
+def csv_chunks(path: Path, names: tuple[str, ...] | None, convert: Converter) -> Iterator[Chunk]:
+    """What `convert` takes of the rows of a CSV that have all their columns, with their places among all; the others
+    are refused."""
     header_lines = 1 if names is None else 0
     before: list[int] = []  # good rows in front of each that is left out
     refused: list[RefusedRow] = []
@@ -135,44 +130,39 @@ def whole_rows(path: Path, names: tuple[str, ...] | None) -> Iterator[tuple[Any,
     def skip(row: Any) -> None:
         place = row.number - header_lines
         before.append(place - 1 - len(before))
-        why = f"has {row.actual_columns} columns instead of {row.expected_columns}: complete it or leave the row out"
-        refused.append(RefusedRow(place, why, shown(row.text)))
+        refused.append(RefusedRow(place, _wrong_width(row), shown(row.text)))
 
     good = 0
-    for batch in csv_batches(path, names, skip):
-        numbers = np.arange(good + 1, good + 1 + batch.num_rows)
-        places = numbers + np.searchsorted(np.array(before, np.int64), numbers)
-        good += batch.num_rows
-        yield batch, Rows(path, 0, kept=places), refused
-        refused = []
+    with refusing(path):
+        for batch in csv_batches(path, names, skip):
+            numbers = np.arange(good + 1, good + 1 + batch.num_rows)
+            places = numbers + np.searchsorted(np.array(before, np.int64), numbers)
+            good += batch.num_rows
+            chunk = salvage(batch, Rows(path, 0, kept=places), convert)
+            yield Chunk(chunk.events, refused + chunk.refused)
+            refused.clear()
     if refused:
-        yield arrow().RecordBatch.from_pylist([]), Rows(path, 0), refused
+        yield Chunk([], refused)
+
+
+def _wrong_width(row: Any) -> str:
+    return f"has {row.actual_columns} columns instead of {row.expected_columns}: complete it or leave the row out"
 
 
 def _refuse_row(path: Path, row: Any, header_lines: int) -> None:
     number = row.number - header_lines
-    Rows(path, number, line_of=partial(line_of, path, header_lines)).fail(
-        0, f"has {row.actual_columns} columns instead of {row.expected_columns}: complete it or leave the row out"
-    )
-
-
-def _csv_input(path: Path) -> Any:
-    return arrow().input_stream(str(path), compression="gzip" if path.suffix == ".gz" else None)
-
-
-def _plain(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.GzipFile(path)) if path.suffix == ".gz" else path.open("rb")
+    Rows(path, number, line_of=partial(line_of, path, header_lines)).fail(0, _wrong_width(row))
 
 
 def _header(path: Path) -> list[str]:
-    with _plain(path) as file:
+    with open_capture(path) as file:
         line = next((line for line in iter(file.readline, b"") if line.strip()), b"")
     return [name.strip('"') for name in line.decode("utf-8-sig", "replace").strip("\r\n").split(",")]
 
 
 def line_of(path: Path, header_lines: int, row: int) -> int:
     """The line of a row: empty lines are no rows. Only an error asks for it."""
-    with _plain(path) as file:
+    with open_capture(path) as file:
         filled = (number for number, line in enumerate(file, 1) if line.strip(b"\r\n"))
         return next(islice(filled, row + header_lines - 1, None), 0)
 

@@ -21,20 +21,9 @@ import numpy.typing as npt
 
 from levelcast.extras import arrow
 from levelcast.formats.columns import Coded, Places, Rows, TradeFileError, refusing
-from levelcast.records import (
-    DATASET,
-    DBN_VERSION,
-    INSTRUMENT,
-    RTYPE_INSTRUMENT,
-    RTYPE_MAPPING,
-    RTYPE_TRADE,
-    STYPE_INSTRUMENT_ID,
-    TRADE,
-    UNDEF_PRICE,
-    RecordArray,
-    record_ends,
-    trades,
-)
+from levelcast.formats.messages import pieces_of
+from levelcast.formats.new_york_time import DAY_NS
+from levelcast.records import INSTRUMENT, TRADE, RecordArray, codes, record_ends, trades
 from levelcast.records import runs as record_runs
 
 CHUNK_BYTES = 4 << 20
@@ -46,7 +35,6 @@ _DATES = struct.Struct("<II")
 _ID_AT, _NAMES_AT = 4, 16
 _BARE_BYTES = 48
 """A trade without our tail."""
-_DAY_NS = 86_400_000_000_000
 _LENGTH_V1 = 22
 
 Bytes = npt.NDArray[np.uint8]
@@ -79,9 +67,9 @@ def read_dbn(path: Path, places: Places) -> Iterator[tuple[RecordArray, bool]]:
         for chunk in chunks(path, stream):
             for first, run in runs(path, chunk, number):
                 kind = int(run[0, 1])
-                if kind == RTYPE_TRADE:
+                if kind == codes.RTYPE_TRADE:
                     yield _trades(run, Rows(path, first, "record"), symbols, places)
-                elif kind in (RTYPE_INSTRUMENT, RTYPE_MAPPING):
+                elif kind in (codes.RTYPE_INSTRUMENT, codes.RTYPE_MAPPING):
                     symbols.note(run)
                 number = first + len(run)
 
@@ -101,8 +89,8 @@ def read_header(path: Path, stream: IO[bytes]) -> Header:
     if len(prefix) < _PREFIX.size or not prefix.startswith(b"DBN"):
         raise TradeFileError(f"{path}: is no DBN file: name a file that begins with DBN's header")
     _, version, size = _PREFIX.unpack(prefix)
-    if not 1 <= version <= DBN_VERSION:
-        raise TradeFileError(f"{path}: has DBN version {version}, and 1 to {DBN_VERSION} can be read: convert it")
+    if not 1 <= version <= codes.DBN_VERSION:
+        raise TradeFileError(f"{path}: has DBN version {version}, and 1 to {codes.DBN_VERSION} can be read: convert it")
     body = stream.read(size)
     try:
         if len(body) < size:
@@ -128,7 +116,7 @@ def _parse_header(version: int, body: bytes) -> Header:
     (count,) = _U32.unpack_from(body, at)
     at += _U32.size
     for _ in range(count):
-        at = _parse_mapping(header, body, at, by_id=stype_in == STYPE_INSTRUMENT_ID)
+        at = _parse_mapping(header, body, at, by_id=stype_in == codes.STYPE_INSTRUMENT_ID)
     return header
 
 
@@ -150,7 +138,7 @@ def _parse_mapping(header: Header, body: bytes, at: int, *, by_id: bool) -> int:
 
 def _day_ns(number: int) -> int:
     """A date as 20131007."""
-    return (date(number // 10_000, number // 100 % 100, number % 100) - date(1970, 1, 1)).days * _DAY_NS
+    return (date(number // 10_000, number // 100 % 100, number % 100) - date(1970, 1, 1)).days * DAY_NS
 
 
 def _text(field_bytes: bytes) -> str:
@@ -162,19 +150,17 @@ def _text(field_bytes: bytes) -> str:
 
 def chunks(path: Path, stream: IO[bytes]) -> Iterator[Bytes]:
     """The file after its header, in pieces that end with a record."""
-    rest = b""
-    while True:
-        read = stream.read(CHUNK_BYTES)
-        content = rest + read
-        ends = record_ends(content)
-        end = int(ends[-1]) if len(ends) else 0
+    for content, end, left in pieces_of(stream, CHUNK_BYTES, _whole_records):
         if end:
             yield np.frombuffer(content, np.uint8, end)
-        rest = content[end:]
-        if not read:
-            if rest:
-                raise TradeFileError(f"{path}: ends in the middle of a record: fetch the file again")
-            return
+        if left:
+            raise TradeFileError(f"{path}: ends in the middle of a record: fetch the file again")
+
+
+def _whole_records(content: bytes) -> tuple[int, int]:
+    ends = record_ends(content)
+    end = int(ends[-1]) if len(ends) else 0
+    return end, end
 
 
 def runs(path: Path, chunk: Bytes, number: int) -> Iterator[tuple[int, Bytes]]:
@@ -194,7 +180,7 @@ class Symbols:
         self._header = header
         self._known: dict[int, str] = {}
         self._own = {number: symbol for symbol, number in places.directory.symbols.items()}
-        if header.dataset != DATASET:
+        if header.dataset != codes.DATASET:
             self._own = {}
 
     def note(self, run: Bytes) -> None:
@@ -202,13 +188,13 @@ class Symbols:
         for record in run:
             raw = record.tobytes()
             (number,) = _U32.unpack_from(raw, _ID_AT)
-            symbol = self._defined(raw) if raw[1] == RTYPE_INSTRUMENT else self._mapped(raw, number)
+            symbol = self._defined(raw) if raw[1] == codes.RTYPE_INSTRUMENT else self._mapped(raw, number)
             if symbol:
                 self._known[number] = symbol
 
     def _defined(self, raw: bytes) -> str:
         assert INSTRUMENT.fields is not None
-        at = int(INSTRUMENT.fields["raw_symbol"][1]) if self._header.version == DBN_VERSION else 200
+        at = int(INSTRUMENT.fields["raw_symbol"][1]) if self._header.version == codes.DBN_VERSION else 200
         return _text(raw[at : at + self._header.symbol_bytes])
 
     def _mapped(self, raw: bytes, number: int) -> str:
@@ -224,9 +210,16 @@ class Symbols:
         if number in self._known:
             return self._known[number]
         for interval in self._header.ids.get(number, ()):
-            if interval.start_ns <= day * _DAY_NS < interval.end_ns:
+            if interval.start_ns <= day * DAY_NS < interval.end_ns:
                 return interval.symbol
         return self._own.get(number)
+
+    def coded(self, numbers: npt.NDArray[np.uint32], times: npt.NDArray[np.uint64]) -> Coded:
+        """The symbol of the id in each row on its day; an id may stand for another symbol on another day."""
+        keys = np.empty(len(numbers), np.dtype([("id", np.uint32), ("day", np.uint32)]))
+        keys["id"], keys["day"] = numbers, times // DAY_NS
+        found, at = np.unique(keys, return_inverse=True)
+        return Coded.named(at, [self.of(number, day) or "" for number, day in found.tolist()])
 
 
 def _trades(run: Bytes, rows: Rows, symbols: Symbols, places: Places) -> tuple[RecordArray, bool]:
@@ -237,7 +230,7 @@ def _trades(run: Bytes, rows: Rows, symbols: Symbols, places: Places) -> tuple[R
     taken = TRADE.itemsize if size >= TRADE.itemsize else _BARE_BYTES
     records.view(np.uint8).reshape(count, TRADE.itemsize)[:, 1:taken] = run[:, 1:taken]
     records["sequence"] = records["ts_recv"] = records["ts_in_delta"] = 0
-    unpriced = records["price"] == UNDEF_PRICE
+    unpriced = records["price"] == codes.UNDEF_PRICE
     if unpriced.any():
         rows.fail(int(unpriced.argmax()), "the trade has no price: correct it or leave the record out")
     floors = _floors(records["publisher_id"], rows, places)
@@ -249,25 +242,21 @@ def _trades(run: Bytes, rows: Rows, symbols: Symbols, places: Places) -> tuple[R
 def _floors(publishers: npt.NDArray[np.uint16], rows: Rows, places: Places) -> Coded:
     if places.only is not None:
         return Coded.same(places.only.name, len(publishers))
-    found, first, codes = np.unique(publishers, return_index=True, return_inverse=True)
+    found, first, at = np.unique(publishers, return_index=True, return_inverse=True)
     names = []
     for publisher, index in zip(found.tolist(), first.tolist(), strict=True):
         try:
             names.append(places.directory.floor_of(publisher).name)
         except KeyError:
             rows.fail(index, f"publisher {publisher} is no floor of {places.network}: name the floor with --floor")
-    return Coded(codes.astype(np.int64), names)
+    return Coded(at.astype(np.int64), names)
 
 
 def _symbols(records: RecordArray, rows: Rows, symbols: Symbols) -> Coded:
-    """Each record's symbol; an id may stand for another symbol on another day."""
-    keys = np.empty(len(records), np.dtype([("id", np.uint32), ("day", np.uint32)]))
-    keys["id"], keys["day"] = records["instrument_id"], records["ts_event"] // _DAY_NS
-    found, first, codes = np.unique(keys, return_index=True, return_inverse=True)
-    names = []
-    for (number, day), index in zip(found.tolist(), first.tolist(), strict=True):
-        name = symbols.of(number, day)
-        if name is None:
-            rows.fail(index, f"instrument {number} has no symbol in this file: add its definition before the trade")
-        names.append(name)
-    return Coded(codes.astype(np.int64), names)
+    """Each record's symbol; a record without one is refused."""
+    coded = symbols.coded(records["instrument_id"], records["ts_event"])
+    if (unknown := coded.codes < 0).any():
+        index = int(unknown.argmax())
+        number = records["instrument_id"][index]
+        rows.fail(index, f"instrument {number} has no symbol in this file: add its definition before the trade")
+    return coded

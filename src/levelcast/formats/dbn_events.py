@@ -23,21 +23,9 @@ import numpy.typing as npt
 from levelcast.formats import dbn
 from levelcast.formats.columns import Coded, Ints, refusing
 from levelcast.formats.event_batches import Chunk, Events, Noted, RefusedRow, shown
-from levelcast.records import (
-    ACTION_TRADE,
-    BY_RTYPE,
-    DATASET,
-    RTYPE_INSTRUMENT,
-    RTYPE_MAPPING,
-    RTYPE_ORDER,
-    WORD_BYTES,
-    RecordArray,
-    RecordType,
-    trades,
-)
+from levelcast.records import BY_RTYPE, RecordArray, RecordType, codes, trades
 
 _HEADER_BYTES = 16
-_DAY_NS = 86_400_000_000_000
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -63,7 +51,7 @@ class _Venues:
     def __init__(self, header: dbn.Header, venue: str | None) -> None:
         self._given = venue
         prefix = header.dataset.partition(".")[0]
-        self._prefix = None if header.dataset == DATASET else prefix or None
+        self._prefix = None if header.dataset == codes.DATASET else prefix or None
         self._told: dict[int, str] = {}
 
     def note(self, records: RecordArray) -> None:
@@ -72,15 +60,8 @@ class _Venues:
                 self._told[publisher] = name.decode("utf-8", "replace")
 
     def of(self, publishers: npt.NDArray[np.uint16]) -> Coded:
-        found, codes = np.unique(publishers, return_inverse=True)
-        names = [self._given or self._told.get(each) or self._prefix or "" for each in found.tolist()]
-        return _named(codes.astype(np.int64), names)
-
-
-def _named(codes: Ints, names: list[str]) -> Coded:
-    """An empty name is none."""
-    known = np.array([bool(name) for name in names], bool)
-    return Coded(np.where(known[codes], codes, -1), names)
+        found, at = np.unique(publishers, return_inverse=True)
+        return Coded.named(at, [self._given or self._told.get(each) or self._prefix or "" for each in found.tolist()])
 
 
 def _take(run: Bytes, first: int, header: dbn.Header, symbols: dbn.Symbols, venues: _Venues, chunk: Chunk) -> None:
@@ -88,18 +69,16 @@ def _take(run: Bytes, first: int, header: dbn.Header, symbols: dbn.Symbols, venu
     place = np.arange(first, first + count)
     rtype = int(run[0, 1])
     kind = BY_RTYPE.get(rtype)
-    if rtype in (RTYPE_INSTRUMENT, RTYPE_MAPPING):
+    tells_symbol = rtype in (codes.RTYPE_INSTRUMENT, codes.RTYPE_MAPPING)
+    if tells_symbol:
         symbols.note(run)
     if kind is None:
         why = f"a record of type {rtype:#04x} is nothing that a tape has: leave it out"
-        raw = [row.tobytes() for row in run]
-        chunk.refused.extend(
-            RefusedRow(at, why, shown(content)) for at, content in zip(place.tolist(), raw, strict=True)
-        )
+        chunk.refused.extend(RefusedRow(at, why, shown(row.tobytes())) for at, row in enumerate(run, first))
         return
-    today = size >= kind.base_size and (rtype not in (RTYPE_INSTRUMENT, RTYPE_MAPPING) or header.version == 3)
+    today = size >= kind.base_size and (not tells_symbol or header.version == codes.DBN_VERSION)
     records = _records(run, kind, size if today else _HEADER_BYTES)
-    if rtype == RTYPE_INSTRUMENT and today:
+    if rtype == codes.RTYPE_INSTRUMENT and today:
         venues.note(records)
     extra: dict[str, npt.NDArray[Any]] = {}
     fields = kind.dtype.names or ()
@@ -110,7 +89,7 @@ def _take(run: Bytes, first: int, header: dbn.Header, symbols: dbn.Symbols, venu
         else:
             extra["venue_sequence"] = told.astype(np.int64)
     named = _symbols_of(records, symbols), venues.of(records["publisher_id"])
-    if rtype == RTYPE_ORDER and (traded := records["action"] == ACTION_TRADE).any():
+    if rtype == codes.RTYPE_ORDER and (traded := records["action"] == codes.ACTION_TRADE).any():
         chunk.events.append(
             _traded(records[traded], place[traded], *(each.only(np.flatnonzero(traded)) for each in named))
         )
@@ -136,15 +115,12 @@ def _records(run: Bytes, kind: RecordType, size: int) -> RecordArray:
     records = kind.blank.repeat(len(run))
     taken = full if size >= full else min(size, kind.base_size)
     records.view(np.uint8).reshape(len(run), full)[:, 1:taken] = run[:, 1:taken]
-    records["length"] = full // WORD_BYTES
+    records["length"] = full // codes.WORD_BYTES
     return records
 
 
 def _symbols_of(records: RecordArray, symbols: dbn.Symbols) -> Coded:
-    keys = np.empty(len(records), np.dtype([("id", np.uint32), ("day", np.uint32)]))
     times = records["ts_event"]
     if "ts_recv" in (records.dtype.names or ()):  # ids are given by the day of receipt
         times = np.where(records["ts_recv"] == 0, times, records["ts_recv"])
-    keys["id"], keys["day"] = records["instrument_id"], times // _DAY_NS
-    found, codes = np.unique(keys, return_inverse=True)
-    return _named(codes.astype(np.int64), [symbols.of(number, day) or "" for number, day in found.tolist()])
+    return symbols.coded(records["instrument_id"], times)

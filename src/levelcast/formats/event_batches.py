@@ -87,27 +87,21 @@ def open_capture(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-Converter = Callable[[Any, Rows], Events]
+Converter = Callable[[Any, Rows], list[Events]]
 
 
 def salvage(batch: Any, rows: Rows, convert: Converter) -> Chunk:
-    """What `convert` takes of a batch of rows; where it fails, the half of it, down to the row that is refused."""
-    chunk = Chunk([], [])
-    _salvage(batch, rows, convert, chunk)
-    return chunk
-
-
-def _salvage(batch: Any, rows: Rows, convert: Converter, chunk: Chunk) -> None:
+    """What `convert` takes of a batch of rows; where it fails, of the halves of it, down to the row that is refused."""
     count = batch.num_rows
     if not count:
-        return
+        return Chunk([], [])
     try:
-        chunk.events.append(convert(batch, rows))
+        return Chunk(convert(batch, rows), [])
     except RowError as error:
         if count == 1:
             raw = ",".join("" if value is None else str(value) for value in batch.to_pylist()[0].values())
-            chunk.refused.append(RefusedRow(rows.place(0), error.sentence, shown(raw)))
-            return
-        middle = count // 2
-        _salvage(batch.slice(0, middle), rows.part(0, middle), convert, chunk)
-        _salvage(batch.slice(middle), rows.part(middle, count), convert, chunk)
+            return Chunk([], [RefusedRow(rows.place(0), error.sentence, shown(raw))])
+    middle = count // 2
+    one = salvage(batch.slice(0, middle), rows.part(0, middle), convert)
+    other = salvage(batch.slice(middle), rows.part(middle, count), convert)
+    return Chunk(one.events + other.events, one.refused + other.refused)

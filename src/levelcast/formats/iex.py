@@ -28,23 +28,9 @@ import numpy.typing as npt
 
 from levelcast.formats.columns import Coded, Ints, refusing
 from levelcast.formats.event_batches import Chunk, Events, RefusedRow, shown
+from levelcast.formats.messages import DAY_EVENTS, actions_of, by_type, layouts
 from levelcast.formats.pcap import Payload, pieces
-from levelcast.records import (
-    ACTION_BUST,
-    ACTION_CANCEL,
-    ACTION_MODIFY,
-    FLAG_LAST,
-    FLAG_MBP,
-    SIDE_ASK,
-    SIDE_BID,
-    RecordArray,
-    StatusAction,
-    instruments,
-    orders,
-    statuses,
-    system_messages,
-    trades,
-)
+from levelcast.records import RecordArray, StatusAction, codes, instruments, orders, statuses, system_messages, trades
 
 VENUE = "IEXG"
 _SEGMENT = struct.Struct("<BBHIIHHQQQ")
@@ -64,27 +50,16 @@ _FIELDS = {
     b"B": (38, "symbol S8, size <u4, price <i8, id <u8"),
     b"X": (26, "symbol S8, price <i8"),
     b"I": (18, "symbol S8"),
-    b"A": (80, "symbol S8, rest V62"),
+    b"A": (80, "symbol S8"),
 }
-_DTYPES = {
-    kind: np.dtype([tuple(item.split()) for item in f"{_HEAD}, {fields}".strip(", ").split(", ")])
-    for kind, (_, fields) in _FIELDS.items()
-}
-assert all(_DTYPES[kind].itemsize == size for kind, (size, _) in _FIELDS.items())
+_DTYPES = layouts(_HEAD, _FIELDS)
 
-_HALT, _TRADING, _NO = StatusAction.HALT, StatusAction.TRADING, StatusAction.NONE
+_HALT, _TRADING = StatusAction.HALT, StatusAction.TRADING
 _STATUS = {
-    b"S": {
-        "O": StatusAction.PRE_OPEN,
-        "S": StatusAction.PRE_OPEN,
-        "R": _TRADING,
-        "M": StatusAction.CLOSE,
-        "E": StatusAction.POST_CLOSE,
-        "C": StatusAction.NOT_AVAILABLE_FOR_TRADING,
-    },
-    b"H": {"H": _HALT, "O": StatusAction.QUOTING, "P": StatusAction.PAUSE, "T": _TRADING},
-    b"O": {"O": _HALT, "N": _TRADING},
-    b"E": {"O": StatusAction.CROSS, "C": StatusAction.CLOSE},
+    b"S": {**DAY_EVENTS, b"R": _TRADING},
+    b"H": {b"H": _HALT, b"O": StatusAction.QUOTING, b"P": StatusAction.PAUSE, b"T": _TRADING},
+    b"O": {b"O": _HALT, b"N": _TRADING},
+    b"E": {b"O": StatusAction.CROSS, b"C": StatusAction.CLOSE},
 }
 """What the code of a message means, by type."""
 
@@ -110,9 +85,8 @@ class _Walk:
         self.sizes: list[int] = []
         self.packets: list[int] = []
         self.refused: list[RefusedRow] = []
-        self._counts: list[int] = []
-        self._captured: list[int] = []
-        self._sequences: list[int] = []
+        self._segments: list[tuple[int, int, int]] = []
+        """Of each segment with messages: their count, the time of capture, the first sequence."""
 
     def segment(self, payload: Payload) -> None:
         """One IEX-TP segment; one without messages is a heartbeat."""
@@ -138,9 +112,7 @@ class _Walk:
             found += 1
         if found:
             self.packets += [number] * found
-            self._counts.append(found)
-            self._captured.append(captured_ns)
-            self._sequences.append(sequence)
+            self._segments.append((found, captured_ns, sequence))
         if found < count or stop > end:
             self._refuse(number, f"has {found} whole messages where its header says {count}", start, end)
 
@@ -148,30 +120,21 @@ class _Walk:
         self.refused.append(RefusedRow(packet, f"packet {packet:,}: {why}", shown(self.content[start:end])))
 
     def chunk(self, first: int) -> Chunk:
-        counts = np.array(self._counts, np.int64)
+        counts, captured_ns, sequences = np.array(self._segments, np.uint64).reshape(-1, 3).T.astype(np.int64)
         starts, sizes = np.array(self.starts, np.int64), np.array(self.sizes, np.int64)
-        captured = np.repeat(np.array(self._captured, np.uint64), counts)
+        captured = np.repeat(captured_ns.astype(np.uint64), counts)
         within = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)
-        sequence = np.repeat(np.array(self._sequences, np.int64), counts) + within
-        octets = np.frombuffer(self.content, np.uint8)
-        kinds = np.where(sizes > 0, octets[np.minimum(starts, len(octets) - 1)], 0) if len(starts) else sizes
+        sequence = np.repeat(sequences, counts) + within
         place = np.arange(first, first + len(starts))
-        good = np.zeros(len(starts), bool)
-        events = []
-        for kind, dtype in _DTYPES.items():
-            at = np.flatnonzero((kinds == kind[0]) & (sizes == dtype.itemsize))
-            if len(at):
-                good[at] = True
-                rows = np.ascontiguousarray(octets[starts[at][:, None] + np.arange(dtype.itemsize)])
-                messages = rows.view(dtype).reshape(len(at))
-                events.append(_events(kind, messages, place[at], captured[at], sequence[at]))
-        for bad in np.flatnonzero(~good).tolist():
-            start, size = self.starts[bad], self.sizes[bad]
-            kind = self.content[start : start + 1]
-            self._refuse(
-                self.packets[bad], f"{kind!r} with {size} bytes is no message of DEEP 1.0", start, start + size
-            )
-        return Chunk(events, self.refused)
+        found, bad = by_type(self.content, starts, sizes, _DTYPES)
+        for each in bad:
+            start, size = self.starts[each], self.sizes[each]
+            why = f"{self.content[start : start + 1]!r} with {size} bytes is no message of DEEP 1.0"
+            self._refuse(self.packets[each], why, start, start + size)
+        return Chunk(
+            [_events(kind, told, place[at], captured[at], sequence[at]) for kind, (at, told) in found.items()],
+            self.refused,
+        )
 
 
 def _events(
@@ -181,9 +144,9 @@ def _events(
     if kind in b"85":
         records = orders(len(messages))
         records["price"], records["size"] = messages["price"] * _PRICE_UNIT, messages["size"]
-        records["side"] = SIDE_BID if kind == b"8" else SIDE_ASK
-        records["action"] = np.where(messages["size"] == 0, ACTION_CANCEL, ACTION_MODIFY)
-        records["flags"] = np.where(messages["flags"] & 1, FLAG_MBP | FLAG_LAST, FLAG_MBP)
+        records["side"] = codes.SIDE_BID if kind == b"8" else codes.SIDE_ASK
+        records["action"] = np.where(messages["size"] == 0, codes.ACTION_CANCEL, codes.ACTION_MODIFY)
+        records["flags"] = np.where(messages["flags"] & 1, codes.FLAG_MBP | codes.FLAG_LAST, codes.FLAG_MBP)
         extra["venue_sequence"] = sequence
     elif kind in b"TB":
         records = trades(len(messages))
@@ -191,7 +154,7 @@ def _events(
         records["trade_id"], records["condition"] = messages["id"], messages["flags"]
         records["venue_sequence"] = sequence & 0xFFFFFFFF
         if kind == b"B":
-            records["action"] = ACTION_BUST
+            records["action"] = codes.ACTION_BUST
     elif kind == b"D":
         records = instruments(len(messages))
         records["raw_symbol"] = np.char.strip(messages["symbol"])
@@ -202,9 +165,7 @@ def _events(
         records["is_short_sell_restricted"] = np.where(messages["flags"] == 0, b"N", b"Y")
     elif kind in b"SHOE":
         records = statuses(len(messages))
-        codes = _STATUS[kind]
-        told = [messages["flags"] == ord(code) for code in codes]
-        records["action"] = np.select(told, [int(each) for each in codes.values()], int(_NO))
+        records["action"] = actions_of(messages["flags"].view("S1"), _STATUS[kind])
         if kind in b"HO":
             records["is_trading"] = np.where(records["action"] == int(_TRADING), b"Y", b"N")
     else:

@@ -32,24 +32,9 @@ import numpy.typing as npt
 
 from levelcast.formats.columns import Coded, Ints, refusing
 from levelcast.formats.event_batches import Chunk, Events, RefusedRow, open_capture, shown
+from levelcast.formats.messages import DAY_EVENTS, actions_of, by_type, layouts, pieces_of
 from levelcast.formats.new_york_time import NewYorkClock
-from levelcast.records import (
-    ACTION_ADD,
-    ACTION_BUST,
-    ACTION_CANCEL,
-    ACTION_MODIFY,
-    SIDE_ASK,
-    SIDE_BID,
-    SIDE_NONE,
-    UNDEF_PRICE,
-    RecordArray,
-    StatusAction,
-    instruments,
-    orders,
-    statuses,
-    system_messages,
-    trades,
-)
+from levelcast.records import RecordArray, StatusAction, codes, instruments, orders, statuses, system_messages, trades
 
 VENUE = "XNAS"
 CHUNK_BYTES = 16 << 20
@@ -81,29 +66,17 @@ _FIELDS = {
     b"W": (12, ""),
 }
 """Each type's length, and its fields behind the common ones."""
-_STATES = {b"H": StatusAction.HALT, b"P": StatusAction.PAUSE, b"Q": StatusAction.QUOTING, b"T": StatusAction.TRADING}
-_DAY_EVENTS = {
-    b"O": StatusAction.PRE_OPEN,
-    b"S": StatusAction.PRE_OPEN,
-    b"Q": StatusAction.TRADING,
-    b"M": StatusAction.CLOSE,
-    b"E": StatusAction.POST_CLOSE,
-    b"C": StatusAction.NOT_AVAILABLE_FOR_TRADING,
+_DTYPES = layouts(_HEAD, _FIELDS)
+_HALT, _TRADING = StatusAction.HALT, StatusAction.TRADING
+_STATUS = {
+    b"H": {b"H": _HALT, b"P": StatusAction.PAUSE, b"Q": StatusAction.QUOTING, b"T": _TRADING},
+    b"h": {b"H": _HALT, b"T": _TRADING},
+    b"S": {**DAY_EVENTS, b"Q": _TRADING},
 }
+"""What the code of a message means, by type."""
+_ORDER_ACTIONS = {b"X": codes.ACTION_CANCEL, b"D": codes.ACTION_CANCEL, b"U": codes.ACTION_MODIFY}
 _EMPTY_CROSS = b"Q of no shares"
-_OPPOSITE = {SIDE_BID: SIDE_ASK, SIDE_ASK: SIDE_BID, SIDE_NONE: SIDE_NONE}
-
-Bytes = npt.NDArray[np.uint8]
-
-
-def _dtype(kind: bytes) -> np.dtype[np.void]:
-    size, fields = _FIELDS[kind]
-    pairs = [tuple(item.split()) for item in f"{_HEAD}, {fields}".strip(", ").split(", ")]
-    used = np.dtype([(name, form) for name, form in pairs]).itemsize
-    return np.dtype([*((name, form) for name, form in pairs), *([("_rest", f"V{size - used}")] if size > used else [])])
-
-
-_DTYPES = {kind: _dtype(kind) for kind in _FIELDS}
+_OPPOSITE = {codes.SIDE_BID: codes.SIDE_ASK, codes.SIDE_ASK: codes.SIDE_BID}
 
 
 def itch_events(path: Path, day: date) -> Iterator[Chunk]:
@@ -111,20 +84,13 @@ def itch_events(path: Path, day: date) -> Iterator[Chunk]:
     book, clock = _Book(), NewYorkClock(day)
     number = 1
     with refusing(path), open_capture(path) as stream:
-        rest = b""
-        while True:
-            read = stream.read(CHUNK_BYTES)
-            content = rest + read
-            starts, end = _starts(content)
+        for content, starts, left in pieces_of(stream, CHUNK_BYTES, _starts):
             if starts:
                 yield _chunk(content, np.array(starts, np.int64), number, book, clock)
             number += len(starts)
-            rest = content[end:]
-            if not read:
-                if rest:
-                    why = "the file ends in the middle of a message: fetch it again"
-                    yield Chunk([], [RefusedRow(number, why, shown(rest))])
-                return
+            if left:
+                why = "the file ends in the middle of a message: fetch it again"
+                yield Chunk([], [RefusedRow(number, why, shown(content[-left:]))])
 
 
 def _starts(content: bytes) -> tuple[list[int], int]:
@@ -144,21 +110,13 @@ def _starts(content: bytes) -> tuple[list[int], int]:
 def _chunk(content: bytes, starts: Ints, number: int, book: _Book, clock: NewYorkClock) -> Chunk:
     octets = np.frombuffer(content, np.uint8)
     sizes = (octets[starts - 2].astype(np.int64) << 8) + octets[starts - 1]
-    kinds = np.where(sizes > 0, octets[np.minimum(starts, len(octets) - 1)], 0)
-    place = np.arange(number, number + len(starts))
-    good = np.zeros(len(starts), bool)
-    found: dict[bytes, tuple[Ints, RecordArray]] = {}
-    for kind, dtype in _DTYPES.items():
-        at = np.flatnonzero((kinds == kind[0]) & (sizes == dtype.itemsize))
-        good[at] = True
-        if len(at):
-            rows = octets[starts[at][:, None] + np.arange(dtype.itemsize)]
-            found[kind] = place[at], np.ascontiguousarray(rows).view(dtype).reshape(len(at))
+    by_index, bad = by_type(content, starts, sizes, _DTYPES)
+    found = {kind: (at + number, messages) for kind, (at, messages) in by_index.items()}
     refused = []
-    for at_bad in np.flatnonzero(~good).tolist():
-        raw = content[int(starts[at_bad]) : int(starts[at_bad] + sizes[at_bad])]
+    for each in bad:
+        raw = content[int(starts[each]) : int(starts[each] + sizes[each])]
         why = f"{raw[:1]!r} with {len(raw)} bytes is no message of ITCH 5.0: correct the file or leave the message out"
-        refused.append(RefusedRow(int(place[at_bad]), why, shown(raw)))
+        refused.append(RefusedRow(number + each, why, shown(raw)))
     if b"Q" in found:
         at, crosses = found.pop(b"Q")
         traded = crosses["shares"] > 0
@@ -222,11 +180,11 @@ class _Book:
         old, known = self.find(replaced["old"])
         while True:
             before = self.sides[new]
-            after = np.where(known, self.sides[old], SIDE_NONE)
+            after = np.where(known, self.sides[old], codes.SIDE_NONE)
             self.sides[new] = np.where(before == b"", after, before)
             if bool((self.sides[new] == before).all()):
                 break
-        self.sides[self.sides == b""] = SIDE_NONE
+        self.sides[self.sides == b""] = codes.SIDE_NONE
 
     def find(self, refs: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Where each order is, and whether it is known at all."""
@@ -238,15 +196,21 @@ class _Book:
 
     def side_of(self, refs: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
         at, known = self.find(refs)
-        return np.where(known, self.sides[at], SIDE_NONE) if len(self.sides) else np.full(len(refs), SIDE_NONE)
+        return (
+            np.where(known, self.sides[at], codes.SIDE_NONE) if len(self.sides) else np.full(len(refs), codes.SIDE_NONE)
+        )
 
     def price_of(self, refs: npt.NDArray[Any]) -> Ints:
         at, known = self.find(refs)
-        return np.where(known, self.prices[at], UNDEF_PRICE) if len(self.prices) else np.full(len(refs), UNDEF_PRICE)
+        return (
+            np.where(known, self.prices[at], codes.UNDEF_PRICE)
+            if len(self.prices)
+            else np.full(len(refs), codes.UNDEF_PRICE)
+        )
 
 
 def _side(letters: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
-    return np.where(letters == b"B", SIDE_BID, np.where(letters == b"S", SIDE_ASK, SIDE_NONE))
+    return np.where(letters == b"B", codes.SIDE_BID, np.where(letters == b"S", codes.SIDE_ASK, codes.SIDE_NONE))
 
 
 def _stock(field: bytes) -> str:
@@ -281,17 +245,15 @@ def _events(kind: bytes, place: Ints, messages: RecordArray, book: _Book, clock:
     records["instrument_id"] = messages["locate"]
     since_midnight = (messages["time_high"].astype(np.int64) << 32) + messages["time_low"]
     records["ts_event"] = clock.utc_ns(since_midnight)
-    locates, codes = np.unique(messages["locate"], return_inverse=True)
-    names = [book.symbols.get(locate, "") for locate in locates.tolist()]
-    known = np.array([bool(name) for name in names])
-    symbols = Coded(np.where(known[codes], codes, -1), names)
+    locates, at = np.unique(messages["locate"], return_inverse=True)
+    symbols = Coded.named(at, [book.symbols.get(locate, "") for locate in locates.tolist()])
     return Events(records, place, symbols, Coded.same(VENUE, len(records)), extra=extra)
 
 
 def _orders(kind: bytes, messages: RecordArray, book: _Book) -> RecordArray:
     records = orders(len(messages))
     records["order_id"] = messages["ref"]
-    records["action"] = {b"X": ACTION_CANCEL, b"D": ACTION_CANCEL, b"U": ACTION_MODIFY}.get(kind, ACTION_ADD)
+    records["action"] = _ORDER_ACTIONS.get(kind, codes.ACTION_ADD)
     records["side"] = _side(messages["side"]) if kind in b"AF" else book.side_of(messages["ref"])
     if kind in b"AFU":
         records["price"] = messages["price"].astype(np.int64) * _PRICE_UNIT
@@ -311,12 +273,12 @@ def _trades(kind: bytes, messages: RecordArray, book: _Book) -> RecordArray:
     records = trades(len(messages))
     records["trade_id"] = messages["match"]
     if kind == b"B":
-        records["action"] = ACTION_BUST
+        records["action"] = codes.ACTION_BUST
         return records
     records["size"] = np.minimum(messages["shares"], 2**32 - 1)
     if kind in b"EC":
         resting = book.side_of(messages["ref"])
-        records["side"] = np.select([resting == side for side in _OPPOSITE], list(_OPPOSITE.values()), SIDE_NONE)
+        records["side"] = np.select([resting == side for side in _OPPOSITE], list(_OPPOSITE.values()), codes.SIDE_NONE)
     if kind == b"E":
         records["price"] = book.price_of(messages["ref"])
     else:
@@ -330,16 +292,12 @@ def _trades(kind: bytes, messages: RecordArray, book: _Book) -> RecordArray:
 
 def _statuses(kind: bytes, messages: RecordArray) -> RecordArray:
     records = statuses(len(messages))
-    codes = messages["code"]
+    told = messages["code"]
     if kind == b"Y":
         records["action"] = StatusAction.SSR_CHANGE
-        records["is_short_sell_restricted"] = np.where(codes == b"0", b"N", b"Y")
+        records["is_short_sell_restricted"] = np.where(told == b"0", b"N", b"Y")
         return records
-    if kind == b"h":
-        actions = {b"H": StatusAction.HALT, b"T": StatusAction.TRADING}
-    else:
-        actions = _STATES if kind == b"H" else _DAY_EVENTS
-    records["action"] = np.select([codes == code for code in actions], [int(each) for each in actions.values()], 0)
+    records["action"] = actions_of(told, _STATUS[kind])
     if kind in b"Hh":
-        records["is_trading"] = np.where(codes == b"T", b"Y", b"N")
+        records["is_trading"] = np.where(told == b"T", b"Y", b"N")
     return records

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,22 +32,14 @@ from levelcast.formats.columns import (
     TradeFileError,
     decimal,
     hexadecimal,
+    named_files,
     refusing,
     whole_numbers,
 )
-from levelcast.formats.csv_parquet import csv_batches, line_of, whole_rows
-from levelcast.formats.event_batches import Chunk, Events, Noted, salvage
+from levelcast.formats.csv_parquet import csv_chunks, csv_rows
+from levelcast.formats.event_batches import Chunk, Events, Noted
 from levelcast.formats.new_york_time import NewYorkClock
-from levelcast.records import (
-    FLAG_PUBLISHER_SPECIFIC,
-    SIDE_ASK,
-    SIDE_BID,
-    SIDE_NONE,
-    UNDEF_PRICE,
-    RecordArray,
-    quotes,
-    trades,
-)
+from levelcast.records import RecordArray, codes, quotes, trades
 
 VENUES = {
     "B": "XBOS",
@@ -78,16 +69,8 @@ _LARGEST_PRICE = (2**63 - 2) // _PRICE_UNIT
 
 def lean_files(paths: Sequence[Path]) -> list[Path]:
     """The trade files among `paths`; of a directory all of them, by name."""
-    files: list[Path] = []
-    for path in paths:
-        if not path.is_dir():
-            files.append(path)
-            continue
-        found = sorted(each for each in path.iterdir() if each.name.endswith(_NAME_ENDS))
-        if not found:
-            raise TradeFileError(f"{path}: there is no file <symbol>_trade.csv.gz in this directory: name the files")
-        files += found
-    return files
+    missing = "there is no file <symbol>_trade.csv.gz in this directory: name the files"
+    return named_files(paths, _NAME_ENDS, missing)
 
 
 def read_lean(paths: Sequence[Path], day: date, places: Places) -> Iterator[tuple[RecordArray, bool]]:
@@ -101,31 +84,37 @@ def _read(path: Path, clock: NewYorkClock, places: Places) -> Iterator[RecordArr
     symbol = next((path.name.removesuffix(end) for end in _NAME_ENDS if path.name.endswith(end)), "").upper()
     if not symbol:
         raise TradeFileError(f"{path}: its name does not say the symbol: call it <symbol>_trade.csv.gz")
-    first = 1
     with refusing(path):
-        for batch in csv_batches(path, COLUMNS):
-            rows = Rows(path, first, line_of=partial(line_of, path, 0))
-            first += batch.num_rows
+        for batch, rows in csv_rows(path, COLUMNS):
             yield _trades(batch, symbol, rows, clock, places)
 
 
 def _trades(batch: Any, symbol: str, rows: Rows, clock: NewYorkClock, places: Places) -> RecordArray:
-    time_ms = whole_numbers(batch.column("time_ms"), "time_ms", rows, _DAY_MS - 1).astype(np.int64)
-    price = whole_numbers(batch.column("price"), "price", rows, _LARGEST_PRICE).astype(np.int64)
-    condition = Coded.of(batch.column("condition"), "condition", rows)
     records = trades(batch.num_rows)
-    records["ts_event"] = clock.utc_ns(time_ms * _MS)
-    records["price"] = price * _PRICE_UNIT
+    _fill_common(records, batch, rows, clock)
+    records["price"] = _prices(batch, "price", rows)
     records["size"] = whole_numbers(batch.column("shares"), "shares", rows, LARGEST_U32)
-    records["condition"] = condition.parsed(hexadecimal, rows, "condition {} is not hexadecimal")
-    records["flags"] = _flags(batch, rows)
     floors = _venues(batch, rows)
     kept = places.pick(floors)
     if kept is not None:
         records, floors, rows = records[kept], floors.only(kept), rows.keeping(kept)
-    publishers, instruments = places.numbers(floors, Coded.same(symbol, len(records)), rows)
-    records["publisher_id"], records["instrument_id"] = publishers, instruments
+    records["publisher_id"], records["instrument_id"] = places.numbers(floors, Coded.same(symbol, len(records)), rows)
     return records
+
+
+def _fill_common(records: RecordArray, batch: Any, rows: Rows, clock: NewYorkClock) -> None:
+    """Time, condition and flags."""
+    time_ms = whole_numbers(batch.column("time_ms"), "time_ms", rows, _DAY_MS - 1).astype(np.int64)
+    records["ts_event"] = clock.utc_ns(time_ms * _MS)
+    condition = Coded.of(batch.column("condition"), "condition", rows)
+    records["condition"] = condition.parsed(hexadecimal, rows, "condition {} is not hexadecimal")
+    suspicious = Coded.of(batch.column("suspicious"), "suspicious", rows)
+    marked = suspicious.parsed(decimal, rows, "suspicious {} is neither 0 nor 1", largest=1)
+    records["flags"] = np.where(marked == 1, codes.FLAG_PUBLISHER_SPECIFIC, 0)
+
+
+def _prices(batch: Any, name: str, rows: Rows) -> npt.NDArray[np.int64]:
+    return whole_numbers(batch.column(name), name, rows, _LARGEST_PRICE).astype(np.int64) * _PRICE_UNIT
 
 
 # -- trades and quotes, as far as they can be read ---------------------------------------------------------
@@ -133,15 +122,8 @@ def _trades(batch: Any, symbol: str, rows: Rows, clock: NewYorkClock, places: Pl
 
 def lean_event_files(paths: Sequence[Path]) -> list[Path]:
     """The files of trades and quotes among `paths`; of a directory all of them, by name."""
-    files: list[Path] = []
-    for path in paths:
-        found = [path]
-        if path.is_dir():
-            found = sorted(each for each in path.iterdir() if each.name.endswith(_NAME_ENDS + _QUOTE_ENDS))
-            if not found:
-                raise TradeFileError(f"{path}: there is no file <symbol>_trade.csv.gz or <symbol>_quote.csv.gz in it")
-        files += found
-    return files
+    missing = "there is no file <symbol>_trade.csv.gz or <symbol>_quote.csv.gz in it"
+    return named_files(paths, _NAME_ENDS + _QUOTE_ENDS, missing)
 
 
 def lean_events(path: Path, day: date) -> Iterator[Chunk]:
@@ -154,43 +136,29 @@ def lean_events(path: Path, day: date) -> Iterator[Chunk]:
     symbol, clock, places = path.name.removesuffix(end).upper(), NewYorkClock(day), Noted()
     make, names = (_trades, COLUMNS) if end in _NAME_ENDS else (_quotes, QUOTE_COLUMNS)
 
-    def convert(part: Any, rows: Rows) -> Events:
+    def convert(part: Any, rows: Rows) -> list[Events]:
         records = make(part, symbol, rows, clock, places)
-        return Events(records, rows.places(len(records)), places.symbols, places.floors)
+        return [Events(records, rows.places(len(records)), places.symbols, places.floors)]
 
-    with refusing(path):
-        for batch, rows, refused in whole_rows(path, names):
-            chunk = salvage(batch, rows, convert)
-            yield Chunk(chunk.events, refused + chunk.refused)
+    return csv_chunks(path, names, convert)
 
 
 def _quotes(batch: Any, symbol: str, rows: Rows, clock: NewYorkClock, places: Places) -> RecordArray:
-    time_ms = whole_numbers(batch.column("time_ms"), "time_ms", rows, _DAY_MS - 1).astype(np.int64)
-    condition = Coded.of(batch.column("condition"), "condition", rows)
     records = quotes(batch.num_rows)
-    records["ts_event"] = clock.utc_ns(time_ms * _MS)
-    records["condition"] = condition.parsed(hexadecimal, rows, "condition {} is not hexadecimal")
-    records["flags"] = _flags(batch, rows)
+    _fill_common(records, batch, rows, clock)
     told = []
     for name in ("bid", "ask"):
-        price = whole_numbers(batch.column(name), name, rows, _LARGEST_PRICE).astype(np.int64) * _PRICE_UNIT
-        size = whole_numbers(batch.column(f"{name}_shares"), f"{name}_shares", rows, LARGEST_U32)
-        records[f"{name}_px_00"] = np.where(price == 0, UNDEF_PRICE, price)
-        records[f"{name}_sz_00"] = size
+        price, shares = _prices(batch, name, rows), f"{name}_shares"
+        records[f"{name}_px_00"] = np.where(price == 0, codes.UNDEF_PRICE, price)
+        records[f"{name}_sz_00"] = whole_numbers(batch.column(shares), shares, rows, LARGEST_U32)
         told.append(price > 0)
-    records["side"] = np.where(told[0] == told[1], SIDE_NONE, np.where(told[0], SIDE_BID, SIDE_ASK))
-    for side, name in ((SIDE_BID, "bid"), (SIDE_ASK, "ask")):
+    records["side"] = np.where(told[0] == told[1], codes.SIDE_NONE, np.where(told[0], codes.SIDE_BID, codes.SIDE_ASK))
+    for side, name in ((codes.SIDE_BID, "bid"), (codes.SIDE_ASK, "ask")):
         mine = records["side"] == side
         records["price"][mine], records["size"][mine] = records[f"{name}_px_00"][mine], records[f"{name}_sz_00"][mine]
     floors = _venues(batch, rows)
     records["publisher_id"], records["instrument_id"] = places.numbers(floors, Coded.same(symbol, len(records)), rows)
     return records
-
-
-def _flags(batch: Any, rows: Rows) -> npt.NDArray[np.int64]:
-    suspicious = Coded.of(batch.column("suspicious"), "suspicious", rows)
-    marked = suspicious.parsed(decimal, rows, "suspicious {} is neither 0 nor 1", largest=1)
-    return np.where(marked == 1, FLAG_PUBLISHER_SPECIFIC, 0)
 
 
 def _venues(batch: Any, rows: Rows) -> Coded:

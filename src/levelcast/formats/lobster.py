@@ -21,30 +21,27 @@ import re
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from levelcast.extras import arrow
-from levelcast.formats.columns import LARGEST_U32, Coded, Ints, Rows, TradeFileError, halves_of, refusing, whole_numbers
-from levelcast.formats.csv_parquet import whole_rows
-from levelcast.formats.event_batches import Chunk, Events, RefusedRow, salvage
-from levelcast.formats.new_york_time import DAY_NS, NewYorkClock
-from levelcast.records import (
-    ACTION_ADD,
-    ACTION_CANCEL,
-    SIDE_ASK,
-    SIDE_BID,
-    SIDE_NONE,
-    UNDEF_PRICE,
-    RecordArray,
-    StatusAction,
-    orders,
-    quotes,
-    statuses,
-    trades,
+from levelcast.formats.columns import (
+    LARGEST_U32,
+    Coded,
+    Ints,
+    Rows,
+    TradeFileError,
+    halves_of,
+    matches,
+    refuse_first,
+    whole_numbers,
 )
+from levelcast.formats.csv_parquet import csv_chunks
+from levelcast.formats.event_batches import Chunk, Events, RefusedRow
+from levelcast.formats.new_york_time import DAY_NS, NewYorkClock
+from levelcast.records import RecordArray, StatusAction, codes, orders, quotes, statuses, trades
 
 VENUE = "XNAS"
 COLUMNS = ("seconds", "type", "order_id", "shares", "price", "direction")
@@ -52,6 +49,7 @@ _NAME = re.compile(r"([^_]+)_(\d{4}-\d{2}-\d{2})_.*?(message|orderbook)_(\d+)\.c
 _PRICE_UNIT = 100_000
 _NO_LEVEL = 9_999_999_999
 _LARGEST = 2**63 - 1
+_STOPS = [int(StatusAction.HALT), int(StatusAction.QUOTING)]
 
 
 def lobster_files(paths: list[Path]) -> list[tuple[Path, Path | None]]:
@@ -78,33 +76,22 @@ def lobster_files(paths: list[Path]) -> list[tuple[Path, Path | None]]:
     return pairs
 
 
-def lobster_events(messages: Path, book: Path | None) -> Iterator[Chunk]:
+def lobster_events(messages: Path, book: Path | None = None) -> Iterator[Chunk]:
     """The events of a file, the quotes of its orderbook, and the rows that are neither."""
     found = _NAME.fullmatch(messages.name)
     assert found is not None
     symbol, clock = found[1], NewYorkClock(date.fromisoformat(found[2]))
     stride = 1 if book is None else 2
-    known: list[tuple[Ints, npt.NDArray[np.uint64]]] = []
-    with refusing(messages):
-        for batch, rows, refused in whole_rows(messages, COLUMNS):
-            parts: list[Events] = []
+    known: list[tuple[Ints, npt.NDArray[np.uint64]]] = [(np.zeros(0, np.int64), np.zeros(0, np.uint64))]
 
-            def convert(part: Any, of: Rows, parts: list[Events] = parts) -> Events:
-                times, made = _messages(part, of, symbol, clock, stride)
-                parts += made
-                known.append((of.places(part.num_rows), times))
-                return made[0]
+    def convert(part: Any, rows: Rows) -> list[Events]:
+        times, made = _messages(part, rows, symbol, clock, stride)
+        known.append((rows.places(part.num_rows), times))
+        return made
 
-            chunk = salvage(batch, rows, convert)
-            yield Chunk(parts, refused + chunk.refused)
+    yield from csv_chunks(messages, COLUMNS, convert)
     if book is not None:
-        yield from _book(book, symbol, *_times(known))
-
-
-def _times(known: list[tuple[Ints, npt.NDArray[np.uint64]]]) -> tuple[Ints, npt.NDArray[np.uint64]]:
-    if not known:
-        return np.zeros(0, np.int64), np.zeros(0, np.uint64)
-    return np.concatenate([places for places, _ in known]), np.concatenate([times for _, times in known])
+        yield from _book(book, symbol, *(np.concatenate(each) for each in zip(*known, strict=True)))
 
 
 def _messages(
@@ -119,12 +106,11 @@ def _messages(
     direction = _signed(part.column("direction"), "direction", rows)
     wrong = (types < 1) | (np.abs(direction) != 1) | ((types != 7) & (price <= 0))
     if wrong.any():
-        rows.fail(
-            int(wrong.argmax()), "type, price or direction has a value that LOBSTER does not use: correct the row"
-        )
+        why = "type, price or direction has a value that LOBSTER does not use: correct the row"
+        rows.fail(int(wrong.argmax()), why)
     times = clock.utc_ns(since)
     place = rows.places(len(times)) * stride - (stride - 1)
-    side = np.where(direction > 0, SIDE_BID, SIDE_ASK)
+    side = np.where(direction > 0, codes.SIDE_BID, codes.SIDE_ASK)
     out: list[Events] = []
 
     def add(mine: npt.NDArray[np.bool_], records: RecordArray, **extra: npt.NDArray[Any]) -> None:
@@ -136,21 +122,17 @@ def _messages(
     made = orders(int(mine.sum()))
     made["order_id"], made["size"], made["side"] = ids[mine], shares[mine], side[mine]
     made["price"] = price[mine] * _PRICE_UNIT
-    made["action"] = np.where(types[mine] == 1, ACTION_ADD, ACTION_CANCEL)
+    made["action"] = np.where(types[mine] == 1, codes.ACTION_ADD, codes.ACTION_CANCEL)
     add(mine, made)
     mine = (types >= 4) & (types <= 6)
     made = trades(int(mine.sum()))
     made["price"], made["size"] = price[mine] * _PRICE_UNIT, shares[mine]
-    against = np.where(direction[mine] > 0, SIDE_ASK, SIDE_BID)
-    made["side"] = np.where(types[mine] == 6, SIDE_NONE, against)
+    against = np.where(direction[mine] > 0, codes.SIDE_ASK, codes.SIDE_BID)
+    made["side"] = np.where(types[mine] == 6, codes.SIDE_NONE, against)
     add(mine, made, order_id=np.ma.array(ids[mine].astype(np.int64), mask=ids[mine] == 0))
     mine = types == 7
     made = statuses(int(mine.sum()))
-    made["action"] = np.select(
-        [price[mine] == -1, price[mine] == 0],
-        [int(StatusAction.HALT), int(StatusAction.QUOTING)],
-        int(StatusAction.TRADING),
-    )
+    made["action"] = np.select([price[mine] == -1, price[mine] == 0], _STOPS, int(StatusAction.TRADING))
     add(mine, made)
     return times, out
 
@@ -158,10 +140,7 @@ def _messages(
 def _seconds(column: Any, rows: Rows) -> Ints:
     """Nanoseconds since midnight. A file that went through floating point may show more digits, which are rounded."""
     pa, pc = arrow(), arrow("pyarrow.compute")
-    good = pc.match_substring_regex(column, r"^[0-9]{1,5}(\.[0-9]{1,15})?$").to_numpy(zero_copy_only=False)
-    if not good.all():
-        bad = int(good.argmin())
-        rows.fail(bad, f"seconds {column[bad].as_py()!r} is not a time of day: correct it or leave the row out")
+    _check(column, r"^[0-9]{1,5}(\.[0-9]{1,15})?$", rows, "seconds {!r} is not a time of day")
     fine = pc.round(pc.cast(column, pa.decimal128(38, 15)), ndigits=9)
     since = np.ascontiguousarray(halves_of(pc.cast(fine, pa.decimal128(38, 9)))[:, 0])
     if (late := since >= DAY_NS).any():
@@ -172,11 +151,15 @@ def _seconds(column: Any, rows: Rows) -> Ints:
 def _signed(column: Any, name: str, rows: Rows) -> Ints:
     """Whole numbers that may be negative."""
     pa, pc = arrow(), arrow("pyarrow.compute")
-    good = pc.match_substring_regex(column, "^-?[0-9]{1,18}$").to_numpy(zero_copy_only=False)
-    if not good.all():
-        bad = int(good.argmin())
-        rows.fail(bad, f"{name} {column[bad].as_py()!r} is not a whole number: correct it or leave the row out")
+    _check(column, "^-?[0-9]{1,18}$", rows, name + " {!r} is not a whole number")
     return np.asarray(pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False))
+
+
+def _check(column: Any, pattern: str, rows: Rows, problem: str) -> None:
+    def refuse(value: object, index: int) -> NoReturn:
+        rows.fail(index, f"{problem.format(value)}: correct it or leave the row out")
+
+    refuse_first(~matches(column, pattern), column, refuse)
 
 
 def _book(path: Path, symbol: str, places: Ints, times: npt.NDArray[np.uint64]) -> Iterator[Chunk]:
@@ -184,7 +167,7 @@ def _book(path: Path, symbol: str, places: Ints, times: npt.NDArray[np.uint64]) 
     assert found is not None
     names = ("ask_px", "ask_sz", "bid_px", "bid_sz", *(f"_{i}" for i in range(4 * int(found[4]) - 4)))
 
-    def convert(part: Any, rows: Rows) -> Events:
+    def convert(part: Any, rows: Rows) -> list[Events]:
         place = rows.places(part.num_rows)
         at = np.minimum(np.searchsorted(places, place), max(len(places) - 1, 0))
         missing = np.flatnonzero(places[at] != place) if len(places) else np.arange(min(len(place), 1))
@@ -194,12 +177,9 @@ def _book(path: Path, symbol: str, places: Ints, times: npt.NDArray[np.uint64]) 
         records["ts_event"] = times[at]
         for name in ("bid", "ask"):
             price = _signed(part.column(f"{name}_px"), f"{name} price", rows)
-            records[f"{name}_px_00"] = np.where(np.abs(price) == _NO_LEVEL, UNDEF_PRICE, price * _PRICE_UNIT)
+            records[f"{name}_px_00"] = np.where(np.abs(price) == _NO_LEVEL, codes.UNDEF_PRICE, price * _PRICE_UNIT)
             records[f"{name}_sz_00"] = whole_numbers(part.column(f"{name}_sz"), f"{name} shares", rows, LARGEST_U32)
-        return Events(records, place * 2, Coded.same(symbol, len(place)), Coded.same(VENUE, len(place)))
+        return [Events(records, place * 2, Coded.same(symbol, len(place)), Coded.same(VENUE, len(place)))]
 
-    with refusing(path):
-        for batch, rows, refused in whole_rows(path, names):
-            chunk = salvage(batch, rows, convert)
-            bad = [RefusedRow(row, f"orderbook: {why}", raw) for row, why, raw in refused + chunk.refused]
-            yield Chunk(chunk.events, bad)
+    for events, refused in csv_chunks(path, names, convert):
+        yield Chunk(events, [RefusedRow(row, f"orderbook: {why}", raw) for row, why, raw in refused])

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from levelcast.formats.columns import TradeFileError
 from levelcast.formats.event_batches import open_capture
+from levelcast.formats.messages import pieces_of
 
 CHUNK_BYTES = 8 << 20
 _MAGICS = {
@@ -52,19 +53,12 @@ def pieces(path: Path) -> Iterator[tuple[bytes, list[Payload]]]:
             packets, rest = _Classic(path, rest), b""
         else:
             raise TradeFileError(f"{path}: is no capture: name a file that begins with the header of pcap or pcapng")
-        while True:
-            read = stream.read(CHUNK_BYTES)
-            content = rest + read
-            found, at = packets.of(content)
-            if not read and at < len(content):
+        for content, found, left in pieces_of(stream, CHUNK_BYTES, packets.of, rest):
+            if left:
                 fault = "the capture ends in the middle of this packet: fetch it again"
-                found.append(Payload(packets.number, 0, at, len(content), fault))
-                at = len(content)
+                found.append(Payload(packets.number, 0, len(content) - left, len(content), fault))
             if found:
                 yield content, found
-            rest = content[at:]
-            if not read:
-                return
 
 
 def _check_link(path: Path, link: int) -> None:

@@ -21,13 +21,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
 from levelcast.formats.columns import Places, TradeFileError
-from levelcast.formats.csv_parquet import read_csv, read_parquet
+from levelcast.formats.csv_parquet import csv_rows, parquet_rows, read_rows
 from levelcast.formats.dbn import read_dbn
 from levelcast.formats.lean import lean_files, read_lean
 from levelcast.network import SymbolDirectory
@@ -37,7 +38,11 @@ __all__ = ["FORMATS", "Survey", "TradeFileError", "open_trades", "survey"]
 
 Batches = Iterator[tuple[RecordArray, bool]]
 
-_READERS: dict[str, Callable[[Path, Places], Batches]] = {"dbn": read_dbn, "parquet": read_parquet, "csv": read_csv}
+_READERS: dict[str, Callable[[Path, Places], Batches]] = {
+    "dbn": read_dbn,
+    "parquet": partial(read_rows, parquet_rows),
+    "csv": partial(read_rows, csv_rows),
+}
 _ENDS = {".dbn": "dbn", ".dbn.zst": "dbn", ".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv"}
 FORMATS = (*_READERS, "lean")
 
@@ -76,9 +81,9 @@ def read_batches(paths: Sequence[Path], format: str | None, day: date | None, pl
 
 
 def _format_of(path: Path) -> str:
-    for end in sorted(_ENDS, key=len, reverse=True):
+    for end, format in _ENDS.items():
         if path.name.endswith(end):
-            return _ENDS[end]
+            return format
     raise TradeFileError(f"{path}: its name does not say the format: give --format {', '.join(FORMATS)}")
 
 

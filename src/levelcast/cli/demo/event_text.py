@@ -54,22 +54,21 @@ class EventText:
         told = self._tell(name, event)
         if told is None:
             return None
-        found = Sentence(at_s, *told)
-        self.sentences.append(found)
-        return found
+        self.sentences.append(Sentence(at_s, *told))
+        return self.sentences[-1]
 
-    def _once(self, *what: object) -> bool:
-        """Return whether this is new since the last ring was formed."""
+    def _once(self, text: str, style: str, *what: object) -> tuple[str, str] | None:
+        """Return a message and its style, or None if there was one of this kind since the last ring was formed."""
         key = (self._ring, *what)
         if key in self._said:
-            return False
+            return None
         self._said.add(key)
-        return True
+        return text, style
 
     def _tell(self, name: str, event: Event) -> tuple[str, str] | None:
         match event:
             case Conflict() | Diverged() | RingRefused() | Superseded() | ClockWrong() | RetentionFailed():
-                return (f"{name}: {event.KIND}, {sentence(event)}", _RED) if self._once(name, event) else None
+                return self._once(f"{name}: {event.KIND}, {sentence(event)}", _RED, name, event)
             case NodeKilled():
                 return f"{name} is killed (kill -9)", _RED
             case NodeStarted():
@@ -78,19 +77,17 @@ class EventText:
             case FaultReported():
                 return self._fault(name, event)
             case RingInvited(generation=generation):
-                invites = f"{name} invites everybody into ring {generation >> 32}"
-                return (invites, "") if self._once("invites") else None
+                return self._once(f"{name} invites everybody into ring {generation >> 32}", "", "invites")
             case InvitationEnded():
-                gives_up = f"{name} gives up for now: {sentence(event)}"
-                return (gives_up, _YELLOW) if self._once("gives up", name) else None
+                return self._once(f"{name} gives up for now: {sentence(event)}", _YELLOW, "gives up", name)
             case RingFormed():
                 return self._formed(event)
             case Voided(count=count):
                 void = "slot of the old ring is void: its" if count == 1 else "slots of the old ring are void: their"
-                return (f"{count} {void} trades come in later ones", "") if self._once("voided") else None
+                return self._once(f"{count} {void} trades come in later ones", "", "voided")
             case CaughtUp(sender=sender) if name in self._returning:
                 catches_up = f"{name} catches up by frames from {self._names.get(sender, '?')}'s tape"
-                return (catches_up, _CYAN) if self._once("caught up", name) else None
+                return self._once(catches_up, _CYAN, "caught up", name)
             case BackOnTime():
                 self._returning.discard(name)
                 return f"{name} is back: it releases on time again, with the others", _CYAN
@@ -103,16 +100,16 @@ class EventText:
     def _fault(self, name: str, event: FaultReported) -> tuple[str, str] | None:
         if name in self._returning:
             told = f"{name} finds that the ring went on without it, and asks to be let in"
-            return (told, "") if self._once("let in", name) else None
+            return self._once(told, "", "let in", name)
         if event.reason == FaultReason.OUTSIDE:
             if self._ring:
-                return (f"{name} is outside the ring and asks to be let in", "") if self._once("let in", name) else None
-            return ("there is no ring yet: the receivers ask for one", "") if self._once("no ring") else None
+                return self._once(f"{name} is outside the ring and asks to be let in", "", "let in", name)
+            return self._once("there is no ring yet: the receivers ask for one", "", "no ring")
         if event.reason in (FaultReason.MEMBERSHIP, FaultReason.STUCK):  # to vouch for others, or to say it again
             return None
         reason, suspect = FaultReason.NAMES[event.reason], self._names.get(event.suspect)
         why = f"{reason}, it suspects {suspect}" if suspect else reason
-        return (f"{name} asks for a new ring: {why}", _YELLOW) if self._once("fault", reason) else None
+        return self._once(f"{name} asks for a new ring: {why}", _YELLOW, "fault", reason)
 
     def _formed(self, event: RingFormed) -> tuple[str, str]:
         self._ring += 1

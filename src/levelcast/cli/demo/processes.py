@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import partial
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from levelcast.cli.demo.event_text import EventText, Sentence
 from levelcast.cli.demo.screen import line_of, picture, ring_number
-from levelcast.cli.errors import duration_ns, on_interrupt
+from levelcast.cli.errors import on_interrupt, parse_day
 from levelcast.cli.lake.pipeline import Format, execute, print_rows
-from levelcast.cli.live.up import DOWN_S
+from levelcast.cli.live.up import DOWN_S, parse_kill, show_ms
+from levelcast.cli.output import print_after, print_json, print_problems, table
 from levelcast.formats.symbols_of_files import census, first_records
 from levelcast.formats.trade_files import TradeFileError, open_trades
 from levelcast.network import Network, SymbolDirectory, five_cities, parse_network
@@ -63,7 +63,7 @@ class DemoOptions:
 def perform(wishes: DemoOptions) -> int:
     """Run the demo; the exit code."""
     kills = _kills(parse_network(five_cities(), "five cities"), wishes)
-    console = Console(quiet=wishes.as_json)
+    console = Console(quiet=wishes.as_json, highlight=False)
     with _directory(wishes.keep) as directory:
         if wishes.pipeline:
             require_spark()
@@ -80,7 +80,7 @@ def perform(wishes: DemoOptions) -> int:
             _print_outcome(console, show, outcome, replayed=bool(batches))
         told = _tables(console, stage, directory, quiet=wishes.as_json) if wishes.pipeline else {}
         if wishes.as_json:
-            typer.echo(json.dumps(as_object(stage, wishes, show, outcome) | told, indent=2))
+            print_json(as_object(stage, wishes, show, outcome) | told)
         else:
             _print_farewell(console, stage, wishes)
     return 0 if outcome.identical else 1
@@ -91,7 +91,7 @@ def _tables(console: Console, stage: Stage, directory: Path, *, quiet: bool) -> 
     from levelcast.pipeline.lake.lake import Lake
     from levelcast.pipeline.report.page import write_report
 
-    console.print("Tables of the tapes, by Spark:", highlight=False)
+    console.print("Tables of the tapes, by Spark:")
     done = execute([stage.data], directory / "lake", Format.TAPE, quiet=quiet)
     write_report(Lake(directory / "lake"), directory / "report.html")
     print_rows(console, done["rows"])
@@ -118,24 +118,18 @@ def _kills(network: Network, wishes: DemoOptions) -> list[Kill]:
         return [Kill(_VICTIM, run_s / 3, run_s / 3 + DOWN_S)]
     if [text.casefold() for text in wishes.kill] == ["none"]:
         return []
-    kills = [_kill(network, text, run_s, floors=not wishes.trades) for text in wishes.kill]
+    known = [
+        name for name in network.node_names if not wishes.trades or name not in {each.name for each in network.floors}
+    ]
+    kills = []
+    for text in wishes.kill:
+        kills.append(parse_kill(text, known, ', nor "none"', run_s / 3))
+        if kills[-1].at_s >= run_s:
+            raise typer.BadParameter(f'"{text}" is not before the floors close after {run_s:g} s', param_hint="--kill")
     for one, other in combinations(kills, 2):
         if one.name == other.name and abs(one.at_s - other.at_s) <= DOWN_S:
             raise typer.BadParameter(f"{one.name} cannot die again before it is back", param_hint="--kill")
     return kills
-
-
-def _kill(network: Network, text: str, run_s: float, *, floors: bool) -> Kill:
-    name, at, time_text = text.rpartition("@") if "@" in text else (text, "", "")
-    known = [name for name in network.node_names if floors or name not in {each.name for each in network.floors}]
-    if name not in known:
-        raise typer.BadParameter(
-            f'"{text}" is not NAME@TIME with one of {", ".join(known)}, nor "none"', param_hint="--kill"
-        )
-    at_s = duration_ns(time_text, "--kill") / 1e9 if at else run_s / 3
-    if at_s >= run_s:
-        raise typer.BadParameter(f'"{text}" is not before the floors close after {run_s:g} s', param_hint="--kill")
-    return Kill(name, at_s, at_s + DOWN_S)
 
 
 def _stage(directory: Path, wishes: DemoOptions) -> tuple[Stage, list[RecordArray]]:
@@ -150,13 +144,8 @@ def _stage(directory: Path, wishes: DemoOptions) -> tuple[Stage, list[RecordArra
     if not found:
         raise TradeFileError(f"{wishes.trades[0]}: there are no trades")
     stage = set_stage(directory, loss_ratio, found)
-    trades = open_trades(
-        wishes.trades,
-        SymbolDirectory(stage.network),
-        format="lean" if wishes.day is not None else None,
-        floor=wishes.floor,
-        day=wishes.day,
-    )
+    symbols, format = SymbolDirectory(stage.network), "lean" if wishes.day is not None else None
+    trades = open_trades(wishes.trades, symbols, format=format, floor=wishes.floor, day=wishes.day)
     return stage, list(first_records(trades, limit))
 
 
@@ -164,9 +153,7 @@ def _show(stage: Stage, wishes: DemoOptions, kills: Sequence[Kill], batches: Seq
     options = NodeOptions(wishes.rate, wishes.run_ns, impair=True, seed=wishes.seed)
     cluster = Cluster(stage.network, stage.file, stage.data, options, floors=not batches)
     bound_s = sum(term.ns for term in stage.network.liveness()) / 1e9 + 15.0
-    trader = None
-    if batches:
-        trader = Trader(stage.network, stage.data, batches, wishes.rate, wishes.seed)
+    trader = Trader(stage.network, stage.data, batches, wishes.rate, wishes.seed) if batches else None
     return Show(cluster, wishes.run_ns / 1e9, bound_s, kills, trader)
 
 
@@ -187,11 +174,7 @@ def describe(network: Network) -> str:
 
 def _watch(console: Console, show: Show, tale: EventText, world: str, *, quiet: bool) -> None:
     """Run it, with a live picture on a terminal and plain lines elsewhere."""
-
-    def interrupt() -> None:
-        show.interrupted = True
-
-    on_interrupt(interrupt)
+    on_interrupt(partial(setattr, show, "interrupted", True))
     if quiet:
         for _ in _listening(show, tale):
             pass
@@ -213,10 +196,8 @@ def _listening(show: Show, tale: EventText) -> Iterator[list[Sentence]]:
     for _ in chain(show.steps(), (None,)):
         told = []
         while show.cluster.events:
-            sentence = tale.add(show.elapsed_s, *show.cluster.events.popleft())
-            if sentence is not None:
-                told.append(sentence)
-        yield told
+            told.append(tale.add(show.elapsed_s, *show.cluster.events.popleft()))
+        yield [sentence for sentence in told if sentence is not None]
 
 
 def _tell(console: Console, show: Show, tale: EventText) -> None:
@@ -243,15 +224,12 @@ def _progress(show: Show) -> str:
 def _print_heading(console: Console, show: Show, world: str) -> None:
     nodes = show.cluster
     processes = len(nodes.members)
-    console.print(
-        Text.assemble(
-            ("Five cities on this machine", "bold"),
-            f": {len(nodes.of_role(RECEIVER))} receivers, {len(nodes.of_role(REFORMATION))} reformation servers, "
-            f"{len(nodes.network.floors)} floors, {len(show.customers.all)} customers; {processes} processes over UDP "
-            f"multicast on loopback. The world is smaller: {world}.",
-        ),
-        highlight=False,
-        soft_wrap=not console.is_terminal,
+    print_after(
+        console,
+        "Five cities on this machine",
+        f": {len(nodes.of_role(RECEIVER))} receivers, {len(nodes.of_role(REFORMATION))} reformation servers, "
+        f"{len(nodes.network.floors)} floors, {len(show.customers.all)} customers; {processes} processes over UDP "
+        f"multicast on loopback. The world is smaller: {world}.",
     )
 
 
@@ -260,78 +238,54 @@ def _print_heading(console: Console, show: Show, world: str) -> None:
 
 def _print_outcome(console: Console, show: Show, outcome: DemoOutcome, *, replayed: bool) -> None:
     if outcome.receivers:
-        console.print(_table(outcome), highlight=False)
+        console.print(_table(outcome))
     since = "its token's timestamp" if replayed else "the trade"
-    spread = " / ".join(f"{ns / 1e6:.2f}" for ns in outcome.spread_ns)
     kills = [kill.name for kill in show.kills]
     for note in (
         f"latency: from {since} to the release; behind: after the slot's first release;",
         "asked: requests for what was missing; lost: datagrams, by the links on purpose",
-        f"Spread of a slot over the receivers: {spread} ms (p50 / p99 / max).",
+        f"Spread of a slot over the receivers: {show_ms(outcome.spread_ns)} ms (p50 / p99 / max).",
         *(f"Late: {sentence}" for sentence in explain_late(outcome, kills)),
     ):
-        console.print(note, style="dim", highlight=False, soft_wrap=not console.is_terminal)
+        console.print(note, style="dim", soft_wrap=not console.is_terminal)
     for customer in outcome.customers:
         filled = f", all filled by {customer.requests:,} requests" if customer.gaps and not customer.lost else ""
         console.print(
             f"Customer in {customer.region}: {customer.records:,} records, gaps {customer.gaps:,}{filled}, "
             f"lost {customer.lost:,}.",
-            highlight=False,
         )
     _print_verdict(console, outcome)
 
 
 def _table(outcome: DemoOutcome) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
-    table.add_column("\nreceiver", no_wrap=True, overflow="ellipsis")
-    for title in (
-        "on its\ntape",
-        "on\ntime",
-        "\nlate",
-        "\nshare",
-        "latency, s\np50/p99",
-        "behind, µs\np50/p99",
-        "\nasked",
-        "\nlost",
-        "\nring",
-    ):
-        table.add_column(title, justify="right", no_wrap=True)
+    columns = ["\nreceiver", ">on its\ntape", ">on\ntime", ">\nlate", ">\nshare", ">latency, s\np50/p99"]
+    columns += [">behind, µs\np50/p99", ">\nasked", ">\nlost", ">\nring"]
+    rows = []
     for line in outcome.receivers:
-        latency, behind = line.latency_ns, line.behind_ns
-        table.add_row(
-            line.name,
-            f"{line.records:,}",
-            f"{line.on_time:,}",
-            f"{line.late:,}",
-            f"{100 * line.on_time / max(1, line.on_time + line.late):.1f}%",
-            f"{latency[0] / 1e9:.2f}/{latency[1] / 1e9:.2f}",
-            f"{behind[0] / 1e3:,.0f}/{behind[1] / 1e3:,.0f}" if line.on_time or not line.kills else "–",
-            f"{line.requests:,}",
-            f"{line.lost:,}",
-            str(ring_number(line.generation)),
-        )
-    return table
+        share = f"{100 * line.on_time / max(1, line.on_time + line.late):.1f}%"
+        latency = f"{line.latency_ns[0] / 1e9:.2f}/{line.latency_ns[1] / 1e9:.2f}"
+        behind = f"{line.behind_ns[0] / 1e3:,.0f}/{line.behind_ns[1] / 1e3:,.0f}"
+        behind = behind if line.on_time or not line.kills else "–"
+        ring = str(ring_number(line.generation))
+        times = (line.on_time, line.late, share, latency, behind)
+        rows.append((line.name, line.records, *times, line.requests, line.lost, ring))
+    return table(columns, rows, no_wrap=True, box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
 
 
 def _print_verdict(console: Console, outcome: DemoOutcome) -> None:
-    wrap = not console.is_terminal
     if not outcome.identical:
-        console.print("The tapes are NOT as they should be:", style="bold red", highlight=False)
-        for problem in outcome.problems:
-            console.print(f"- {problem}", style="red", highlight=False, markup=False, soft_wrap=wrap)
+        print_problems(console, "The tapes", outcome.problems)
         return
     first = outcome.receivers[0]
     kept = f" but {outcome.kept_back:,} in the floors' journals" if outcome.kept_back else ""
-    console.print(
-        Text.assemble(
-            ("The tapes are identical", "bold green"),
-            f": {outcome.trades:,} trades and {first.records - outcome.trades:,} definitions in {outcome.frames:,} "
-            f"frames. Every published trade{kept} is on every tape exactly once.",
-        ),
-        highlight=False,
-        soft_wrap=wrap,
+    print_after(
+        console,
+        "The tapes are identical",
+        f": {outcome.trades:,} trades and {first.records - outcome.trades:,} definitions in {outcome.frames:,} "
+        f"frames. Every published trade{kept} is on every tape exactly once.",
+        "bold green",
     )
-    console.print(f"chain hash {first.chain}", style="green", highlight=False, soft_wrap=True)
+    console.print(f"chain hash {first.chain}", style="green", soft_wrap=True)
 
 
 def _print_farewell(console: Console, stage: Stage, wishes: DemoOptions) -> None:
@@ -343,7 +297,7 @@ def _print_farewell(console: Console, stage: Stage, wishes: DemoOptions) -> None
     else:
         page = f", {wishes.keep / 'report.html'}" if wishes.pipeline else ""
         text = f"Kept in {wishes.keep}: levelcast tape info {stage.data / _VICTIM}, levelcast timing {stage.file}{page}"
-    console.print(text, style="dim", highlight=False, soft_wrap=not console.is_terminal)
+    console.print(text, style="dim", soft_wrap=not console.is_terminal)
 
 
 def as_object(stage: Stage, wishes: DemoOptions, show: Show, outcome: DemoOutcome) -> dict[str, Any]:
@@ -376,13 +330,9 @@ def check_trades(trades: Sequence[Path], day: str | None) -> date | None:
     lean = [path for path in trades if path.is_dir() or "_trade.csv" in path.name]
     if day is None:
         if lean:
-            raise typer.BadParameter(
-                f"{lean[0]} is of LEAN, whose files do not say their day: give --date YYYY-MM-DD", param_hint="--trades"
-            )
+            sentence = f"{lean[0]} is of LEAN, whose files do not say their day: give --date YYYY-MM-DD"
+            raise typer.BadParameter(sentence, param_hint="--trades")
         return None
     if not trades:
         raise typer.BadParameter("a day is for --trades", param_hint="--date")
-    try:
-        return date.fromisoformat(day)
-    except ValueError:
-        raise typer.BadParameter(f'"{day}" is not a day such as 2013-10-07', param_hint="--date") from None
+    return parse_day(day)

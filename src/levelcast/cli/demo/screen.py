@@ -132,15 +132,10 @@ def _fitting(floors: Sequence[FloorLine], most: int) -> list[FloorLine]:
         return list(floors)
     busiest = sorted(floors, key=lambda floor: -floor.published)
     shown, others = busiest[: most - 1], busiest[most - 1 :]
-    rest = FloorLine(
-        f"+ {len(others)}",
-        "",
-        sum(floor.published for floor in others),
-        sum(floor.waiting for floor in others),
-        sum(floor.unwitnessed for floor in others),
-        any(floor.running for floor in others),
-    )
-    return [*shown, rest]
+    counts = zip(*((floor.published, floor.waiting, floor.unwitnessed) for floor in others), strict=True)
+    published, waiting, unwitnessed = map(sum, counts)
+    running = any(floor.running for floor in others)
+    return [*shown, FloorLine(f"+ {len(others)}", "", published, waiting, unwitnessed, running)]
 
 
 def _floors(floors: Sequence[FloorLine], gap: int) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Sequence
@@ -12,12 +11,14 @@ from typing import Annotated
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
+from rich.progress import BarColumn, Progress
+from rich.table import Column, Table
 from rich.text import Text
 
 from levelcast.cli.demo.processes import DemoOptions, check_trades, perform
 from levelcast.cli.errors import duration_ns
+from levelcast.cli.options import option
+from levelcast.cli.output import print_after, print_json, print_problems, table
 from levelcast.network import Network, NetworkError, Problem, five_cities, load_network, parse_network
 from levelcast.sim.engine.world import START_NS, SimNode
 from levelcast.sim.floors import RehearsalVerdict
@@ -32,53 +33,39 @@ LONGEST_MIN = 10
 
 
 def demo(
-    simulated: Annotated[
-        bool, typer.Option("--simulated", help="Run on a simulated network, in virtual time.")
-    ] = False,
+    simulated: Annotated[bool, option("Run on a simulated network, in virtual time.", "--simulated")] = False,
     publish: Annotated[
-        str | None,
-        typer.Option("--for", metavar="TIME", help="How long the floors trade.", show_default="12s; simulated: 25s"),
+        str | None, option("How long the floors trade.", "--for", metavar="TIME", unset="12s; simulated: 25s")
     ] = None,
     loss: Annotated[
-        str | None,
-        typer.Option(metavar="RATIO", help="The loss between any two sites.", show_default="as the file says"),
+        str | None, option("The loss between any two sites.", metavar="RATIO", unset="as the file says")
     ] = None,
     kill: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            'kill -9 this node then; it comes back. Or "none". Simulated: the site to kill.',
             metavar="NAME@TIME",
-            help='kill -9 this node then; it comes back. Or "none". Simulated: the site to kill.',
-            show_default="tokyo-1, early",
+            unset="tokyo-1, early",
         ),
     ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(min=1, help="Trades a second, of all floors together.", show_default=f"{RATE:g}"),
-    ] = None,
+    rate: Annotated[float | None, option("Trades a second, of all floors together.", min=1, unset=f"{RATE:g}")] = None,
     trades: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Replay these trades; may be given again.", show_default="made up"),
+        list[Path] | None, option("Replay these trades; may be given again.", metavar="FILE", unset="made up")
     ] = None,
-    floor: Annotated[
-        str | None, typer.Option(metavar="CODE", help="The floor of --trades, where the files do not say.")
-    ] = None,
-    day: Annotated[
-        str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day of --trades that are LEAN's.")
-    ] = None,
+    floor: Annotated[str | None, option("The floor of --trades, where the files do not say.", metavar="CODE")] = None,
+    day: Annotated[str | None, option("The day of --trades that are LEAN's.", "--date", metavar="YYYY-MM-DD")] = None,
     keep: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep network file, tapes and journals there.", show_default="nothing"),
+        Path | None, option("Keep network file, tapes and journals there.", metavar="DIR", unset="nothing")
     ] = None,
     pipeline: Annotated[
-        bool, typer.Option("--pipeline", help="End by making tables of the tapes with Spark; needs Java.")
+        bool, option("End by making tables of the tapes with Spark; needs Java.", "--pipeline")
     ] = False,
     network_file: Annotated[
-        Path | None,
-        typer.Option("--network", metavar="FILE", help="Simulated: the network file.", show_default="five cities"),
+        Path | None, option("Simulated: the network file.", "--network", metavar="FILE", unset="five cities")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of trades and loss. Simulated, the same one repeats the run.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and no narrative.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no narrative, only what came of it.")] = False,
+    seed: Annotated[int, option("Of trades and loss. Simulated, the same one repeats the run.")] = 1,
+    as_json: Annotated[bool, option("Print one JSON object and no narrative.", "--json")] = False,
+    quiet: Annotated[bool, option("Print no narrative, only what came of it.", "--quiet", "-q")] = False,
 ) -> None:
     """Let five cities trade, lose packets, lose a site and get it back; then compare the tapes.
 
@@ -129,14 +116,7 @@ def demo(
 
 
 def _simulate(
-    network_file: Path | None,
-    publish: str,
-    loss: str | None,
-    kill: Sequence[str],
-    seed: int,
-    *,
-    as_json: bool,
-    quiet: bool,
+    network_file: Path | None, publish: str, loss: str | None, kill: list[str], seed: int, *, as_json: bool, quiet: bool
 ) -> None:
     if len(kill) > 1:
         raise typer.BadParameter("one site can be killed in a simulation", param_hint="--kill")
@@ -144,7 +124,7 @@ def _simulate(
     network = _network(network_file, loss)
     deployment = Deployment(network, seed)
     rehearsal = Rehearsal(deployment, publish_ns, _victims(deployment, kill[0] if kill else None))
-    console = Console()
+    console = Console(highlight=False)
     began = time.monotonic()
     if as_json or quiet:
         for _ in rehearsal.steps():
@@ -153,7 +133,7 @@ def _simulate(
         _perform(console, rehearsal, publish_ns)
     verdict = rehearsal.verdict()
     if as_json:
-        typer.echo(json.dumps(_as_json(rehearsal, verdict), indent=2, ensure_ascii=False))
+        print_json(_as_json(rehearsal, verdict), ensure_ascii=False)
     else:
         _print_results(console, rehearsal, verdict, time.monotonic() - began)
     raise typer.Exit(0 if verdict.identical else 1)
@@ -203,23 +183,16 @@ def _victims(deployment: Deployment, kill: str | None) -> Sequence[SimNode] | No
 def _perform(console: Console, rehearsal: Rehearsal, publish_ns: int) -> None:
     """Run it, with a line for everything that matters and a bar below them."""
     _print_heading(console, rehearsal.deployment)
-    bar = Progress(
-        TextColumn("[dim]{task.fields[clock]:>8}[/dim] "),
-        BarColumn(bar_width=40),
-        TextColumn("[dim]{task.fields[tape]:,} trades on every tape[/dim]"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    on_tape = "[dim]{task.fields[tape]:,} trades on every tape[/dim]"
+    columns = ("[dim]{task.fields[clock]:>8}[/dim] ", BarColumn(bar_width=40), on_tape)
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
     def tell(at_ns: int, sentence: str, style: str) -> None:
         clock, text = Text(f"{_clock(at_ns):>8}", "dim"), Text(sentence, style)
         if not console.is_terminal:
-            console.print(Text.assemble(clock, "  ", text), soft_wrap=True, highlight=False)
+            console.print(Text.assemble(clock, "  ", text), soft_wrap=True)
             return
-        line = Table.grid(padding=(0, 2))
-        line.add_column(no_wrap=True)
-        line.add_column()
+        line = Table.grid(Column(no_wrap=True), "", padding=(0, 2))
         line.add_row(clock, text)
         bar.console.print(line)
 
@@ -228,8 +201,7 @@ def _perform(console: Console, rehearsal: Rehearsal, publish_ns: int) -> None:
         task = bar.add_task("", total=1.0, clock="", tape=0)
         for share in rehearsal.steps():
             tape = min(figures.records for figures in rehearsal.ledger.of.values())
-            clock = _clock(rehearsal.deployment.world.now)
-            bar.update(task, completed=share, clock=clock, tape=tape)
+            bar.update(task, completed=share, clock=_clock(rehearsal.deployment.world.now), tape=tape)
 
 
 def _print_heading(console: Console, deployment: Deployment) -> None:
@@ -237,16 +209,12 @@ def _print_heading(console: Console, deployment: Deployment) -> None:
     losses = {link.loss_ratio for (a, b), link in network.links.pairs.items() if a != b} if network.links else {0.0}
     if network.links is not None and network.links.default is not None:
         losses.add(network.links.default.loss_ratio)
-    console.print(
-        Text.assemble(
-            (network.name or "network", "bold"),
-            f": {len(deployment.receivers)} receivers, {len(deployment.servers)} reformation servers, "
-            f"{len(deployment.feeds)} floors. A token every {show_ns(timing.slot_ns)}, "
-            f"release {show_ns(timing.hold_ns)} after it, {100 * max(losses):g} % loss, "
-            f"seed {deployment.seed}.",
-        ),
-        highlight=False,
-        soft_wrap=not console.is_terminal,
+    print_after(
+        console,
+        network.name or "network",
+        f": {len(deployment.receivers)} receivers, {len(deployment.servers)} reformation servers, "
+        f"{len(deployment.feeds)} floors. A token every {show_ns(timing.slot_ns)}, "
+        f"release {show_ns(timing.hold_ns)} after it, {100 * max(losses):g} % loss, seed {deployment.seed}.",
     )
 
 
@@ -259,32 +227,18 @@ def _clock(at_ns: int) -> str:
 
 def _print_results(console: Console, rehearsal: Rehearsal, verdict: RehearsalVerdict, wall_s: float) -> None:
     ledger, world = rehearsal.ledger, rehearsal.deployment.world
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("\nreceiver", overflow="ellipsis", no_wrap=True)
-    for title in (
-        "trades\nreleased",
-        "\nlate",
-        "re-\nquests",
-        "re-\npaired",
-        "latency, s\np50 / p99",
-        "behind, ms\np50 / max",
-        "\nrings",
-    ):
-        table.add_column(title, justify="right", no_wrap=True)
+    columns = ["\nreceiver", ">trades\nreleased", ">\nlate", ">re-\nquests", ">re-\npaired"]
+    columns += [">latency, s\np50 / p99", ">behind, ms\np50 / max", ">\nrings"]
+    rows = []
     for node in rehearsal.deployment.receivers:
-        figures, behind = ledger.of[node.id], ledger.behind_ns(node.id)
-        table.add_row(
-            node.name,
-            f"{figures.records:,}",
-            f"{figures.late:,}",
-            f"{figures.requests:,}",
-            f"{figures.repaired:,}",
-            f"{figures.latency_ns(0.5) / 1e9:.2f} / {figures.latency_ns(0.99) / 1e9:5.2f}",
-            f"{quantile(behind, 0.5) / 1e6:.2f} / {max(behind, default=0) / 1e6:.2f}",
-            str(figures.rings),
-        )
+        figures, behind_ns = ledger.of[node.id], ledger.behind_ns(node.id)
+        latency = f"{figures.latency_ns(0.5) / 1e9:.2f} / {figures.latency_ns(0.99) / 1e9:5.2f}"
+        behind = f"{quantile(behind_ns, 0.5) / 1e6:.2f} / {max(behind_ns, default=0) / 1e6:.2f}"
+        counts = (figures.records, figures.late, figures.requests, figures.repaired)
+        rows.append((node.name, *counts, latency, behind, figures.rings))
     spreads = ledger.spreads_ns()
-    console.print(table, highlight=False)
+    settings = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}
+    console.print(table(columns, rows, no_wrap=True, **settings))
     for note in (
         "late: after its instant, since a reformation came between or it was away",
         "latency: from the trade on its floor to the release, by true time",
@@ -296,7 +250,7 @@ def _print_results(console: Console, rehearsal: Rehearsal, verdict: RehearsalVer
         f"{(world.now - START_NS) / 1e9:.1f} s of virtual time took {wall_s:.1f} s: {world.events:,} events, "
         f"{world.network.lost:,} of {world.network.sent:,} packets lost.",
     ):
-        console.print(note, style="dim", highlight=False, soft_wrap=not console.is_terminal)
+        console.print(note, style="dim", soft_wrap=not console.is_terminal)
     console.print()
     _print_verdict(console, rehearsal, verdict)
 
@@ -305,24 +259,16 @@ def _print_verdict(console: Console, rehearsal: Rehearsal, verdict: RehearsalVer
     count = count_word(len(verdict.prints))
     first = verdict.prints[0]
     if verdict.identical:
-        console.print(
-            Text.assemble(
-                (f"The {count} tapes are identical", "bold green"),
-                f": {first.records:,} trades in {first.frames:,} frames, {first.size:,} bytes; every trade "
-                "exactly once, each floor's in order.",
-            ),
-            highlight=False,
-            soft_wrap=not console.is_terminal,
-        )
-        console.print(f"SHA-256 {first.sha256}", style="green", highlight=False, soft_wrap=True)
+        sizes = f"{first.records:,} trades in {first.frames:,} frames, {first.size:,} bytes"
+        once = "every trade exactly once, each floor's in order."
+        print_after(console, f"The {count} tapes are identical", f": {sizes}; {once}", "bold green")
+        console.print(f"SHA-256 {first.sha256}", style="green", soft_wrap=True)
         return
-    console.print(f"The {count} tapes are NOT as they should be:", style="bold red", highlight=False)
-    for problem in verdict.problems:
-        console.print(f"- {problem}", style="red", highlight=False, markup=False)
+    print_problems(console, f"The {count} tapes", verdict.problems)
     for tape in verdict.prints:
         line = f"{tape.sha256}  {tape.name}, {tape.frames:,} frames, {tape.records:,} trades"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"To see it again: --seed {rehearsal.deployment.seed} with the same options.", highlight=False)
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(f"To see it again: --seed {rehearsal.deployment.seed} with the same options.")
 
 
 def _as_json(rehearsal: Rehearsal, verdict: RehearsalVerdict) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,10 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from levelcast.cli.lake.spark import AsJson, LakeDir, Master, spark_errors
+from levelcast.cli.lake.spark import spark_errors
 from levelcast.cli.network_file.init_timing import write_new
+from levelcast.cli.options import AsJson, Force, LakeDir, Master, option
+from levelcast.cli.output import print_json, table
 from levelcast.network import load_network
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.session import require_spark, spark_session
@@ -26,24 +26,18 @@ _SHOWN = 12
 def matrix(
     lake: LakeDir,
     network_file: Annotated[
-        Path | None,
-        typer.Option("--network", metavar="FILE", help="Whose sites, and whose timing.", show_default="all sites"),
+        Path | None, option("Whose sites, and whose timing.", "--network", metavar="FILE", unset="all sites")
     ] = None,
     hour: Annotated[
-        str,
-        typer.Option(metavar="HOUR", help='An hour such as "2026-11-16T08" (UTC), worst, or all: each pair\'s worst.'),
+        str, option('An hour such as "2026-11-16T08" (UTC), worst, or all: each pair\'s worst.', metavar="HOUR")
     ] = "worst",
-    quantile: Annotated[float, typer.Option(help="0.5, 0.9, 0.99, 0.999 or 1: beyond it a packet is late.")] = 0.99,
-    loss: Annotated[
-        float, typer.Option(min=0, max=0.5, help="One-way loss of pairs whose probes do not tell it.")
-    ] = 0.01,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE.toml", help="Write the file to include here.")
-    ] = None,
+    quantile: Annotated[float, option("0.5, 0.9, 0.99, 0.999 or 1: beyond it a packet is late.")] = 0.99,
+    loss: Annotated[float, option("One-way loss of pairs whose probes do not tell it.", min=0, max=0.5)] = 0.01,
+    out: Annotated[Path | None, option("Write the file to include here.", "--out", "-o", metavar="FILE.toml")] = None,
     fix_timing: Annotated[
-        bool, typer.Option("--fix-timing", help="Write the timing as numbers too, not only as comments.")
+        bool, option("Write the timing as numbers too, not only as comments.", "--fix-timing")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    force: Force = False,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -80,7 +74,7 @@ def matrix(
     for remark in measured.remarks:
         typer.echo(f"levelcast: {remark}", err=True)
     if as_json:
-        typer.echo(json.dumps(_as_json(measured), indent=2, ensure_ascii=False))
+        print_json(_as_json(measured), ensure_ascii=False)
         return
     _show(measured)
     if out is not None:
@@ -102,12 +96,11 @@ def _as_json(measured: Any) -> dict[str, Any]:
 
 
 def _show(measured: Any) -> None:
-    console = Console()
+    console = Console(highlight=False)
     ways, sites = measured.hour.ways, measured.hour.sites
     console.print(
         f"{len(sites)} sites, {len(ways)} pairs; {measured.name} of {measured.hours} hours, "
         f"quantile {measured.hour.quantile:g}",
-        highlight=False,
     )
     for each in measured.timed:
         if each.timing is None:
@@ -119,18 +112,16 @@ def _show(measured: Any) -> None:
                 f"{each.loss_ratio:.2%}), τ_r {show_ns(t.request_ns)}, R {show_ns(t.recovery_ns)}, "
                 f"Δ_A {show_ns(t.hold_ns)}"
             )
-        console.print(f"stripe {each.stripe}: {said}", highlight=False, soft_wrap=True, markup=False)
-    table = Table(title="Helpers", title_justify="left")
-    for column in ("site", "best", "then", "nearest"):
-        table.add_column(column)
+        console.print(f"stripe {each.stripe}: {said}", soft_wrap=True, markup=False)
+    rows = []
     for site, ranked in list(measured.helpers.items())[:_SHOWN]:
         best = [each for rank, each in ranked if rank <= 2]
         near = next(each for _, each in ranked if each.nearest)
         cells = [_helper(each) for each in best] + [""] * (2 - len(best))
-        table.add_row(escape(site), *cells, "the best" if near is best[0] else _helper(near))
-    console.print(table, highlight=False)
+        rows.append((escape(site), *cells, "the best" if near is best[0] else _helper(near)))
+    console.print(table(("site", "best", "then", "nearest"), rows, title="Helpers"))
     if len(measured.helpers) > _SHOWN:
-        console.print(f"and {len(measured.helpers) - _SHOWN} more sites", highlight=False)
+        console.print(f"and {len(measured.helpers) - _SHOWN} more sites")
 
 
 def _helper(helper: Any) -> str:

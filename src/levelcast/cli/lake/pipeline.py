@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from levelcast.cli.errors import duration_ns, on_interrupt
-from levelcast.cli.lake.spark import AsJson, LakeDir, Master, spark_errors, working
+from levelcast.cli.errors import duration_ns, on_interrupt, parse_day
+from levelcast.cli.lake.spark import spark_errors, working
+from levelcast.cli.main import COMMANDS
+from levelcast.cli.options import AsJson, LakeDir, Master, option
+from levelcast.cli.output import print_json, table
 from levelcast.pipeline.lake.defaults import EVERY_S, KEEP_HOURS, MOST_RECORDS, TARGET_BYTES, LakeError
 from levelcast.pipeline.session import is_small, require_spark, spark_session
 
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
     from levelcast.pipeline.jobs.load import Loaded
     from levelcast.pipeline.lake.lake import Lake
 
-app = typer.Typer(
-    help="Tapes and captures into tables that Spark, DuckDB and pandas read; bars, best quotes and rates from them.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help=COMMANDS["pipeline"].help, no_args_is_help=True)
 
 
 class Format(enum.StrEnum):
@@ -45,7 +43,7 @@ class Format(enum.StrEnum):
 
 
 Inputs = Annotated[
-    list[Path], typer.Option("--input", metavar="PATH", help="A tape's or nodes' directory, or files; may be repeated.")
+    list[Path], option("A tape's or nodes' directory, or files; may be repeated.", "--input", metavar="PATH")
 ]
 MEGABYTE = 2**20
 
@@ -54,17 +52,15 @@ MEGABYTE = 2**20
 def run(
     paths: Inputs,
     lake: LakeDir,
-    format: Annotated[Format, typer.Option(help="What the input is.")] = Format.TAPE,
+    format: Annotated[Format, option("What the input is.")] = Format.TAPE,
     day: Annotated[
-        str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day, where the files do not say it.")
+        str | None, option("The day, where the files do not say it.", "--date", metavar="YYYY-MM-DD")
     ] = None,
     venue: Annotated[
-        str | None,
-        typer.Option(metavar="MIC", help="The venue of CSV or Parquet trades without one.", show_default="none"),
+        str | None, option("The venue of CSV or Parquet trades without one.", metavar="MIC", unset="none")
     ] = None,
     stripe: Annotated[
-        int | None,
-        typer.Option(min=0, help="The stripe that files get, to keep inputs of one day apart.", show_default="0"),
+        int | None, option("The stripe that files get, to keep inputs of one day apart.", min=0, unset="0")
     ] = None,
     master: Master = None,
     as_json: AsJson = False,
@@ -82,14 +78,14 @@ def run(
 
     spark-submit --master spark://host:7077 PATH/levelcast/__main__.py pipeline run --input data --lake /shared/lake
     """
-    on = _date(day)
+    on = None if day is None else parse_day(day)
     with spark_errors():
         done = execute(paths, lake, format, on, stripe, master, venue=venue, quiet=as_json)
     rows, seconds = done["rows"], done["seconds"]
     if as_json:
-        typer.echo(json.dumps(done))
+        print_json(done, None)
         return
-    print_rows(Console(), rows)
+    print_rows(Console(highlight=False), rows)
     typer.echo(f"In {seconds:.1f} s. levelcast report --lake {lake} -o report.html")
 
 
@@ -114,14 +110,17 @@ def execute(
     _look_at(paths, format, on, venue)
     with working(quiet=quiet) as tell, _at_work(lake, master, "run", tell, small=is_small(paths)) as (spark, tables):
         loaded = load(spark, tables, paths, format.value, on, stripe, tell, venue)
-        mask, consolidated = (
-            MASKS.get(format.value, corrections.NO_PRICE),
-            format.value in CONSOLIDATED,
-        )
-        made = refresh(spark, tables, tell, mask, consolidated)
+        mask = MASKS.get(format.value, corrections.NO_PRICE)
+        made = refresh(spark, tables, tell, mask, format.value in CONSOLIDATED)
     rows = {name: commit.rows for name, commit in (loaded.commits | made).items()}
     seconds = round(time.perf_counter() - began, 3)
     return {"lake": str(lake), "rows": rows, "stripes": loaded.stripes, "seconds": seconds}
+
+
+def _require(paths: Sequence[Path], what: str) -> None:
+    for path in paths:
+        if not path.exists():
+            raise LakeError(f"{path}: there is no such {what}")
 
 
 def _look_at(paths: Sequence[Path], format: Format, on: date | None = None, venue: str | None = None) -> None:
@@ -129,9 +128,7 @@ def _look_at(paths: Sequence[Path], format: Format, on: date | None = None, venu
     from levelcast.formats.captures import tasks_of
     from levelcast.pipeline.input.tapes import Tapes
 
-    for path in paths:
-        if not path.exists():
-            raise LakeError(f"{path}: there is no such file or directory")
+    _require(paths, "file or directory")
     if format in (Format.LEAN, Format.ITCH) and on is None:
         raise LakeError(f"files of format {format.value} do not say their day: add it, as in --date 2013-10-07")
     if format is Format.TAPE:
@@ -162,26 +159,22 @@ def _at_work(
 
 def print_rows(console: Console, rows: dict[str, int]) -> None:
     if "tape" not in rows:
-        console.print("Nothing new: the lake has all of it.", highlight=False)
+        console.print("Nothing new: the lake has all of it.")
     for name, count in rows.items():
-        console.print(f"{name:>16}  {count:>12,} rows", highlight=False)
+        console.print(f"{name:>16}  {count:>12,} rows")
     if rows.get("quarantine"):
-        console.print(
-            f"Cannot be read, or contradict themselves: {rows['quarantine']:,} rows. "
-            "The table quarantine has each with its reason.",
-            style="yellow",
-            highlight=False,
-            soft_wrap=True,
-        )
+        what = f"Cannot be read, or contradict themselves: {rows['quarantine']:,} rows."
+        why = "The table quarantine has each with its reason."
+        console.print(f"{what} {why}", style="yellow", soft_wrap=True)
 
 
 @app.command(name="stream")
 def stream_command(
     paths: Inputs,
     lake: LakeDir,
-    until_now: Annotated[bool, typer.Option("--until-now", help="End when what is there now is in the lake.")] = False,
-    every: Annotated[str, typer.Option(metavar="TIME", help="How often a batch begins.")] = f"{EVERY_S:g}s",
-    most: Annotated[int, typer.Option("--max-records", min=1, help="Records in a batch at most.")] = MOST_RECORDS,
+    until_now: Annotated[bool, option("End when what is there now is in the lake.", "--until-now")] = False,
+    every: Annotated[str, option("How often a batch begins.", metavar="TIME")] = f"{EVERY_S:g}s",
+    most: Annotated[int, option("Records in a batch at most.", "--max-records", min=1)] = MOST_RECORDS,
     master: Master = None,
 ) -> None:
     """Follow tapes that grow, until ^C. More than one receiver may be named: the stream goes on with whoever is left.
@@ -191,16 +184,14 @@ def stream_command(
     levelcast pipeline stream --input data/tokyo-1 --input data/london-1 --lake lake
     """
     every_ns = duration_ns(every, "--every")
-    console = Console(stderr=True)
+    console = Console(stderr=True, highlight=False)
     with spark_errors():
         from levelcast.pipeline.jobs import stream
         from levelcast.pipeline.jobs.load import load_releases
         from levelcast.pipeline.jobs.refresh import refresh
 
         require_spark()
-        for path in paths:
-            if not path.exists():
-                raise LakeError(f"{path}: there is no such directory")
+        _require(paths, "directory")
         with working(quiet=False) as tell, _at_work(lake, master, "stream", tell, small=False) as (spark, tables):
             tell("waiting for the first batch")
 
@@ -208,7 +199,7 @@ def stream_command(
                 ends = ", ".join(f"stripe {number} to {upto:,}" for number, upto in done.stripes.items())
                 lag = "" if lag_s is None else f", {lag_s:.1f} s behind now"
                 line = f"batch {batch}: {done.rows('tape'):,} records, {ends or 'nothing new'}{lag}"
-                tell(line) if console.is_terminal else console.print(line, highlight=False)
+                tell(line) if console.is_terminal else console.print(line)
 
             query, follower = stream.start(
                 spark, tables, paths, until_now=until_now, every_s=every_ns / 1e9, most_records=most, tell=told
@@ -247,38 +238,35 @@ def status(lake: LakeDir, as_json: AsJson = False) -> None:
                 if each.name == "tape" else {})}
             for each in states
         ]  # fmt: skip
-        typer.echo(json.dumps(told))
+        print_json(told, None)
         return
-    table = Table(box=None, pad_edge=False)
-    for title in ("table", "version", "rows", "files", "MB", "days"):
-        table.add_column(title, justify="left" if title in ("table", "days") else "right")
+    if not states:
+        typer.echo(f"{lake} has no tables yet.")
+        return
+    rows = []
     for each in states:
         days = each.days[0] if len(each.days) == 1 else f"{each.days[0]} to {each.days[-1]}" if each.days else ""
         size = f"{each.bytes / MEGABYTE:,.2f}"
-        table.add_row(each.name, str(each.version), f"{each.rows:,}", f"{each.files:,}", size, days)
-    console = Console()
-    if not states:
-        console.print(f"{lake} has no tables yet.", highlight=False)
-        return
-    console.print(table, highlight=False)
+        rows.append((each.name, str(each.version), each.rows, each.files, size, days))
+    columns = ("table", ">version", ">rows", ">files", ">MB", "days")
+    Console(highlight=False).print(table(columns, rows, box=None, pad_edge=False))
     for stripe, upto in sorted(ends.items()):
         lag = f", {(now_ns - times[stripe]) / 1e9:,.1f} s ago" if stripe in times else ""
-        console.print(f"stripe {stripe}: up to sequence {upto:,}{lag}", highlight=False)
+        typer.echo(f"stripe {stripe}: up to sequence {upto:,}{lag}")
 
 
 @app.command()
 def compact(
     lake: LakeDir,
-    name: Annotated[str | None, typer.Option("--table", help="Only this one.", show_default="all")] = None,
-    target: Annotated[int, typer.Option("--target-mb", min=1, help="How large files are to be.")] = TARGET_BYTES
-    // MEGABYTE,
+    name: Annotated[str | None, option("Only this one.", "--table", unset="all")] = None,
+    target: Annotated[int, option("How large files are to be.", "--target-mb", min=1)] = TARGET_BYTES // MEGABYTE,
     keep: Annotated[
-        int, typer.Option("--keep-hours", min=0, help="How long replaced files stay for readers that still use them.")
+        int, option("How long replaced files stay for readers that still use them.", "--keep-hours", min=0)
     ] = KEEP_HOURS,
     master: Master = None,
 ) -> None:
     """Put small files together and remove those that no reader can still be using. Safe beside a stream."""
-    console = Console()
+    console = Console(highlight=False)
     with spark_errors():
         from levelcast.pipeline.lake.lake import Lake
 
@@ -293,9 +281,7 @@ def compact(
                     tell(each)
                     before, after = tables.compact(spark, each, target * MEGABYTE)
                     removed = tables.clean(each, keep)
-                    console.print(
-                        f"{each:>16}  {before:,} files, now {after:,}; {removed:,} old ones removed", highlight=False
-                    )
+                    console.print(f"{each:>16}  {before:,} files, now {after:,}; {removed:,} old ones removed")
 
 
 @app.command()
@@ -321,8 +307,7 @@ def load(
 
         if table not in LOADERS:
             raise LakeError(f"{table!r} is not loaded from a file: name one of {', '.join(LOADERS)}")
-        if not file.exists():
-            raise LakeError(f"{file}: there is no such file")
+        _require([file], "file")
         require_spark()
         little = is_small([file])
         with working(quiet=False) as tell, _at_work(lake, master, "load", tell, small=little) as (spark, tables):
@@ -330,10 +315,3 @@ def load(
             commit = LOADERS[table](spark, tables, file)
             refresh_interest(spark, tables, tell)
     typer.echo(f"{commit.table}: {commit.rows:,} rows")
-
-
-def _date(text: str | None) -> date | None:
-    try:
-        return None if text is None else date.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f'"{text}" is not a day such as 2013-10-07', param_hint="--date") from None

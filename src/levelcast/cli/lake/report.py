@@ -7,18 +7,15 @@ from typing import Annotated
 
 import typer
 
-from levelcast.cli.lake.spark import LakeDir, spark_errors
+from levelcast.cli.lake.spark import spark_errors
+from levelcast.cli.options import LakeDir, option
 
 
 def report(
     lake: LakeDir,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page.")] = Path("report.html"),
-    day: Annotated[
-        str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day.", show_default="the last")
-    ] = None,
-    symbol: Annotated[
-        list[str] | None, typer.Option(help="Plot this symbol; may be given again.", show_default="the busiest")
-    ] = None,
+    out: Annotated[Path, option("The page.", "--out", "-o", metavar="FILE")] = Path("report.html"),
+    day: Annotated[str | None, option("The day.", "--date", metavar="YYYY-MM-DD", unset="the last")] = None,
+    symbol: Annotated[list[str] | None, option("Plot this symbol; may be given again.", unset="the busiest")] = None,
 ) -> None:
     """Write one self-contained HTML page: prices, volume, rates, venue shares, release spread, late releases.
 

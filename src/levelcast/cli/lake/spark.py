@@ -1,27 +1,17 @@
-"""Share options, a progress bar with Spark's tasks, and error texts between the commands on Spark and the lake."""
+"""Share a progress bar with Spark's tasks, and error texts, between the commands on Spark and the lake."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
 from levelcast.errors import UserError
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.session import failure, tasks
-
-LakeDir = Annotated[Path, typer.Option("--lake", metavar="DIR", help="The directory of the tables.")]
-Master = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Spark's cluster.", show_default="spark-submit's, or this machine's cores"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
 @contextmanager
@@ -51,10 +41,8 @@ def spark_errors() -> Iterator[None]:
 def working(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     """A bar on a terminal with the step and Spark's tasks; on stderr, so that results can be piped."""
     console = Console(stderr=True, quiet=quiet)
-    progress = Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[tasks]}"),
-        TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal,
-    )  # fmt: skip
+    columns = ("{task.description}", BarColumn(bar_width=30), "{task.fields[tasks]}", TimeElapsedColumn())
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     over = threading.Event()
     with progress:
         task = progress.add_task("", total=None, tasks="")
@@ -68,9 +56,8 @@ def working(*, quiet: bool) -> Iterator[Callable[[str], None]]:
                 if total:
                     progress.update(task, completed=done, total=total, tasks=f"{done}/{total} tasks")
 
-        watcher = threading.Thread(target=watch, daemon=True)
         if console.is_terminal:
-            watcher.start()
+            threading.Thread(target=watch, daemon=True).start()
         try:
             yield tell
         finally:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from levelcast.cli.errors import duration_ns
-from levelcast.cli.live.node import Data
+from levelcast.cli.main import COMMANDS
+from levelcast.cli.options import Data, Interface, NetworkFile, option
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
 from levelcast.network.placement import Placement, all_places, place_of, places
@@ -26,26 +27,21 @@ from levelcast.storage.disk import MAX_LIFE, declare_lost, has_journal, initiali
 from levelcast.storage.journal.file import life_of
 from levelcast.wire.messages import MemberLife
 
-app = typer.Typer(
-    help="A node's journal: made once for its first start, and anew, as another life, when its disk is lost.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help=COMMANDS["disk"].help, no_args_is_help=True)
 
-File = Annotated[Path, typer.Option("--network", metavar="FILE", help="The network file.")]
-Name = Annotated[str, typer.Option("--name", help="The node's name in that file.")]
+Name = Annotated[str, option("The node's name in that file.", "--name")]
 Stripe = Annotated[
-    str | None,
-    typer.Option("--stripe", metavar="STRIPE", help="In which stripe.", show_default="the floor's, or the first"),
+    str | None, option("In which stripe.", "--stripe", metavar="STRIPE", unset="the floor's, or the first")
 ]
 _ASK_S = 1.0
 
 
 @app.command()
 def init(
-    network_file: File,
+    network_file: NetworkFile,
     data: Data,
-    name: Annotated[str | None, typer.Option("--name", help="The node's name in that file.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every node of the file, in every stripe.")] = False,
+    name: Annotated[str | None, option("The node's name in that file.", "--name")] = None,
+    every: Annotated[bool, option("Every node of the file, in every stripe.", "--all")] = False,
     stripe: Stripe = None,
 ) -> None:
     """Make the empty journal of a node that has never run: its first life.
@@ -71,13 +67,10 @@ def init(
 
 @app.command()
 def lost(
-    network_file: File,
+    network_file: NetworkFile,
     name: Name,
     data: Data,
-    life: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_LIFE, help="The new life.", show_default="one more than is known"),
-    ] = None,
+    life: Annotated[int | None, option("The new life.", min=1, max=MAX_LIFE, unset="one more than is known")] = None,
     stripe: Stripe = None,
 ) -> None:
     """Declare a node's disk lost: an empty journal of a new life, so that the ring does not take it for the old one.
@@ -135,18 +128,14 @@ def _life_in_ring(network: Network, place: Placement) -> int | None:
 
 @app.command()
 def replace(
-    network_file: File,
+    network_file: NetworkFile,
     name: Name,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Where the node has its directory, if it is here.")
+        Path | None, option("Where the node has its directory, if it is here.", "--data", metavar="DIR")
     ] = None,
-    life: Annotated[
-        int | None, typer.Option(min=1, max=MAX_LIFE, help="The new life.", show_default="as the node says")
-    ] = None,
-    timeout: Annotated[str, typer.Option(metavar="TIME", help="How long it may take.")] = "30s",
-    interface: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address of the interface on which the core group is.")
-    ] = LOOPBACK,
+    life: Annotated[int | None, option("The new life.", min=1, max=MAX_LIFE, unset="as the node says")] = None,
+    timeout: Annotated[str, option("How long it may take.", metavar="TIME")] = "30s",
+    interface: Interface = LOOPBACK,
     stripe: Stripe = None,
 ) -> None:
     """Put a receiver's new life into the configured set, by a record in the sequence of the running ring.

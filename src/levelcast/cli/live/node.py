@@ -6,12 +6,12 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
 from levelcast.cli.errors import duration_ns
+from levelcast.cli.options import Data, Impair, Interface, NetworkFile, option
 from levelcast.network import load_network
 from levelcast.network.placement import place_of
 from levelcast.node.node import FREQUENT, Node
@@ -22,37 +22,30 @@ from levelcast.runtime.realtime import Realtime
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.disk import initialise_disk
 
-Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="Where each node has its directory.")]
-
 
 def node(
-    network_file: Annotated[Path, typer.Option("--network", metavar="FILE", help="The network file.")],
-    name: Annotated[str, typer.Option(help="The node's name in that file.")],
+    network_file: NetworkFile,
+    name: Annotated[str, option("The node's name in that file.")],
     data: Data,
-    rate: Annotated[float, typer.Option(min=0, help="Records a second that a floor makes up and publishes.")] = 0.0,
-    impair: Annotated[bool, typer.Option("--impair", help="Add the delay and loss of the file's links.")] = False,
+    rate: Annotated[float, option("Records a second that a floor makes up and publishes.", min=0)] = 0.0,
+    impair: Impair = False,
     publish: Annotated[
-        str | None,
-        typer.Option("--for", metavar="TIME", help="How long it runs; a floor stays until all is witnessed."),
+        str | None, option("How long it runs; a floor stays until all is witnessed.", "--for", metavar="TIME")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines: status, events, a last status.")] = False,
-    seed: Annotated[int, typer.Option(help="Of made-up trades, and of added loss.")] = 1,
-    interface: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address of the interface on which the core group is.")
-    ] = LOOPBACK,
+    as_json: Annotated[bool, option("Print JSON lines: status, events, a last status.", "--json")] = False,
+    seed: Annotated[int, option("Of made-up trades, and of added loss.")] = 1,
+    interface: Interface = LOOPBACK,
     realtime: Annotated[
-        str, typer.Option(metavar="auto|on|off", help="Real-time priority for a receiver, so that it is punctual.")
+        str, option("Real-time priority for a receiver, so that it is punctual.", metavar="auto|on|off")
     ] = "auto",
     status_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Tell the status on this port, 0: not at all.", show_default="by the file"),
+        int | None, option("Tell the status on this port, 0: not at all.", min=0, max=65535, unset="by the file")
     ] = None,
     stripe: Annotated[
-        str | None,
-        typer.Option(metavar="STRIPE", help="Which stripe it runs.", show_default="the floor's, or the first"),
+        str | None, option("Which stripe it runs.", metavar="STRIPE", unset="the floor's, or the first")
     ] = None,
     initialise: Annotated[
-        bool, typer.Option("--init", help="This node has never run: make its journal (levelcast disk init).")
+        bool, option("This node has never run: make its journal (levelcast disk init).", "--init")
     ] = False,
 ) -> None:
     """Run one node of a network: a receiver, a secondary, a reformation server or a floor.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import threading
 import time
-from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -13,18 +11,19 @@ from typing import Annotated
 import typer
 
 from levelcast.cli.errors import duration_ns, on_interrupt
+from levelcast.cli.main import COMMANDS
 from levelcast.cli.network_file.init_timing import write_new
+from levelcast.cli.options import Force, NetworkArgument, option
+from levelcast.cli.output import csv_text
 from levelcast.errors import NetError
 from levelcast.network import load_network
 from levelcast.network.regions.published import MatrixUnit, published_probes
 from levelcast.node.probe_report import COLUMNS, Gathered
 from levelcast.node.status_client import ask_all
 
-app = typer.Typer(help="Measure delay and loss between sites: from a running network, or from published figures.",
-                  no_args_is_help=True)  # fmt: skip
+app = typer.Typer(help=COMMANDS["probe"].help, no_args_is_help=True)
 
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE.csv", help="The probes.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")]
+Out = Annotated[Path, option("The probes.", "--out", "-o", metavar="FILE.csv")]
 ASK_EVERY_S = 1.0
 PATIENCE_NS = 4_000_000_000
 """A loss is known when the peer answers again, after the three seconds that an answer may take."""
@@ -32,8 +31,8 @@ PATIENCE_NS = 4_000_000_000
 
 @app.command()
 def gather(
-    network_file: Annotated[Path, typer.Argument(metavar="NETWORK", help="The network file.")] = Path("network.toml"),
-    run: Annotated[str, typer.Option("--for", metavar="TIME", help="How long.")] = "60s",
+    network_file: NetworkArgument = Path("network.toml"),
+    run: Annotated[str, option("How long.", "--for", metavar="TIME")] = "60s",
     out: Out = Path("probes.csv"),
     force: Force = False,
 ) -> None:
@@ -52,13 +51,8 @@ def gather(
     run_ns = duration_ns(run)
     if out.exists() and not force:
         raise FileExistsError(0, "it exists already; --force replaces it", str(out))
-    gathered, stopping = Gathered(), False
-
-    def stop() -> None:
-        nonlocal stopping
-        stopping = True
-
-    on_interrupt(stop)
+    gathered, stopping = Gathered(), threading.Event()
+    on_interrupt(stopping.set)
     if network.probe_ns is None:
         raise NetError(f'{network_file} has no [probe]: add every = "1s" there and start the nodes again')
     began_ns = time.time_ns()
@@ -72,14 +66,14 @@ def gather(
         if asked == 0 and not any(answer.ok for answer in answers):
             raise NetError(f"no node answers: {answers[0].name}: {answers[0].problem}")
         asked += 1
-        if stopping or time.monotonic_ns() >= until:
+        if stopping.is_set() or time.monotonic_ns() >= until:
             break
-        time.sleep(ASK_EVERY_S)
+        stopping.wait(ASK_EVERY_S)
     asked_for = [row for row in gathered.rows if began_ns <= row[2] < began_ns + run_ns]
     rows = sorted(asked_for, key=lambda row: (*row[:3], *row[6:]))
     if gathered.overwritten:
         typer.echo(f"levelcast: nodes had forgotten {gathered.overwritten:,} samples when they were asked", err=True)
-    write_new(out, _csv(COLUMNS, rows), force=force)
+    write_new(out, csv_text([COLUMNS, *rows]), force=force)
     lost = sum(row[4] for row in rows)
     pairs = len({row[:2] for row in rows})
     typer.echo(f"{out}: {len(rows):,} probes of {pairs} directions between sites, {lost:,} of them lost")
@@ -90,10 +84,9 @@ def convert(
     file: Annotated[Path, typer.Argument(help="Published round trips: CSV of pairs, or a matrix; it may be packed.")],
     out: Out = Path("probes.csv"),
     at: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help='When it was measured, UTC, such as "2023-03-01T00", if it does not say.'),
+        str | None, option('When it was measured, UTC, such as "2023-03-01T00", if it does not say.', metavar="TIME")
     ] = None,
-    unit: Annotated[MatrixUnit, typer.Option(help="Of the numbers of a matrix.")] = MatrixUnit.MS,
+    unit: Annotated[MatrixUnit, option("Of the numbers of a matrix.")] = MatrixUnit.MS,
     force: Force = False,
 ) -> None:
     """Make probes of published measurements, so that the matrix of real networks can be made.
@@ -109,7 +102,7 @@ def convert(
     """
     when = None if at is None else _time_ns(at)
     rows = published_probes(file, when, unit)
-    write_new(out, _csv(COLUMNS[:5], rows), force=force)
+    write_new(out, csv_text([COLUMNS[:5], *rows]), force=force)
     typer.echo(f"{out}: {len(rows):,} probes between {len({row[0] for row in rows})} sites")
 
 
@@ -119,11 +112,3 @@ def _time_ns(text: str) -> int:
     except ValueError:
         raise typer.BadParameter(f'"{text}" is not a time such as 2023-03-01T00', param_hint="--at") from None
     return int(found.replace(tzinfo=UTC).timestamp()) * 1_000_000_000
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return text.getvalue()

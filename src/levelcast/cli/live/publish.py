@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import date
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from levelcast.cli.errors import duration_ns, on_interrupt
+from levelcast.cli.errors import duration_ns, on_interrupt, parse_day
+from levelcast.cli.options import Impair, Interface, JsonAtEnd, NetworkFile, option
+from levelcast.cli.output import print_json, table
 from levelcast.client.replay import Replay
 from levelcast.formats.trade_files import FORMATS, Survey, open_trades, survey
 from levelcast.network import SymbolDirectory, load_network
@@ -33,31 +32,23 @@ _PLAIN_LINE_EVERY_S = 5.0
 
 def publish(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of trades; of LEAN also a directory.")],
-    network_file: Annotated[Path, typer.Option("--network", metavar="FILE", help="The network file.")],
+    network_file: NetworkFile,
     floor: Annotated[
-        str | None, typer.Option(metavar="CODE", help="The floor, where the files do not say; else only its trades.")
+        str | None, option("The floor, where the files do not say; else only its trades.", metavar="CODE")
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Where floors keep their journals: with it a publication can be resumed."),
+        Path | None, option("Where floors keep their journals: with it a publication can be resumed.", metavar="DIR")
     ] = None,
-    format: Annotated[
-        str | None, typer.Option(metavar="|".join(FORMATS), help="Of the files.", show_default="by their names")
-    ] = None,
-    day: Annotated[str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="The day of files of LEAN.")] = None,
-    speed: Annotated[
-        str, typer.Option(metavar="1x|100x|max", help="By the trades' times, or as fast as credit allows.")
-    ] = "max",
-    check: Annotated[bool, typer.Option("--check", help="Only read the files, and say what is in them.")] = False,
+    format: Annotated[str | None, option("Of the files.", metavar="|".join(FORMATS), unset="by their names")] = None,
+    day: Annotated[str | None, option("The day of files of LEAN.", "--date", metavar="YYYY-MM-DD")] = None,
+    speed: Annotated[str, option("By the trades' times, or as fast as credit allows.", metavar="1x|100x|max")] = "max",
+    check: Annotated[bool, option("Only read the files, and say what is in them.", "--check")] = False,
     timeout: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Give up when nothing was witnessed for so long.", show_default="never"),
+        str | None, option("Give up when nothing was witnessed for so long.", metavar="TIME", unset="never")
     ] = None,
-    impair: Annotated[bool, typer.Option("--impair", help="Add the delay and loss of the file's links.")] = False,
-    interface: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address of the interface on which the core group is.")
-    ] = LOOPBACK,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end and nothing else.")] = False,
+    impair: Impair = False,
+    interface: Interface = LOOPBACK,
+    as_json: JsonAtEnd = False,
 ) -> None:
     """Publish the trades of files, each by its floor, and wait until the ring has witnessed them all.
 
@@ -71,27 +62,20 @@ def publish(
     levelcast publish --network network.toml --data data --format lean --date 2013-10-07 --speed 100x ticks/
     """
     network = load_network(network_file)
-    batches = partial(
-        open_trades,
-        files,
-        SymbolDirectory(network),
-        format=format,
-        floor=floor,
-        day=_day(day, format),
-        network=str(network_file),
-    )
+    directory, on = SymbolDirectory(network), _day(day, format)
+    batches = partial(open_trades, files, directory, format=format, floor=floor, day=on, network=str(network_file))
     factor = _speed(speed)
     limit_s = None if timeout is None else duration_ns(timeout, "--timeout") / 1e9
     console = Console(stderr=True, quiet=as_json)
     if check:
-        _tell_survey(survey(batches()), SymbolDirectory(network), as_json)
+        _tell_survey(survey(batches()), directory, as_json)
         return
     with Replay(network, batches, data=data, speed=factor, impair=impair, interface=interface) as replay:
         watch = _Watch(replay, console, limit_s)
         watch.run()
     outcome = _outcome(replay, watch)  # now that nothing more can get into a packet
     if as_json:
-        typer.echo(json.dumps(outcome, indent=2))
+        print_json(outcome)
     else:
         typer.echo(_sentence(outcome, data))
     raise typer.Exit(0 if outcome["complete"] else 130 if replay.stopping and not watch.gave_up else 1)
@@ -102,10 +86,7 @@ def _day(text: str | None, format: str | None) -> date | None:
         return None
     if format != "lean":
         raise typer.BadParameter("only files of LEAN need a day: give --format lean too", param_hint="--date")
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f'"{text}" is not a day such as 2013-10-07', param_hint="--date") from None
+    return parse_day(text)
 
 
 def _speed(text: str) -> float | None:
@@ -140,27 +121,17 @@ class _Watch:
             self._say(warning)
         if replay.before:
             self._say(f"going on after {replay.before.total():,} trades that were published before")
-        self._end_in_order()
+        on_interrupt(partial(setattr, replay, "stopping", True))
         began = time.monotonic()
-        with self._bar() as (bar, task):
+        columns = (BarColumn(), MofNCompleteColumn(), "witnessed", TimeElapsedColumn(), "{task.fields[words]}")
+        shown = self.console.is_terminal and not self.console.quiet
+        with Progress(*columns, console=self.console, disable=not shown) as bar:
+            task = bar.add_task("", total=replay.survey.records, words="")
             for _ in replay.steps():
                 self.seconds = time.monotonic() - began
                 self._look()
                 bar.update(task, completed=replay.witnessed, words=self._words())
         self.seconds = time.monotonic() - began
-
-    def _end_in_order(self) -> None:
-        def end() -> None:
-            self.replay.stopping = True
-
-        on_interrupt(end)
-
-    @contextmanager
-    def _bar(self) -> Iterator[tuple[Progress, TaskID]]:
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("witnessed"), TimeElapsedColumn())
-        shown = self.console.is_terminal and not self.console.quiet
-        with Progress(*columns, TextColumn("{task.fields[words]}"), console=self.console, disable=not shown) as bar:
-            yield bar, bar.add_task("", total=self.replay.survey.records, words="")
 
     def _words(self) -> str:
         replay = self.replay
@@ -247,15 +218,9 @@ def _tell_survey(found: Survey, directory: SymbolDirectory, as_json: bool) -> No
     symbols = {directory.symbol_of(number): count for number, count in found.by_symbol.most_common()}
     if as_json:
         words = {"records": found.records, "backwards": found.backwards, "floors": floors, "symbols": symbols}
-        typer.echo(json.dumps(words, indent=2))
+        print_json(words)
         return
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("floor", "trades", "symbol", "trades "):
-        table.add_column(title, justify="right" if "trades" in title else "left")
-    rows = max(len(floors), len(symbols))
-    left = [(name, f"{count:,}") for name, count in floors.items()] + [("", "")] * (rows - len(floors))
-    right = [(name, f"{count:,}") for name, count in symbols.items()] + [("", "")] * (rows - len(symbols))
-    for one, other in zip(left, right, strict=True):
-        table.add_row(*one, *other)
-    Console().print(table, highlight=False)
+    pairs = zip_longest(floors.items(), symbols.items(), fillvalue=("", ""))
+    columns = ("floor", ">trades", "symbol", ">trades ")
+    Console(highlight=False).print(table(columns, (one + other for one, other in pairs), box=box.SIMPLE_HEAD))
     typer.echo(f"{found.records:,} trades, {found.backwards:,} of them earlier than the one before on their floor.")

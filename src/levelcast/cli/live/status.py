@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from levelcast.cli.errors import duration_ns
+from levelcast.cli.options import NetworkArgument, option
+from levelcast.cli.output import cell, print_json, table
 from levelcast.network import Network, load_network
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, SECONDARY, RoleKind
 from levelcast.node.status_client import Answer, ask_all, in_one_ring, not_served
@@ -25,7 +27,7 @@ REFORMATIONS_SHOWN = 8
 _EVERY_S = 1.0
 _WIDE = 150
 """Columns that the table needs; where nobody has a terminal of some width, it gets them."""
-_COLUMNS = ("state", "ring", "slot", "have", "gaps", "requests", "late", "clock", "rings")
+_COLUMNS = ("state", ">ring", ">slot", ">have", ">gaps", ">requests", ">late", "clock", ">rings")
 _STYLES = {
     **dict.fromkeys(("ACTIVE", "FOLLOWS", "IDLE"), "green"),
     **dict.fromkeys(("OUTSIDE", "PROMISED", "ALONE", "LOST", "ORPHAN"), "yellow"),
@@ -36,13 +38,13 @@ Json = dict[str, Any]
 
 
 def status(
-    network_file: Annotated[Path, typer.Argument(metavar="NETWORK", help="The network file.")] = Path("network.toml"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: every node's whole status.")] = False,
+    network_file: NetworkArgument = Path("network.toml"),
+    as_json: Annotated[bool, option("Print one JSON object: every node's whole status.", "--json")] = False,
     node: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this node; may be given again.", show_default="all")
+        list[str] | None, option("Only this node; may be given again.", metavar="NAME", unset="all")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, once a second, until ^C.")] = False,
-    timeout: Annotated[str, typer.Option(metavar="TIME", help="How long a node may take to answer.")] = "1s",
+    watch: Annotated[bool, option("Go on, once a second, until ^C.", "--watch")] = False,
+    timeout: Annotated[str, option("How long a node may take to answer.", metavar="TIME")] = "1s",
 ) -> None:
     """Ask the running nodes of a network what they do.
 
@@ -61,7 +63,7 @@ def status(
     if watch:
         answers = _watch(network, answers, node or (), timeout_s, as_json=as_json)
     if as_json:
-        typer.echo(json.dumps(as_object(answers), indent=2))
+        print_json(as_object(answers))
     else:
         _console().print(page(network, answers))
     raise typer.Exit(0 if is_well(answers) else 1)
@@ -90,22 +92,16 @@ def _watch(
     network: Network, answers: list[Answer], names: Sequence[str], timeout_s: float, *, as_json: bool
 ) -> list[Answer]:
     """Until ^C; the last answers."""
-    live = Live(page(network, answers), console=_console(), transient=True, auto_refresh=False) if not as_json else None
-    try:
-        if live is not None:
-            live.start()
+    live = None if as_json else Live(console=_console(), transient=True, auto_refresh=False)
+    with suppress(KeyboardInterrupt), live or nullcontext():
         while True:
             if live is None:
-                typer.echo(json.dumps(as_object(answers)))
+                print_json(as_object(answers), None)
             else:
                 live.update(page(network, answers), refresh=True)
             time.sleep(_EVERY_S)
             answers = ask_all(network, names, timeout_s)
-    except KeyboardInterrupt:
-        return answers
-    finally:
-        if live is not None:
-            live.stop()
+    return answers
 
 
 # -- for people -------------------------------------------------------------------------------------------
@@ -122,39 +118,38 @@ def page(network: Network, answers: Sequence[Answer]) -> Group:
 
 
 def _table(network: Network, answers: Sequence[Answer]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, title=network.name or None, title_justify="left", padding=(0, 1, 0, 0))
-    table.add_column("node", no_wrap=True)
-    table.add_column("id", justify="right")
-    table.add_column("role", no_wrap=True)
-    for title in _COLUMNS:
-        table.add_column(title, justify="left" if title in ("state", "clock") else "right", no_wrap=True)
-    table.add_column("does")
-    for answer in answers:
-        said = answer.status
-        if answer.ok:
-            table.add_row(
-                answer.name,
-                str(said["id"]),
-                str(said["role"]),
-                *(_cell(said, title) for title in _COLUMNS),
-                _does(answer),
-            )
-        else:
-            table.add_row(answer.name, "", "", Text("no answer", "bold red"), *[""] * 8, Text(answer.problem, "red"))
-    return table
+    made = table(
+        ("node", ">id", "role", *_COLUMNS, "does"),
+        map(_row, answers),
+        no_wrap=True,
+        box=box.SIMPLE_HEAD,
+        title=network.name or None,
+        padding=(0, 1, 0, 0),
+    )
+    made.columns[-1].no_wrap = False
+    return made
 
 
-def _cell(said: Json, title: str) -> Text:
+def _row(answer: Answer) -> tuple[Text | str, ...]:
+    said = answer.status
+    if not answer.ok:
+        return answer.name, "", "", Text("no answer", "bold red"), *[""] * 8, Text(answer.problem, "red")
+    does = _SUMMARIES[answer.role](said, answer.lag) if answer.role is not None else ""
+    cells = (_cell(said, title.removeprefix(">")) for title in _COLUMNS)
+    return answer.name, str(said["id"]), str(said["role"]), *cells, does
+
+
+def _cell(said: Json, title: str) -> Text | str:
     if title == "state":
         state = str(said.get("state", said.get("phase", "")))
         return Text(state, _STYLES.get(state, ""))
     if title == "clock":
         return _clock(said["clock"])
     if title == "late":
-        return Text(f"{said['late']:,} ({said['late_share']:.1%})" if "late" in said else "")
-    keys = {"ring": "generation", "rings": "rings_entered", "slot": "slot"}
-    value = said.get(keys.get(title, title), said.get("rings_formed", "") if title == "rings" else "")
-    return Text(f"{value:,}" if isinstance(value, int) else str(value))
+        return f"{said['late']:,} ({said['late_share']:.1%})" if "late" in said else ""
+    if title == "rings":
+        return cell(said.get("rings_entered", said.get("rings_formed")))
+    return cell(said.get("generation" if title == "ring" else title))
 
 
 def _clock(clock: Json) -> Text:
@@ -164,11 +159,6 @@ def _clock(clock: Json) -> Text:
     if kernel is None or not kernel["synchronised"]:
         return Text("unsynced", "yellow")
     return Text(f"±{kernel['estimated_error_ns'] / 1e6:.3g} ms", "green")
-
-
-def _does(answer: Answer) -> str:
-    """Return the last cell of a node's row."""
-    return _SUMMARIES[answer.role](answer.status, answer.lag) if answer.role is not None else ""
 
 
 def _on_tape(said: Json) -> str:
@@ -242,10 +232,11 @@ def _reformations(answers: Sequence[Answer]) -> list[Table]:
     ]
     if not told:
         return []
-    table = Table(box=box.SIMPLE_HEAD, title="Last reformations", title_justify="left")
-    for heading in ("at", "by", "cause", "ring"):
-        table.add_column(heading, no_wrap=heading in ("at", "by"))
+    rows = []
     for at_ns, name, each in sorted(told, key=lambda line: line[:2])[-REFORMATIONS_SHOWN:]:
         at = datetime.fromtimestamp(at_ns / 1e9).astimezone()
-        table.add_row(f"{at:%Y-%m-%d %H:%M:%S}", name, Text(each["cause"]), Text(each["detail"]))
-    return [table]
+        rows.append((f"{at:%Y-%m-%d %H:%M:%S}", name, Text(each["cause"]), Text(each["detail"])))
+    made = table(("at", "by", "cause", "ring"), rows, box=box.SIMPLE_HEAD, title="Last reformations")
+    for column in made.columns[:2]:
+        column.no_wrap = True
+    return [made]

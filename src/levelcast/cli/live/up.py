@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +15,8 @@ from rich.live import Live
 from rich.table import Table
 
 from levelcast.cli.errors import duration_ns, on_interrupt
-from levelcast.cli.live.node import Data
+from levelcast.cli.options import Data, JsonAtEnd, NetworkArgument, option
+from levelcast.cli.output import print_json, print_problems, table
 from levelcast.network import load_network
 from levelcast.network.roles import FLOOR
 from levelcast.node.cluster import Cluster, ClusterRun, Kill
@@ -29,22 +30,19 @@ _PLAIN_LINE_EVERY_S = 2.0
 
 
 def up(
-    network_file: Annotated[Path, typer.Argument(metavar="NETWORK", help="The network file.")],
+    network_file: NetworkArgument,
     data: Data,
     publish: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="How long the floors trade.", show_default="until ^C")
+        str | None, option("How long the floors trade.", "--for", metavar="TIME", unset="until ^C")
     ] = None,
-    rate: Annotated[float, typer.Option(min=0, help="Records a second, of all floors together.")] = 2000.0,
-    impair: Annotated[bool, typer.Option(help="Add the delay and loss of the file's links.")] = True,
-    floors: Annotated[
-        bool, typer.Option(help="Start the floors too; without them, levelcast publish is the floors.")
-    ] = True,
+    rate: Annotated[float, option("Records a second, of all floors together.", min=0)] = 2000.0,
+    impair: Annotated[bool, option("Add the delay and loss of the file's links.")] = True,
+    floors: Annotated[bool, option("Start the floors too; without them, levelcast publish is the floors.")] = True,
     kill: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME@TIME", help=f"kill -9 that node then, and start it again {DOWN_S:g} s later."),
+        list[str] | None, option(f"kill -9 that node then, and start it again {DOWN_S:g} s later.", metavar="NAME@TIME")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end and nothing else.")] = False,
-    seed: Annotated[int, typer.Option(help="Of made-up trades, and of added loss.")] = 1,
+    as_json: JsonAtEnd = False,
+    seed: Annotated[int, option("Of made-up trades, and of added loss.")] = 1,
 ) -> None:
     """Run a whole network on this machine, each node a process, over multicast on loopback; then compare the tapes.
 
@@ -61,117 +59,99 @@ def up(
     cluster = Cluster(network, network_file, data, NodeOptions(rate, run_ns, impair, seed), floors=floors)
     stripes = [stripe.name for stripe in network.stripes]
     bound_s = max(sum(term.ns for term in network.liveness(stripe)) for stripe in stripes) / 1e9 + 5.0
-    kills = [_kill(cluster, text) for text in kill or ()]
+    kills = [parse_kill(text, list(cluster.members)) for text in kill or ()]
     run = ClusterRun(cluster, None if run_ns is None else run_ns / 1e9, bound_s, kills)
-    console = Console(stderr=as_json, quiet=as_json)
+    console = Console(stderr=as_json, quiet=as_json, highlight=False)
     _watch(console, run)
-    verdicts = {
-        stripe: judge(
-            data, [each.place.part for each in cluster.releasing if each.place.stripe == stripe], run.problems
-        )
-        for stripe in stripes
-    }
+    verdicts = {}
+    for stripe in stripes:
+        parts = [each.place.part for each in cluster.releasing if each.place.stripe == stripe]
+        verdicts[stripe] = judge(data, parts, run.problems)
     if as_json:
-        typer.echo(json.dumps(_as_json(cluster, verdicts), indent=2))
+        print_json(_as_json(cluster, verdicts))
     else:
         for stripe, verdict in verdicts.items():
             if len(stripes) > 1:
-                console.print(f"Stripe {stripe}", style="bold", highlight=False)
+                console.print(f"Stripe {stripe}", style="bold")
             _print_verdict(console, cluster, verdict)
     raise typer.Exit(0 if all(verdict.identical for verdict in verdicts.values()) else 1)
 
 
-def _kill(cluster: Cluster, text: str) -> Kill:
-    name, _, at = text.rpartition("@")
-    if name not in cluster.members:
-        known = ", ".join(cluster.members)
-        raise typer.BadParameter(f'"{text}" is not NAME@TIME with one of {known}', param_hint="--kill")
-    at_s = duration_ns(at, "--kill") / 1e9
+def parse_kill(text: str, known: Sequence[str], other: str = "", default_s: float | None = None) -> Kill:
+    """A node to kill, as NAME@TIME, or as NAME where there is a default time; `other` ends the error's sentence."""
+    name, at, time_text = (text, "", "") if "@" not in text and default_s is not None else text.rpartition("@")
+    if name not in known:
+        why = f'"{text}" is not NAME@TIME with one of {", ".join(known)}{other}'
+        raise typer.BadParameter(why, param_hint="--kill")
+    at_s = duration_ns(time_text, "--kill") / 1e9 if at or default_s is None else default_s
     return Kill(name, at_s, at_s + DOWN_S)
 
 
 def _watch(console: Console, run: ClusterRun) -> None:
     """Run it, with a live table on a terminal and plain lines elsewhere."""
     cluster, told_s = run.cluster, 0.0
-
-    def interrupt() -> None:
-        run.interrupted = True
-
-    on_interrupt(interrupt)
+    on_interrupt(partial(setattr, run, "interrupted", True))
     live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
     with live or nullcontext():
         for _ in run.steps():
             while cluster.events:
                 name, event = cluster.events.popleft()
                 what = f"{event.KIND} {sentence(event)}".rstrip()
-                console.print(f"{cluster.elapsed_s:6.1f} s  {name}: {what}", highlight=False, soft_wrap=True)
+                console.print(f"{cluster.elapsed_s:6.1f} s  {name}: {what}", soft_wrap=True)
             if live is not None:
                 live.update(_table(cluster, run.phase))
             elif cluster.elapsed_s - told_s >= _PLAIN_LINE_EVERY_S:
                 told_s = cluster.elapsed_s
-                console.print(_line(cluster, run.phase), highlight=False, soft_wrap=True)
+                console.print(_line(cluster, run.phase), soft_wrap=True)
 
 
 def _table(cluster: Cluster, phase: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, title=f"{cluster.elapsed_s:.0f} s, {phase}", title_justify="left")
-    table.add_column("receiver")
-    for title in ("state", "ring", "slot", "released", "late", "requests"):
-        table.add_column(title, justify="right")
+    columns = ("receiver", ">state", ">ring", ">slot", ">released", ">late", ">requests")
+    keys = ("state", "generation", "released_slot", "tape_records", "late", "requests")
+    rows = []
     for member in cluster.releasing:
         said = member.status if member.running else {"state": "down"}
-        values = [said.get(key, "") for key in ("state", "generation", "released_slot", "tape_records")]
-        values += [said.get("late", ""), said.get("requests", "")]
-        table.add_row(member.place.part, *(f"{v:,}" if isinstance(v, int) else str(v) for v in values))
-    return table
+        rows.append((member.place.part, *map(said.get, keys)))
+    return table(columns, rows, box=box.SIMPLE_HEAD, title=f"{cluster.elapsed_s:.0f} s, {phase}")
 
 
 def _line(cluster: Cluster, phase: str) -> str:
-    released = (
-        f"{member.place.part} {member.status.get('tape_records', 0):,}"
-        if member.running
-        else f"{member.place.part} down"
-        for member in cluster.releasing
-    )
+    released = []
+    for member in cluster.releasing:
+        state = f"{member.status.get('tape_records', 0):,}" if member.running else "down"
+        released.append(f"{member.place.part} {state}")
     return f"{cluster.elapsed_s:6.1f} s  {phase}; released: {', '.join(released)}"
 
 
-def _ms(quantiles: tuple[int, int, int]) -> str:
+def show_ms(quantiles: tuple[int, int, int]) -> str:
+    """Format quantiles in milliseconds."""
     return " / ".join(f"{ns / 1e6:.2f}" for ns in quantiles)
 
 
 def _print_verdict(console: Console, cluster: Cluster, verdict: ClusterVerdict) -> None:
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("receiver")
-    for title in ("released", "late", "behind its instant, ms\np50 / p99 / max", "requests", "killed"):
-        table.add_column(title, justify="right")
+    rows = []
     for each in verdict.receivers:
         member = cluster.members[each.name]
         requests = str(member.status.get("requests", "?"))
-        table.add_row(
-            each.name, f"{each.records:,}", f"{each.late:,}", _ms(each.behind_ns), requests, str(member.kills)
-        )
-    console.print(table, highlight=False)
+        rows.append((each.name, each.records, each.late, show_ms(each.behind_ns), requests, member.kills))
+    behind = ">behind its instant, ms\np50 / p99 / max"
+    columns = ("receiver", ">released", ">late", behind, ">requests", ">killed")
+    console.print(table(columns, rows, box=box.SIMPLE_HEAD))
     stripe = cluster.members[verdict.receivers[0].name].place.stripe if verdict.receivers else None
     floors = [member for member in cluster.of_role(FLOOR) if member.place.stripe == stripe]
     published = sum(member.status.get("published", 0) for member in floors)
     for line in (
         "late: more than 1 ms after timestamp + Δ_A; a node that was away has all that it missed late.",
         f"Published since the floors' last start: {published:,} records.",
-        f"Spread of a slot over all receivers: {_ms(verdict.spread_ns)} ms (p50 / p99 / max).",
+        f"Spread of a slot over all receivers: {show_ms(verdict.spread_ns)} ms (p50 / p99 / max).",
     ):
-        console.print(line, style="dim", highlight=False, soft_wrap=True)
-    if verdict.identical:
-        first = verdict.receivers[0]
-        console.print(
-            f"The tapes are identical: {first.records:,} records in {first.frames:,} frames, chain {first.chain}",
-            style="bold green",
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.print(line, style="dim", soft_wrap=True)
+    if not verdict.identical:
+        print_problems(console, "The tapes", verdict.problems)
         return
-    console.print("The tapes are NOT as they should be:", style="bold red")
-    for problem in verdict.problems:
-        console.print(f"- {problem}", style="red", highlight=False, markup=False, soft_wrap=True)
+    first = verdict.receivers[0]
+    what = f"The tapes are identical: {first.records:,} records in {first.frames:,} frames, chain {first.chain}"
+    console.print(what, style="bold green", soft_wrap=True)
 
 
 def _as_json(cluster: Cluster, verdicts: dict[str, ClusterVerdict]) -> dict[str, Any]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 import json
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from levelcast.cli.errors import duration_ns
+from levelcast.cli.options import NetworkFile, option
+from levelcast.cli.output import csv_text
 from levelcast.client.subscriber import Batch, Start, Subscriber
 from levelcast.edge.subscriber.delivery import Ended, Grade, Lost, Stuck, SubscriberConfig
 from levelcast.edge.subscriber.plan_follower import Replaced
@@ -38,38 +37,32 @@ Row = tuple[Any, ...]
 
 
 def watch(
-    network_file: Annotated[Path, typer.Option("--network", metavar="FILE", help="The network file.")],
-    region: Annotated[
-        str | None, typer.Option(help="Whose edge groups to listen to.", show_default="the only one")
-    ] = None,
-    symbol: Annotated[
-        list[str] | None, typer.Option(help="Only this symbol; may be given several times.", show_default="all")
-    ] = None,
+    network_file: NetworkFile,
+    region: Annotated[str | None, option("Whose edge groups to listen to.", unset="the only one")] = None,
+    symbol: Annotated[list[str] | None, option("Only this symbol; may be given several times.", unset="all")] = None,
     start: Annotated[
         str,
-        typer.Option(
+        option(
+            "Begin with what comes next; with the last price of each symbol; with this sequence of the session.",
             "--from",
             metavar="now|snapshot|SEQ",
-            help="Begin with what comes next; with the last price of each symbol; with this sequence of the session.",
         ),
     ] = "now",
     grade: Annotated[
         str,
-        typer.Option(
+        option(
+            "Ask for what is missing; give it up; or ask only for what may hold a symbol's newest price.",
             metavar="guaranteed|best-effort|latest-only",
-            help="Ask for what is missing; give it up; or ask only for what may hold a symbol's newest price.",
         ),
     ] = "guaranteed",
     merged: Annotated[
-        bool, typer.Option("--merged", help="In one order over all sessions: by time, stripe and place on the tape.")
+        bool, option("In one order over all sessions: by time, stripe and place on the tape.", "--merged")
     ] = False,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many trades.", show_default="never")] = None,
-    limit: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="End after this time.", show_default="never")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    count: Annotated[int | None, option("End after so many trades.", min=1, unset="never")] = None,
+    limit: Annotated[str | None, option("End after this time.", "--for", metavar="TIME", unset="never")] = None,
+    as_json: Annotated[bool, option("One JSON object a line.", "--json")] = False,
     interface: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address of the interface that has the groups.")
+        str, option("The address of the interface that has the groups.", metavar="ADDRESS")
     ] = LOOPBACK,
 ) -> None:
     """Print the trades that a region's customers receive: a table on a terminal, CSV elsewhere.
@@ -160,12 +153,10 @@ class _Watcher:
 
     async def _follow(self) -> None:
         async with self._tape as tape:
-            for batch in tape.last if self._from_snapshot else ():
-                if not self._print(batch):
-                    return
-            async for batch in tape:
-                if not self._print(batch):
-                    return
+            if all(self._print(batch) for batch in (tape.last if self._from_snapshot else ())):
+                async for batch in tape:
+                    if not self._print(batch):
+                        return
 
     def _print(self, batch: Batch) -> bool:
         """Print the trades of a batch; False when there were enough."""
@@ -192,12 +183,13 @@ class _Watcher:
         elif isinstance(event, Lost):
             _say(f"session {session} goes on without {event.messages} messages from {event.sequence} on")
         else:
-            last = event.sequence + event.messages - 1
+            last, why = event.sequence + event.messages - 1, "and no edge answers for them"
             if event.left:
-                lacks = f"lacks {event.sequence} to {min(last, event.left - 1)}"
-                _say(f"session {session} {lacks}, and no edge has them any more: its tape begins with {event.left}")
-            else:
-                _say(f"session {session} lacks {event.sequence} to {last}, and no edge answers for them")
+                last, why = (
+                    min(last, event.left - 1),
+                    f"and no edge has them any more: its tape begins with {event.left}",
+                )
+            _say(f"session {session} lacks {event.sequence} to {last}, {why}")
             asyncio.get_running_loop().call_soon(self._tape.skip, session, event.left or None)
 
     def _summarise(self, seconds: float) -> None:
@@ -228,7 +220,7 @@ class _Printer:
         self._plain = not as_json and sys.stdout.isatty()
         self._floors = {floor.publisher: floor.name for floor in network.floors}
         if not as_json:
-            self._write(self._line(COLUMNS) if self._plain else _csv([COLUMNS]))
+            self._write(self._line(COLUMNS) if self._plain else csv_text([COLUMNS]))
 
     def print(self, batch: Batch, symbols: dict[int, str]) -> None:
         whole = batch.global_sequences
@@ -240,7 +232,7 @@ class _Printer:
         elif self._plain:
             text = "".join(self._line(row) for row in rows)
         else:
-            text = _csv(["" if value is None else value for value in row] for row in rows)
+            text = csv_text(["" if value is None else value for value in row] for row in rows)
         self._write(text)
 
     def _rows(self, trades: RecordArray, sequences: list[int], symbols: dict[int, str]) -> Iterator[Row]:
@@ -274,9 +266,3 @@ class _Printer:
     def _write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
-
-
-def _csv(rows: Any) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from levelcast.cli.options import Force, option
+from levelcast.cli.output import print_json
 from levelcast.network import Network, NetworkError, Problem, five_cities, load_network
 from levelcast.network.warnings import included_files, warnings
 from levelcast.timing.derive import Explained
@@ -22,7 +23,7 @@ from levelcast.units import show_ns
 
 def init(
     path: Annotated[Path, typer.Argument(help="Where to write the file.")] = Path("network.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    force: Force = False,
 ) -> None:
     """Write a commented network file to start from: five cities around the world.
 
@@ -38,10 +39,8 @@ def init(
 
 def timing(
     path: Annotated[Path, typer.Argument(help="The network file.")] = Path("network.toml"),
-    stripe: Annotated[
-        str | None, typer.Option("--stripe", help="Only this stripe.", show_default="all of them")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, durations in nanoseconds.")] = False,
+    stripe: Annotated[str | None, option("Only this stripe.", "--stripe", unset="all of them")] = None,
+    as_json: Annotated[bool, option("Print JSON, durations in nanoseconds.", "--json")] = False,
 ) -> None:
     """Explain every timing number of a network file by its rule, and the time in which it recovers.
 
@@ -64,7 +63,7 @@ def timing(
             "helpers": network.helpers,
             "stripes": [_as_json(network, name) for name in chosen],
         }
-        typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        print_json(report, ensure_ascii=False)
         return
     console = Console()
     for name in chosen:
@@ -126,13 +125,11 @@ def _print_stripe(console: Console, network: Network, stripe: str) -> None:
     title = network.name or "network"
     if len(network.stripes) > 1:
         title += f", stripe {stripe}"
-    mode = network.timing(stripe).mode
-    console.print(
-        f"[bold]{escape(title)}[/bold]: {_count(len(network.receivers), 'receiver')}, "
-        f"{_secondaries(network)}"
-        f"{_count(len(network.reformation), 'reformation server')}, "
-        f"{_count(len(network.floors), 'floor')}, {mode}"
-    )
+    parts = [_count(len(network.receivers), "receiver")]
+    if network.secondaries:
+        parts.append(_count(len(network.secondaries), "secondary", "secondaries"))
+    parts += [_count(len(network.reformation), "reformation server"), _count(len(network.floors), "floor")]
+    console.print(f"[bold]{escape(title)}[/bold]: {', '.join(parts)}, {network.timing(stripe).mode}")
     for receiver in network.receivers:
         below = ", ".join(each.name for each in network.secondaries_of(receiver.name))
         if below:
@@ -145,13 +142,8 @@ def _print_stripe(console: Console, network: Network, stripe: str) -> None:
         console.print(f"[yellow]Warning:[/yellow] {escape(warning)}")
 
 
-def _secondaries(network: Network) -> str:
-    count = len(network.secondaries)
-    return f"{count} {'secondary' if count == 1 else 'secondaries'}, " if count else ""
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _count(count: int, noun: str, plural: str = "") -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {plural or f'{noun}s'}"
 
 
 def _timing_table(numbers: list[Explained]) -> Table:
@@ -161,22 +153,15 @@ def _timing_table(numbers: list[Explained]) -> Table:
     table.add_column("value", no_wrap=True, justify="right", style="bold")
     table.add_column("rule, and why it comes out so")
     for number in numbers:
-        table.add_row(
-            number.symbol,
-            number.name,
-            number.text,
-            f"{escape(number.rule)}\n[dim]{escape(number.because)}[/dim]",
-        )
+        why = f"{escape(number.rule)}\n[dim]{escape(number.because)}[/dim]"
+        table.add_row(number.symbol, number.name, number.text, why)
     return table
 
 
 def _liveness_table(terms: list[BoundTerm]) -> Table:
     total = show_ns(sum(term.ns for term in terms))
-    table = Table(
-        title="When faults stop, everything sent is released within",
-        title_justify="left",
-        show_footer=True,
-    )
+    title = "When faults stop, everything sent is released within"
+    table = Table(title=title, title_justify="left", show_footer=True)
     table.add_column("at most", footer=total, no_wrap=True, justify="right", style="bold")
     table.add_column("until", footer="in all")
     table.add_column("rule")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +10,11 @@ import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from levelcast.cli.errors import duration_ns
 from levelcast.cli.network_file.init_timing import write_new
+from levelcast.cli.options import AsJson, Force, option
+from levelcast.cli.output import print_json, table
 from levelcast.network import NetworkError, Problem
 from levelcast.network.regions.delays import Delays, load_delays, load_weights
 from levelcast.network.regions.file import MOST_RECEIVERS, region_file
@@ -34,26 +34,21 @@ from levelcast.network.regions.plan import (
 def regions(
     delays: Annotated[Path, typer.Argument(metavar="DELAYS.csv", help="Pings or one-way delays between places.")],
     receivers: Annotated[
-        int, typer.Option(min=2, max=MOST_RECEIVERS, help="How many receivers to place; two or more a region.")
+        int, option("How many receivers to place; two or more a region.", min=2, max=MOST_RECEIVERS)
     ] = 10,
-    count: Annotated[
-        int | None, typer.Option("--regions", min=1, help="How many regions.", show_default="half as many")
-    ] = None,
+    count: Annotated[int | None, option("How many regions.", "--regions", min=1, unset="half as many")] = None,
     customers: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="How many customers each place has.", show_default="as many everywhere"),
+        Path | None, option("How many customers each place has.", metavar="FILE.csv", unset="as many everywhere")
     ] = None,
-    loss: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Loss between two places, where the file does not say.")
-    ] = 0.01,
-    bound: Annotated[float, typer.Option(min=1, help="A region's load is at most so many times the mean one.")] = 2.0,
+    loss: Annotated[float, option("Loss between two places, where the file does not say.", min=0, max=0.5)] = 0.01,
+    bound: Annotated[float, option("A region's load is at most so many times the mean one.", min=1)] = 2.0,
     reach: Annotated[
-        str | None, typer.Option(help='No two receivers farther apart than this, such as "250ms".', show_default="any")
+        str | None, option('No two receivers farther apart than this, such as "250ms".', unset="any")
     ] = None,
-    slot: Annotated[str, typer.Option(help="The slot length of the file that is written.")] = "50ms",
-    out: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Write the network file here.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    slot: Annotated[str, option("The slot length of the file that is written.")] = "50ms",
+    out: Annotated[Path | None, option("Write the network file here.", metavar="FILE.toml")] = None,
+    force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Choose where receivers stand and which customers each serves, from measured delay and loss.
 
@@ -80,7 +75,7 @@ def regions(
     if out is not None:
         write_new(out, region_file(measured, plan, placed, slot_ms=slot_ms), force=force)
     if as_json:
-        typer.echo(json.dumps([_as_json(measured, *row) for row in zip(told, placed, strict=True)], indent=2))
+        print_json([_as_json(measured, *row) for row in zip(told, placed, strict=True)])
         return
     _show(measured, told, placed)
     if out is not None:
@@ -107,13 +102,9 @@ def _as_json(delays: Delays, facts: RegionFacts, receivers: int) -> dict[str, ob
 
 
 def _show(delays: Delays, told: list[RegionFacts], receivers: Indexes) -> None:
-    table = Table(title="Regions", title_justify="left")
-    for column in ("line a", "line b"):
-        table.add_column(column, no_wrap=True)
-    for column in ("receivers", "places", "customers", "first ms", "second ms", "loss", "both lost", "load"):
-        table.add_column(column, justify="right")
-    for facts, count in zip(told, receivers.tolist(), strict=True):
-        table.add_row(
+    numbers = (">receivers", ">places", ">customers", ">first ms", ">second ms", ">loss", ">both lost", ">load")
+    rows = [
+        (
             *(escape(delays.names[site]) for site in facts.sites),
             str(count),
             str(facts.places),
@@ -124,6 +115,8 @@ def _show(delays: Delays, told: list[RegionFacts], receivers: Indexes) -> None:
             f"{facts.both_lost:.3%}",
             f"{facts.customers / count:,.0f}",
         )
+        for facts, count in zip(told, receivers.tolist(), strict=True)
+    ]
     console = Console()
-    console.print(table)
+    console.print(table(("line a", "line b", *numbers), rows, title="Regions"))
     console.print("first, second: delay of the nearer and the farther line, median / worst; load: customers a receiver")

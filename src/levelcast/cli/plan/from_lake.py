@@ -5,16 +5,18 @@ from __future__ import annotations
 import enum
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from levelcast.cli.lake.spark import LakeDir, Master, spark_errors
-from levelcast.cli.plan.options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, weights_of
+from levelcast.cli.lake.spark import spark_errors
+from levelcast.cli.options import AsJson, LakeDir, Master, option
+from levelcast.cli.output import table
+from levelcast.cli.plan.options import Aggregation, Alpha, Beta, Seed, WeightsFile, weights_of
 from levelcast.cli.plan.show import bar, tell
 from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.errors import NetError
@@ -34,6 +36,7 @@ RUNNING = "running"
 SESSIONS_A_GROUP = 20
 """As TH's benchmark has them."""
 _SHOWN = 5
+_centred = partial(table, title_justify="center")
 
 
 class LakeEngine(enum.StrEnum):
@@ -53,48 +56,46 @@ class When(enum.StrEnum):
 
 def from_lake(
     lake: LakeDir,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the plan goes.")],
+    out: Annotated[Path, option("Where the plan goes.", "--out", "-o", metavar="DIR")],
     network_file: Annotated[
         Path | None,
-        typer.Option(
-            "--network", metavar="FILE", exists=True, dir_okay=False, show_default="none",
-            help="The network that is to send by it: all its symbols are planned, for the groups that it has.",
+        option(
+            "The network that is to send by it: all its symbols are planned, for the groups that it has.",
+            "--network",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            unset="none",
         ),
     ] = None,
     interest: Annotated[
         Path | None,
-        typer.Option(
-            "--subscriptions", metavar="FILE", help="Load who wants what from there first, as `pipeline load` does.",
-            show_default="the lake's",
+        option(
+            "Load who wants what from there first, as `pipeline load` does.",
+            "--subscriptions",
+            metavar="FILE",
+            unset="the lake's",
         ),
     ] = None,
     days: Annotated[
-        list[str] | None,
-        typer.Option("--day", metavar="YYYY-MM-DD", help="A day of the rates; may be repeated.", show_default="newest"),
+        list[str] | None, option("A day of the rates; may be repeated.", "--day", metavar="YYYY-MM-DD", unset="newest")
     ] = None,
-    when: Annotated[
-        When, typer.Option("--rates", help="Rates over the days, or in their busiest five minutes.")
-    ] = When.MEAN,
+    when: Annotated[When, option("Rates over the days, or in their busiest five minutes.", "--rates")] = When.MEAN,
     current: Annotated[
         str | None,
-        typer.Option(
-            metavar="DIR|running", help="The plan in force, to compare with: its directory, or ask the network.",
-            show_default="one session for all",
+        option(
+            "The plan in force, to compare with: its directory, or ask the network.",
+            metavar="DIR|running",
+            unset="one session for all",
         ),
     ] = None,
-    groups: Annotated[
-        int | None, typer.Option(min=1, help="Multicast groups at most.", show_default="the network's, or 50")
-    ] = None,
-    sessions: Annotated[
-        int | None, typer.Option(min=1, help="Sessions at most.", show_default=f"{SESSIONS_A_GROUP} a group")
-    ] = None,
+    groups: Annotated[int | None, option("Multicast groups at most.", min=1, unset="the network's, or 50")] = None,
+    sessions: Annotated[int | None, option("Sessions at most.", min=1, unset=f"{SESSIONS_A_GROUP} a group")] = None,
     skip_unknown: Annotated[
-        bool, typer.Option("--skip-unknown", help="Leave out subscriptions to symbols that the network has not.")
+        bool, option("Leave out subscriptions to symbols that the network has not.", "--skip-unknown")
     ] = False,
-    engine: Annotated[
-        LakeEngine, typer.Option(help="Where it is planned; auto: by the number of pairs.")
-    ] = LakeEngine.AUTO,
-    effort: Annotated[Effort, typer.Option(help="How long to look for a better plan; Spark: only fast.")] = Effort.FAST,
+    engine: Annotated[LakeEngine, option("Where it is planned; auto: by the number of pairs.")] = LakeEngine.AUTO,
+    effort: Annotated[Effort, option("How long to look for a better plan; Spark: only fast.")] = Effort.FAST,
     alpha: Alpha = None,
     beta: Beta = None,
     aggregation: Aggregation = None,
@@ -102,7 +103,7 @@ def from_lake(
     seed: Seed = 0,
     master: Master = None,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Make a plan from the rates and subscriptions of a lake, and say what it saves whom.
 
     DIR gets what `levelcast plan make` writes, and besides `customers.parquet` (what reaches each customer before and
@@ -173,7 +174,7 @@ def _asked(
         except ValueError:
             raise PlanError(f'"{day}" is not a day such as 2013-10-07') from None
     network = None if network_file is None else load_network(network_file)
-    most = _most_groups(network)
+    most = None if network is None else PlanLimits.of_network(network).groups
     wanted = groups or most or 50
     if most is not None and wanted > most:
         raise PlanError(
@@ -194,10 +195,6 @@ def _asked(
         spark=None if engine is LakeEngine.AUTO else engine is LakeEngine.SPARK,
     )
     return asked, _before(current, network, asked)
-
-
-def _most_groups(network: Network | None) -> int | None:
-    return None if network is None else PlanLimits.of_network(network).groups
 
 
 def _before(current: str | None, network: Network | None, asked: PlanRequest) -> StoredPlan | None:
@@ -230,9 +227,7 @@ def _before(current: str | None, network: Network | None, asked: PlanRequest) ->
 def show(made: Made, console: Console) -> None:
     """Costs before and after, and the customers who filter most."""
     told, before, after = made.report, made.before, made.after
-    table = Table(title=f"Rates of {', '.join(made.days)}, messages a second of all {len(made.users):,} customers")
-    for column in ("", "before", "after"):
-        table.add_column(column, justify="left" if not column else "right")
+    title = f"Rates of {', '.join(made.days)}, messages a second of all {len(made.users):,} customers"
     rows = [
         ("groups", before.groups, after.groups),
         ("sessions", before.sessions, after.sessions),
@@ -244,16 +239,16 @@ def show(made: Made, console: Console) -> None:
         ("cost C_w", told["c_w_before"], told["c_w"]),
         ("excess C_x", told["c_x_before"], told["c_x"]),
     ]
-    for name, *values in rows:
-        table.add_row(name, *(f"{each:,}" if isinstance(each, int) else f"{each:,.4g}" for each in values))
-    console.print(table)
+    console.print(_centred(("", ">before", ">after"), [map(_short, row) for row in rows], title=title))
     worst = np.argsort(-(after.received - after.asked), kind="stable")[:_SHOWN]
-    table = Table(title="The customers who filter most")
-    for column in ("customer", "asked for", "received before", "received after"):
-        table.add_column(column, justify="left" if column == "customer" else "right")
-    for at in worst:
-        table.add_row(made.users[at], *(f"{each[at]:,.4g}" for each in (after.asked, before.received, after.received)))
-    console.print(table)
+    figures = (after.asked, before.received, after.received)
+    customers = [(made.users[at], *(_short(float(each[at])) for each in figures)) for at in worst]
+    columns = ("customer", ">asked for", ">received before", ">received after")
+    console.print(_centred(columns, customers, title="The customers who filter most"))
+
+
+def _short(value: Any) -> Any:
+    return f"{value:,.4g}" if isinstance(value, float) else value
 
 
 def sentence(made: Made) -> str:

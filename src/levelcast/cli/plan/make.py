@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import enum
-import json
 import time
-from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from levelcast.cli.main import COMMANDS
+from levelcast.cli.options import AsJson, option
+from levelcast.cli.output import print_json, table
 from levelcast.cli.plan import apply, from_lake
-from levelcast.cli.plan.options import Aggregation, Alpha, AsJson, Beta, Seed, WeightsFile, weights_of
+from levelcast.cli.plan.options import Aggregation, Alpha, Beta, Seed, WeightsFile, weights_of
 from levelcast.cli.plan.show import bar, facts, tell
 from levelcast.cli.plan.spark import make_on_spark
 from levelcast.extras import arrow
 from levelcast.planner.annealing import Effort
 from levelcast.planner.constrained import differences, replan
-from levelcast.planner.costs import costs, fault, received_by_user, require_legal
+from levelcast.planner.costs import fault, received_by_user, require_legal
 from levelcast.planner.files import (
     NamedInstance,
     StoredPlan,
@@ -36,10 +37,7 @@ from levelcast.planner.make import Algorithm, check_numbers, make_plan
 from levelcast.planner.model import UNSENT, Limits, Plan, PlanError
 from levelcast.planner.plots import plot_excess, plot_interest
 
-app = typer.Typer(
-    help="Plan which symbols share a session and which sessions a multicast group, so that customers filter little.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help=COMMANDS["plan"].help, no_args_is_help=True)
 
 
 app.command()(apply.apply)
@@ -55,8 +53,8 @@ class Engine(enum.StrEnum):
 
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A plan's directory.")]
-Interest = Annotated[Path, typer.Option(metavar="FILE", help="Parquet or CSV with the columns user, flow.")]
-Rates = Annotated[Path, typer.Option(metavar="FILE", help="Parquet or CSV with the columns flow, rate.")]
+Interest = Annotated[Path, option("Parquet or CSV with the columns user, flow.", metavar="FILE")]
+Rates = Annotated[Path, option("Parquet or CSV with the columns flow, rate.", metavar="FILE")]
 
 
 _TH = Model()
@@ -66,37 +64,33 @@ _TH = Model()
 def make(
     interest: Interest,
     rates: Rates,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the plan goes.")],
-    groups: Annotated[int, typer.Option(help="Multicast groups at most.")] = 50,
-    sessions: Annotated[int, typer.Option(help="Sessions at most.")] = 1000,
-    algorithm: Annotated[Algorithm, typer.Option(help="Ours, or one of the paper's (TH §4.3).")] = Algorithm.LEVELCAST,
-    effort: Annotated[Effort, typer.Option(help="How long levelcast looks for a better plan.")] = Effort.FAST,
+    out: Annotated[Path, option("Where the plan goes.", metavar="DIR")],
+    groups: Annotated[int, option("Multicast groups at most.")] = 50,
+    sessions: Annotated[int, option("Sessions at most.")] = 1000,
+    algorithm: Annotated[Algorithm, option("Ours, or one of the paper's (TH §4.3).")] = Algorithm.LEVELCAST,
+    effort: Annotated[Effort, option("How long levelcast looks for a better plan.")] = Effort.FAST,
     alpha: Alpha = None,
     beta: Beta = None,
     aggregation: Aggregation = None,
     weights_file: WeightsFile = None,
-    engine: Annotated[Engine, typer.Option(help="Where it is computed.")] = Engine.LOCAL,
-    master: Annotated[str, typer.Option(help="With --engine spark: the cluster, or this machine.")] = "local[2]",
+    engine: Annotated[Engine, option("Where it is computed.")] = Engine.LOCAL,
+    master: Annotated[str, option("With --engine spark: the cluster, or this machine.")] = "local[2]",
     seed: Seed = 0,
     old: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="The plan in force: change it, do not begin anew.")
+        Path | None, option("The plan in force: change it, do not begin anew.", "--from", metavar="DIR")
     ] = None,
     max_moved: Annotated[
-        int, typer.Option(min=0, help="With --from: how many flows may change their session; 0 only places new ones.")
+        int, option("With --from: how many flows may change their session; 0 only places new ones.", min=0)
     ] = 0,
-    session_rate: Annotated[
-        float | None, typer.Option(min=0, help="The rate that a session may have.", show_default="any")
-    ] = None,
-    group_rate: Annotated[
-        float | None, typer.Option(min=0, help="The rate that a group may have.", show_default="any")
-    ] = None,
+    session_rate: Annotated[float | None, option("The rate that a session may have.", min=0, unset="any")] = None,
+    group_rate: Annotated[float | None, option("The rate that a group may have.", min=0, unset="any")] = None,
     together: Annotated[
-        list[str] | None, typer.Option(metavar="A,B,…", help="Flows that share a session; may be given again.")
+        list[str] | None, option("Flows that share a session; may be given again.", metavar="A,B,…")
     ] = None,
     apart: Annotated[
-        list[str] | None, typer.Option(metavar="A,B,…", help="Flows no two of which share one; may be given again.")
+        list[str] | None, option("Flows no two of which share one; may be given again.", metavar="A,B,…")
     ] = None,
-    plots: Annotated[bool, typer.Option("--plots", help="Also write interest.svg and excess.svg.")] = False,
+    plots: Annotated[bool, option("Also write interest.svg and excess.svg.", "--plots")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a plan: flow_session.parquet, session_group.parquet and report.json in DIR, all of them or none.
@@ -128,7 +122,7 @@ def make(
         float("inf") if session_rate is None else session_rate,
         float("inf") if group_rate is None else group_rate,
         tuple(tuple(_flow_numbers(problem, each)) for each in together or ()),
-        tuple(pair for each in apart or () for pair in _pairs(_flow_numbers(problem, each))),
+        tuple(pair for each in apart or () for pair in combinations(_flow_numbers(problem, each), 2)),
     )
     begun = time.perf_counter()
     with bar(as_json) as report:
@@ -149,9 +143,7 @@ def make(
             group_ids = _continued(before.group_ids, change.old_group)
             asked |= {"from": str(old), "max_moved": max_moved, "moved": change.moved}
     seconds = time.perf_counter() - begun
-    found = (
-        asked | facts(problem.instance, plan, costs(problem.instance, plan, weights)) | {"seconds": round(seconds, 3)}
-    )
+    found = asked | facts(problem.instance, plan, weights) | {"seconds": round(seconds, 3)}
     stored = StoredPlan(plan, problem.flows, session_ids.astype(np.int32), group_ids.astype(np.int32), found)
     write_plan(out, stored, lambda made: _plot(problem, plan, made) if plots else None)
     tell(found, f"{out}", as_json)
@@ -174,16 +166,13 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
             {"group": int(g), "sessions": int(s), "flows": int(f)}
             for g, s, f in zip(stored.group_ids, sessions, flows, strict=True)
         ]
-        typer.echo(json.dumps({"report": stored.report, "groups": by_group}, indent=2, ensure_ascii=False))
+        print_json({"report": stored.report, "groups": by_group}, ensure_ascii=False)
         return
     tell(stored.report, str(directory), False)
     typer.echo("The groups with the most flows:")
-    table = Table()
-    for column in ("group", "sessions", "flows"):
-        table.add_column(column, justify="right")
-    for g in np.argsort(-flows, kind="stable")[:10]:
-        table.add_row(f"{stored.group_ids[g]}", f"{sessions[g]:,}", f"{flows[g]:,}")
-    Console().print(table)
+    largest = np.argsort(-flows, kind="stable")[:10]
+    rows = ((str(stored.group_ids[g]), int(sessions[g]), int(flows[g])) for g in largest)
+    Console().print(table((">group", ">sessions", ">flows"), rows))
 
 
 @app.command()
@@ -217,7 +206,7 @@ def diff(
         "relative_cost": [a.report.get("relative_cost"), b.report.get("relative_cost")],
     }
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        print_json(found)
     else:
         typer.echo(
             f"{len(here):,} flows are in both plans: {sessions:,} of them in another session, {groups:,} in another "
@@ -237,7 +226,7 @@ def evaluate(
     aggregation: Aggregation = None,
     weights_file: WeightsFile = None,
     plots: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write interest.svg and excess.svg there.", show_default="none")
+        Path | None, option("Write interest.svg and excess.svg there.", metavar="DIR", unset="none")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -251,16 +240,12 @@ def evaluate(
     problem = read_problem(interest, rates)
     plan = for_problem(read_plan(directory), problem)
     wrong = fault(problem.instance, plan)
-    found = facts(problem.instance, plan, costs(problem.instance, plan, weights)) | {
-        "legal": wrong is None,
-        "fault": wrong,
-    }
+    found = facts(problem.instance, plan, weights) | {"legal": wrong is None, "fault": wrong}
     asked, _, received = received_by_user(problem.instance, plan)
     if len(asked):
         excess = (received - asked) / max(float(problem.instance.rates[problem.instance.wanted].sum()), 1e-300)
-        found["excess_of_users"] = dict(
-            zip(("least", "median", "most"), np.quantile(excess, [0, 0.5, 1]).tolist(), strict=True)
-        )
+        least, median, most = np.quantile(excess, [0, 0.5, 1]).tolist()
+        found["excess_of_users"] = {"least": least, "median": median, "most": most}
     if plots is not None:
         plots.mkdir(parents=True, exist_ok=True)
         _plot(problem, plan, plots)
@@ -272,16 +257,16 @@ def evaluate(
 
 @app.command(name="generate")
 def generate_files(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where interest.parquet and rates.parquet go.")],
-    flows: Annotated[int, typer.Option(help="Symbols.")] = _TH.flows,
-    users: Annotated[int, typer.Option(help="Users.")] = _TH.users,
-    markets: Annotated[int, typer.Option(help="Markets; the i-th gets interest ∝ 1/i.")] = _TH.markets,
-    markets_per_user: Annotated[int, typer.Option(help="Markets that a user follows.")] = _TH.markets_per_user,
-    share_taken: Annotated[float, typer.Option(help="The share of a market that a user takes.")] = _TH.share_taken,
-    head: Annotated[float, typer.Option(help="The first symbols of a market, as a share of them …")] = _TH.head,
-    head_share: Annotated[float, typer.Option(help="… and the share of its trades that they have.")] = _TH.head_share,
+    out: Annotated[Path, option("Where interest.parquet and rates.parquet go.", metavar="DIR")],
+    flows: Annotated[int, option("Symbols.")] = _TH.flows,
+    users: Annotated[int, option("Users.")] = _TH.users,
+    markets: Annotated[int, option("Markets; the i-th gets interest ∝ 1/i.")] = _TH.markets,
+    markets_per_user: Annotated[int, option("Markets that a user follows.")] = _TH.markets_per_user,
+    share_taken: Annotated[float, option("The share of a market that a user takes.")] = _TH.share_taken,
+    head: Annotated[float, option("The first symbols of a market, as a share of them …")] = _TH.head,
+    head_share: Annotated[float, option("… and the share of its trades that they have.")] = _TH.head_share,
     seed: Seed = 0,
-    plots: Annotated[bool, typer.Option("--plots", help="Also draw the interest matrix (TH figure 4).")] = False,
+    plots: Annotated[bool, option("Also draw the interest matrix (TH figure 4).", "--plots")] = False,
 ) -> None:
     """Generate the benchmark of TH §5.1, with its numbers as defaults.
 
@@ -306,10 +291,6 @@ def _flow_numbers(problem: NamedInstance, names: str) -> list[int]:
         if number is None:
             raise PlanError(f"there is no flow {name!r} to pin")
     return [int(number) for number in at]
-
-
-def _pairs(flows: list[int]) -> Iterator[tuple[int, int]]:
-    return ((a, b) for i, a in enumerate(flows) for b in flows[i + 1 :])
 
 
 def _continued(old_ids: Any, old_index: Any) -> Any:

@@ -5,33 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from levelcast.cli.options import option
 from levelcast.planner.files import read_weights
 from levelcast.planner.model import Curve, PlanError, Weights
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Alpha = Annotated[
     str | None,
-    typer.Option(
-        metavar="A", help="What it costs to drop a message by its session: a number, or 0.4+4.8/h.", show_default="1"
-    ),
+    option("What it costs to drop a message by its session: a number, or 0.4+4.8/h.", metavar="A", unset="1"),
 ]
-Beta = Annotated[
-    str | None, typer.Option(metavar="B", help="What it costs to drop a message by its flow.", show_default="1")
-]
+Beta = Annotated[str | None, option("What it costs to drop a message by its flow.", metavar="B", unset="1")]
 Aggregation = Annotated[
-    float | None,
-    typer.Option("--aggregation", metavar="H", min=1, help="h: messages to a packet.", show_default="the file's, or 8"),
+    float | None, option("h: messages to a packet.", "--aggregation", metavar="H", min=1, unset="the file's, or 8")
 ]
 WeightsFile = Annotated[
     Path | None,
-    typer.Option(
-        "--weights", metavar="FILE", help="Alpha and beta as `python -m benchmarks filtering` measured them.",
-        show_default="none",
+    option(
+        "Alpha and beta as `python -m benchmarks filtering` measured them.", "--weights", metavar="FILE", unset="none"
     ),
-]  # fmt: skip
-Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
+]
+Seed = Annotated[int, option("The same seed gives the same result.", min=0)]
 
 _AGGREGATION = 8.0
 """TH's."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from levelcast.cli.output import print_json, table
 from levelcast.sim.compare_protocols import AGAIN, CONTROL, PROTOCOLS, Protocol, ProtocolFigures, run_steady
 from levelcast.sim.parameters import STEADY, branches, nack_sets, number_of
 from levelcast.timing.nack_sets import NackSets
@@ -35,80 +35,57 @@ def chosen_sets(text: str | None, members: int) -> NackSets | None:
         raise typer.BadParameter(f"--{error}".replace("nack_sets", "nack-sets")) from None
 
 
-def check_numbers(members: int, loss: float, load: float, seconds: float, branch_loss: float) -> None:
-    """Numbers that a run can bear."""
-    values = {"members": members, "loss": loss, "branch_loss": branch_loss, "load": load, "seconds": seconds}
-    for name, value in values.items():
-        if (wrong := number_of(NAME, name).fault(value)) is not None:
-            raise typer.BadParameter(f"--{name.replace('_', '-')} {value:g} {wrong}")
+class SteadySettings(NamedTuple):
+    """The numbers of a run."""
+
+    members: int
+    loss: float
+    load: float
+    seconds: float
+    branch_loss: float
+
+    def check(self) -> None:
+        """Raise BadParameter for a number that a run cannot bear."""
+        for name, value in self._asdict().items():
+            if (wrong := number_of(NAME, name).fault(value)) is not None:
+                raise typer.BadParameter(f"--{name.replace('_', '-')} {value:g} {wrong}")
 
 
 def run(
-    protocols: Sequence[Protocol],
-    seeds: range,
-    members: int,
-    loss: float,
-    load: float,
-    seconds: float,
-    branch_loss: float,
-    nack: NackSets | None,
-    *,
-    as_json: bool,
+    protocols: Sequence[Protocol], seeds: range, settings: SteadySettings, nack: NackSets | None, *, as_json: bool
 ) -> None:
     """Run every protocol with every seed and show what it came to."""
-    measured = [measure(protocol, seeds, members, loss, load, seconds, branch_loss, nack) for protocol in protocols]
+    measured = [measure(protocol, seeds, settings, nack) for protocol in protocols]
     if as_json:
-        report = {
-            "scenario": NAME,
-            "seeds": [seeds[0], seeds[-1]],
-            "members": members,
-            "loss": loss,
-            "load": load,
-            "seconds": seconds,
-            "branch_loss": branch_loss,
-            "nack_sets": nack.count if nack is not None else 1,
-            "protocols": {one.protocol: _as_json(one) for one in measured},
-        }
-        typer.echo(json.dumps(report, indent=2))
+        report = {"scenario": NAME, "seeds": [seeds[0], seeds[-1]], **settings._asdict()}
+        report["nack_sets"] = nack.count if nack is not None else 1
+        print_json(report | {"protocols": {one.protocol: _as_json(one) for one in measured}})
         return
-    rows = {one.protocol: _rows(one) for one in measured}
+    members, loss, load, _, branch_loss = settings
+    columns = [_rows(one) for one in measured]
     lost = f"{loss:.1%} loss" + (f" and {branch_loss:.1%} at each branch" if branch_loss else "")
     sets = f", {nack.count} sets" if nack is not None else ""
     title = f"{members} members, {lost}, {load:g} packets a second{sets}, seeds {seeds[0]}..{seeds[-1]}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("what")
-    for name in rows:
-        table.add_column(name, justify="right")
-    for what in rows[measured[0].protocol]:
-        table.add_row(what, *(found[what] for found in rows.values()))
+    rows = ((what, *(column[what] for column in columns)) for what in columns[0])
     console = Console()
-    console.print(table)
+    console.print(table(("what", *(f">{one.protocol}" for one in measured)), rows, title=title))
     timing = measured[0].timing
     console.print(f"δ_N {show_ns(timing.late_ns)}, R {show_ns(timing.recovery_ns)}; timed: one witness; rmp: MS §2.1")
 
 
-def measure(
-    protocol: Protocol,
-    seeds: range,
-    members: int,
-    loss: float,
-    load: float,
-    seconds: float,
-    branch_loss: float,
-    nack: NackSets | None,
-) -> ProtocolFigures:
+def measure(protocol: Protocol, seeds: range, settings: SteadySettings, nack: NackSets | None) -> ProtocolFigures:
     """The runs of all seeds, added up."""
     runs = [
         run_steady(
             protocol,
-            members=members,
-            loss=loss,
-            load=load,
-            lasting_ns=int(seconds * 1e9),
+            members=settings.members,
+            loss=settings.loss,
+            load=settings.load,
+            lasting_ns=int(settings.seconds * 1e9),
             seed=seed,
             nack=nack if protocol == "timed" else None,
-            branch_of=branches(members),
-            branch_loss=branch_loss,
+            branch_of=branches(settings.members),
+            branch_loss=settings.branch_loss,
         )
         for seed in seeds
     ]

@@ -7,17 +7,18 @@ import json
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from levelcast.cli.lake.spark import spark_errors
+from levelcast.cli.options import AsJson, Master, option
+from levelcast.cli.output import counting, print_json, table
 from levelcast.cli.sim.histories import parse_seeds
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.session import require_spark, spark_session, tasks
@@ -71,38 +72,26 @@ class SweepPart:
 
 def sweep_command(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="A sweep written down.")] = None,
-    scenario: Annotated[
-        str | None, typer.Option(help="Without a file: " + ", ".join(PARAMETERS) + ".", show_default="ring")
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="One seed, or a range FROM..TO with both ends.", show_default="0..99")
-    ] = None,
+    scenario: Annotated[str | None, option("Without a file: " + ", ".join(PARAMETERS) + ".", unset="ring")] = None,
+    seeds: Annotated[str | None, option("One seed, or a range FROM..TO with both ends.", unset="0..99")] = None,
     sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE,…", help="Values of a parameter; may be repeated."),
+        list[str] | None, option("Values of a parameter; may be repeated.", "--set", metavar="NAME=VALUE,…")
     ] = None,
-    lake: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep rows in the table sweeps of this lake.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE.parquet", help="Keep rows in this file.")
-    ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Spark's cluster.", show_default="spark-submit's, or this machine's cores"),
-    ] = None,
+    lake: Annotated[Path | None, option("Keep rows in the table sweeps of this lake.", metavar="DIR")] = None,
+    out: Annotated[Path | None, option("Keep rows in this file.", "-o", "--out", metavar="FILE.parquet")] = None,
+    master: Master = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Run in so many processes of this machine, without Spark; needs -o.")
+        int | None, option("Run in so many processes of this machine, without Spark; needs -o.", min=1)
     ] = None,
     figures: Annotated[
-        list[str] | None, typer.Option("--figure", metavar="NAME", help="Figures to show; may be repeated.")
+        list[str] | None, option("Figures to show; may be repeated.", "--figure", metavar="NAME")
     ] = None,
     pictures: Annotated[
         list[str] | None,
-        typer.Option("--plot", metavar="FIGURE:AGAINST[:BY]", help="Draw a figure against a parameter; repeatable."),
+        option("Draw a figure against a parameter; repeatable.", "--plot", metavar="FIGURE:AGAINST[:BY]"),
     ] = None,
-    plots: Annotated[Path, typer.Option(metavar="DIR", help="Where pictures go.")] = Path("plots"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    plots: Annotated[Path, option("Where pictures go.", metavar="DIR")] = Path("plots"),
+    as_json: AsJson = False,
 ) -> None:
     """Run every combination of parameter values with every seed, on Spark, one row a history.
 
@@ -130,7 +119,7 @@ def sweep_command(
             result.check()
         written = _draw(results, plots)
     if as_json:
-        typer.echo(json.dumps(_as_json(found, results, written, took), indent=2))
+        print_json(_as_json(found, results, written, took))
     else:
         _show(found, results, took)
         for path in written:
@@ -246,11 +235,8 @@ def _stage(
     """Where histories run, and where rows stay."""
     file = FileStore(out) if out is not None else None
     if jobs is not None and file is not None:
-        processes = ProcessEngine(jobs, run_items)
-        try:
+        with closing(ProcessEngine(jobs, run_items)) as processes:
             yield processes, file
-        finally:
-            processes.close()
         return
     with spark_session(master, "levelcast sweep") as spark:
         engine = SparkEngine(spark, run_items)
@@ -266,16 +252,11 @@ def _stage(
 
 @contextmanager
 def _bar(total: int, *, quiet: bool) -> Iterator[Any]:
-    console = Console(stderr=True, quiet=quiet)
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )  # fmt: skip
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with counting("{task.fields[state]}", quiet=quiet) as progress:
         task = progress.add_task("histories", total=total, state="")
 
         def tell(done: int, bad: int) -> None:
-            under_way = "{}/{} tasks".format(*tasks()) if console.is_terminal else ""
+            under_way = "{}/{} tasks".format(*tasks()) if progress.console.is_terminal else ""
             progress.update(task, completed=done, state=f"{bad} broken {under_way}")
 
         yield tell
@@ -369,25 +350,20 @@ def _show(swept: Swept, results: Sequence[PartResult], took: float) -> None:
             console.print(f"    {again}", markup=False, highlight=False, soft_wrap=True)
 
 
+def _quantiles(found: dict[str, float] | None) -> str:
+    return "" if found is None else f"{_short(found['p50'])} ({_short(found['p5'])}–{_short(found['p95'])})"
+
+
 def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}"
 
 
 def _table(found: PartResult) -> Table:
-    points = found.by_point()
     varied = [name for name, values in found.part.values.items() if len(values) > 1]
-    table = Table(title=f"{found.part.scenario}: half of the histories (5 to 95 of 100)", title_justify="left")
-    for title in varied:
-        table.add_column(title)
-    for title in ("histories", "broken", *found.figures):
-        table.add_column(title, justify="right")
-    for point in points:
-        numbers = [
-            ""
-            if (q := point["figures"][name]) is None
-            else f"{_short(q['p50'])} ({_short(q['p5'])}–{_short(q['p95'])})"
-            for name in found.figures
-        ]
+    columns = (*varied, ">histories", ">broken", *(f">{name}" for name in found.figures))
+    rows = []
+    for point in found.by_point():
+        numbers = [_quantiles(point["figures"][name]) for name in found.figures]
         values = ["none" if (v := point["parameters"][name]) is None else _text(v) for name in varied]
-        table.add_row(*values, f"{point['histories']:,}", f"{point['broken'] + point['crashed']:,}", *numbers)
-    return table
+        rows.append((*values, point["histories"], point["broken"] + point["crashed"], *numbers))
+    return table(columns, rows, title=f"{found.part.scenario}: half of the histories (5 to 95 of 100)")

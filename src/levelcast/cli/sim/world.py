@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import time
 from dataclasses import asdict
@@ -12,10 +11,10 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from levelcast.cli.errors import duration_ns
+from levelcast.cli.options import AsJson, option
+from levelcast.cli.output import counting, print_json, table
 from levelcast.network.regions.delays import Delays, Matrix, load_delays, load_weights
 from levelcast.sim.bulk.cities import Globe, Size, build_globe, made_up_cities
 from levelcast.sim.bulk.plots import plot_world
@@ -55,33 +54,27 @@ ROWS: tuple[tuple[str, str, str], ...] = (
 
 
 def world(
-    delays: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Pings between cities.", show_default="made-up cities")
-    ] = None,
+    delays: Annotated[Path | None, option("Pings between cities.", metavar="FILE.csv", unset="made-up cities")] = None,
     weights: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="How many customers each city has, in proportion.")
+        Path | None, option("How many customers each city has, in proportion.", metavar="FILE.csv")
     ] = None,
-    cities: Annotated[int, typer.Option(min=10, max=2_000, help="Without --delays: how many are made up.")] = 240,
-    primaries: Annotated[int, typer.Option(min=3, help="Primary receivers: the ring.")] = 100,
-    receivers: Annotated[int, typer.Option(min=6, help="Receivers in both layers, in groups of equal size.")] = 10_000,
-    customers: Annotated[int, typer.Option(min=10, help="Customers, on two lines each.")] = 1_000_000,
-    regions: Annotated[int, typer.Option(min=1, help="Regions of two sites.")] = 60,
-    reach: Annotated[str, typer.Option(help="No two receivers farther apart than this.")] = "250ms",
-    slot: Annotated[str, typer.Option(help="The slot length τ.")] = "50ms",
-    loss: Annotated[
-        list[float] | None, typer.Option(help="Loss of every copy; may be given again.", show_default="0.01 and 0.1")
-    ] = None,
+    cities: Annotated[int, option("Without --delays: how many are made up.", min=10, max=2_000)] = 240,
+    primaries: Annotated[int, option("Primary receivers: the ring.", min=3)] = 100,
+    receivers: Annotated[int, option("Receivers in both layers, in groups of equal size.", min=6)] = 10_000,
+    customers: Annotated[int, option("Customers, on two lines each.", min=10)] = 1_000_000,
+    regions: Annotated[int, option("Regions of two sites.", min=1)] = 60,
+    reach: Annotated[str, option("No two receivers farther apart than this.")] = "250ms",
+    slot: Annotated[str, option("The slot length τ.")] = "50ms",
+    loss: Annotated[list[float] | None, option("Loss of every copy; may be given again.", unset="0.01 and 0.1")] = None,
     branch_loss: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Multicasts that are lost for a whole city at once (MS §3.9).")
+        float, option("Multicasts that are lost for a whole city at once (MS §3.9).", min=0, max=0.5)
     ] = 0.0,
-    scoped: Annotated[
-        bool, typer.Option("--scoped", help="Answers to several secondaries go to their group only.")
-    ] = False,
-    slots: Annotated[int, typer.Option(min=2, help="Slots that are counted in the core.")] = 1_000,
-    follow: Annotated[int, typer.Option(min=1, help="Slots that customers are followed through.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="One seed is one result.")] = 1,
-    plot: Annotated[Path | None, typer.Option(metavar="DIR", help="Write three plots there.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    scoped: Annotated[bool, option("Answers to several secondaries go to their group only.", "--scoped")] = False,
+    slots: Annotated[int, option("Slots that are counted in the core.", min=2)] = 1_000,
+    follow: Annotated[int, option("Slots that customers are followed through.", min=1)] = 200,
+    seed: Annotated[int, option("One seed is one result.", min=0)] = 1,
+    plot: Annotated[Path | None, option("Write three plots there.", metavar="DIR")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Simulate a world in bulk: receivers in two layers, regions of two lines, a million customers.
 
@@ -122,7 +115,7 @@ def world(
     }
     if as_json:
         shown = [{**asdict(run.conditions), **run.figures()} for run in runs]
-        typer.echo(json.dumps({"world": describe(globe), "runs": shown, "plots": plots, **cost}, indent=2))
+        print_json({"world": describe(globe), "runs": shown, "plots": plots, **cost})
         return
     _show(globe, runs)
     typer.echo(f"{cost['wall_s']} s, {cost['cpu_s']} s of CPU, {cost['peak_mb']:,} MB at most")
@@ -151,9 +144,7 @@ def _cities(delays: Path | None, weights: Path | None, count: int, seed: int) ->
 
 
 def _run(globe: Globe, conditions: Conditions) -> WorldRun:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with counting() as progress:
         tasks = {part: progress.add_task(f"{part}, {conditions.loss:.0%} loss") for part in ("core", "customers")}
         return run_world(
             globe, conditions, lambda part, done, total: progress.update(tasks[part], completed=done, total=total)
@@ -166,11 +157,6 @@ def _show(globe: Globe, runs: list[WorldRun]) -> None:
         f"{known['receivers']:,} receivers in {known['receiver_cities']} of {known['cities']} cities, "
         f"{known['customers']:,} customers in {known['regions']} regions"
     )
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
     figures = [run.figures() for run in runs]
-    for run in runs:
-        table.add_column(f"{run.conditions.loss:.0%} loss", justify="right")
-    for name, key, shape in ROWS:
-        table.add_row(name, *(shape.format(each[key]) for each in figures))
-    Console().print(table)
+    rows = ((name, *(shape.format(each[key]) for each in figures)) for name, key, shape in ROWS)
+    Console().print(table(("", *(f">{run.conditions.loss:.0%} loss" for run in runs)), rows, title=title))

@@ -11,13 +11,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from levelcast.cli.errors import duration_ns
-from levelcast.cli.lake.spark import AsJson, Master, spark_errors, working
+from levelcast.cli.errors import duration_ns, replacing, require_new
+from levelcast.cli.lake.spark import spark_errors, working
+from levelcast.cli.options import AsJson, Force, Master, option
+from levelcast.cli.output import print_json, table
 from levelcast.network import load_network
 from levelcast.pipeline.session import require_spark, spark_session
 
 if TYPE_CHECKING:
-    from levelcast.pipeline.audit.base import AuditOptions, AuditTable, Finding, Result, Tell
+    from levelcast.pipeline.audit.base import AuditOptions, AuditTable, Result, Tell
     from levelcast.pipeline.audit.inputs import Inputs
     from levelcast.pipeline.audit.run import AuditOutcome
 
@@ -30,51 +32,43 @@ def audit(
         list[Path], typer.Argument(help="Receivers' directories, tapes', or one with all receivers in it.")
     ],
     network: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The network file: regions, delays, who must be there.")
+        Path | None, option("The network file: regions, delays, who must be there.", metavar="FILE")
     ] = None,
-    without: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Leave this receiver out; may be given again.")
-    ] = None,
+    without: Annotated[list[str] | None, option("Leave this receiver out; may be given again.", metavar="NAME")] = None,
     lake: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Add the verdict to the tables audits and audit_findings.")
+        Path | None, option("Add the verdict to the tables audits and audit_findings.", metavar="DIR")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write everything to this file, as JSON.")
+        Path | None, option("Write everything to this file, as JSON.", "--output", "-o", metavar="FILE")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    force: Force = False,
     read_bytes: Annotated[
-        bool, typer.Option("--bytes/--no-bytes", help="order: read the records, not only their indexes.")
+        bool, option("order: read the records, not only their indexes.", "--bytes/--no-bytes")
     ] = True,
-    early: Annotated[
-        str, typer.Option(metavar="TIME", help="fairness: how much before its instant a release may be.")
-    ] = "0.1ms",
+    early: Annotated[str, option("fairness: how much before its instant a release may be.", metavar="TIME")] = "0.1ms",
     threshold: Annotated[
-        str, typer.Option(metavar="TIME", help="fairness: a mean difference between receivers that is no matter.")
+        str, option("fairness: a mean difference between receivers that is no matter.", metavar="TIME")
     ] = "0.5ms",
     wait_threshold: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "fairness: the same for the waiting of sources.",
             metavar="TIME",
-            help="fairness: the same for the waiting of sources.",
-            show_default="a tenth of a slot and twice the clock error",
+            unset="a tenth of a slot and twice the clock error",
         ),
     ] = None,
     late_share: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="fairness: the share of late releases that is allowed.")
+        float, option("fairness: the share of late releases that is allowed.", min=0.0, max=1.0)
     ] = 0.01,
-    level: Annotated[
-        float, typer.Option(min=1e-12, max=0.5, help="How likely a clean run may give a false finding.")
-    ] = 1e-3,
-    older: Annotated[str, typer.Option("--old", metavar="TIME", help="timeliness: what is old at its place.")] = "1s",
+    level: Annotated[float, option("How likely a clean run may give a false finding.", min=1e-12, max=0.5)] = 1e-3,
+    older: Annotated[str, option("timeliness: what is old at its place.", "--old", metavar="TIME")] = "1s",
     old_share: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="timeliness: the share of old or future records that is allowed.")
+        float, option("timeliness: the share of old or future records that is allowed.", min=0.0, max=1.0)
     ] = 0.01,
-    ahead: Annotated[
-        str, typer.Option(metavar="TIME", help="timeliness: how far a floor's clock may be ahead.")
-    ] = "2ms",
+    ahead: Annotated[str, option("timeliness: how far a floor's clock may be ahead.", metavar="TIME")] = "2ms",
     master: Master = None,
     no_spark: Annotated[
-        bool, typer.Option("--no-spark", help="Do all of it in this process: for small tapes, and without Java.")
+        bool, option("Do all of it in this process: for small tapes, and without Java.", "--no-spark")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -90,8 +84,7 @@ def audit(
 
     levelcast audit fairness data --network network.toml --threshold 0.2ms --lake lake -o verdict.json
     """
-    if output is not None and output.exists() and not force:
-        raise typer.BadParameter(f"{output} exists; --force replaces it")
+    require_new(output, force=force)
     if no_spark and (lake is not None or master is not None):
         raise typer.BadParameter("a lake and a cluster need Spark", param_hint="--no-spark")
     with spark_errors():
@@ -125,11 +118,12 @@ def audit(
             "exit_code": outcome.exit_code,
         }
         if output is not None:
-            _write(output, document)
+            with replacing(output) as unfinished:
+                unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps(document))
+        print_json(document, None)
     else:
-        show(Console(), outcome)
+        show(Console(highlight=False), outcome)
         if output is not None:
             typer.echo(f"All of it is in {output}.")
     raise typer.Exit(outcome.exit_code)
@@ -155,15 +149,6 @@ def _on_spark(
             return outcome, audit_run.keep(spark, tables, outcome.results, inputs.receivers)
 
 
-def _write(output: Path, document: dict[str, Any]) -> None:
-    unfinished = output.with_name(output.name + ".new")
-    try:
-        unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(output)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
 # -- on a terminal ----------------------------------------------------------------------------------------
 
 
@@ -171,50 +156,47 @@ def show(console: Console, outcome: AuditOutcome) -> None:
     """Verdict, sentence, findings, figures, remarks."""
     for result in outcome.results:
         style, word = ("bold green", "PASSED") if result.passed else ("bold red", "FOUND")
-        console.print(f"{result.audit}: {word}", style=style, highlight=False)
-        console.print(result.sentence, highlight=False, soft_wrap=True)
+        console.print(f"{result.audit}: {word}", style=style)
+        console.print(result.sentence, soft_wrap=True)
         if result.findings:
-            console.print(_findings(result), highlight=False)
+            console.print(_findings(result))
             if len(result.findings) > MOST_ROWS:
-                console.print(f"and {len(result.findings) - MOST_ROWS} more: --json has all", highlight=False)
+                console.print(f"and {len(result.findings) - MOST_ROWS} more: --json has all")
         for figures in result.figures:
             if 0 < len(figures.rows) <= MOST_ROWS:
-                console.print(_figures(figures), highlight=False)
+                console.print(_figures(figures))
         for remark in result.remarks:
-            console.print(f"- {remark}", style="dim", highlight=False, soft_wrap=True)
+            console.print(f"- {remark}", style="dim", soft_wrap=True)
         console.print()
     for name, why in outcome.not_run.items():
-        console.print(f"{name}: NOT RUN", style="bold yellow", highlight=False)
-        console.print(why, highlight=False, soft_wrap=True)
+        console.print(f"{name}: NOT RUN", style="bold yellow")
+        console.print(why, soft_wrap=True)
 
 
 def _findings(result: Result) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in ("kind", "whose", "slot", "record", "byte", "what"):
-        table.add_column(title, overflow="fold", justify="right" if title in ("slot", "record", "byte") else "left")
-    for finding in result.findings[:MOST_ROWS]:
-        table.add_row(finding.kind, finding.subject, *_place(finding), finding.says)
-    return table
+    """A table of them, cut after `MOST_ROWS`."""
+    columns = ("kind", "whose", ">slot", ">record", ">byte", "what")
+    rows = [
+        (each.kind, each.subject, *map(_number, (each.slot, each.record, each.offset)), each.says)
+        for each in result.findings[:MOST_ROWS]
+    ]
+    made = table(columns, rows, box=None, pad_edge=False)
+    for column in made.columns:
+        column.overflow = "fold"
+    return made
 
 
-def _place(finding: Finding) -> list[str]:
-    return ["" if number is None else str(number) for number in (finding.slot, finding.record, finding.offset)]
+def _number(value: int | None) -> str | None:
+    return None if value is None else str(value)
 
 
 def _figures(figures: AuditTable) -> Table:
-    table = Table(title=figures.name, title_justify="left", box=None, pad_edge=False)
-    for name in figures.columns:
-        table.add_column(name.replace("_ns", " ms"), justify="right")
-    for row in figures.rows:
-        table.add_row(*(_cell(name, value) for name, value in zip(figures.columns, row, strict=True)))
-    return table
+    columns = [">" + name.replace("_ns", " ms") for name in figures.columns]
+    rows = ([_cell(*each) for each in zip(figures.columns, row, strict=True)] for row in figures.rows)
+    return table(columns, rows, title=figures.name, box=None, pad_edge=False)
 
 
-def _cell(column: str, value: Any) -> str:
-    if value is None:
-        return ""
-    if column.endswith("_ns"):
+def _cell(column: str, value: Any) -> Any:
+    if column.endswith("_ns") and value is not None:
         return f"{value / 1e6:,.3f}"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else value

@@ -7,14 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from levelcast.storage.tape.certificate import (
-    Checked,
-    NotCertified,
-    certify,
-    check,
-    read_certificate,
-    write_certificate,
-)
+from levelcast.cli.errors import replacing, require_new
+from levelcast.cli.options import Force, option
+from levelcast.storage.tape.certificate import NotCertified, certify, check, read_certificate, write_certificate
 
 Directories = Annotated[list[Path], typer.Argument(help="Receivers' directories, or tapes', all of one stripe.")]
 
@@ -22,12 +17,10 @@ Directories = Annotated[list[Path], typer.Argument(help="Receivers' directories,
 def certify_command(
     directories: Directories,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the certificate of these receivers to this file.")
+        Path | None, option("Write the certificate of these receivers to this file.", "--output", "-o")
     ] = None,
-    against: Annotated[
-        Path | None, typer.Option("--check", help="Check these tapes against this certificate instead.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    against: Annotated[Path | None, option("Check these tapes against this certificate instead.", "--check")] = None,
+    force: Force = False,
 ) -> None:
     """Certify tapes, or check them against a certificate: offline, with nothing but the files.
 
@@ -42,8 +35,7 @@ def certify_command(
     """
     if (output is None) == (against is None):
         raise typer.BadParameter("say either -o FILE, to make a certificate, or --check FILE, to check against one")
-    if output is not None and output.exists() and not force:
-        raise typer.BadParameter(f"{output} exists; --force replaces it")
+    require_new(output, force=force)
     try:
         if output is not None:
             _make(directories, output)
@@ -56,12 +48,8 @@ def certify_command(
 
 def _make(directories: list[Path], output: Path) -> None:
     certificate = certify(directories)
-    unfinished = output.with_name(output.name + ".new")
-    try:
+    with replacing(output) as unfinished:
         unfinished.write_text(write_certificate(certificate), encoding="utf-8")
-        unfinished.replace(output)
-    finally:
-        unfinished.unlink(missing_ok=True)
     statement = certificate["statement"]
     typer.echo(
         f"{len(directories)} tapes are sound and identical in {statement['frames']:,} frames, "
@@ -78,29 +66,28 @@ def _spread_line(statement: dict[str, Any]) -> str:
     late = f"{spread['late_slots']:,} of {spread['slots']:,} slots were late at one of them or more"
     if spread["spread_ns"] is None:
         return f"{late}, so nothing is said of the spread."
-    times = ", ".join(f"{name} {ns / 1e3:,.0f} µs" for name, ns in spread["spread_ns"].items())
-    return f"{late}; in the others {spread['receivers']} receivers released within {times} of each other."
+    within = _times(spread["spread_ns"])
+    return f"{late}; in the others {spread['receivers']} receivers released within {within} of each other."
+
+
+def _times(quantiles: dict[str, int]) -> str:
+    return ", ".join(f"{name} {ns / 1e3:,.0f} µs" for name, ns in quantiles.items())
 
 
 def _receiver_line(each: dict[str, Any]) -> str:
     life = f", life {each['life']}" if each["life"] is not None else ""
-    behind = each["lateness_ns"]
-    times = ", ".join(f"{name} {ns / 1e3:,.0f} µs" for name, ns in behind.items()) if behind else "no release"
+    times = _times(each["lateness_ns"]) if each["lateness_ns"] else "no release"
     return f"{each['name']}{life}: {each['releases']:,} releases, {each['late']:,} late, behind the instant {times}"
 
 
 def _check(directories: list[Path], against: Path) -> None:
     certificate = read_certificate(against.read_text(encoding="utf-8"), against)
     for directory in directories:
-        typer.echo(_checked_line(check(certificate, directory)))
-    signatures = len(certificate.get("signatures", ()))
-    if not signatures:
+        checked = check(certificate, directory)
+        beyond = f"; {checked.beyond:,} frames behind it are not certified" if checked.beyond else ""
+        typer.echo(
+            f"{checked.directory}: CERTIFIED in {checked.frames:,} frames, sequences {checked.from_sequence:,} to "
+            f"{checked.to_sequence:,}{beyond}"
+        )
+    if not certificate.get("signatures"):
         typer.echo("The certificate carries no signature: trust it as far as you trust where it came from.")
-
-
-def _checked_line(checked: Checked) -> str:
-    beyond = f"; {checked.beyond:,} frames behind it are not certified" if checked.beyond else ""
-    return (
-        f"{checked.directory}: CERTIFIED in {checked.frames:,} frames, sequences {checked.from_sequence:,} to "
-        f"{checked.to_sequence:,}{beyond}"
-    )

@@ -13,24 +13,24 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from levelcast.cli.errors import replacing, require_new
+from levelcast.cli.main import COMMANDS
+from levelcast.cli.options import AsJson, Force, option
+from levelcast.cli.output import print_json, table
 from levelcast.extras import arrow
 from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, RecordType, dbn_metadata, price_to_decimal, record_ends
 from levelcast.storage.tape.compare import TapeCheck, compare, verify
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader
 
-app = typer.Typer(help="Look at recorded tapes, check and compare them, export them.", no_args_is_help=True)
+app = typer.Typer(help=COMMANDS["tape"].help, no_args_is_help=True)
 
 Directory = Annotated[Path, typer.Argument(help="A tape's directory, or a node's with a tape in it.")]
 Directories = Annotated[list[Path], typer.Argument(help="Tapes' directories, or nodes' with a tape in them.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-FromSequence = Annotated[int, typer.Option("--from", min=1, help="The sequence to begin at.")]
-Count = Annotated[int | None, typer.Option("--count", min=1, help="How many records at most.", show_default="all")]
-Symbols = Annotated[
-    list[int] | None, typer.Option("--symbol", help="Only this instrument id; may be given several times.")
-]
+FromSequence = Annotated[int, option("The sequence to begin at.", "--from", min=1)]
+Count = Annotated[int | None, option("How many records at most.", "--count", min=1, unset="all")]
+Symbols = Annotated[list[int] | None, option("Only this instrument id; may be given several times.", "--symbol")]
 
 COLUMNS = (
     "seq", "ts_event", "ts_recv", "type", "floor", "instrument_id", "price", "size", "action", "side", "condition",
@@ -57,21 +57,20 @@ def info(directories: Directories, as_json: AsJson = False) -> None:
     """
     reports = [_report(directory) for directory in directories]
     if as_json:
-        typer.echo(json.dumps(reports, indent=2))
+        print_json(reports)
         return
     console = Console()
     for report in reports:
-        table = Table(title=report["directory"], title_justify="left")
-        for column in ("segment", "sequences", "slots", "from, UTC", "to", "frames", "bytes"):
-            table.add_column(column, justify="left" if column in ("segment", "from, UTC", "to") else "right")
+        rows = []
         for each in report["segments"]:
             begin, end = _time(each["first_ns"]), _time(each["last_ns"])
-            table.add_row(
-                "growing" if each["active"] else "finished", f"{each['first_sequence']:,}-{each['last_sequence']:,}",
-                f"{each['first_slot']:,}-{each['last_slot']:,}", begin, end[11:] if end[:10] == begin[:10] else end,
-                f"{each['frames']:,}", f"{each['bytes']:,}",
-            )  # fmt: skip
-        console.print(table)
+            sequences = f"{each['first_sequence']:,}-{each['last_sequence']:,}"
+            slots = f"{each['first_slot']:,}-{each['last_slot']:,}"
+            end = end[11:] if end[:10] == begin[:10] else end
+            state = "growing" if each["active"] else "finished"
+            rows.append((state, sequences, slots, begin, end, each["frames"], each["bytes"]))
+        columns = ("segment", ">sequences", ">slots", "from, UTC", "to", ">frames", ">bytes")
+        console.print(table(columns, rows, title=report["directory"]))
         console.print(
             f"{report['records']:,} records, {report['bytes']:,} bytes, stripe {report['stripe']}, "
             f"at slot {report['slot']:,}, chain {report['chain']}\n",
@@ -121,7 +120,7 @@ def cat(
     from_sequence: FromSequence = 1,
     count: Count = None,
     symbol: Symbols = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with all fields.")] = False,
+    as_json: Annotated[bool, option("One JSON object a line, with all fields.", "--json")] = False,
 ) -> None:
     """Print the records of a tape as CSV, or as JSON lines.
 
@@ -164,22 +163,19 @@ def _write_csv(file: Any, rows: Iterator[Row]) -> int:
 
 def _columns(sequence: int, kind: RecordType, record: np.void, *, exact: bool = False) -> list[Any]:
     values: dict[str, Any] = {"seq": sequence, "type": kind.name}
-    names = kind.dtype.names or ()
-    return [
-        values[column] if column in values else _value(record, _RENAMED.get(column, column), names, exact=exact)
-        for column in COLUMNS
-    ]
+    names = [(column, _RENAMED.get(column, column)) for column in COLUMNS]
+    return [values[column] if column in values else _value(record, name, exact=exact) for column, name in names]
 
 
 def _object(sequence: int, kind: RecordType, record: np.void) -> dict[str, Any]:
     names = [name for name in kind.dtype.names or () if name not in ("length", "rtype", "_reserved")]
     found = {"seq": sequence, "type": kind.name}
-    return found | {name: _value(record, name, names) for name in names if name != "sequence"}
+    return found | {name: _value(record, name) for name in names if name != "sequence"}
 
 
-def _value(record: np.void, name: str, names: Any, *, exact: bool = False) -> Any:
+def _value(record: np.void, name: str, *, exact: bool = False) -> Any:
     """A field as a plain value, prices as decimals or as `exact` numbers of 1e-9; None where there is none."""
-    if name not in names:
+    if name not in (record.dtype.names or ()):
         return None
     value = record[name].item()
     if isinstance(value, bytes):
@@ -193,7 +189,7 @@ def _value(record: np.void, name: str, names: Any, *, exact: bool = False) -> An
 def verify_command(
     directories: Directories,
     as_json: AsJson = False,
-    dbn: Annotated[bool, typer.Option(help="Also read finished segments with databento-dbn, if installed.")] = True,
+    dbn: Annotated[bool, option("Also read finished segments with databento-dbn, if installed.")] = True,
 ) -> None:
     """Check tapes: every hash, no gap, readable as DBN. Several are also compared with the first one.
 
@@ -218,7 +214,7 @@ def verify_command(
             ],
             "identical": not bad,
         }  # fmt: skip
-        typer.echo(json.dumps(report, indent=2))
+        print_json(report)
     else:
         for verdict in verdicts:
             typer.echo(_verdict_line(verdict))
@@ -260,10 +256,10 @@ def _verdict_json(verdict: TapeCheck) -> dict[str, Any]:
 @app.command()
 def export(
     directory: Directory,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A file that ends in .dbn, .csv or .parquet.")],
+    output: Annotated[Path, option("A file that ends in .dbn, .csv or .parquet.", "--output", "-o")],
     from_sequence: FromSequence = 1,
     symbol: Symbols = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    force: Force = False,
 ) -> None:
     """Write the records of a tape to one file: DBN for market-data tools, CSV or Parquet for tables.
 
@@ -276,15 +272,10 @@ def export(
     writers = {".dbn": _export_dbn, ".csv": _export_csv, ".parquet": _export_parquet}
     if output.suffix not in writers:
         raise typer.BadParameter(f"{output} ends in none of {', '.join(writers)}")
-    if output.exists() and not force:
-        raise typer.BadParameter(f"{output} exists; --force replaces it")
+    require_new(output, force=force)
     reader = TapeReader(tape_directory(directory))
-    unfinished = output.with_name(output.name + ".new")
-    try:
+    with replacing(output) as unfinished:
         count = writers[output.suffix](reader, unfinished, from_sequence, symbol)
-        unfinished.replace(output)
-    finally:
-        unfinished.unlink(missing_ok=True)
     typer.echo(f"Wrote {count:,} records to {output}")
 
 
@@ -322,23 +313,20 @@ def _export_csv(reader: TapeReader, output: Path, from_sequence: int, symbols: l
 def _export_parquet(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:
     """Prices are whole numbers of 1e-9 there: a table is for computing."""
     pa, parquet = arrow(), arrow("pyarrow.parquet")
-    texts = ("type", "action", "side")
-    types = {"price": pa.int64(), **dict.fromkeys(texts, pa.string())}
-    kinds = [(name, types.get(name, pa.uint64())) for name in COLUMNS]
-    schema, count = pa.schema(kinds), 0
+    types = {"price": pa.int64(), **dict.fromkeys(("type", "action", "side"), pa.string())}
+    schema, count = pa.schema([(name, types.get(name, pa.uint64())) for name in COLUMNS]), 0
     with parquet.ParquetWriter(str(output), schema) as writer:
         rows = _rows(reader, from_sequence, symbols)
         while block := list(islice(rows, _BLOCK)):
             columns = zip(*(_columns(*row, exact=True) for row in block), strict=True)
-            arrays = [
-                pa.array(_cells(values, name in texts), kind)
-                for values, (name, kind) in zip(columns, kinds, strict=True)
-            ]
+            arrays = [_array(*each) for each in zip(columns, schema.types, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
             count += len(block)
     return count
 
 
-def _cells(values: Iterable[Any], as_text: bool) -> list[Any]:
+def _array(values: Iterable[Any], kind: Any) -> Any:
     """A column of a table; what is a letter in one type of record and a number in another is a text."""
-    return [None if value is None else str(value) for value in values] if as_text else list(values)
+    if kind == arrow().string():
+        values = (None if value is None else str(value) for value in values)
+    return arrow().array(values, kind)
