@@ -134,19 +134,14 @@ def _compare(job: Job, variants: dict[SegmentPosition, list[Variant]]) -> list[F
             found += _alone(place, right)
         pairs += [(place, variant, right) for variant in each if variant is not right]
     units = [(variant.one, right.one) for _, variant, right in pairs]
-    for (place, variant, right), differences in zip(
-        pairs, job.each("order: comparing what differs", _explained, units), strict=True
-    ):
+    explained = job.each("order: comparing what differs", lambda pair: explain(*pair), units)
+    for (place, variant, right), differences in zip(pairs, explained, strict=True):
         if not differences and not variant.sound:
             found += _alone(place, variant)
         undecided = variant.sound and right.sound and variant.votes == right.votes
         for difference in differences:
             found += _findings(place, variant, difference, right if undecided else None)
     return found
-
-
-def _explained(pair: tuple[SegmentFile, SegmentFile]) -> list[SegmentDifference]:
-    return explain(*pair)
 
 
 def _alone(place: SegmentPosition, variant: Variant) -> Iterator[Finding]:
@@ -167,18 +162,8 @@ def _findings(
             who = f"{tape.receiver} or {undecided.names}"
             says += "; no majority says which of them is wrong"
         file = segment.index_path if told.in_index else segment.data_path
-        yield Finding(
-            told.kind,
-            who,
-            says,
-            place.stripe,
-            str(file),
-            place.first,
-            told.slot,
-            told.sequence,
-            told.record,
-            told.offset,
-        )
+        at = told.slot, told.sequence, told.record, told.offset
+        yield Finding(told.kind, who, says, place.stripe, str(file), place.first, *at)
 
 
 def _links(job: Job, variants: dict[SegmentPosition, list[Variant]]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from levelcast.pipeline.audit.inputs import Recorded
-from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, histogram
+from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, add_fields, histogram
 from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import (
@@ -72,8 +72,7 @@ class ReleaseCounts:
         )  # fmt: skip
 
     def add(self, other: ReleaseCounts) -> None:
-        for name in ("counts", "late", "compared", "delays", "bins", "spread"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        add_fields(self, other, ("counts", "late", "compared", "delays", "bins", "spread"))
         for mine, its in zip(self.early, other.early, strict=True):
             if its[0]:
                 if its[1] > mine[1]:

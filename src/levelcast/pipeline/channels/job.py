@@ -18,9 +18,11 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from levelcast.extras import arrow
 from levelcast.pipeline.channels import spark_plan
@@ -33,9 +35,6 @@ from levelcast.planner.files import StoredPlan, write_plan
 from levelcast.planner.make import make_plan
 from levelcast.planner.model import UNSENT, Floats, Plan, PlanError, Weights, from_pairs
 from levelcast.planner.user_load import Reach, complete_plan, one_for_all, reach_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["LOCAL_PAIRS", "Made", "PlanRequest", "execute", "flow_rates", "overlapping", "record", "write"]
 
@@ -94,8 +93,6 @@ class Made:
 
 def flow_rates(rows: DataFrame, *, busiest: bool = False) -> DataFrame:
     """`flow`, `rate` from rows of `rates`: over the parts of the days in which there was anything, or at their peak."""
-    from pyspark.sql import functions as f
-
     if busiest:
         peak = (
             rows.groupBy("day", "start_s").agg(f.sum("messages").alias("all")).orderBy(f.desc("all"), "day", "start_s")
@@ -110,8 +107,6 @@ def flow_rates(rows: DataFrame, *, busiest: bool = False) -> DataFrame:
 def overlapping(tape: DataFrame) -> DataFrame:
     """Symbols of a floor that two stripes have at one time of a day: of a ring a floor is in one stripe only, so that
     is the same day taken twice. Rows of `tape`; `day, venue, symbol, one, other`, the stripes."""
-    from pyspark.sql import functions as f
-
     spans = (
         tape.filter("symbol is not null and kind in ('trade', 'quote', 'order')")
         .groupBy("day", "venue", "symbol", "kind", "stripe")
@@ -126,8 +121,7 @@ def overlapping(tape: DataFrame) -> DataFrame:
 
 def chosen_days(lake: Lake, asked: Sequence[str]) -> tuple[str, ...]:
     """The days of the rates: those asked for, or the newest."""
-    files = lake.files("rates") if lake.has("rates") else []
-    known = sorted({str(file.partition["day"]) for file in files if file.rows})
+    known = sorted({file.day for file in lake.files("rates") if file.rows})
     if not known:
         raise LakeError(
             f"{lake.directory}: has no rates, so there is nothing to plan by: levelcast pipeline run --input TAPE "
@@ -143,9 +137,9 @@ def chosen_days(lake: Lake, asked: Sequence[str]) -> tuple[str, ...]:
 
 def check_overlap(spark: SparkSession, lake: Lake, days: Sequence[str]) -> None:
     """Refuse days of which the lake has something twice. Only days with several stripes are looked into."""
-    stripes: dict[str, set[str]] = {}
-    for file in lake.files("tape", days=days) if lake.has("tape") else []:
-        stripes.setdefault(str(file.partition["day"]), set()).add(str(file.partition["stripe"]))
+    stripes: dict[str, set[int]] = {}
+    for file in lake.files("tape", days=days):
+        stripes.setdefault(file.day, set()).add(file.stripe)
     several = [day for day, found in stripes.items() if len(found) > 1]
     if not several:
         return
@@ -161,7 +155,7 @@ def check_overlap(spark: SparkSession, lake: Lake, days: Sequence[str]) -> None:
 
 def subscriptions(spark: SparkSession, lake: Lake) -> tuple[DataFrame, int]:
     """Pairs of `user` and `flow`, and how many there are."""
-    files = lake.files("subscriptions") if lake.has("subscriptions") else []
+    files = lake.files("subscriptions")
     if not (rows := sum(file.rows for file in files)):
         raise LakeError(
             f"{lake.directory}: has no subscriptions, so nobody is known to want anything: levelcast pipeline load "
@@ -238,8 +232,6 @@ def _known(
     spark: SparkSession, pairs: DataFrame, rates: DataFrame, asked: PlanRequest, lake: Lake
 ) -> tuple[DataFrame, int]:
     """The pairs whose symbols the network has, and how many others there are."""
-    from pyspark.sql import functions as f
-
     assert asked.symbols is not None
     symbols = spark.createDataFrame(arrow().table({"flow": sorted(asked.symbols)}))
     traded = rates.filter("rate > 0").select("flow")
@@ -295,8 +287,6 @@ def _plan_on_spark(
     pairs: DataFrame, rates: DataFrame, asked: PlanRequest, current: StoredPlan | None, _: Progress
 ) -> _Planned:
     """Where the pairs lie. What nobody wants has a group of its own, if there are two."""
-    from pyspark.sql import functions as f
-
     if asked.effort is not Effort.FAST:
         raise PlanError("Spark plans with the effort fast, and no other")
     columns = spark_plan.count_columns(*spark_plan.gather_columns(pairs, rates, missing=0.0))

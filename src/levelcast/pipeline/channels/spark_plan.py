@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from levelcast.extras import arrow
 from levelcast.planner.annealing import Effort
@@ -29,9 +31,6 @@ from levelcast.planner.costs import Costs, received_by_user
 from levelcast.planner.make import make_plan
 from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, PlanError, Weights, tidy
 from levelcast.planner.user_load import Reach
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 SAMPLE = 20_000
 """Flows that the driver plans."""
@@ -89,8 +88,6 @@ def gather_columns(interest: DataFrame, rates: DataFrame, missing: float | None 
 
     With `missing` the rates are taken as they are, one a flow and none below 0, and a flow without one has that.
     """
-    from pyspark.sql import functions as f
-
     if missing is None:
         _check(rates.groupBy("flow").count().filter("count > 1"), "flow {flow!r} has {count} rates")
         _check(rates.filter("rate is null or isnan(rate) or rate < 0"), "flow {flow!r} has the rate {rate}")
@@ -130,8 +127,6 @@ def plan_on_spark(
 
 
 def count_columns(rows: DataFrame, users: list[Any]) -> Columns:
-    from pyspark.sql import functions as f
-
     total = rows.agg(
         f.count("*").alias("flows"),
         f.sum(_exactly("rate")).cast("double").alias("rate"),
@@ -144,8 +139,6 @@ def count_columns(rows: DataFrame, users: list[Any]) -> Columns:
 
 def plan_columns(columns: Columns, sessions: int, groups: int, weights: Weights, seed: int) -> SparkPlan:
     """Steps 2 to 4."""
-    from pyspark.sql import functions as f
-
     rows, n_users = columns.rows, len(columns.users)
     every = max(1, columns.flows // SAMPLE)
     drawn = rows.filter(f.pmod(f.xxhash64("flow", f.lit(seed)), f.lit(every)) == 0).toArrow()
@@ -181,8 +174,6 @@ def reach_on_spark(columns: Columns, flows: Any, plan: Plan, rest: DataFrame) ->
 
     `rest` has `flow` and `rate` of what is sent and nobody wants.
     """
-    from pyspark.sql import functions as f
-
     spark, n_users = columns.rows.sparkSession, len(columns.users)
     places = arrow().table({"flow": flows, "session": plan.session, "group": plan.flow_group()})
     known = spark.createDataFrame(places).filter("session >= 0")
@@ -228,8 +219,6 @@ def _reach(table: Any, columns: Columns, sessions: int, groups: int) -> Reach:
 
 def _exactly(name: str) -> Column:
     """A number whose sum does not depend on the order in which parts of it come."""
-    from pyspark.sql import functions as f
-
     return f.col(name).cast("decimal(28,12)")
 
 

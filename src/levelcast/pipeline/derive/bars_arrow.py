@@ -14,20 +14,18 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
+from pyspark.sql import SparkSession
 
 from levelcast.pipeline.derive.bars import INTERVALS, SECOND_NS, VARIANTS
 from levelcast.pipeline.derive.corrections import ALL, UNKNOWN
 from levelcast.pipeline.input import tape_to_tables
 from levelcast.pipeline.lake.files import File
 from levelcast.pipeline.lake.tables import BARS
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 OF_TRADES = (
     "sequence", "ts_recv", "publisher_id", "venue", "instrument_id", "symbol", "action", "price", "size", "condition",

@@ -21,17 +21,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from levelcast.extras import arrow
 from levelcast.pipeline.derive.corrections import THROUGH_ALLOWED, named, settled
 from levelcast.pipeline.lake.tables import BBO, TRADE_THROUGHS, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -57,8 +56,6 @@ _TRADE = ("price", "size", "condition")
 
 def bbo(quotes: DataFrame, consolidated: bool = False, chunk_rows: int = CHUNK_ROWS) -> DataFrame:
     """The table `bbo` of rows of `quotes`: a row for every quote."""
-    from pyspark.sql import functions as f
-
     events = named(quotes).select(*_COMMON, *_QUOTE)
     return _pass(events.withColumn("is_trade", f.lit(False)), BBO, best_rows, consolidated, chunk_rows)
 
@@ -71,8 +68,6 @@ def trade_throughs(
     chunk_rows: int = CHUNK_ROWS,
 ) -> DataFrame:
     """The table `trade_throughs`: settled trades worse than what another venue was showing."""
-    from pyspark.sql import functions as f
-
     quoted = named(quotes).select(*_COMMON, *_QUOTE)
     traded = settled(trades).filter("price is not null").select(*_COMMON, *_TRADE)
     events = (
@@ -90,8 +85,6 @@ def _pass(
     events: DataFrame, table: Table, rows: Callable[[Market, Any], Any], consolidated: bool, chunk_rows: int
 ) -> DataFrame:
     """Each symbol's day in order through `rows`."""
-    from pyspark.sql import functions as f
-
     order = ("day", "symbol", "ts_recv", "stripe", "sequence")
     cuts = find_cuts(events, chunk_rows)
     starts: Starts = {}
@@ -119,8 +112,6 @@ def _pass(
 
 def find_cuts(events: DataFrame, chunk_rows: int) -> list[tuple[Any, str, int, int]]:
     """Day, symbol, unit of time and number of the chunk, for all units of large symbols; nothing if none is large."""
-    from pyspark.sql import functions as f
-
     if _bytes(events) < chunk_rows * _LEAST_BYTES:
         return []
     totals = events.groupBy("day", "symbol").count().filter(f.col("count") > chunk_rows).select("day", "symbol")

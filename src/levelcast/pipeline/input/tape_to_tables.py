@@ -16,20 +16,18 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
+from pyspark.sql import DataFrame
 
 from levelcast.pipeline.input.tape_rows import rows
 from levelcast.pipeline.input.tapes import Definitions, Piece
 from levelcast.pipeline.lake import quarantine
 from levelcast.pipeline.lake.files import File, describe
 from levelcast.pipeline.lake.tables import ORDERS, QUARANTINE, QUOTES, TABLES, TAPE, TRADES, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 OF_KIND = {"trade": TRADES, "quote": QUOTES, "order": ORDERS}
 FILED = (TAPE.name, *(table.name for table in OF_KIND.values()), QUARANTINE.name)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from levelcast.pipeline.input import probes, release_logs, tape_to_tables
 from levelcast.pipeline.input.tape_to_tables import FILED, OF_KIND, Filed
@@ -22,15 +23,10 @@ from levelcast.pipeline.jobs.refresh import Tell, silent
 from levelcast.pipeline.lake import quarantine
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.files import File, highest
-from levelcast.pipeline.lake.lake import Lake
+from levelcast.pipeline.lake.lake import TAPE_MARK, Lake
 from levelcast.pipeline.lake.log import Commit, CommitMark
 from levelcast.pipeline.lake.tables import REQUESTS
 from levelcast.storage.append_file import TapeError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-TAPE_MARK = "tape/"
 
 
 @dataclass(slots=True)
@@ -55,7 +51,7 @@ class Loaded:
 def load_pieces(spark: SparkSession, lake: Lake, pieces: DataFrame, source: str, tell: Tell = silent) -> Loaded:
     """Ranges of tapes (`rows` = `pieces` of the data source) behind what the lake has of their stripes: they may be of
     any receiver. Raises TapeError if there is a hole between the two."""
-    known = {name: tape_ends(lake, name) for name in FILED}
+    known = {name: lake.tape_ends(name) for name in FILED}
     done = Loaded()
 
     def write(stages: Mapping[str, Path], attempt: str) -> Mapping[str, list[File]]:
@@ -71,7 +67,7 @@ def load_pieces(spark: SparkSession, lake: Lake, pieces: DataFrame, source: str,
         if not files["tape"]:
             return done
         done.files = files
-        done.stripes = {int(stripe): upto for stripe, upto in highest(files["tape"], "sequence", "stripe").items()}
+        done.stripes = highest(files["tape"], "sequence")
         tell("committing")
         for name in (*FILED[1:], "tape"):
             if files[name]:
@@ -100,12 +96,6 @@ def _tape_claims(upto: Mapping[int, int], known: Mapping[int, int]) -> list[Comm
     ]
 
 
-def tape_ends(lake: Lake, name: str = "tape") -> dict[int, int]:
-    """The last sequence of each stripe that a table has."""
-    marks = lake.all_marks(name, TAPE_MARK)
-    return {int(mark.removeprefix(TAPE_MARK)): upto for mark, upto in marks.items()}
-
-
 def load_files(
     spark: SparkSession,
     lake: Lake,
@@ -127,9 +117,9 @@ def load_files(
         if not files and refused is not None and (first := refused.orderBy("position").first()) is not None:
             raise LakeError(f"{source}: not one row of it can be read ({first['reason']}): is the format right?")
         whole = lake.read_files(spark, "tape", files)
-        done.stripes = {int(stripe): upto for stripe, upto in highest(files, "sequence", "stripe").items()}
+        done.stripes = highest(files, "sequence")
         for kind, table in OF_KIND.items():
-            if not any(_may_have(file, kind) for file in files):
+            if not any(file.meets("kind", kind, kind) for file in files):
                 continue
             tell(f"writing {table.name}")
             part = quarantine.good(whole).filter(whole["kind"] == kind)
@@ -142,12 +132,6 @@ def load_files(
         tell("committing tape")
         _keep(done, lake.land("tape", files, [mark]))
     return done
-
-
-def _may_have(file: File, kind: str) -> bool:
-    """Whether a file of `tape` may have records of a kind, by the bounds of the column."""
-    low, high = (file.stats[bound].get("kind") for bound in ("minValues", "maxValues"))
-    return low is None or high is None or low <= kind <= high
 
 
 def _keep(done: Loaded, commit: Commit | None) -> None:

@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import chain
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from levelcast.pipeline.derive import bars, bbo, corrections, rates
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.log import Commit, CommitMark
 from levelcast.pipeline.lake.tables import INSTRUMENTS, VENUES
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Tell = Callable[[str], None]
 DAY_MARK = "day/"
@@ -64,8 +64,6 @@ def refresh(
 
     `mask` and `consolidated` are of the source: its sale conditions, and whether its quotes are the whole market's.
     """
-    from pyspark.sql import functions as f
-
     made = derivations(mask, consolidated)
     little = _rows_to_read(lake, made) <= LITTLE_ROWS
     done: dict[str, Commit] = {}
@@ -84,7 +82,7 @@ def refresh(
         _note(done, lake.replace(each.name, spread, days, marks))
 
     def list_all(name: str, find: Callable[[DataFrame], DataFrame]) -> None:
-        newest = max((file.added_ms for file in lake.files("tape")), default=0) if lake.has("tape") else 0
+        newest = max((file.added_ms for file in lake.files("tape")), default=0)
         if newest and lake.marks(name, ["tape"]).get("tape", 0) < newest:
             tell(f"making {name}")
             _note(
@@ -111,13 +109,8 @@ def _note(done: dict[str, Commit], commit: Commit | None) -> None:
 
 def _rows_to_read(lake: Lake, made: Iterable[DerivedTable]) -> int:
     """The rows behind the stale days of the table that has most of them."""
-    most = 0
-    for each in made:
-        days = stale_days(lake, each)
-        if days:
-            bases = (base for base in each.bases if lake.has(base))
-            most = max(most, sum(file.rows for base in bases for file in lake.files(base, days=list(days))))
-    return most
+    stale = [(each.bases, list(stale_days(lake, each))) for each in made]
+    return max(sum(file.rows for base in bases for file in lake.files(base, days=days)) for bases, days in stale)
 
 
 def _chains(made: Iterable[DerivedTable]) -> list[list[DerivedTable]]:
@@ -178,23 +171,16 @@ def refresh_interest(spark: SparkSession, lake: Lake, tell: Tell = silent) -> di
 
 def stale_days(lake: Lake, derived: DerivedTable) -> dict[str, int]:
     """Days of which a base has newer files than the table was made from, with the newest file's time."""
-    newest: dict[str, int] = {}
-    days: list[set[str]] = []
-    for base in derived.bases:
-        files = lake.files(base) if lake.has(base) else []
-        days.append({str(file.partition["day"]) for file in files})
-        for file in files:
-            day = str(file.partition["day"])
-            newest[day] = max(file.added_ms, newest.get(day, 0))
-    newest = {day: at for day, at in newest.items() if all(day in each for each in days)}
+    files = [lake.files(base) for base in derived.bases]
+    days = set.intersection(*({file.day for file in each} for each in files))
+    by_time = sorted(chain(*files), key=lambda file: file.added_ms)
+    newest = {file.day: file.added_ms for file in by_time if file.day in days}
     known = lake.marks(derived.name, [f"{DAY_MARK}{day}" for day in newest])
     return {day: at for day, at in newest.items() if known.get(f"{DAY_MARK}{day}", 0) < at}
 
 
 def instruments(tape: DataFrame) -> DataFrame:
     """Rows of `instruments`: every one that the tape names, with its last definition."""
-    from pyspark.sql import functions as f
-
     defined = ("currency", "instrument_class", "security_type", "min_price_increment", "expiration")
     order = f.when(f.col("kind") == "instrument", f.struct("ts_recv", "stripe", "sequence"))
     found = (
@@ -212,8 +198,6 @@ def instruments(tape: DataFrame) -> DataFrame:
 
 def venues(tape: DataFrame) -> DataFrame:
     """Rows of `venues`."""
-    from pyspark.sql import functions as f
-
     found = tape.filter("publisher_id is not null or venue is not null").groupBy("publisher_id", "venue").agg(
         f.min("ts_recv").alias("first_ns"), f.max("ts_recv").alias("last_ns"), f.count("*").alias("records")
     )  # fmt: skip

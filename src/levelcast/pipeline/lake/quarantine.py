@@ -9,13 +9,12 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import date
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 
 class Condition(NamedTuple):
@@ -89,8 +88,6 @@ RULES = (
 
 def reason() -> Column:
     """Return why a row cannot be taken, as a column; null for a good one."""
-    from pyspark.sql import functions as f
-
     return f.coalesce(*(f.when(f.expr(condition.sql), f.lit(sentence)) for condition, sentence in RULES))
 
 
@@ -101,8 +98,6 @@ def good(rows: DataFrame) -> DataFrame:
 
 def bad(rows: DataFrame, source: str) -> DataFrame:
     """The others, as rows of the table `quarantine`."""
-    from pyspark.sql import functions as f
-
     return rows.filter(reason().isNotNull()).select(
         f.lit(source).alias("source"),
         f.col("sequence").alias("position"),

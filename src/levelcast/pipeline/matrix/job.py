@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from levelcast.network import Link, Links, Network
 from levelcast.network.fields import LONGEST_NS
@@ -18,9 +20,6 @@ from levelcast.pipeline.lake.tables import NETWORK_HELPERS, NETWORK_TIMING
 from levelcast.pipeline.matrix.tables import Helper, Hour, Pair, Way, helpers_of, network_matrix, shared_losses
 from levelcast.timing.derive import Path, Shape, derive
 from levelcast.timing.rules import LOSS_LIMIT, Timing
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 WORST, ALL = "worst", "all"
 ASSUMED_LOSS = 0.01

@@ -29,12 +29,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from levelcast.pipeline.lake.tables import NETWORK_MATRIX
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 HOUR_NS = 3_600_000_000_000
 DAY_NS = 24 * HOUR_NS
@@ -56,8 +56,6 @@ Pair = tuple[str, str]
 
 def network_matrix(probes: DataFrame, *, exact: bool | None = None) -> DataFrame:
     """Rows of `network_matrix`. Whether quantiles are exact is decided by the largest pair and hour, unless told."""
-    from pyspark.sql import functions as f
-
     timed = _by_hour(probes).withColumn("delay_ns", f.expr("coalesce(one_way_ns, round_trip_ns div 2)"))
     keys = ("from_site", "to_site", "start_ns")
     if exact is None:
@@ -94,8 +92,6 @@ def shared_losses(probes: DataFrame) -> DataFrame:
 
     Only lost probes are joined with the others of their instant, so this is small where little is lost.
     """
-    from pyspark.sql import functions as f
-
     told = _by_hour(probes).filter("loss_ratio is not null and from_site != to_site")
     lost = told.filter("loss_ratio >= 0.5").select("from_site", "at_ns", "start_ns", f.col("to_site").alias("site"))
     others = told.select("from_site", "at_ns", f.col("to_site").alias("helper"), f.col("loss_ratio").alias("too"))
@@ -108,8 +104,6 @@ def shared_losses(probes: DataFrame) -> DataFrame:
 
 
 def _by_hour(probes: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     return probes.withColumn("start_ns", f.expr(f"at_ns div {HOUR_NS} * {HOUR_NS}"))
 
 

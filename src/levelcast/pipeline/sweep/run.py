@@ -277,7 +277,6 @@ class RowStore(Protocol):
         """Rows of this version of the code."""
 
     def keep(self, rows: Sequence[Row], code: str) -> None: ...
-
     def close(self) -> None: ...
 
 
