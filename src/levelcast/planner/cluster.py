@@ -29,42 +29,6 @@ def seed_for(seed: int, step: int) -> int:
     return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0])
 
 
-def cluster(
-    instance: Instance,
-    label: Ints,
-    clusters: int,
-    seed: int,
-    temperatures: Floats = COLD,
-    items: Ints | None = None,
-    cap: float = _NO_CAP,
-) -> int:
-    """One level: improve `label` in place, only for `items` if given; how many moved in the last pass."""
-    moved: int = planner.anneal(
-        instance.start,
-        instance.users,
-        instance.rates,
-        np.arange(instance.n_flows, dtype=np.int32) if items is None else items,
-        label,
-        instance.n_users,
-        1,
-        clusters,
-        clusters,
-        0.0,
-        1.0,
-        temperatures,
-        seed,
-        cap,
-        _NO_CAP,
-        _NO_LONGS,
-        _NO_INTS,
-        _NO_INTS,
-        _NO_INTS,
-        0.0,
-        0,
-    )
-    return moved
-
-
 @dataclass(frozen=True, slots=True)
 class PlanShape:
     """How many sessions and groups there may be; group g has the slots g·slots, g·slots + 1, … for sessions."""
@@ -116,14 +80,16 @@ def cluster_both(
     seed: int,
     temperatures: Floats = COLD,
     rules: ClusterLimits | None = None,
+    items: Ints | None = None,
 ) -> int:
-    """Both levels at once, by the exact cost of a move: improve `slot` in place; how many moved in the last pass."""
+    """Both levels at once, by the exact cost of a move: improve `slot` in place, only for `items` if given; how many
+    moved in the last pass."""
     bound = rules or ClusterLimits()
     moved: int = planner.anneal(
         instance.start,
         instance.users,
         instance.rates,
-        np.arange(instance.n_flows, dtype=np.int32),
+        np.arange(instance.n_flows, dtype=np.int32) if items is None else items,
         slot,
         instance.n_users,
         shape.groups,
@@ -143,3 +109,11 @@ def cluster_both(
         bound.budget,
     )
     return moved
+
+
+def cluster(
+    instance: Instance, label: Ints, clusters: int, seed: int, temperatures: Floats = COLD, items: Ints | None = None
+) -> int:
+    """One level: improve `label` in place, only for `items` if given; how many moved in the last pass."""
+    shape = PlanShape(clusters, 1, clusters)
+    return cluster_both(instance, label, shape, Weights(0.0, 1.0), seed, temperatures, items=items)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from hashlib import blake2b
 from pathlib import Path
@@ -31,12 +31,10 @@ from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.tables import PLANS
 from levelcast.planner.annealing import Effort, Progress
 from levelcast.planner.costs import fault_of_maps
-from levelcast.planner.files import StoredPlan, write_plan
+from levelcast.planner.files import StoredPlan, write_plan, write_table
 from levelcast.planner.make import make_plan
 from levelcast.planner.model import UNSENT, Floats, Plan, PlanError, Weights, from_pairs
 from levelcast.planner.user_load import Reach, complete_plan, one_for_all, reach_of
-
-__all__ = ["LOCAL_PAIRS", "Made", "PlanRequest", "execute", "flow_rates", "overlapping", "record", "write"]
 
 LOCAL_PAIRS = 5_000_000
 """Up to so many pairs one process plans in seconds and in half a gigabyte."""
@@ -78,7 +76,6 @@ class Made:
     users: list[str]
     before: Reach
     after: Reach
-    before_name: str
     days: tuple[str, ...]
     skipped: int
     """Pairs that were left out: the network has not their symbols."""
@@ -211,21 +208,15 @@ def execute(
         "groups": stored.plan.n_groups,
         "relative_cost": cost.relative,
         **asdict(cost),
-        "asked": float(after.asked.sum()),
-        "accepted": float(after.accepted.sum()),
-        "received": float(after.received.sum()),
+        **{name: float(getattr(after, name).sum()) for name in ("asked", "accepted", "received")},
         "before": ONE_FOR_ALL if current is None else digest(current),
         "sessions_before": before.sessions,
         "groups_before": before.groups,
-        "accepted_before": float(before.accepted.sum()),
-        "received_before": float(before.received.sum()),
-        "goodput_before": cost_before.goodput,
-        "c_w_before": cost_before.c_w,
-        "c_x_before": cost_before.c_x,
+        **{f"{name}_before": float(getattr(before, name).sum()) for name in ("accepted", "received")},
+        **{f"{name}_before": getattr(cost_before, name) for name in ("goodput", "c_w", "c_x")},
         "seconds": round(time.perf_counter() - begun, 3),
     }
-    named = StoredPlan(stored.plan, stored.flows, stored.session_ids, stored.group_ids, report)
-    return Made(named, values, users, before, after, report["before"], days, skipped)
+    return Made(replace(stored, report=report), values, users, before, after, days, skipped)
 
 
 def _known(
@@ -363,31 +354,28 @@ def digest(stored: StoredPlan) -> str:
 
 def write(made: Made, directory: Path) -> None:
     """The plan's directory, with what reaches each customer and the rates for `plan apply --rates` beside it."""
-    pa, parquet = arrow(), arrow("pyarrow.parquet")
     before, after = made.before, made.after
 
     def extra(folder: Path) -> None:
         customers = {
-            "user": pa.array(made.users, pa.string()),
+            "user": arrow().array(made.users, arrow().string()),
             "asked": after.asked,
             "accepted": after.accepted,
             "received": after.received,
             "accepted_before": before.accepted,
             "received_before": before.received,
         }
-        parquet.write_table(pa.table(customers), str(folder / CUSTOMERS))
-        parquet.write_table(pa.table({"flow": made.stored.flows, "rate": made.rates}), str(folder / RATES))
+        write_table(folder / CUSTOMERS, customers)
+        write_table(folder / RATES, {"flow": made.stored.flows, "rate": made.rates})
 
     write_plan(directory, made.stored, extra)
 
 
 def record(spark: SparkSession, lake: Lake, made: Made) -> None:
     """A row of `plans`."""
-    told = made.report
+    told = dict(made.report)
     days = [date.fromisoformat(day) for day in made.days]
-    row = {
-        "first_day": days[0], "last_day": days[-1], "flows": told["flows_sent"], "cost": told["c_w"],
-        "cost_before": told["c_w_before"],
-    }  # fmt: skip
-    values = tuple(row[name] if name in row else told[name] for name in PLANS.names)
+    told |= {"first_day": days[0], "last_day": days[-1], "flows": told["flows_sent"]}
+    told |= {"cost": told["c_w"], "cost_before": told["c_w_before"]}
+    values = tuple(told[name] for name in PLANS.names)
     lake.append("plans", spark.createDataFrame([values], PLANS.ddl).coalesce(1))

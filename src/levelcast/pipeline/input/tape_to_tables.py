@@ -11,10 +11,10 @@ the end are nothing.
 
 from __future__ import annotations
 
-import json
+import pickle
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +70,10 @@ def file_pieces(pieces: DataFrame, order: Order) -> list[Filed]:
             for row in batch.to_pylist():
                 names = Definitions.from_json(row.pop("names"))
                 piece = Piece(**row | {"tapes": tuple(row["tapes"])})
-                told = json.dumps(asdict(file_piece(piece, names, order)))
-                yield pa.RecordBatch.from_pydict({"filed": pa.array([told], pa.string())})
+                filed = pickle.dumps(file_piece(piece, names, order))
+                yield pa.RecordBatch.from_pydict({"filed": pa.array([filed], pa.binary())})
 
-    told = [json.loads(row.filed) for row in pieces.mapInArrow(work, "filed string").collect()]
-    filed = [
-        Filed(**each | {"files": {name: [File(**file) for file in files] for name, files in each["files"].items()}})
-        for each in told
-    ]
+    filed = [pickle.loads(row.filed) for row in pieces.mapInArrow(work, "filed binary").collect()]
     return sorted(filed, key=lambda each: (each.stripe, each.start))
 
 

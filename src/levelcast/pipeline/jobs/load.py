@@ -12,20 +12,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from levelcast.pipeline.input import probes, release_logs, tape_to_tables
 from levelcast.pipeline.input.tape_to_tables import FILED, OF_KIND, Filed
-from levelcast.pipeline.jobs.refresh import Tell, silent
+from levelcast.pipeline.jobs.refresh import Tell, note, silent
 from levelcast.pipeline.lake import quarantine
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.files import File, highest
 from levelcast.pipeline.lake.lake import TAPE_MARK, Lake
 from levelcast.pipeline.lake.log import Commit, CommitMark
-from levelcast.pipeline.lake.tables import REQUESTS
+from levelcast.pipeline.lake.tables import REQUESTS, day_of
 from levelcast.storage.append_file import TapeError
 
 
@@ -71,7 +70,7 @@ def load_pieces(spark: SparkSession, lake: Lake, pieces: DataFrame, source: str,
         tell("committing")
         for name in (*FILED[1:], "tape"):
             if files[name]:
-                _keep(done, lake.land(name, files[name], _tape_claims(done.stripes, known[name])))
+                note(done.commits, lake.land(name, files[name], _tape_claims(done.stripes, known[name])))
     return done
 
 
@@ -123,20 +122,15 @@ def load_files(
                 continue
             tell(f"writing {table.name}")
             part = quarantine.good(whole).filter(whole["kind"] == kind)
-            _keep(done, lake.append(table.name, part, [mark], skip_empty=True))
+            note(done.commits, lake.append(table.name, part, [mark], skip_empty=True))
         tell("looking for what contradicts itself")
         wrong = quarantine.bad(whole, source)
         if refused is not None:
             wrong = wrong.unionByName(refused, allowMissingColumns=True)
-        _keep(done, lake.append("quarantine", wrong, [mark], skip_empty=True))
+        note(done.commits, lake.append("quarantine", wrong, [mark], skip_empty=True))
         tell("committing tape")
-        _keep(done, lake.land("tape", files, [mark]))
+        note(done.commits, lake.land("tape", files, [mark]))
     return done
-
-
-def _keep(done: Loaded, commit: Commit | None) -> None:
-    if commit is not None:
-        done.commits[commit.table] = commit
 
 
 def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell: Tell = silent) -> Commit | None:
@@ -173,7 +167,7 @@ def load_status(spark: SparkSession, lake: Lake, path: Path) -> Commit:
         told = json.loads(path.read_text(encoding="utf-8"))
         rows = [
             (name, node["now_ns"], *(node.get(key) for key in ("requests", "gaps", "frames", "late")),
-             (node.get("edge") or {}).get("requests"), _day(node["now_ns"]))
+             (node.get("edge") or {}).get("requests"), day_of(node["now_ns"]))
             for name, node in told["nodes"].items()
         ]  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -192,7 +186,3 @@ def _landed(commit: Commit | None, path: Path) -> Commit:
     if commit is None:
         raise LakeError(f"{path}: could not be taken")
     return commit
-
-
-def _day(at_ns: int) -> date:
-    return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).date()

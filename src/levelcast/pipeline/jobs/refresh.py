@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from levelcast.pipeline.derive import bars, bbo, corrections, rates
@@ -79,21 +79,20 @@ def refresh(
         rows = each.make(*bases)
         # Not `repartition`: a day may be large, and would be one task's.
         spread = rows.coalesce(1) if little else rows.hint("rebalance", f.col("day"))
-        _note(done, lake.replace(each.name, spread, days, marks))
+        note(done, lake.replace(each.name, spread, days, marks))
 
     def list_all(name: str, find: Callable[[DataFrame], DataFrame]) -> None:
         newest = max((file.added_ms for file in lake.files("tape")), default=0)
         if newest and lake.marks(name, ["tape"]).get("tape", 0) < newest:
             tell(f"making {name}")
-            _note(
-                done, lake.replace(name, find(lake.read(spark, "tape")).coalesce(1), None, [CommitMark("tape", newest)])
-            )
+            rows = find(lake.read(spark, "tape")).coalesce(1)
+            note(done, lake.replace(name, rows, None, [CommitMark("tape", newest)]))
 
-    def follow(chain: Sequence[DerivedTable]) -> None:
-        for each in chain:
+    def make_all(tables: Sequence[DerivedTable]) -> None:
+        for each in tables:
             make(each)
 
-    work = [partial(follow, chain) for chain in _chains(made)]
+    work = [partial(make_all, tables) for tables in _chains(made)]
     work += [partial(list_all, name, find) for name, find in (("instruments", instruments), ("venues", venues))]
     with _for_little(spark) if little else nullcontext():
         _all_of(work, _AT_ONCE if little else 1)
@@ -102,7 +101,8 @@ def refresh(
     return {name: done[name] for name in order if name in done} | interest
 
 
-def _note(done: dict[str, Commit], commit: Commit | None) -> None:
+def note(done: dict[str, Commit], commit: Commit | None) -> None:
+    """Add what a write has done, if it has done anything."""
     if commit is not None:
         done[commit.table] = commit
 
@@ -165,8 +165,9 @@ def refresh_interest(spark: SparkSession, lake: Lake, tell: Tell = silent) -> di
         return {}
     tell("making interest")
     pairs = rates.interest(lake.read(spark, "subscriptions"), lake.read(spark, "rates"))
-    commit = lake.replace("interest", pairs, None, [CommitMark("bases", newest)])
-    return {"interest": commit} if commit is not None else {}
+    done: dict[str, Commit] = {}
+    note(done, lake.replace("interest", pairs, None, [CommitMark("bases", newest)]))
+    return done
 
 
 def stale_days(lake: Lake, derived: DerivedTable) -> dict[str, int]:
@@ -179,6 +180,11 @@ def stale_days(lake: Lake, derived: DerivedTable) -> dict[str, int]:
     return {day: at for day, at in newest.items() if known.get(f"{DAY_MARK}{day}", 0) < at}
 
 
+def _seen() -> list[Column]:
+    """When something was named first and last, and how often."""
+    return [f.min("ts_recv").alias("first_ns"), f.max("ts_recv").alias("last_ns"), f.count("*").alias("records")]
+
+
 def instruments(tape: DataFrame) -> DataFrame:
     """Rows of `instruments`: every one that the tape names, with its last definition."""
     defined = ("currency", "instrument_class", "security_type", "min_price_increment", "expiration")
@@ -186,19 +192,12 @@ def instruments(tape: DataFrame) -> DataFrame:
     found = (
         tape.filter("instrument_id is not null or symbol is not null")
         .groupBy("instrument_id", "symbol")
-        .agg(
-            *(f.max_by(name, order).alias(name) for name in defined),
-            f.min("ts_recv").alias("first_ns"),
-            f.max("ts_recv").alias("last_ns"),
-            f.count("*").alias("records"),
-        )
+        .agg(*(f.max_by(name, order).alias(name) for name in defined), *_seen())
     )
     return INSTRUMENTS.shape(found)
 
 
 def venues(tape: DataFrame) -> DataFrame:
     """Rows of `venues`."""
-    found = tape.filter("publisher_id is not null or venue is not null").groupBy("publisher_id", "venue").agg(
-        f.min("ts_recv").alias("first_ns"), f.max("ts_recv").alias("last_ns"), f.count("*").alias("records")
-    )  # fmt: skip
-    return VENUES.shape(found)
+    named = tape.filter("publisher_id is not null or venue is not null")
+    return VENUES.shape(named.groupBy("publisher_id", "venue").agg(*_seen()))

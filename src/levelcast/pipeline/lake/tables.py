@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 LAKE_VERSION = 1
 """Of all tables together: it grows when a column changes its meaning, and a lake of a later version is refused."""
+
+
+def day_of(at_ns: int) -> date:
+    """The UTC day of a time."""
+    return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).date()
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,6 @@ def network_matrix(probes: DataFrame, *, exact: bool | None = None) -> DataFrame
         exact = (largest or 0) <= EXACT
     wanted = "array(0.5D, 0.9D, 0.99D, 0.999D)"
     how = f"percentile(delay_ns, {wanted})" if exact else f"percentile_approx(delay_ns, {wanted}, {ACCURACY})"
-    share = f.expr("case when tried > 0 then lost / tried end")
     found = (
         timed.groupBy(*keys)
         .agg(
@@ -78,7 +77,7 @@ def network_matrix(probes: DataFrame, *, exact: bool | None = None) -> DataFrame
             f.expr("count(one_way_ns) = count(delay_ns) and count(delay_ns) > 0").alias("both_clocks"),
         )
         .withColumns({name: f.expr(f"ceil(at[{place}])") for place, name in enumerate([*QUANTILES.values()][:4])})
-        .withColumn("share", share)
+        .withColumn("share", f.expr("case when tried > 0 then lost / tried end"))
         .withColumn("loss_ratio", f.expr("1 - sqrt(1 - share)"))
         .withColumn("loss_upper", f.expr(f"case when tried > 0 then 1 - sqrt(1 - {_wilson('share', 'tried')}) end"))
         .withColumn("enough", f.col("answered") >= ENOUGH)
@@ -210,30 +209,18 @@ class Hour:
 
 
 def _way(row: Mapping[str, Any], column: str) -> Way:
-    round_trip = row["round_trip_ns"]
-    return Way(
-        row["min_ns"],
-        row[column],
-        round_trip if round_trip is not None else 2 * row["p50_ns"],
-        row["loss_ratio"],
-        row["loss_upper"],
-        row["answered"],
-        row["tried"],
-        row["lost"] or 0.0,
-    )
+    round_trip = row["round_trip_ns"] if row["round_trip_ns"] is not None else 2 * row["p50_ns"]
+    counts = row["loss_ratio"], row["loss_upper"], row["answered"], row["tried"], row["lost"] or 0.0
+    return Way(row["min_ns"], row[column], round_trip, *counts)
 
 
 def _worse(one: Way, other: Way) -> Way:
     lossy = max(one, other, key=lambda way: -1.0 if way.loss_upper is None else way.loss_upper)
-    return Way(
-        min(one.min_ns, other.min_ns),
-        max(one.late_ns, other.late_ns),
-        max(one.round_trip_ns, other.round_trip_ns),
-        lossy.loss_ratio,
-        lossy.loss_upper,
-        min(one.answered, other.answered),
-        lossy.tried,
-        lossy.lost,
+    return lossy._replace(
+        min_ns=min(one.min_ns, other.min_ns),
+        late_ns=max(one.late_ns, other.late_ns),
+        round_trip_ns=max(one.round_trip_ns, other.round_trip_ns),
+        answered=min(one.answered, other.answered),
     )
 
 
