@@ -35,6 +35,14 @@ _SMALL_BYTES = 64 * 2**20
 _SMALL_FILES = 10_000
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a Java that lives for seconds: most of its time would go into the second compiler, which then never pays."""
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "16",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+}
 _FORMAT = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 _CAUSE = re.compile(
     r"^(?:Caused by: |Exception in thread \S+ |: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE
@@ -139,18 +147,7 @@ def spark_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python has what this one has
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has its own --master, memory and log
     where = master or ("" if submitted else "local[*]")
-    conf = (
-        SparkConf(loadDefaults=submitted)
-        .setAppName(name)
-        .set("spark.ui.enabled", "false")
-        .set("spark.ui.showConsoleProgress", "false")
-        .set("spark.log.level", "ERROR")
-        .set("spark.sql.session.timeZone", "UTC")
-        .set("spark.sql.shuffle.partitions", "16")
-        .set("spark.sql.execution.arrow.maxRecordsPerBatch", "20000")
-    )
-    for key, value in (settings or {}).items():
-        conf.set(key, value)
+    conf = SparkConf(loadDefaults=submitted).setAppName(name).setAll([*_SETTINGS.items(), *(settings or {}).items()])
     if where:
         conf.setMaster(where)
     if not submitted:

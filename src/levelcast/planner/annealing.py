@@ -24,7 +24,7 @@ from levelcast.native import planner
 from levelcast.planner.cluster import PlanShape, cluster, cluster_both, seed_for
 from levelcast.planner.costs import costs, members, product, rates_of, sizes
 from levelcast.planner.items import as_items, join, merge_equal
-from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, Weights
+from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, Weights, scattered
 
 Progress = Callable[[float, float], None]
 """Called with the share of the work done and the current C_x / C_f."""
@@ -184,8 +184,7 @@ class Search:
             if not len(items):
                 continue
             used, local = np.unique(slot[items], return_inverse=True)
-            label = np.full(len(slot), UNSENT, np.int32)
-            label[items] = local
+            label = scattered(len(slot), items, local)
             unit = float(self.items.rates[items].sum()) * float(users[g]) / len(items)
             cooling = np.geomspace(0.03, 0.003, sweeps) * unit
             cluster(self.items, label, len(used), self._next_seed(), np.append(cooling, [0.0, 0.0]), items=items)
@@ -193,9 +192,7 @@ class Search:
 
     def plan(self, shape: PlanShape, slot: Ints) -> Plan:
         """Back from items to flows."""
-        whole = np.full(self.whole.n_flows, UNSENT, np.int32)
-        whole[self.sent] = slot[self.item_of]
-        return shape.plan_of(whole)
+        return shape.plan_of(scattered(self.whole.n_flows, self.sent, slot[self.item_of]))
 
     def _next_seed(self) -> int:
         self.steps += 1

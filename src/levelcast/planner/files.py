@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.extras import arrow
-from levelcast.planner.model import UNSENT, Curve, Instance, Ints, Plan, PlanError, from_pairs
+from levelcast.planner.model import UNSENT, Curve, Instance, Ints, Plan, PlanError, from_pairs, scattered
 
 FLOW_SESSION, SESSION_GROUP, REPORT = "flow_session.parquet", "session_group.parquet", "report.json"
 
@@ -246,6 +246,4 @@ def for_problem(stored: StoredPlan, problem: NamedInstance) -> Plan:
     if names.type != flows.type:
         names, flows = names.cast(pa.string()), flows.cast(pa.string())
     at = pc.fill_null(pc.index_in(names, value_set=flows), UNSENT).to_numpy(zero_copy_only=False)
-    session = np.full(len(at), UNSENT, np.int32)
-    session[at >= 0] = stored.plan.session[at[at >= 0]]
-    return Plan(session, stored.plan.group)
+    return Plan(scattered(len(at), at >= 0, stored.plan.session[at[at >= 0]]), stored.plan.group)

@@ -17,7 +17,7 @@ from levelcast.planner.annealing import Progress
 from levelcast.planner.cluster import cluster, seed_for
 from levelcast.planner.costs import costs
 from levelcast.planner.items import as_items
-from levelcast.planner.model import UNSENT, Instance, Ints, Plan, Weights, tidy
+from levelcast.planner.model import Instance, Ints, Plan, Weights, scattered, tidy
 
 IT_ITERATIONS = 4
 RRA_FIRST_PERCENT, RRA_LAST_PERCENT, RRA_FACTOR = 10.0, 0.5, 0.8
@@ -62,8 +62,7 @@ class PaperPlanner:
                 strayed |= np.isin(session, streams)
             lost = items[strayed[items]]
             session[lost] = streams[self.random.integers(len(streams), size=len(lost))]
-            local = np.full(len(session), UNSENT, np.int32)
-            local[items] = np.searchsorted(streams, session[items])
+            local = scattered(len(session), items, np.searchsorted(streams, session[items]))
             cluster(self.flows, local, len(streams), self._step(), items=items)
             session[items] = streams[local[items]]
         return session, group
@@ -130,9 +129,7 @@ class PaperPlanner:
 
     def _keep(self, session: Ints, group: Ints, report: Progress, share: float) -> Plan:
         """Save the map if it is better than the best before (TH §4.3, IT step 4)."""
-        whole = np.full(self.whole.n_flows, UNSENT, np.int32)
-        whole[self.sent] = session
-        plan = tidy(whole, group)
+        plan = tidy(scattered(self.whole.n_flows, self.sent, session), group)
         cost = costs(self.whole, plan, self.weights).relative
         if self.best is None or cost < self.best[0]:
             self.best = (cost, plan)

@@ -38,7 +38,7 @@ def make_on_spark(
         "engine": "spark",
         "master": master,
         "flows_sent": len(made.plan.session),
-        "users": made.n_users,
+        "users": len(made.users),
         "pairs": made.n_pairs,
         "sessions": made.plan.n_sessions,
         "groups": made.plan.n_groups,

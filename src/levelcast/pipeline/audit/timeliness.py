@@ -19,6 +19,7 @@ from levelcast.pipeline.audit.base import Audit, AuditOptions, AuditTable, Findi
 from levelcast.pipeline.audit.fairness import any_of
 from levelcast.pipeline.audit.inputs import Inputs
 from levelcast.pipeline.audit.stats import Counts, add_fields, design_effect, histogram, no_bins, quantile, wilson
+from levelcast.pipeline.input.tapes import names_in
 from levelcast.records.codes import RTYPE_INSTRUMENT, UNDEF_TIMESTAMP
 from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.index import read_index
@@ -92,8 +93,7 @@ def ages_of(unit: TimelinessTask) -> AgesPart:
     first = int(index.lines["sequence"][0])
     for kind, places, records in group_records(content, unit.segment.data_path):
         if kind.rtype == RTYPE_INSTRUMENT:
-            names = [name.decode("utf-8", "replace") for name in records["exchange"].tolist()]
-            part.venues.update({i: n for i, n in zip(records["publisher_id"].tolist(), names, strict=True) if n})
+            part.venues.update(names_in(records, "publisher_id", "exchange"))
         event = np.ascontiguousarray(records["ts_event"])
         known = (event != UNDEF_TIMESTAMP) & (event > 0)
         publisher = np.ascontiguousarray(records["publisher_id"]).astype(np.int64)

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from levelcast.extras import arrow
@@ -49,10 +48,6 @@ class SparkPlan:
     reach: Reach
     users: list[Any]
     n_pairs: int
-
-    @property
-    def n_users(self) -> int:
-        return len(self.users)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +122,10 @@ def plan_on_spark(
 
 
 def count_columns(rows: DataFrame, users: list[Any]) -> Columns:
+    # As a decimal the sum of the rates does not depend on the order in which parts of it come.
     total = rows.agg(
         f.count("*").alias("flows"),
-        f.sum(_exactly("rate")).cast("double").alias("rate"),
+        f.sum(f.col("rate").cast("decimal(28,12)")).cast("double").alias("rate"),
         f.sum(f.size("users")).alias("pairs"),
     ).collect()[0]
     if not total.flows:
@@ -217,21 +213,13 @@ def _reach(table: Any, columns: Columns, sessions: int, groups: int) -> Reach:
     return Reach(asked, accepted, received, columns.rate, sessions, groups)
 
 
-def _exactly(name: str) -> Column:
-    """A number whose sum does not depend on the order in which parts of it come."""
-    return f.col(name).cast("decimal(28,12)")
-
-
 def instance_of(table: Any, n_users: int) -> Instance:
     """Rows of flow, rate and users as an instance."""
     users = table["users"].combine_chunks()
-    start = np.concatenate(([0], np.cumsum(_lengths(users)))).astype(np.int64)
+    lengths = arrow("pyarrow.compute").list_value_length(users).to_numpy(zero_copy_only=False)
+    start = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     flat = np.asarray(users.flatten().to_numpy(zero_copy_only=False), np.int32)
     return Instance(np.asarray(table["rate"].to_numpy(), np.float64), start, flat, n_users)
-
-
-def _lengths(lists: Any) -> npt.NDArray[np.int64]:
-    return np.asarray(arrow("pyarrow.compute").list_value_length(lists).to_numpy(zero_copy_only=False), np.int64)
 
 
 def scaled(sample: Instance, rate: float) -> Instance:
@@ -259,9 +247,8 @@ def insert(batches: Iterator[Any], sample: Instance, at: Ints, groups: int, seed
 def joined(one: Instance, other: Instance) -> Instance:
     """The flows of both, one after the other."""
     start = np.concatenate([one.start, one.start[-1] + other.start[1:]])
-    return Instance(
-        np.concatenate([one.rates, other.rates]), start, np.concatenate([one.users, other.users]), one.n_users
-    )
+    rates, users = np.concatenate([one.rates, other.rates]), np.concatenate([one.users, other.users])
+    return Instance(rates, start, users, one.n_users)
 
 
 def split_group(table: Any, group: int, n_users: int, room: int, seed: int) -> Any:

@@ -80,7 +80,11 @@ def read_both(
 
 
 def read_tapes(
-    spark: SparkSession, paths: Sequence[str | PathLike[str]], options: Mapping[str, str | int]
+    spark: SparkSession,
+    paths: Sequence[str | PathLike[str]],
+    options: Mapping[str, str | int],
+    *,
+    stream: bool = False,
 ) -> DataFrame:
     """Tapes by the data source: the first of the paths, and the others where that one lacks something."""
     from levelcast.pipeline.input.tape_source import FORMAT, register
@@ -88,7 +92,8 @@ def read_tapes(
     register(spark)
     first, *others = (str(Path(path).absolute()) for path in paths)
     more = {"receivers": ",".join(others)} if others else {}
-    return spark.read.format(FORMAT).options(**options, **more).load(first)
+    reader = spark.readStream if stream else spark.read
+    return reader.format(FORMAT).options(**options, **more).load(first)
 
 
 def _both_schema(names: Sequence[str]) -> pa.Schema:

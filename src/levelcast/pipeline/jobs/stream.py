@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from levelcast.pipeline.derive import bars, bars_arrow, corrections
+from levelcast.pipeline.input.files import read_tapes
 from levelcast.pipeline.jobs.load import Loaded, load_pieces
 from levelcast.pipeline.jobs.refresh import DAY_MARK
 from levelcast.pipeline.lake.defaults import EVERY_S, MOST_RECORDS, PIECE_RECORDS, LakeError
@@ -58,25 +59,11 @@ def start(
     tell: Callable[[int, Loaded, float | None], None] | None = None,
 ) -> tuple[StreamingQuery, StreamWriter]:
     """Follow tapes into a lake. With `until_now` the query ends when what is there at the start is in it."""
-    from levelcast.pipeline.input.tape_source import register
-
-    register(spark)
-    first, *others = (str(path.resolve()) for path in inputs)
-    reader = (
-        spark.readStream.format("levelcast")
-        .option("rows", "pieces")
-        .option("maxRecordsPerBatch", most_records)
-        .option("recordsPerPartition", PIECE_RECORDS)
-    )
-    if others:
-        reader = reader.option("receivers", ",".join(others))
+    options = {"rows": "pieces", "maxRecordsPerBatch": most_records, "recordsPerPartition": PIECE_RECORDS}
+    pieces = read_tapes(spark, [path.resolve() for path in inputs], options, stream=True)
     follower = StreamWriter(spark, lake, ", ".join(map(str, inputs)), mask, tell, None if until_now else every_s)
     follower.begin()
-    writer = (
-        reader.load(first)
-        .writeStream.foreachBatch(follower)
-        .option("checkpointLocation", str(lake.directory / CHECKPOINT))
-    )
+    writer = pieces.writeStream.foreachBatch(follower).option("checkpointLocation", str(lake.directory / CHECKPOINT))
     when = {"availableNow": True} if until_now else {"processingTime": f"{every_s} seconds"}
     return writer.trigger(**when).start(), follower
 

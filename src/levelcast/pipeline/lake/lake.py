@@ -140,9 +140,8 @@ class Lake:
 
     def check(self) -> None:
         """Raise LakeError if there is a table that this Levelcast cannot read."""
-        for name in TABLES:
-            if self.has(name):
-                self.handle(name)
+        for name in filter(self.has, TABLES):
+            self.handle(name)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -267,40 +266,25 @@ class Lake:
 
     def states(self) -> Iterator[State]:
         """Every table that there is."""
-        for name in TABLES:
-            if not self.has(name):
-                continue
+        for name in filter(self.has, TABLES):
             handle = self.handle(name)
             files = files_of(handle)
             days = sorted({day for file in files if (day := file.partition.get("day")) is not None})
-            yield State(
-                name,
-                handle.version(),
-                len(files),
-                sum(file.rows for file in files),
-                sum(file.bytes for file in files),
-                self.all_marks(name),
-                tuple(days),
-            )
+            rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
+            yield State(name, handle.version(), len(files), rows, size, self.all_marks(name), tuple(days))
 
     # -- writing
 
     def append(
-        self,
-        name: str,
-        rows: DataFrame,
-        marks: Sequence[CommitMark] = (),
-        also: Callable[[list[File]], list[CommitMark]] | None = None,
-        *,
-        skip_empty: bool = False,
+        self, name: str, rows: DataFrame, marks: Sequence[CommitMark] = (), *, skip_empty: bool = False
     ) -> Commit | None:
-        """Add rows; None if one of the marks is there already. `also` may claim more, knowing the files."""
+        """Add rows; None if one of the marks is there already."""
         if self.has(name) and is_taken(self.handle(name), marks):
             return None
         with self.staged(name, rows) as files:
             if skip_empty and not files:
                 return None
-            return self.land(name, files, [*marks, *(also(files) if also is not None else ())])
+            return self.land(name, files, marks)
 
     def land(
         self,

@@ -209,14 +209,9 @@ def _throughs(day: Day) -> Iterator[str]:
         return
     yield "<h2>Trades through a better quote</h2>"
     yield "<p>Worse than another venue was showing when the trade came; exempt by its sale condition, or not.</p>"
-    counts: dict[str, list[int]] = {}
-    for row in rows:
-        each = counts.setdefault(row["venue"], [0, 0, 0])
-        each[0] += 1
-        each[1] += bool(row["exempt"])
-        each[2] += row["size"]
-    listed = sorted(counts.items(), key=lambda item: -item[1][0])
-    cells = [[venue, f"{n:,}", f"{exempt:,}", f"{n - exempt:,}", f"{size:,}"] for venue, (n, exempt, size) in listed]
+    exempt, size = _sums(rows, "venue", "exempt"), _sums(rows, "venue", "size")
+    counts = Counter(row["venue"] for row in rows).most_common()
+    cells = [[v, f"{n:,}", f"{exempt[v]:,}", f"{n - exempt[v]:,}", f"{size[v]:,}"] for v, n in counts]
     yield card("By venue", table(["venue", "through", "exempt", "not exempt", "quantity"], cells))
 
 
