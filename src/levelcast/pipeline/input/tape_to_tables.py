@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,7 +59,7 @@ class Filed:
     start: int
     stop: int
     files: dict[str, list[File]] = field(default_factory=dict)
-    amended: dict[str, int] = field(default_factory=dict)
+    amended: Counter[str] = field(default_factory=Counter)
     """Busts and corrections that it has added to `trades`, by day."""
 
 
@@ -111,8 +112,7 @@ def _file_day(rows: pa.RecordBatch, known: Mapping[str, int], source: str, files
             if table is TRADES and part.num_rows:
                 changes = pc.sum(pc.is_in(part.column("action"), _AMENDING)).as_py() or 0
                 if changes:
-                    day = str(part.column("day")[0].as_py())
-                    done.amended[day] = done.amended.get(day, 0) + changes
+                    done.amended[str(part.column("day")[0].as_py())] += changes
 
 
 def _behind(rows: pa.RecordBatch, column: str, known: int) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ which a batch has nothing gets no commit: its mark stays behind, and there is no
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,7 @@ class Loaded:
     """The last sequence of each stripe."""
     files: dict[str, list[File]] = field(default_factory=dict)
     """What was written, by table."""
-    amended: dict[str, int] = field(default_factory=dict)
+    amended: Counter[str] = field(default_factory=Counter)
     """Busts and corrections among the trades that were added, by day."""
 
     def rows(self, name: str) -> int:
@@ -57,8 +58,8 @@ def load_pieces(spark: SparkSession, lake: Lake, pieces: DataFrame, source: str,
         order = tape_to_tables.Order({name: str(stage) for name, stage in stages.items()}, attempt, known, source)
         filed = tape_to_tables.file_pieces(pieces, order)
         _without_holes(filed, known["tape"], source)
-        for day, count in (item for each in filed for item in each.amended.items()):
-            done.amended[day] = done.amended.get(day, 0) + count
+        for each in filed:
+            done.amended.update(each.amended)
         return {name: [file for each in filed for file in each.files.get(name, ())] for name in FILED}
 
     tell("reading the tapes, writing tape, trades, quotes and orders")

@@ -19,6 +19,7 @@ has one job at a time), so each batch only adds to what is known.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -86,7 +87,7 @@ class StreamWriter:
     """The time of the newest record of each stripe in the lake."""
     _trades: list[File] = field(default_factory=list)
     """Those that may have trades of a second that is not closed."""
-    _amended: dict[str, int] = field(default_factory=dict)
+    _amended: Counter[str] = field(default_factory=Counter)
     """Busts and corrections of each day."""
     _marks: dict[str, int] = field(default_factory=dict)
     """Of the table `bars`."""
@@ -116,8 +117,7 @@ class StreamWriter:
         for stripe, newest in highest(done.files.get("tape", ()), "ts_recv").items():
             self.newest_ns[stripe] = max(newest, self.newest_ns.get(stripe, 0))
         self._trades += done.files.get("trades", ())
-        for day, count in done.amended.items():
-            self._amended[day] = self._amended.get(day, 0) + count
+        self._amended.update(done.amended)
 
     @property
     def upto_ns(self) -> int:
@@ -134,7 +134,7 @@ class StreamWriter:
         others as well, they were of what there was."""
         self.newest_ns = self.lake.newest_ns()
         self._trades = self.lake.files("trades")
-        self._amended = dict(amendments(self.spark, self.lake, self._trades))
+        self._amended = Counter(amendments(self.spark, self.lake, self._trades))
         self._marks = self.lake.all_marks("bars")
         upto = self.upto_ns
         days = [day for day in sorted({file.day for file in self._trades}) if _end_ns(day) > upto]

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from levelcast.pipeline.lake.tables import Table
 
 Item = tuple[str, str, int]
-Key = tuple[str, str, int]
 Row = dict[str, Any]
 Work = Callable[[Iterable[Item]], list[Row]]
 Point = tuple[str, str]
@@ -271,7 +270,7 @@ def row_of(stored: dict[str, Any]) -> Row:
     return {**{name: stored[name] for name in names}, "figures": json.loads(stored["figures"])}
 
 
-def key_of(row: Row) -> Key:
+def key_of(row: Row) -> Item:
     return row["scenario"], row["parameters"], row["seed"]
 
 
