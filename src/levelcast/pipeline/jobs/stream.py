@@ -60,8 +60,8 @@ def start(
     tell: Callable[[int, Loaded, float | None], None] | None = None,
 ) -> tuple[StreamingQuery, StreamWriter]:
     """Follow tapes into a lake. With `until_now` the query ends when what is there at the start is in it."""
-    options = {"rows": "pieces", "maxRecordsPerBatch": most_records, "recordsPerPartition": PIECE_RECORDS}
-    pieces = read_tapes(spark, [path.resolve() for path in inputs], options, stream=True)
+    options: dict[str, str | int] = {"maxRecordsPerBatch": most_records, "recordsPerPartition": PIECE_RECORDS}
+    pieces = read_tapes(spark, [path.resolve() for path in inputs], {"rows": "pieces", **options}, stream=True)
     follower = StreamWriter(spark, lake, ", ".join(map(str, inputs)), mask, tell, None if until_now else every_s)
     follower.begin()
     writer = pieces.writeStream.foreachBatch(follower).option("checkpointLocation", str(lake.directory / CHECKPOINT))

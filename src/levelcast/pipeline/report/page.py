@@ -142,9 +142,10 @@ def _prices(day: Day) -> Iterator[str]:
         found, length = (minutes, 60.0) if long else (day.bars("1s", symbol=symbol), 1.0)
         found = found or minutes
         at = [row["start_ns"] % _DAY_NS / 1e9 for row in found]
-        prices = ([row[name] / _UNIT for row in found] for name in ("close", "high", "low"))
+        close, high, low = ([row[name] / _UNIT for row in found] for name in ("close", "high", "low"))
         volume = [row["volume"] for row in found]
-        yield card(symbol, svg.price_and_volume(f"{symbol}, price and volume", at, *prices, volume, length))
+        title = f"{symbol}, price and volume"
+        yield card(symbol, svg.price_and_volume(title, at, close, high, low, volume, length))
 
 
 def _rates(day: Day) -> Iterator[str]:
