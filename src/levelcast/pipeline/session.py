@@ -168,8 +168,7 @@ def spark_session(
         try:
             yield spark
         finally:
-            with suppress(Py4JError, OSError):  # if Java is not there any more there is nothing to end
-                spark.stop()
+            _stop(spark)
 
 
 @contextmanager
@@ -218,6 +217,14 @@ def failure(error: BaseException) -> str:
     text = _short(found[-1] if found else first_line(error))
     kept = java_log.save(error)
     return f"Spark has failed ({text})" + (f": all that it said is in {kept}" if kept else "")
+
+
+def _stop(spark: SparkSession) -> None:
+    """End the session; if Java is not there any more there is nothing to end."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):
+        spark.stop()
 
 
 def first_line(error: BaseException) -> str:
