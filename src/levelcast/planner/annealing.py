@@ -21,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from levelcast.native import planner
-from levelcast.planner.cluster import PlanShape, cluster, cluster_both, seed_for
+from levelcast.planner.cluster import PlannerRun, PlanShape, cluster, cluster_both
 from levelcast.planner.costs import costs, members, product, rates_of, sizes
 from levelcast.planner.items import as_items, join, merge_equal
 from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, Weights, scattered
@@ -73,18 +73,15 @@ def cooling_for(items: Instance, clusters: int, sweeps: int) -> Floats:
     return np.geomspace(hot, min(0.01, hot / 10), sweeps) * unit_of(items)
 
 
-class Search:
+class Search(PlannerRun):
     """One search on one instance, without limits (`bound` has those)."""
 
     def __init__(self, instance: Instance, sessions: int, groups: int, weights: Weights, seed: int) -> None:
-        self.whole = instance
-        self.sent = np.flatnonzero(instance.wanted)
-        flows = instance.subset(self.sent)
-        self.item_of = merge_equal(flows)
-        self.items = join(flows, self.item_of)
+        super().__init__(instance, sessions, groups, weights, seed)
+        self.item_of = merge_equal(self.flows)
+        self.items = join(self.flows, self.item_of)
         n = max(self.items.n_flows, 1)
         self.n_sessions, self.n_groups = min(sessions, n), min(groups, n)
-        self.weights, self.seed, self.steps = weights, seed, 0
 
     def run(self, effort: Effort, report: Progress) -> Plan:
         if not self.items.n_flows:
@@ -193,10 +190,6 @@ class Search:
     def plan(self, shape: PlanShape, slot: Ints) -> Plan:
         """Back from items to flows."""
         return shape.plan_of(scattered(self.whole.n_flows, self.sent, slot[self.item_of]))
-
-    def _next_seed(self) -> int:
-        self.steps += 1
-        return seed_for(self.seed, self.steps)
 
 
 def _in_chunks(temperatures: Floats) -> list[tuple[float, Floats]]:

@@ -29,6 +29,21 @@ def seed_for(seed: int, step: int) -> int:
     return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0])
 
 
+class PlannerRun:
+    """One run of an algorithm on the flows that somebody wants, with a kernel seed for each step."""
+
+    def __init__(self, instance: Instance, sessions: int, groups: int, weights: Weights, seed: int) -> None:
+        self.whole, self.weights = instance, weights
+        self.sent = np.flatnonzero(instance.wanted)
+        self.flows = instance.subset(self.sent)
+        self.n_sessions, self.n_groups = sessions, groups
+        self.seed, self.steps = seed, 0
+
+    def _next_seed(self) -> int:
+        self.steps += 1
+        return seed_for(self.seed, self.steps)
+
+
 @dataclass(frozen=True, slots=True)
 class PlanShape:
     """How many sessions and groups there may be; group g has the slots g·slots, g·slots + 1, … for sessions."""
