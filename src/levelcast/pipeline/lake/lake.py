@@ -230,7 +230,7 @@ class Lake:
     def duckdb(self, name: str, version: int | None = None) -> str:
         """What stands behind FROM in DuckDB: `duckdb.sql(f"select * from {lake.duckdb('bars')}")`."""
         table, root = _known(name), self.directory / name
-        paths = [str(root / file.path).replace("'", "''") for file in self.files(name, version)]
+        paths = [str(root / file.path).replace("'", "''") for file in files_of(self.handle(name, version))]
         if not paths:
             raise LakeError(f"{root}: has no rows yet")
         listed = ", ".join(f"'{path}'" for path in paths)
