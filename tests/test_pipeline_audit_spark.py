@@ -10,8 +10,9 @@ import pytest
 
 from benchmarks.audit_stage import Day, simulate
 from levelcast.pipeline.audit import run as audit_run
-from levelcast.pipeline.audit.base import AUDITS, Audit, Finding, Job, Result, on_spark, register
+from levelcast.pipeline.audit.base import AUDITS, Audit, Finding, Job, Result, register
 from levelcast.pipeline.audit.inputs import gather
+from levelcast.pipeline.session import on_spark
 from levelcast.storage.append_file import TapeError
 from tests.audit_parts import change_byte, rewrite, segment_with, shift_releases, swap_bytes
 from tests.spark_parts import spark as spark  # the fixture

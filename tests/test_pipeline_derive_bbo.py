@@ -127,7 +127,7 @@ def test_quotes_of_the_whole_market_take_each_others_place() -> None:
             part = rows[start : start + size]
             venue, bid = np.array([each[0] for each in part]), np.array([each[1] for each in part])
             says, none = np.array([each[2] for each in part]), np.zeros(len(part), bool)
-            told = made.Told(says, bid, np.full(len(part), 7), none, bid, bid)
+            told = [made.QuoteSide(says, bid, np.full(len(part), 7)), made.QuoteSide(none, bid, bid)]
             book = market.advance(venue, names, told)
             best += book.bid.max(axis=0).tolist()
             assert book.bid_size.max(axis=0).tolist() == [7] * len(part)

@@ -15,7 +15,7 @@ from tests.test_pipeline_input_tapes import write
 
 pytest.importorskip("pyspark")
 
-from levelcast.pipeline.input.files import QUARANTINE, read_both, read_input
+from levelcast.pipeline.input.files import QUARANTINE, read_both
 from levelcast.pipeline.lake.schema import NAMES
 
 __all__ = ["spark"]
@@ -54,11 +54,11 @@ def test_tapes_are_an_input_like_any_other(spark: Any, tmp_path: Path) -> None:
 def test_a_day_of_lean_and_only_some_columns(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "ibm_trade.csv").write_text("1000,1810000,100,N,0,0\n2000,1820000,100,D,40,0\n")
     (tmp_path / "ibm_quote.csv").write_text("1500,1800100,300,0,0,P,1,0\n")
-    rows = read_input(spark, [tmp_path], "lean", date(2013, 10, 7), columns=["kind", "sequence", "venue"])
+    rows = read_both(spark, [tmp_path], "lean", date(2013, 10, 7), columns=["kind", "sequence", "venue"]).rows
     assert [tuple(row) for row in rows.orderBy("sequence").collect()] == [
         (1, "trade", "XNYS"), (2, "quote", "ARCX"), (3, "trade", "FINR"),
     ]  # fmt: skip
     with pytest.raises(TradeFileError, match="do not say their day"):
-        read_input(spark, [tmp_path], "lean")
+        read_both(spark, [tmp_path], "lean")
     with pytest.raises(TradeFileError, match="the formats are tape, dbn"):
-        read_input(spark, [tmp_path], "fix")
+        read_both(spark, [tmp_path], "fix")

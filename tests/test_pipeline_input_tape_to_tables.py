@@ -25,7 +25,7 @@ from levelcast.pipeline.input.load import read_pieces
 from levelcast.pipeline.input.tape_source import LevelcastSource, OptionError
 from levelcast.pipeline.input.tape_to_tables import FILED
 from levelcast.pipeline.input.tapes import Definitions
-from levelcast.pipeline.jobs.load import load_files, load_pieces, tape_ends
+from levelcast.pipeline.jobs.load import load_files, load_pieces
 from levelcast.pipeline.lake import quarantine
 from levelcast.pipeline.lake.files import File
 from levelcast.pipeline.lake.lake import STAGING, Lake
@@ -52,7 +52,7 @@ def test_tasks_write_what_spark_makes_of_the_rows(spark: Any, tmp_path: Path) ->
     rows = spark.read.format("levelcast").load(str(tmp_path / "tape"))
     wanted = load_files(spark, by_rows, rows, "x", "the same as rows")
     done = load_pieces(spark, by_ranges, read_pieces(spark, [tmp_path / "tape"]), "x")
-    assert done.stripes == wanted.stripes == tape_ends(by_ranges)
+    assert done.stripes == wanted.stripes == by_ranges.tape_ends()
     assert content(by_rows, "quarantine")
     for name in FILED:
         assert content(by_ranges, name) == content(by_rows, name), name
@@ -78,7 +78,7 @@ def test_what_retention_took_before_it_was_in_the_lake_is_said(spark: Any, tmp_p
     assert {name: content(lake, name) for name in FILED} == had
     write(tmp_path / "c", frames).close()
     load_pieces(spark, lake, read_pieces(spark, [tmp_path / "b", tmp_path / "c"]), "both")
-    assert tape_ends(lake) == {0: sum(frame.records for frame in frames)}
+    assert lake.tape_ends() == {0: sum(frame.records for frame in frames)}
 
 
 def test_files_that_no_task_told_of_are_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from levelcast.pipeline.jobs.load import (
     load_releases,
     load_status,
     load_subscriptions,
-    tape_ends,
 )
 from levelcast.pipeline.jobs.refresh import refresh
 from levelcast.pipeline.lake.defaults import LakeError
@@ -64,7 +63,7 @@ def test_a_tape_that_grows_is_loaded_on_from_where_it_was(spark: Any, lake: Lake
     write(tmp_path / "a", frames[:20]).close()
     first = load_pieces(spark, lake, read_pieces(spark, [tmp_path / "a"]), "a")
     assert first.rows("tape") == sum(frame.records for frame in frames[:20])
-    assert tape_ends(lake) == first.stripes
+    assert lake.tape_ends() == first.stripes
     write(tmp_path / "b", frames).close()
     second = load_pieces(spark, lake, read_pieces(spark, [tmp_path / "b"]), "b")
     whole = sum(frame.records for frame in frames)

@@ -92,7 +92,7 @@ def test_bars_close_by_slot_and_end_as_those_of_a_batch_run(spark: Any, tmp_path
     write(tmp_path / "b", frames).close()
     lake = Lake.create(tmp_path / "lake")
     follow(spark, lake, tmp_path / "a")
-    upto = min(stream.newest(lake).values())
+    upto = min(lake.newest_ns().values())
     assert upto == frames[19].timestamp_ns
     found = lake.read(spark, "bars").filter("interval = '1s' and variant = 'all'")
     assert {row.start_ns for row in found.collect()} == {
@@ -144,7 +144,7 @@ def test_a_stream_over_midnight_ends_as_a_batch_run(spark: Any, tmp_path: Path) 
     follow(spark, lake, tmp_path / "b", most=40)
     found = {row["interval"]: row["count"] for row in lake.read(spark, "bars").groupBy("interval").count().collect()}
     assert set(found) == {"1s", "1m", "1d"}
-    upto = min(stream.newest(lake).values())
+    upto = min(lake.newest_ns().values())
     closed = complete(bars(lake.read(spark, "trades")), upto).select(*TABLES["bars"].names)
     assert sorted(map(str, lake.read(spark, "bars").collect())) == sorted(map(str, closed.collect()))
     refresh(spark, lake)

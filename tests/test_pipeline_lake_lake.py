@@ -15,7 +15,7 @@ from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.files import highest
 from levelcast.pipeline.lake.lake import STAGING, Lake
 from levelcast.pipeline.lake.log import CommitMark
-from levelcast.pipeline.lake.tables import LAKE_VERSION, TABLES, markdown
+from levelcast.pipeline.lake.tables import LAKE_VERSION, TABLES
 from tests.conftest import REPOSITORY
 from tests.spark_parts import spark
 
@@ -81,22 +81,19 @@ def test_a_batch_lands_once(spark: Any, lake: Lake) -> None:
 
 def test_a_mark_may_follow_from_what_was_written(spark: Any, lake: Lake) -> None:
     both = rows(spark, 1, 10).union(rows(spark, 1, 7, stripe=1))
-    lake.append("trades", both, [], lambda files: [
-        CommitMark(f"tape/{stripe}", to, before=0) for stripe, to in highest(files, "sequence", "stripe").items()
-    ])  # fmt: skip
+    with lake.staged("trades", both) as files:
+        ends = highest(files, "sequence")
+        lake.land("trades", files, [CommitMark(f"tape/{stripe}", to, before=0) for stripe, to in ends.items()])
     assert lake.marks("trades", ["tape/0", "tape/1"]) == {"tape/0": 10, "tape/1": 7}
 
 
 def test_two_who_write_the_same_batch_at_once(spark: Any, lake: Lake) -> None:
     """The other one commits after we have looked and before we commit."""
-    other = Lake(lake.directory)
+    other, mark = Lake(lake.directory), CommitMark("tape/0", 4, before=0)
     lake.append("trades", rows(spark, 1, 2))
-
-    def meanwhile(_: Any) -> list[CommitMark]:
-        assert other.append("trades", rows(spark, 3, 4), [CommitMark("tape/0", 4, before=0)]) is not None
-        return []
-
-    assert lake.append("trades", rows(spark, 3, 4), [CommitMark("tape/0", 4, before=0)], meanwhile) is None
+    with lake.staged("trades", rows(spark, 3, 4)) as files:
+        assert other.append("trades", rows(spark, 3, 4), [mark]) is not None
+        assert lake.land("trades", files, [mark]) is None
     assert sequences(spark, lake) == [1, 2, 3, 4]
     assert _orphans(lake, "trades") == []
 
@@ -130,12 +127,8 @@ def test_files_of_a_crashed_writer_are_nothing_and_go_later(spark: Any, lake: La
 
 def test_what_fails_before_the_commit_leaves_nothing(spark: Any, lake: Lake) -> None:
     lake.append("trades", rows(spark, 1, 4))
-
-    def fail(_: Any) -> list[CommitMark]:
+    with pytest.raises(KeyboardInterrupt), lake.staged("trades", rows(spark, 5, 8)):
         raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        lake.append("trades", rows(spark, 5, 8), [], fail)
     assert sequences(spark, lake) == [1, 2, 3, 4]
     assert _orphans(lake, "trades") == []
     assert list((lake.directory / "trades" / STAGING).iterdir()) == []
@@ -274,4 +267,10 @@ def test_a_full_disk_commits_nothing(spark: Any, small_disk: Path) -> None:
 
 def test_the_documented_tables_are_those_of_the_code() -> None:
     text = (REPOSITORY / "docs" / "tables.md").read_text(encoding="utf-8")
-    assert "\n".join(markdown()).strip() in text
+    for table in TABLES.values():
+        section = text.split(f"\n## {table.name}\n")[1].split("\n## ")[0]
+        rows = [line for line in section.splitlines() if line.startswith("| `")]
+        assert rows == [f"| `{column.name}` | {column.type} | {column.says} |" for column in table.columns]
+        partition, key = (", ".join(f"`{name}`" for name in names) for names in (table.partition, table.key))
+        by = f"Partitioned by {partition}." if partition else "Not partitioned."
+        assert f"{table.says} {by} Key: {key}." in section

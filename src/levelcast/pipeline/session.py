@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import re
 import shutil
 import sys
@@ -11,10 +12,10 @@ import tempfile
 import threading
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from levelcast.errors import UserError
 
@@ -22,15 +23,26 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
+Unit = TypeVar("Unit")
+Made = TypeVar("Made")
 
 _NO_PYSPARK = "Spark needs pyspark, which is not here: pip install 'levelcast[spark]'"
 _JAVA = "it needs Java 17 or newer"
 _KEPT_LINES = 2000
 _LONGEST_REASON = 200
+_MOST_TASKS = 4_000
 _SMALL_BYTES = 64 * 2**20
 _SMALL_FILES = 10_000
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a Java that lives for seconds: most of its time would go into the second compiler, which then never pays."""
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "16",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+}
 _FORMAT = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 _CAUSE = re.compile(
     r"^(?:Caused by: |Exception in thread \S+ |: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE
@@ -44,10 +56,11 @@ class SparkMissing(UserError):
     """Why there is no Spark here, in one sentence for a person."""
 
 
-class JavaLog:
+class JavaLog(logging.Handler):
     """What Java and the workers write to stderr. A person gets a sentence; this is for what has none."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def open(self) -> int:
@@ -78,18 +91,13 @@ class JavaLog:
             return None
         return Path(name)
 
-    def note(self, record: logging.LogRecord) -> None:
+    def emit(self, record: logging.LogRecord) -> None:
         """Take what Python's side of the bridge to Java says as well: it shouts when somebody presses ^C."""
         self.lines.append(_FORMAT.format(record) + "\n")
 
     def note_error(self, *_: object) -> None:
         """Take the error that is being handled, with its way there."""
         self.lines.append(traceback.format_exc())
-
-
-class _Listener(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        java_log.note(record)
 
 
 java_log = JavaLog()
@@ -139,18 +147,7 @@ def spark_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python has what this one has
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has its own --master, memory and log
     where = master or ("" if submitted else "local[*]")
-    conf = (
-        SparkConf(loadDefaults=submitted)
-        .setAppName(name)
-        .set("spark.ui.enabled", "false")
-        .set("spark.ui.showConsoleProgress", "false")
-        .set("spark.log.level", "ERROR")
-        .set("spark.sql.session.timeZone", "UTC")
-        .set("spark.sql.shuffle.partitions", "16")
-        .set("spark.sql.execution.arrow.maxRecordsPerBatch", "20000")
-    )
-    for key, value in (settings or {}).items():
-        conf.set(key, value)
+    conf = SparkConf(loadDefaults=submitted).setAppName(name).setAll([*_SETTINGS.items(), *(settings or {}).items()])
     if where:
         conf.setMaster(where)
     if not submitted:
@@ -177,12 +174,11 @@ def spark_session(
 @contextmanager
 def _listening() -> Iterator[None]:
     """py4j speaks through the root logger, which speaks to the terminal if nobody listens."""
-    listener = _Listener()
-    logging.getLogger().addHandler(listener)
+    logging.getLogger().addHandler(java_log)
     try:
         yield
     finally:
-        logging.getLogger().removeHandler(listener)
+        logging.getLogger().removeHandler(java_log)
 
 
 def _quiet_accumulators(spark: SparkSession) -> None:
@@ -207,7 +203,7 @@ def _launch(conf: SparkConf) -> None:
 
 def _why(error: BaseException, where: str) -> str:
     """Why there is no session."""
-    text = java_log.reason() or _short(next(iter(str(error).splitlines()), type(error).__name__))
+    text = java_log.reason() or _short(first_line(error))
     if "class file version" in text or "JAVA_GATEWAY_EXITED" in str(error):
         return f"Spark does not start ({text}): {_JAVA}"
     if where and not where.startswith("local"):
@@ -218,14 +214,9 @@ def _why(error: BaseException, where: str) -> str:
 def failure(error: BaseException) -> str:
     """One sentence for an error of Spark's that is none of ours; the rest of it goes into a file."""
     found = _CAUSE.findall(str(error))
-    text = _short(found[-1] if found else next(iter(str(error).splitlines()), type(error).__name__))
+    text = _short(found[-1] if found else first_line(error))
     kept = java_log.save(error)
     return f"Spark has failed ({text})" + (f": all that it said is in {kept}" if kept else "")
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split()).rstrip(".")
-    return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + "…"
 
 
 def _stop(spark: SparkSession) -> None:
@@ -234,6 +225,37 @@ def _stop(spark: SparkSession) -> None:
 
     with suppress(Py4JError, OSError):
         spark.stop()
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its class."""
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split()).rstrip(".")
+    return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + "…"
+
+
+def on_spark(spark: SparkSession, work: Callable[[Unit], Made], units: Sequence[Unit]) -> list[Made]:
+    """`work` done to every unit, each in a task of its own: small units out, small results back in their order."""
+    if not units:
+        return []
+    count = min(len(units), _MOST_TASKS)
+    packed = [pickle.dumps(unit) for unit in units]
+
+    def task(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                for number in range(place, len(packed), count):
+                    made = pickle.dumps(work(pickle.loads(packed[number])))
+                    yield pa.RecordBatch.from_pydict({"number": [number], "made": pa.array([made], pa.binary())})
+
+    rows = spark.range(0, count, 1, count).mapInArrow(task, "number long, made binary").collect()
+    made = {row["number"]: pickle.loads(row["made"]) for row in rows}
+    return [made[number] for number in range(len(units))]
 
 
 def tasks() -> tuple[int, int]:

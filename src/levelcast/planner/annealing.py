@@ -21,10 +21,10 @@ from collections.abc import Callable
 import numpy as np
 
 from levelcast.native import planner
-from levelcast.planner.cluster import PlanShape, cluster, cluster_both, seed_for
+from levelcast.planner.cluster import PlannerRun, PlanShape, cluster, cluster_both
 from levelcast.planner.costs import costs, members, product, rates_of, sizes
 from levelcast.planner.items import as_items, join, merge_equal
-from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, Weights
+from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, Weights, scattered
 
 Progress = Callable[[float, float], None]
 """Called with the share of the work done and the current C_x / C_f."""
@@ -73,18 +73,15 @@ def cooling_for(items: Instance, clusters: int, sweeps: int) -> Floats:
     return np.geomspace(hot, min(0.01, hot / 10), sweeps) * unit_of(items)
 
 
-class Search:
+class Search(PlannerRun):
     """One search on one instance, without limits (`bound` has those)."""
 
     def __init__(self, instance: Instance, sessions: int, groups: int, weights: Weights, seed: int) -> None:
-        self.whole = instance
-        self.sent = np.flatnonzero(instance.wanted)
-        flows = instance.subset(self.sent)
-        self.item_of = merge_equal(flows)
-        self.items = join(flows, self.item_of)
+        super().__init__(instance, sessions, groups, weights, seed)
+        self.item_of = merge_equal(self.flows)
+        self.items = join(self.flows, self.item_of)
         n = max(self.items.n_flows, 1)
         self.n_sessions, self.n_groups = min(sessions, n), min(groups, n)
-        self.weights, self.seed, self.steps = weights, seed, 0
 
     def run(self, effort: Effort, report: Progress) -> Plan:
         if not self.items.n_flows:
@@ -184,8 +181,7 @@ class Search:
             if not len(items):
                 continue
             used, local = np.unique(slot[items], return_inverse=True)
-            label = np.full(len(slot), UNSENT, np.int32)
-            label[items] = local
+            label = scattered(len(slot), items, local)
             unit = float(self.items.rates[items].sum()) * float(users[g]) / len(items)
             cooling = np.geomspace(0.03, 0.003, sweeps) * unit
             cluster(self.items, label, len(used), self._next_seed(), np.append(cooling, [0.0, 0.0]), items=items)
@@ -193,13 +189,7 @@ class Search:
 
     def plan(self, shape: PlanShape, slot: Ints) -> Plan:
         """Back from items to flows."""
-        whole = np.full(self.whole.n_flows, UNSENT, np.int32)
-        whole[self.sent] = slot[self.item_of]
-        return shape.plan_of(whole)
-
-    def _next_seed(self) -> int:
-        self.steps += 1
-        return seed_for(self.seed, self.steps)
+        return shape.plan_of(scattered(self.whole.n_flows, self.sent, slot[self.item_of]))
 
 
 def _in_chunks(temperatures: Floats) -> list[tuple[float, Floats]]:

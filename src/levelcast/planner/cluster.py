@@ -29,40 +29,19 @@ def seed_for(seed: int, step: int) -> int:
     return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0])
 
 
-def cluster(
-    instance: Instance,
-    label: Ints,
-    clusters: int,
-    seed: int,
-    temperatures: Floats = COLD,
-    items: Ints | None = None,
-    cap: float = _NO_CAP,
-) -> int:
-    """One level: improve `label` in place, only for `items` if given; how many moved in the last pass."""
-    moved: int = planner.anneal(
-        instance.start,
-        instance.users,
-        instance.rates,
-        np.arange(instance.n_flows, dtype=np.int32) if items is None else items,
-        label,
-        instance.n_users,
-        1,
-        clusters,
-        clusters,
-        0.0,
-        1.0,
-        temperatures,
-        seed,
-        cap,
-        _NO_CAP,
-        _NO_LONGS,
-        _NO_INTS,
-        _NO_INTS,
-        _NO_INTS,
-        0.0,
-        0,
-    )
-    return moved
+class PlannerRun:
+    """One run of an algorithm on the flows that somebody wants, with a kernel seed for each step."""
+
+    def __init__(self, instance: Instance, sessions: int, groups: int, weights: Weights, seed: int) -> None:
+        self.whole, self.weights = instance, weights
+        self.sent = np.flatnonzero(instance.wanted)
+        self.flows = instance.subset(self.sent)
+        self.n_sessions, self.n_groups = sessions, groups
+        self.seed, self.steps = seed, 0
+
+    def _next_seed(self) -> int:
+        self.steps += 1
+        return seed_for(self.seed, self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +95,16 @@ def cluster_both(
     seed: int,
     temperatures: Floats = COLD,
     rules: ClusterLimits | None = None,
+    items: Ints | None = None,
 ) -> int:
-    """Both levels at once, by the exact cost of a move: improve `slot` in place; how many moved in the last pass."""
+    """Both levels at once, by the exact cost of a move: improve `slot` in place, only for `items` if given; how many
+    moved in the last pass."""
     bound = rules or ClusterLimits()
     moved: int = planner.anneal(
         instance.start,
         instance.users,
         instance.rates,
-        np.arange(instance.n_flows, dtype=np.int32),
+        np.arange(instance.n_flows, dtype=np.int32) if items is None else items,
         slot,
         instance.n_users,
         shape.groups,
@@ -143,3 +124,11 @@ def cluster_both(
         bound.budget,
     )
     return moved
+
+
+def cluster(
+    instance: Instance, label: Ints, clusters: int, seed: int, temperatures: Floats = COLD, items: Ints | None = None
+) -> int:
+    """One level: improve `label` in place, only for `items` if given; how many moved in the last pass."""
+    shape = PlanShape(clusters, 1, clusters)
+    return cluster_both(instance, label, shape, Weights(0.0, 1.0), seed, temperatures, items=items)

@@ -20,7 +20,7 @@ from levelcast.planner.annealing import Effort, Progress, sweeps_for, unit_of
 from levelcast.planner.cluster import ClusterLimits, PlanShape, cluster_both, seed_for
 from levelcast.planner.costs import costs
 from levelcast.planner.items import join, merge_equal, pin
-from levelcast.planner.model import UNSENT, Instance, Ints, Limits, Plan, PlanError, Weights
+from levelcast.planner.model import UNSENT, Instance, Ints, Limits, Plan, PlanError, Weights, scattered
 
 _PRICES = 12
 """Rounds of a re-plan: the price of a move falls from a hundred units to 0."""
@@ -49,16 +49,14 @@ class Bound:
         at_home = np.full(len(self.sent), UNSENT, np.int32) if home is None else home[self.sent]
         capped = limits.session_rate < np.inf or limits.group_rate < np.inf
         label = np.arange(len(self.sent), dtype=np.int32) if capped else merge_equal(flows, at_home + 1)
-        place = np.full(instance.n_flows, UNSENT, np.int64)
-        place[self.sent] = np.arange(len(self.sent))
+        place = scattered(instance.n_flows, self.sent, np.arange(len(self.sent)))
         pairs = [(int(place[a]), int(place[b])) for a, b in limits.apart if place[a] >= 0 and place[b] >= 0]
         label = _single_out(label, {flow for pair in pairs for flow in pair})
         self.item_of = pin(label, [[int(place[k]) for k in flows if place[k] >= 0] for flows in limits.together])
         self.items = join(flows, self.item_of)
         n = self.items.n_flows
         self.weight = np.bincount(self.item_of, minlength=n).astype(np.int32)
-        self.home = np.full(n, UNSENT, np.int32)
-        self.home[self.item_of] = at_home
+        self.home = scattered(n, self.item_of, at_home)
         self.rules = ClusterLimits(limits.session_rate, limits.group_rate)
         apart = np.array([(self.item_of[a], self.item_of[b]) for a, b in pairs], np.int64).reshape(-1, 2)
         if (apart[:, 0] == apart[:, 1]).any():
@@ -119,9 +117,7 @@ class Bound:
 
     def spread(self, slot: Ints) -> Ints:
         """From items to all flows."""
-        whole = np.full(self.whole.n_flows, UNSENT, np.int32)
-        whole[self.sent] = slot[self.item_of]
-        return whole
+        return scattered(self.whole.n_flows, self.sent, slot[self.item_of])
 
 
 def replan(
@@ -147,8 +143,7 @@ def replan(
     bound = Bound(instance, sessions, groups, limits, home, seed)
     slot = bound.spread(bound.replan(shape, max_moved, weights, report))
     used = np.unique(slot[slot >= 0])
-    old_of_slot = np.full(shape.groups * shape.slots, UNSENT, np.int32)
-    old_of_slot[slots_of_old] = np.arange(old.n_sessions, dtype=np.int32)
+    old_of_slot = scattered(shape.groups * shape.slots, slots_of_old, np.arange(old.n_sessions))
     group_slots, group = np.unique(used // shape.slots, return_inverse=True)
     session = np.where(slot >= 0, np.searchsorted(used, slot), UNSENT).astype(np.int32)
     stays = (slot >= 0) & (home >= 0)

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.extras import arrow
-from levelcast.planner.model import UNSENT, Curve, Instance, Ints, Plan, PlanError, from_pairs
+from levelcast.planner.model import UNSENT, Curve, Instance, Ints, Plan, PlanError, from_pairs, scattered
 
 FLOW_SESSION, SESSION_GROUP, REPORT = "flow_session.parquet", "session_group.parquet", "report.json"
 
@@ -82,10 +82,7 @@ def read_weights(path: Path) -> MeasuredWeights:
 def read_problem(interest: Path, rates: Path) -> NamedInstance:
     """Both files, with every fault that they can have between them."""
     pc = arrow("pyarrow.compute")
-    rate_table = _read(rates, ("flow", "rate"))
-    names = _names(rate_table["flow"])
-    _no_duplicates(names, rates, "flow")
-    values = _rate_values(rate_table["rate"], names, rates)
+    names, values = _rates(rates)
     table = _read(interest, ("user", "flow"))
     wanted, users = _names(table["flow"]), _names(table["user"])
     if wanted.type != names.type:
@@ -110,10 +107,7 @@ def read_problem(interest: Path, rates: Path) -> NamedInstance:
 
 def read_rates(path: Path) -> dict[str, float]:
     """The rate of each flow, by its name."""
-    table = _read(path, ("flow", "rate"))
-    names = _names(table["flow"])
-    _no_duplicates(names, path, "flow")
-    values = _rate_values(table["rate"], names, path)
+    names, values = _rates(path)
     return {str(name): float(value) for name, value in zip(names.to_pylist(), values, strict=True)}
 
 
@@ -126,11 +120,7 @@ def _read(path: Path, columns: tuple[str, str]) -> Any:
             table = arrow("pyarrow.parquet").read_table(str(path))
         else:
             table = arrow("pyarrow.csv").read_csv(str(path))
-    except PlanError:
-        raise
-    except Exception as error:
-        if not isinstance(error, OSError) and not type(error).__module__.startswith("pyarrow"):
-            raise
+    except (OSError, arrow().ArrowException) as error:
         reason = str(error).split("\n")[0].rstrip(".")
         raise PlanError(f"{path}: cannot be read ({reason}): it is damaged, or neither Parquet nor CSV") from None
     for column in columns:
@@ -150,24 +140,30 @@ def _names(column: Any) -> Any:
     return joined.cast(pa.int64() if pa.types.is_integer(joined.type) else pa.string())
 
 
-def _no_duplicates(names: Any, path: Path, what: str) -> None:
+def _unique(column: Any, path: Path, what: str) -> Any:
+    """The names of a column that has each of them once."""
+    names = _names(column)
     counts = names.value_counts()
     if len(counts) < len(names):
         twice = next(each for each in counts.to_pylist() if each["counts"] > 1)
         raise PlanError(f"{path}: {what} {twice['values']!r} is there {twice['counts']} times")
+    return names
 
 
-def _rate_values(column: Any, names: Any, path: Path) -> npt.NDArray[np.float64]:
+def _rates(path: Path) -> tuple[Any, npt.NDArray[np.float64]]:
+    """The flows of a file, and the rate of each."""
     pa = arrow()
+    table = _read(path, ("flow", "rate"))
+    names = _unique(table["flow"], path, "flow")
     try:
-        values = np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+        values = np.asarray(table["rate"].cast(pa.float64()).to_numpy(), np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise PlanError(f"{path}: a rate is not a number") from None
     wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(wrong):
         at = int(wrong[0])
         raise PlanError(f"{path}: flow {names[at].as_py()!r} has the rate {values[at]:g}; a rate is at least 0")
-    return values
+    return names, values
 
 
 def _first_repeated(keys: npt.NDArray[np.int64]) -> int:
@@ -178,13 +174,16 @@ def _first_repeated(keys: npt.NDArray[np.int64]) -> int:
 
 def write_problem(directory: Path, instance: Instance) -> None:
     """`interest.parquet` and `rates.parquet`, with numbers for names."""
-    pa, parquet = arrow(), arrow("pyarrow.parquet")
-    flows = np.repeat(np.arange(instance.n_flows), instance.degrees)
+    flows = np.arange(instance.n_flows)
     with all_or_nothing(directory) as made:
-        interest = pa.table({"user": instance.users, "flow": flows})
-        parquet.write_table(interest, str(made / "interest.parquet"))
-        rates = pa.table({"flow": np.arange(instance.n_flows), "rate": instance.rates})
-        parquet.write_table(rates, str(made / "rates.parquet"))
+        wanted = np.repeat(flows, instance.degrees)
+        write_table(made / "interest.parquet", {"user": instance.users, "flow": wanted})
+        write_table(made / "rates.parquet", {"flow": flows, "rate": instance.rates})
+
+
+def write_table(path: Path, columns: Mapping[str, Any]) -> None:
+    """Write a Parquet file."""
+    arrow("pyarrow.parquet").write_table(arrow().table(columns), str(path))
 
 
 @contextmanager
@@ -208,14 +207,11 @@ def all_or_nothing(directory: Path) -> Iterator[Path]:
 
 def write_plan(directory: Path, stored: StoredPlan, extra: Callable[[Path], None] = lambda _: None) -> None:
     """The three files of a plan, and what `extra` adds. Whoever calls this has checked that the plan is legal."""
-    pa, parquet = arrow(), arrow("pyarrow.parquet")
     plan, sent = stored.plan, np.flatnonzero(stored.plan.session >= 0)
     with all_or_nothing(directory) as made:
-        flows = stored.flows.take(pa.array(sent))
-        table = pa.table({"flow": flows, "session": stored.session_ids[plan.session[sent]]})
-        parquet.write_table(table, str(made / FLOW_SESSION))
-        table = pa.table({"session": stored.session_ids, "group": stored.group_ids[plan.group]})
-        parquet.write_table(table, str(made / SESSION_GROUP))
+        flows = stored.flows.take(arrow().array(sent))
+        write_table(made / FLOW_SESSION, {"flow": flows, "session": stored.session_ids[plan.session[sent]]})
+        write_table(made / SESSION_GROUP, {"session": stored.session_ids, "group": stored.group_ids[plan.group]})
         text = json.dumps(stored.report, indent=1, ensure_ascii=False)
         (made / REPORT).write_text(text + "\n", encoding="utf-8")
         extra(made)
@@ -226,10 +222,8 @@ def read_plan(directory: Path) -> StoredPlan:
     pc = arrow("pyarrow.compute")
     flow_table = _read(directory / FLOW_SESSION, ("flow", "session"))
     group_table = _read(directory / SESSION_GROUP, ("session", "group"))
-    flows = _names(flow_table["flow"])
-    _no_duplicates(flows, directory / FLOW_SESSION, "flow")
-    sessions = _names(group_table["session"])
-    _no_duplicates(sessions, directory / SESSION_GROUP, "session")
+    flows = _unique(flow_table["flow"], directory / FLOW_SESSION, "flow")
+    sessions = _unique(group_table["session"], directory / SESSION_GROUP, "session")
     at = pc.index_in(_names(flow_table["session"]), value_set=sessions)
     if at.null_count:
         raise PlanError(f"{directory / FLOW_SESSION}: a flow is in a session that {SESSION_GROUP} does not have")
@@ -252,6 +246,4 @@ def for_problem(stored: StoredPlan, problem: NamedInstance) -> Plan:
     if names.type != flows.type:
         names, flows = names.cast(pa.string()), flows.cast(pa.string())
     at = pc.fill_null(pc.index_in(names, value_set=flows), UNSENT).to_numpy(zero_copy_only=False)
-    session = np.full(len(at), UNSENT, np.int32)
-    session[at >= 0] = stored.plan.session[at[at >= 0]]
-    return Plan(session, stored.plan.group)
+    return Plan(scattered(len(at), at >= 0, stored.plan.session[at[at >= 0]]), stored.plan.group)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +89,13 @@ def from_pairs(
     return Instance(checked, start.astype(np.int64), keys.astype(np.int32), n_users)
 
 
+def scattered(size: int, at: npt.NDArray[Any], values: npt.NDArray[np.integer]) -> Ints:
+    """These values in these places, and UNSENT elsewhere."""
+    whole = np.full(size, UNSENT, np.int32)
+    whole[at] = values
+    return whole
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """X as `session[k]` (UNSENT: not sent) and Y as `group[l]`."""
@@ -105,22 +113,20 @@ class Plan:
 
     def flow_group(self) -> Ints:
         """The two maps flattened: each flow's group, or UNSENT."""
-        flat = np.full(len(self.session), UNSENT, np.int32)
-        flat[self.session >= 0] = self.group[self.session[self.session >= 0]]
-        return flat
+        sent = self.session >= 0
+        return scattered(len(sent), sent, self.group[self.session[sent]])
 
 
 def tidy(session: npt.NDArray[np.integer], group: npt.NDArray[np.integer]) -> Plan:
     """A plan without empty sessions and groups (TH §2 (ii)), numbered in the order of their lowest flow."""
     sent = session >= 0
     labels = _by_first(session[sent])
-    kept, group_labels = np.full(len(session), UNSENT, np.int32), np.empty(0, np.int32)
-    kept[sent] = labels
+    group_labels = np.empty(0, np.int32)
     if sent.any():
         of_session = np.empty(int(labels.max()) + 1, np.int64)
         of_session[labels] = group[session[sent]]
         group_labels = _by_first(of_session)
-    return Plan(kept, group_labels)
+    return Plan(scattered(len(session), sent, labels), group_labels)
 
 
 def _by_first(labels: npt.NDArray[np.integer]) -> Ints:

@@ -14,25 +14,20 @@ from __future__ import annotations
 import numpy as np
 
 from levelcast.planner.annealing import Progress
-from levelcast.planner.cluster import cluster, seed_for
+from levelcast.planner.cluster import PlannerRun, cluster
 from levelcast.planner.costs import costs
 from levelcast.planner.items import as_items
-from levelcast.planner.model import UNSENT, Instance, Ints, Plan, Weights, tidy
+from levelcast.planner.model import Instance, Ints, Plan, Weights, scattered, tidy
 
 IT_ITERATIONS = 4
 RRA_FIRST_PERCENT, RRA_LAST_PERCENT, RRA_FACTOR = 10.0, 0.5, 0.8
 
 
-class PaperPlanner:
-    """One run of one of the algorithms on the flows that somebody wants."""
+class PaperPlanner(PlannerRun):
+    """One run of one of the algorithms."""
 
     def __init__(self, instance: Instance, sessions: int, groups: int, weights: Weights, seed: int) -> None:
-        self.whole = instance
-        self.sent = np.flatnonzero(instance.wanted)
-        self.flows = instance.subset(self.sent)
-        self.n_sessions, self.n_groups = sessions, groups
-        self.weights = weights
-        self.seed, self.steps = seed, 0
+        super().__init__(instance, sessions, groups, weights, seed)
         self.random = np.random.default_rng([seed, 0x7A])
         self.best: tuple[float, Plan] | None = None
 
@@ -41,16 +36,16 @@ class PaperPlanner:
     def streams_first(self, session: Ints, group: Ints) -> tuple[Ints, Ints]:
         """SF: flows to streams, then the streams, as points with their rate and their users, to groups."""
         session, group = session.copy(), group.copy()
-        cluster(self.flows, session, self.n_sessions, self._step())
+        cluster(self.flows, session, self.n_sessions, self._next_seed())
         streams = as_items(self.flows, session, self.n_sessions)
         filled = np.flatnonzero(streams.wanted).astype(np.int32)
-        cluster(streams, group, self.n_groups, self._step(), items=filled)
+        cluster(streams, group, self.n_groups, self._next_seed(), items=filled)
         return session, group
 
     def groups_first(self, flow_group: Ints, session: Ints, group: Ints) -> tuple[Ints, Ints]:
         """GF: flows to groups, then within each group flows to its streams."""
         flow_group, session = flow_group.copy(), session.copy()
-        cluster(self.flows, flow_group, self.n_groups, self._step())
+        cluster(self.flows, flow_group, self.n_groups, self._next_seed())
         strayed = group[session] != flow_group
         for g in range(self.n_groups):
             streams = np.flatnonzero(group == g).astype(np.int32)
@@ -62,9 +57,8 @@ class PaperPlanner:
                 strayed |= np.isin(session, streams)
             lost = items[strayed[items]]
             session[lost] = streams[self.random.integers(len(streams), size=len(lost))]
-            local = np.full(len(session), UNSENT, np.int32)
-            local[items] = np.searchsorted(streams, session[items])
-            cluster(self.flows, local, len(streams), self._step(), items=items)
+            local = scattered(len(session), items, np.searchsorted(streams, session[items]))
+            cluster(self.flows, local, len(streams), self._next_seed(), items=items)
             session[items] = streams[local[items]]
         return session, group
 
@@ -124,15 +118,9 @@ class PaperPlanner:
     def _random_group(self) -> Ints:
         return self.random.integers(self.n_groups, size=self.n_sessions).astype(np.int32)
 
-    def _step(self) -> int:
-        self.steps += 1
-        return seed_for(self.seed, self.steps)
-
     def _keep(self, session: Ints, group: Ints, report: Progress, share: float) -> Plan:
         """Save the map if it is better than the best before (TH §4.3, IT step 4)."""
-        whole = np.full(self.whole.n_flows, UNSENT, np.int32)
-        whole[self.sent] = session
-        plan = tidy(whole, group)
+        plan = tidy(scattered(self.whole.n_flows, self.sent, session), group)
         cost = costs(self.whole, plan, self.weights).relative
         if self.best is None or cost < self.best[0]:
             self.best = (cost, plan)

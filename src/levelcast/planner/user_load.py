@@ -9,6 +9,7 @@ bothers the fewest users.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -16,8 +17,6 @@ from levelcast.planner.annealing import Effort, Progress
 from levelcast.planner.costs import Costs, costs, costs_of, members, received_by_user, sizes
 from levelcast.planner.make import check_numbers, make_plan
 from levelcast.planner.model import UNSENT, Floats, Instance, Plan, Weights
-
-__all__ = ["Reach", "complete_plan", "one_for_all", "reach_of", "with_rest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +77,13 @@ def complete_plan(
 ) -> Plan:
     """A plan in which every flow is, also those that nobody wants, of at most so many sessions and groups."""
     check_numbers(sessions, groups)
+    make = partial(make_plan, instance, effort=effort, weights=weights, seed=seed, progress=progress)
     if instance.wanted.all():
-        return make_plan(instance, sessions, groups, effort=effort, weights=weights, seed=seed, progress=progress)
+        return make(sessions, groups)
     if sessions == 1 or not instance.wanted.any():
         return one_for_all(instance)
     tries = [min(groups, sessions - 1)]
     if groups > 1 and float(instance.rates[~instance.wanted].sum()) > 0:
         tries.append(min(groups, sessions) - 1)
-    found = [
-        with_rest(
-            instance,
-            make_plan(instance, sessions - 1, number, effort=effort, weights=weights, seed=seed, progress=progress),
-            groups,
-        )
-        for number in dict.fromkeys(tries)
-    ]
+    found = [with_rest(instance, make(sessions - 1, number), groups) for number in dict.fromkeys(tries)]
     return min(found, key=lambda plan: costs(instance, plan, weights).c_w)

@@ -76,6 +76,10 @@ def plain(value: float) -> str:
     return f"{value:,.6g}"
 
 
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
 class Picture:
     """Shapes on a canvas; `text` is the SVG."""
 
@@ -84,18 +88,13 @@ class Picture:
         self._title = title
         self._parts: list[str] = []
 
-    def line(self, points: Sequence[tuple[float, float]], colour: str, width: float = 1.4, dash: str = "") -> None:
+    def line(self, points: Sequence[tuple[float, float]], colour: str, width: float = 1.4) -> None:
         if points:
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-            dashed = f' stroke-dasharray="{dash}"' if dash else ""
-            self._parts.append(
-                f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dashed} '
-                'stroke-linejoin="round"/>'
-            )
+            stroke = f'stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"'
+            self._parts.append(f'<polyline points="{_path(points)}" fill="none" {stroke}/>')
 
     def area(self, points: Sequence[tuple[float, float]], colour: str) -> None:
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        self._parts.append(f'<polygon points="{path}" fill="{colour}" opacity="0.18"/>')
+        self._parts.append(f'<polygon points="{_path(points)}" fill="{colour}" opacity="0.18"/>')
 
     def box(self, x: float, y: float, width: float, height: float, colour: str, tip: str = "") -> None:
         inside = f"<title>{escape(tip)}</title>" if tip else ""
@@ -187,10 +186,8 @@ def lines(
 
     heights = [height(p[1]) for p in points]
     y = Axis(min(heights) if log else 0, max(heights) or 1, 250 - _BOTTOM, _TOP + 14)
-    if log:
-        picture.up(y, log_ticks(y.low, y.high), lambda power: plain(10**power), unit)
-    else:
-        picture.up(y, ticks(y.low, y.high), plain, unit)
+    show = (lambda power: plain(10**power)) if log else plain
+    picture.up(y, (log_ticks if log else ticks)(y.low, y.high), show, unit)
     at = time_ticks(x.low, x.high) if times else ticks(x.low, x.high)
     picture.across(x, _TOP, 250 - _BOTTOM, at, clock if times else plain, along)
     for number, (_, each) in enumerate(series):
@@ -242,15 +239,12 @@ def dots(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]]
     x = Axis(min(p[0] for p in points), max(p[0] for p in points), _LEFT, WIDTH - _RIGHT)
     heights = [math.log10(max(p[1], 1e-9)) for p in points]
     y = Axis(math.floor(min(heights)), math.ceil(max(heights) + 1e-9), 250 - _BOTTOM, _TOP + 14)
-    picture.up(
-        y, [float(power) for power in range(math.ceil(y.low), math.floor(y.high) + 1)], lambda p: show(10**p), "late by"
-    )
+    picture.up(y, range(math.ceil(y.low), math.floor(y.high) + 1), lambda power: show(10.0**power), "late by")
     picture.across(x, _TOP, 250 - _BOTTOM, time_ticks(x.low, x.high), clock)
     for number, (name, each) in enumerate(series):
+        colour = COLOURS[number % len(COLOURS)]
         for a, b in each:
-            picture.dot(
-                x(a), y(math.log10(max(b, 1e-9))), COLOURS[number % len(COLOURS)], f"{name} {clock(a)} {show(b)}"
-            )
+            picture.dot(x(a), y(math.log10(max(b, 1e-9))), colour, f"{name} {clock(a)} {show(b)}")
     _legend(picture, [name for name, _ in series])
     return picture.text
 

@@ -56,6 +56,7 @@ def matrix(
     if out is not None and out.exists() and not force:
         raise FileExistsError(0, "it exists already; --force replaces it", str(out))
     with spark_errors():
+        require_spark()
         from levelcast.pipeline.lake.lake import Lake
         from levelcast.pipeline.matrix.file import measured_file
         from levelcast.pipeline.matrix.job import measure
@@ -64,7 +65,6 @@ def matrix(
         if quantile not in QUANTILES:
             known = ", ".join(f"{each:g}" for each in QUANTILES)
             raise LakeError(f"there is no quantile {quantile:g} in the matrix: it has {known}")
-        require_spark()
         tables = Lake(lake)
         with spark_session(master, "levelcast matrix") as spark, tables.alone():
             measured = measure(spark, tables, network, hour, quantile, loss)

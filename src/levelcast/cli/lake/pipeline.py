@@ -101,12 +101,12 @@ def execute(
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Load and refresh; how many rows went into each table."""
+    require_spark()
     from levelcast.pipeline.derive import corrections
     from levelcast.pipeline.input.load import CONSOLIDATED, MASKS, load
     from levelcast.pipeline.jobs.refresh import refresh
 
     began = time.perf_counter()
-    require_spark()
     _look_at(paths, format, on, venue)
     with working(quiet=quiet) as tell, _at_work(lake, master, "run", tell, small=is_small(paths)) as (spark, tables):
         loaded = load(spark, tables, paths, format.value, on, stripe, tell, venue)
@@ -186,11 +186,11 @@ def stream_command(
     every_ns = duration_ns(every, "--every")
     console = Console(stderr=True, highlight=False)
     with spark_errors():
+        require_spark()
         from levelcast.pipeline.jobs import stream
         from levelcast.pipeline.jobs.load import load_releases
         from levelcast.pipeline.jobs.refresh import refresh
 
-        require_spark()
         _require(paths, "directory")
         with working(quiet=False) as tell, _at_work(lake, master, "stream", tell, small=False) as (spark, tables):
             tell("waiting for the first batch")
@@ -223,13 +223,11 @@ def status(lake: LakeDir, as_json: AsJson = False) -> None:
     """Show every table: version, rows, files, bytes, days, and how far each stripe has come: the last
     sequence, and how long ago that record was made. Needs no Java."""
     with spark_errors():
-        from levelcast.pipeline.jobs.load import tape_ends
-        from levelcast.pipeline.jobs.stream import newest
         from levelcast.pipeline.lake.lake import Lake
 
         tables = Lake(lake)
         states = list(tables.states())
-        ends, times, now_ns = tape_ends(tables), newest(tables), time.time_ns()
+        ends, times, now_ns = tables.tape_ends(), tables.newest_ns(), time.time_ns()
     if as_json:
         told = [
             {"table": each.name, "version": each.version, "rows": each.rows, "files": each.files, "bytes": each.bytes,
@@ -302,13 +300,13 @@ def load(
     levelcast status network.toml --json > status.json && levelcast pipeline load requests status.json --lake lake
     """
     with spark_errors():
+        require_spark()
         from levelcast.pipeline.jobs.load import LOADERS
         from levelcast.pipeline.jobs.refresh import refresh_interest
 
         if table not in LOADERS:
             raise LakeError(f"{table!r} is not loaded from a file: name one of {', '.join(LOADERS)}")
         _require([file], "file")
-        require_spark()
         little = is_small([file])
         with working(quiet=False) as tell, _at_work(lake, master, "load", tell, small=little) as (spark, tables):
             tell(f"writing {table}")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from levelcast.pipeline.channels.spark_plan import plan_on_spark, read_table
 from levelcast.pipeline.session import spark_session
 from levelcast.planner.costs import fault_of_maps
 from levelcast.planner.files import StoredPlan, write_plan
@@ -21,6 +20,8 @@ def make_on_spark(
 ) -> dict[str, Any]:
     """Plan, write, and say what a report says."""
     with spark_session(master, "levelcast plan") as spark:
+        from levelcast.pipeline.channels.spark_plan import plan_on_spark, read_table
+
         begun = time.perf_counter()
         made = plan_on_spark(
             read_table(spark, interest, ("user", "flow")),
@@ -37,7 +38,7 @@ def make_on_spark(
         "engine": "spark",
         "master": master,
         "flows_sent": len(made.plan.session),
-        "users": made.n_users,
+        "users": len(made.users),
         "pairs": made.n_pairs,
         "sessions": made.plan.n_sessions,
         "groups": made.plan.n_groups,

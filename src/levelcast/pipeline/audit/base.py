@@ -12,17 +12,16 @@ else (the command, JSON, the lake's tables `audits` and `audit_findings`) knows 
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from levelcast.pipeline.audit.inputs import Inputs
+from levelcast.pipeline.session import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MOST_TASKS = 4_000
 PASSED, FOUND = 0, 1
 
 Tell = Callable[[str], None]
@@ -85,12 +84,14 @@ class Result:
         return not self.findings
 
     @property
-    def exit_code(self) -> int:
-        return PASSED if self.passed else FOUND
-
-    @property
     def verdict(self) -> str:
         return "passed" if self.passed else "found"
+
+    def first_finding(self, opening: str) -> str:
+        """A sentence about the first finding, and how many more there are."""
+        first, others = self.findings[0], len(self.findings) - 1
+        more = f"; {others} more findings" if others else ""
+        return f"{opening}: {first.subject}, {first.kind}: {first.says}{more}."
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -151,29 +152,6 @@ class Job:
             return on_spark(self.spark, work, units)
         finally:
             self.spark.sparkContext.setJobDescription("")
-
-
-def on_spark(spark: SparkSession, work: Callable[[Unit], Made], units: Sequence[Unit]) -> list[Made]:
-    """Small units out, small results back; the data are read where the task runs."""
-    if not units:
-        return []
-    count = min(len(units), MOST_TASKS)
-    packed = [pickle.dumps(unit) for unit in units]
-
-    def task(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        for batch in batches:
-            for place in batch.column(0).to_pylist():
-                for number in range(place, len(packed), count):
-                    made = pickle.dumps(work(pickle.loads(packed[number])))
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array([number], pa.int64()), pa.array([made], pa.binary())], ["number", "made"]
-                    )
-
-    rows = spark.range(0, count, 1, count).mapInArrow(task, "number long, made binary").collect()
-    made = {row["number"]: pickle.loads(row["made"]) for row in rows}
-    return [made[number] for number in range(len(units))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-
 from levelcast.pipeline.audit.base import Audit, AuditTable, Finding, Job, Result
 from levelcast.pipeline.audit.hypotheses import Test, named, release_tests, wait_tests
 from levelcast.pipeline.audit.inputs import Inputs, Recorded
 from levelcast.pipeline.audit.release_stats import WINDOWS, ReleaseCounts, log_units, read_logs
 from levelcast.pipeline.audit.source_wait import Chance, Waits, Windows, chance_of, waits_of
-from levelcast.pipeline.audit.stats import BOUNDS, design_effect, quantile, wilson
+from levelcast.pipeline.audit.stats import design_effect, no_bins, quantile, wilson
 from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.index import read_index
 
@@ -90,11 +88,10 @@ def judge(result: Result, measured: Sequence[StripeMeasures], regions: Mapping[s
 
 def _early(each: StripeMeasures, tolerance_ns: int) -> list[Finding]:
     found = []
-    for receiver, (count, worst, slot, first) in zip(
-        each.releases.receivers, each.releases.early.tolist(), strict=True
-    ):
+    totals = each.releases.counts.sum(axis=0).tolist()
+    told = zip(each.releases.receivers, each.releases.early.tolist(), totals, strict=True)
+    for receiver, (count, worst, slot, first), total in told:
         if count:
-            total = int(each.releases.counts[:, each.releases.receivers.index(receiver)].sum())
             says = (
                 f"released {count:,} of {total:,} slots more than {_ms(tolerance_ns)} before their instant, the first "
                 f"in slot {first}, at most {_ms(worst)} early in slot {slot}"
@@ -111,11 +108,7 @@ def _late(each: StripeMeasures, allowed: float, level: float) -> list[Finding]:
         share = wilson(int(late.sum()), int(counts.sum()), level / count, design_effect(late, counts))
         if share.low > allowed:
             says = f"{share.value:.2%} of its releases were late, surely above {share.low:.2%} ({allowed:.2%} may be)"
-            found.append(
-                Finding(
-                    "late too often", receiver, says, each.stripe, value=share.value, low=share.low, high=share.high
-                )
-            )
+            found.append(Finding("late too often", receiver, says, each.stripe, **share._asdict()))
     return found
 
 
@@ -137,13 +130,9 @@ def _finding(stripe: int, test: Test, level: float) -> Finding:
     if test.side < 0:
         how = {"later": "earlier", "longer": "shorter"}[how]
     told = says.format(_ms(abs(test.effect.mean)), how, members=", ".join(test.members))
-    told += (
-        f" ({_ms(test.effect.low)} to {_ms(test.effect.high)} at level {level:g}; p = {test.p:.1e}, "
-        f"{_ms(test.threshold)} would be no matter)"
-    )
-    kind = late if test.side > 0 else ahead
-    value, low, high = test.effect.mean, test.effect.low, test.effect.high
-    return Finding(kind, test.subject, told, stripe, value=value, low=low, high=high, p=test.p)
+    value, low, high, p = _told(test)
+    told += f" ({_ms(low)} to {_ms(high)} at level {level:g}; p = {p:.1e}, {_ms(test.threshold)} would be no matter)"
+    return Finding(late if test.side > 0 else ahead, test.subject, told, stripe, value=value, low=low, high=high, p=p)
 
 
 def _ms(ns: float) -> str:
@@ -156,6 +145,7 @@ def _figures(
     rows: list[tuple[object, ...]] = []
     spread: list[tuple[object, ...]] = []
     waits: list[tuple[object, ...]] = []
+    nothing = (None,) * 4
     for each in measured:
         by_name = {(test.kind, test.subject): test for stripe, test in tests if stripe == each.stripe}
         found = each.releases
@@ -165,7 +155,8 @@ def _figures(
             test = by_name.get(("receiver", receiver))
             rows.append(
                 (each.stripe, receiver, int(counts.sum()), int(found.early[number, 0]), int(late.sum()), share.value,
-                 share.low, share.high, *(quantile(bins, q) for q in (0.5, 0.99, 1.0)), *_told(test))
+                 share.low, share.high, *(quantile(bins, q) for q in (0.5, 0.99, 1.0)),
+                 *(_told(test) if test else nothing))
             )  # fmt: skip
         if found.spread.sum():
             spread.append(
@@ -176,7 +167,17 @@ def _figures(
             mean = float(its.sums.sum() / max(1, its.counts.sum()))
             quantiles = [quantile(its.bins, q) for q in (0.5, 0.99)]
             chance = each.chances[source].mean_ns if source in each.chances else None
-            waits.append((each.stripe, source, int(its.counts.sum()), mean, *quantiles, chance, *_told(test)))
+            waits.append(
+                (
+                    each.stripe,
+                    source,
+                    int(its.counts.sum()),
+                    mean,
+                    *quantiles,
+                    chance,
+                    *(_told(test) if test else nothing),
+                )
+            )
     effect_columns = ("difference_ns", "low_ns", "high_ns", "p")
     result.figures = [
         AuditTable(
@@ -194,9 +195,7 @@ def _figures(
     ]  # fmt: skip
 
 
-def _told(test: Test | None) -> tuple[float | None, ...]:
-    if test is None:
-        return (None,) * 4
+def _told(test: Test) -> tuple[float, float, float, float]:
     return test.effect.mean, test.effect.low, test.effect.high, test.p
 
 
@@ -204,10 +203,8 @@ def _sentence(
     result: Result, measured: Sequence[StripeMeasures], tests: Sequence[tuple[int, Test]], level: float
 ) -> str:
     if result.findings:
-        first = result.findings[0]
-        more = f"; {len(result.findings) - 1} more findings" if len(result.findings) > 1 else ""
-        return f"Not everybody was treated alike: {first.subject}, {first.kind}: {first.says}{more}."
-    spread = sum((each.releases.spread for each in measured), np.zeros(len(BOUNDS) + 1, np.int64))
+        return result.first_finding("Not everybody was treated alike")
+    spread = sum((each.releases.spread for each in measured), no_bins())
     wide = f", 99 % of slots within {_ms(quantile(spread, 0.99))} everywhere" if spread.sum() else ""
     return (
         "No receiver released early, and none, no region and no source was treated differently beyond what chance "
@@ -232,10 +229,9 @@ def _measure(job: Job, result: Result, stripe: int, tapes: Sequence[Recorded]) -
         for found in job.each(f"fairness: waiting, stripe {stripe}", work, segments):
             for source, its in found.items():
                 name = job.inputs.floor_name(source)
-                if name in measured.waits:
-                    measured.waits[name].add(its)
-                else:
-                    measured.waits[name] = its
+                known = measured.waits.setdefault(name, its)
+                if known is not its:
+                    known.add(its)
     for name, its in measured.waits.items():
         if name in measured.chances and not abs(quantile(its.bins, 0.5)) < LONGEST_WAIT_NS:
             result.remarks.append(f"{name}: its records are older than a minute, so its waiting is not judged")

@@ -62,35 +62,44 @@ def release_tests(found: ReleaseCounts, regions: Mapping[str, str], threshold: f
     sane = [number for number in range(len(found.receivers)) if not found.early[number, 0]]
     means = found.delays[ready][:, sane] / np.maximum(counts, 1)[:, None]
     names = [found.receivers[number] for number in sane]
+    if not len(counts):
+        return []
     tests: list[Test] = []
-    if len(names) > 1 and len(counts):
-        tests += _against(
-            "receiver", means, counts, {name: [i] for i, name in enumerate(names)}, names, threshold, level
-        )
+    for kind, groups in (
+        ("receiver", {name: [i] for i, name in enumerate(names)}),
+        ("region", _by_region(names, regions)),
+    ):
+        if len(groups) > 1:
+            together = np.stack([_mean(means[:, places]) for places in groups.values()], axis=1)
+            difference = together - lower_third(together)[:, None]
+            number = np.broadcast_to(counts[:, None], difference.shape)
+            tests += _tests(kind, groups, names, difference, number, threshold, level)
+    return tests
+
+
+def _by_region(names: Sequence[str], regions: Mapping[str, str]) -> dict[str, list[int]]:
     groups: dict[str, list[int]] = {}
     for i, name in enumerate(names):
         if name in regions:
             groups.setdefault(regions[name], []).append(i)
-    if len(groups) > 1 and len(counts):
-        tests += _against("region", means, counts, groups, names, threshold, level)
-    return tests
+    return groups
 
 
-def _against(
+def _tests(
     kind: str,
-    means: Floats,
-    counts: Counts,
     groups: Mapping[str, Sequence[int]],
     names: Sequence[str],
+    difference: Floats,
+    number: Counts,
     threshold: float,
     level: float,
 ) -> list[Test]:
-    together = np.stack([_mean(means[:, list(places)]) for places in groups.values()], axis=1)
-    difference = together - lower_third(together)[:, None]
+    """A test of each group (column): its difference to the others by window, each of so many cases."""
     tests = []
     for column, (subject, places) in enumerate(groups.items()):
         known = ~np.isnan(difference[:, column])
-        told = effect(difference[known, column] * counts[known], counts[known], threshold, level)
+        weights = number[known, column]
+        told = effect(difference[known, column] * weights, weights, threshold, level)
         if told is not None:
             tests.append(Test(kind, subject, tuple(names[i] for i in places), told, threshold))
     return tests
@@ -116,23 +125,16 @@ def wait_tests(
     counts = np.stack([waits[name].counts for name in names], axis=1)
     sums = np.stack(beyond_chance([waits[name] for name in names]), axis=1)
     tests: list[Test] = []
-    groups: dict[str, list[int]] = {}
-    for i, name in enumerate(names):
-        groups.setdefault(regions[name], []).append(i)
+    groups = _by_region(names, regions)
     kinds = [("source", {name: [i] for i, name in enumerate(names)})]
     if len(groups) > 1:
         kinds.append(("source region", groups))
     for kind, chosen in kinds:
-        total = np.stack([sums[:, places].sum(axis=1) for places in chosen.values()], axis=1)
-        number = np.stack([counts[:, places].sum(axis=1) for places in chosen.values()], axis=1)
+        total, number = (
+            np.stack([values[:, places].sum(axis=1) for places in chosen.values()], axis=1) for values in (sums, counts)
+        )
         means = np.where(number > 0, total / np.maximum(number, 1), np.nan)
-        difference = means - middle(means)[:, None]
-        for column, (subject, places) in enumerate(chosen.items()):
-            known = number[:, column] > 0
-            weights = number[known, column]
-            told = effect(difference[known, column] * weights, weights, threshold, level)
-            if told is not None:
-                tests.append(Test(kind, subject, tuple(names[i] for i in places), told, threshold))
+        tests += _tests(kind, chosen, names, means - middle(means)[:, None], number, threshold, level)
     return tests
 
 

@@ -8,6 +8,7 @@ an audit to find, so a header that cannot be read is left to it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -49,10 +50,8 @@ class Inputs:
 
     def floor_name(self, source: int) -> str:
         """A source by its name, if the network file has one."""
-        for floor in self.network.floors if self.network is not None else ():
-            if floor.id == source:
-                return floor.name
-        return f"source {source}"
+        floors = self.network.floors if self.network is not None else ()
+        return next((floor.name for floor in floors if floor.id == source), f"source {source}")
 
 
 class Look(NamedTuple):
@@ -105,11 +104,9 @@ def look_at(path: Path) -> Look:
     if not segments:
         raise TapeError(f"{path}: the tape is empty, nothing has been released to it yet")
     header, slots = None, {}
-    try:
+    with suppress(TapeError, OSError):
         header, content = read_start(segments[0].index_path)
         slots = {line.slot: line.timestamp_ns for line in read_frames(content, header.size)}
-    except (TapeError, OSError):
-        pass
     if len(segments) == 1 and header is not None and not slots:
         raise TapeError(f"{path}: the tape is empty, nothing has been released to it yet")
     return Look(path, header, segments, slots)

@@ -63,11 +63,12 @@ def run(job: Job) -> Result:
     """Compare and check all tapes."""
     result = Result("order")
     variants = _variants(job)
+    scans = {segment: variant.found for each in variants.values() for variant in each for _, segment in variant.tapes}
     found = _compare(job, variants)
-    found += _links(job, variants)
+    found += _links(job, scans)
     _rank(result, found)
     _count(job, result, variants)
-    _tails(job, result, variants)
+    _tails(job, result, scans)
     result.sentence = _sentence(job, result)
     return result
 
@@ -134,19 +135,14 @@ def _compare(job: Job, variants: dict[SegmentPosition, list[Variant]]) -> list[F
             found += _alone(place, right)
         pairs += [(place, variant, right) for variant in each if variant is not right]
     units = [(variant.one, right.one) for _, variant, right in pairs]
-    for (place, variant, right), differences in zip(
-        pairs, job.each("order: comparing what differs", _explained, units), strict=True
-    ):
+    explained = job.each("order: comparing what differs", lambda pair: explain(*pair), units)
+    for (place, variant, right), differences in zip(pairs, explained, strict=True):
         if not differences and not variant.sound:
             found += _alone(place, variant)
         undecided = variant.sound and right.sound and variant.votes == right.votes
         for difference in differences:
             found += _findings(place, variant, difference, right if undecided else None)
     return found
-
-
-def _explained(pair: tuple[SegmentFile, SegmentFile]) -> list[SegmentDifference]:
-    return explain(*pair)
 
 
 def _alone(place: SegmentPosition, variant: Variant) -> Iterator[Finding]:
@@ -167,23 +163,12 @@ def _findings(
             who = f"{tape.receiver} or {undecided.names}"
             says += "; no majority says which of them is wrong"
         file = segment.index_path if told.in_index else segment.data_path
-        yield Finding(
-            told.kind,
-            who,
-            says,
-            place.stripe,
-            str(file),
-            place.first,
-            told.slot,
-            told.sequence,
-            told.record,
-            told.offset,
-        )
+        at = told.slot, told.sequence, told.record, told.offset
+        yield Finding(told.kind, who, says, place.stripe, str(file), place.first, *at)
 
 
-def _links(job: Job, variants: dict[SegmentPosition, list[Variant]]) -> Iterator[Finding]:
+def _links(job: Job, scans: dict[SegmentFile, Scan]) -> Iterator[Finding]:
     """Whether the segments of each tape follow one another, and have the others' borders."""
-    scans = {segment: variant.found for each in variants.values() for variant in each for _, segment in variant.tapes}
     for stripe, tapes in job.inputs.stripes.items():
         borders = Counter(segment.first for tape in tapes for segment in tape.segments)
         for tape in tapes:
@@ -251,9 +236,8 @@ def _count(job: Job, result: Result, variants: dict[SegmentPosition, list[Varian
     }
 
 
-def _tails(job: Job, result: Result, variants: dict[SegmentPosition, list[Variant]]) -> None:
+def _tails(job: Job, result: Result, scans: dict[SegmentFile, Scan]) -> None:
     """Tapes that begin later or end earlier: retention, and a tape that still grows, are no faults."""
-    scans = {segment: variant.found for each in variants.values() for variant in each for _, segment in variant.tapes}
     for stripe, tapes in job.inputs.stripes.items():
         first = min(tape.segments[0].first for tape in tapes)
         ends = {tape.receiver: scans[tape.segments[-1]].next_sequence - 1 for tape in tapes}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from levelcast.pipeline.audit.inputs import Recorded
-from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, histogram
+from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, add_fields, histogram
 from levelcast.records import RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.release_log import (
@@ -62,18 +62,14 @@ class ReleaseCounts:
     spread: Counts
 
     @classmethod
-    def none(cls, receivers: Sequence[str], windows: int = WINDOWS) -> ReleaseCounts:
-        shape = (windows, len(receivers))
-        bins = len(BOUNDS) + 1
-        return cls(
-            tuple(receivers), np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(windows, np.int64),
-            np.zeros(shape), np.zeros((len(receivers), 4), np.int64), np.zeros((len(receivers), bins), np.int64),
-            np.zeros(bins, np.int64),
-        )  # fmt: skip
+    def none(cls, receivers: Sequence[str]) -> ReleaseCounts:
+        count, bins = len(receivers), len(BOUNDS) + 1
+        shapes = ((WINDOWS, count), (WINDOWS, count), WINDOWS, (WINDOWS, count), (count, 4), (count, bins), bins)
+        counts, late, compared, delays, *others = (np.zeros(shape, np.int64) for shape in shapes)
+        return cls(tuple(receivers), counts, late, compared, delays.astype(np.float64), *others)
 
     def add(self, other: ReleaseCounts) -> None:
-        for name in ("counts", "late", "compared", "delays", "bins", "spread"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        add_fields(self, other, ("counts", "late", "compared", "delays", "bins", "spread"))
         for mine, its in zip(self.early, other.early, strict=True):
             if its[0]:
                 if its[1] > mine[1]:

@@ -7,12 +7,11 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from levelcast.pipeline.audit import fairness, order, timeliness
 from levelcast.pipeline.audit.base import AUDITS, FOUND, PASSED, Job, Result, register
-from levelcast.pipeline.lake.tables import AUDIT_FINDINGS, AUDIT_RUNS
+from levelcast.pipeline.lake.tables import AUDIT_FINDINGS, AUDIT_RUNS, day_of
 from levelcast.storage.append_file import TapeError
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def run(names: Sequence[str], job: Job) -> AuditOutcome:
 def keep(spark: SparkSession, lake: Lake, results: Sequence[Result], receivers: Sequence[str]) -> str:
     """Add rows to `audits` and `audit_findings`; the name of the run."""
     now_ns = time.time_ns()
-    run_id, day = uuid.uuid4().hex, datetime.fromtimestamp(now_ns // 1_000_000_000, UTC).date()
+    run_id, day = uuid.uuid4().hex, day_of(now_ns)
     faults = [
         {"run": run_id, "audit": result.audit, "number": number, "day": day, **asdict(finding)}
         for result in results

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast.network import Floor, Network
-from levelcast.pipeline.audit.stats import BOUNDS, Counts, Floats, histogram
+from levelcast.pipeline.audit.stats import Counts, Floats, add_fields, histogram, no_bins
 from levelcast.records import WORD_BYTES, last_record
 from levelcast.records.codes import UNDEF_TIMESTAMP
 from levelcast.storage.tape.directory import SegmentFile
@@ -75,19 +75,13 @@ class Waits:
 
     counts: Counts
     sums: Floats
-    bins: Counts = field(default_factory=lambda: np.zeros(len(BOUNDS) + 1, np.int64))
+    bins: Counts = field(default_factory=no_bins)
     beyond: Floats | None = None
     """Sums of what is beyond chance, for every place of the round (row) and window."""
     squares: Floats | None = None
 
     def add(self, other: Waits) -> None:
-        self.counts = self.counts + other.counts
-        self.sums = self.sums + other.sums
-        self.bins = self.bins + other.bins
-        if self.beyond is not None and other.beyond is not None:
-            self.beyond = self.beyond + other.beyond
-        if self.squares is not None and other.squares is not None:
-            self.squares = self.squares + other.squares
+        add_fields(self, other, ("counts", "sums", "bins", "beyond", "squares"))
 
 
 def waits_of(segment: SegmentFile, *, windows: Windows, chances: Mapping[int, Chance]) -> dict[int, Waits]:

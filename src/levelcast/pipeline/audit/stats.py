@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,11 +52,7 @@ def t_quantile(tail: float, df: int) -> float:
 
 def normal_quantile(tail: float) -> float:
     """The z that is exceeded with this probability, below a half."""
-    low, high = 0.0, 40.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if 0.5 * math.erfc(middle / math.sqrt(2)) > tail else (low, middle)
-    return high
+    return -NormalDist().inv_cdf(tail)
 
 
 def _beta_ratio(x: float, a: float, b: float) -> float:
@@ -64,9 +61,7 @@ def _beta_ratio(x: float, a: float, b: float) -> float:
         return 0.0 if x <= 0.0 else 1.0
     if x > (a + 1) / (a + b + 2):
         return 1.0 - _beta_ratio(1.0 - x, b, a)
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    )  # fmt: skip
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
     tiny = 1e-300
     fraction, c, d = 1.0, 1.0, 0.0
     for i in range(500):
@@ -107,14 +102,8 @@ def batched(sums: Floats, counts: Counts) -> tuple[Floats, Counts]:
         if _alike(means) <= 2 / math.sqrt(len(means)):
             break
         even = len(sums) // 2 * 2
-        sums = _pairs(sums[:even])
-        counts = _pairs(counts[:even])
+        sums, counts = (each[:even].reshape(-1, 2).sum(axis=1) for each in (sums, counts))
     return sums / np.maximum(counts, 1), counts
-
-
-def _pairs(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    summed: npt.NDArray[Any] = values.reshape(-1, 2).sum(axis=1)
-    return summed
 
 
 def _alike(means: Floats) -> float:
@@ -190,6 +179,19 @@ def design_effect(hits: Counts, counts: Counts) -> float:
 def histogram(values: npt.NDArray[Any]) -> Counts:
     """How many values lie in each bin: adds up over tasks."""
     return np.bincount(np.searchsorted(BOUNDS, values, "right"), minlength=len(BOUNDS) + 1).astype(np.int64)
+
+
+def no_bins() -> Counts:
+    """A histogram of nothing."""
+    return np.zeros(len(BOUNDS) + 1, np.int64)
+
+
+def add_fields(mine: object, its: object, names: Iterable[str]) -> None:
+    """Add the arrays of one task's measures to those of another; what one of them does not have is left."""
+    for name in names:
+        one, other = getattr(mine, name), getattr(its, name)
+        if one is not None and other is not None:
+            setattr(mine, name, one + other)
 
 
 def quantile(bins: Counts, share: float) -> float:

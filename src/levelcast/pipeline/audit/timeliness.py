@@ -18,7 +18,8 @@ import numpy as np
 from levelcast.pipeline.audit.base import Audit, AuditOptions, AuditTable, Finding, Job, Result
 from levelcast.pipeline.audit.fairness import any_of
 from levelcast.pipeline.audit.inputs import Inputs
-from levelcast.pipeline.audit.stats import BOUNDS, Counts, design_effect, histogram, quantile, wilson
+from levelcast.pipeline.audit.stats import Counts, add_fields, design_effect, histogram, no_bins, quantile, wilson
+from levelcast.pipeline.input.tapes import names_in
 from levelcast.records.codes import RTYPE_INSTRUMENT, UNDEF_TIMESTAMP
 from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.index import read_index
@@ -44,7 +45,7 @@ class Ages:
 
     counts: Counts = field(default_factory=lambda: np.zeros(MINUTES, np.int64))
     old: Counts = field(default_factory=lambda: np.zeros(MINUTES, np.int64))
-    bins: Counts = field(default_factory=lambda: np.zeros(len(BOUNDS) + 1, np.int64))
+    bins: Counts = field(default_factory=no_bins)
     ahead: Counts = field(default_factory=lambda: np.zeros(MINUTES, np.int64))
     worst_ns: int = 0
     worst_record: int = 0
@@ -53,10 +54,7 @@ class Ages:
     oldest_record: int = 0
 
     def add(self, other: Ages) -> None:
-        self.counts = self.counts + other.counts
-        self.old = self.old + other.old
-        self.bins = self.bins + other.bins
-        self.ahead = self.ahead + other.ahead
+        add_fields(self, other, ("counts", "old", "bins", "ahead"))
         if other.worst_ns > self.worst_ns:
             self.worst_ns, self.worst_record = other.worst_ns, other.worst_record
         if other.oldest_ns > self.oldest_ns:
@@ -95,8 +93,7 @@ def ages_of(unit: TimelinessTask) -> AgesPart:
     first = int(index.lines["sequence"][0])
     for kind, places, records in group_records(content, unit.segment.data_path):
         if kind.rtype == RTYPE_INSTRUMENT:
-            names = [name.decode("utf-8", "replace") for name in records["exchange"].tolist()]
-            part.venues.update({i: n for i, n in zip(records["publisher_id"].tolist(), names, strict=True) if n})
+            part.venues.update(names_in(records, "publisher_id", "exchange"))
         event = np.ascontiguousarray(records["ts_event"])
         known = (event != UNDEF_TIMESTAMP) & (event > 0)
         publisher = np.ascontiguousarray(records["publisher_id"]).astype(np.int64)
@@ -180,7 +177,7 @@ def judge(result: Result, ages: Mapping[Cell, Ages], names: Mapping[int, str], o
                 f"({options.old_share:.2%} may be)"
             )
             found = Finding("old records", name, says, cell.stripe, record=its.oldest_record)
-            result.findings.append(replace(found, value=share.value, low=share.low, high=share.high))
+            result.findings.append(replace(found, **share._asdict()))
     columns = ("stripe", "floor", "hour", "records", "p50_ns", "p90_ns", "p99_ns", "max_ns", "old_share", "ahead")
     result.figures = [AuditTable("floors", (*columns, "most_ahead_ns"), rows)]
     result.looked_at = {"records": sum(int(its.counts.sum()) for its in ages.values()), "cells": len(ages)}
@@ -197,12 +194,8 @@ def _s(ns: float) -> str:
 
 def _sentence(result: Result, ages: Iterable[Ages]) -> str:
     if result.findings:
-        first = result.findings[0]
-        more = f"; {len(result.findings) - 1} more findings" if len(result.findings) > 1 else ""
-        return f"A floor was not in time: {first.subject}, {first.kind}: {first.says}{more}."
-    whole = np.zeros(len(BOUNDS) + 1, np.int64)
-    for its in ages:
-        whole = whole + its.bins
+        return result.first_finding("A floor was not in time")
+    whole = sum((its.bins for its in ages), no_bins())
     return (
         f"Every floor was in time: 99 % of {result.looked_at['records']:,} records were acknowledged within "
         f"{_s(quantile(whole, 0.99))} of their trade."

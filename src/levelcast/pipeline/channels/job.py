@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from levelcast.extras import arrow
 from levelcast.pipeline.channels import spark_plan
@@ -29,15 +31,10 @@ from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.tables import PLANS
 from levelcast.planner.annealing import Effort, Progress
 from levelcast.planner.costs import fault_of_maps
-from levelcast.planner.files import StoredPlan, write_plan
+from levelcast.planner.files import StoredPlan, write_plan, write_table
 from levelcast.planner.make import make_plan
 from levelcast.planner.model import UNSENT, Floats, Plan, PlanError, Weights, from_pairs
 from levelcast.planner.user_load import Reach, complete_plan, one_for_all, reach_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["LOCAL_PAIRS", "Made", "PlanRequest", "execute", "flow_rates", "overlapping", "record", "write"]
 
 LOCAL_PAIRS = 5_000_000
 """Up to so many pairs one process plans in seconds and in half a gigabyte."""
@@ -79,7 +76,6 @@ class Made:
     users: list[str]
     before: Reach
     after: Reach
-    before_name: str
     days: tuple[str, ...]
     skipped: int
     """Pairs that were left out: the network has not their symbols."""
@@ -94,8 +90,6 @@ class Made:
 
 def flow_rates(rows: DataFrame, *, busiest: bool = False) -> DataFrame:
     """`flow`, `rate` from rows of `rates`: over the parts of the days in which there was anything, or at their peak."""
-    from pyspark.sql import functions as f
-
     if busiest:
         peak = (
             rows.groupBy("day", "start_s").agg(f.sum("messages").alias("all")).orderBy(f.desc("all"), "day", "start_s")
@@ -110,8 +104,6 @@ def flow_rates(rows: DataFrame, *, busiest: bool = False) -> DataFrame:
 def overlapping(tape: DataFrame) -> DataFrame:
     """Symbols of a floor that two stripes have at one time of a day: of a ring a floor is in one stripe only, so that
     is the same day taken twice. Rows of `tape`; `day, venue, symbol, one, other`, the stripes."""
-    from pyspark.sql import functions as f
-
     spans = (
         tape.filter("symbol is not null and kind in ('trade', 'quote', 'order')")
         .groupBy("day", "venue", "symbol", "kind", "stripe")
@@ -126,8 +118,7 @@ def overlapping(tape: DataFrame) -> DataFrame:
 
 def chosen_days(lake: Lake, asked: Sequence[str]) -> tuple[str, ...]:
     """The days of the rates: those asked for, or the newest."""
-    files = lake.files("rates") if lake.has("rates") else []
-    known = sorted({str(file.partition["day"]) for file in files if file.rows})
+    known = sorted({file.day for file in lake.files("rates") if file.rows})
     if not known:
         raise LakeError(
             f"{lake.directory}: has no rates, so there is nothing to plan by: levelcast pipeline run --input TAPE "
@@ -143,9 +134,9 @@ def chosen_days(lake: Lake, asked: Sequence[str]) -> tuple[str, ...]:
 
 def check_overlap(spark: SparkSession, lake: Lake, days: Sequence[str]) -> None:
     """Refuse days of which the lake has something twice. Only days with several stripes are looked into."""
-    stripes: dict[str, set[str]] = {}
-    for file in lake.files("tape", days=days) if lake.has("tape") else []:
-        stripes.setdefault(str(file.partition["day"]), set()).add(str(file.partition["stripe"]))
+    stripes: dict[str, set[int]] = {}
+    for file in lake.files("tape", days=days):
+        stripes.setdefault(file.day, set()).add(file.stripe)
     several = [day for day, found in stripes.items() if len(found) > 1]
     if not several:
         return
@@ -161,7 +152,7 @@ def check_overlap(spark: SparkSession, lake: Lake, days: Sequence[str]) -> None:
 
 def subscriptions(spark: SparkSession, lake: Lake) -> tuple[DataFrame, int]:
     """Pairs of `user` and `flow`, and how many there are."""
-    files = lake.files("subscriptions") if lake.has("subscriptions") else []
+    files = lake.files("subscriptions")
     if not (rows := sum(file.rows for file in files)):
         raise LakeError(
             f"{lake.directory}: has no subscriptions, so nobody is known to want anything: levelcast pipeline load "
@@ -217,29 +208,21 @@ def execute(
         "groups": stored.plan.n_groups,
         "relative_cost": cost.relative,
         **asdict(cost),
-        "asked": float(after.asked.sum()),
-        "accepted": float(after.accepted.sum()),
-        "received": float(after.received.sum()),
+        **{name: float(getattr(after, name).sum()) for name in ("asked", "accepted", "received")},
         "before": ONE_FOR_ALL if current is None else digest(current),
         "sessions_before": before.sessions,
         "groups_before": before.groups,
-        "accepted_before": float(before.accepted.sum()),
-        "received_before": float(before.received.sum()),
-        "goodput_before": cost_before.goodput,
-        "c_w_before": cost_before.c_w,
-        "c_x_before": cost_before.c_x,
+        **{f"{name}_before": float(getattr(before, name).sum()) for name in ("accepted", "received")},
+        **{f"{name}_before": getattr(cost_before, name) for name in ("goodput", "c_w", "c_x")},
         "seconds": round(time.perf_counter() - begun, 3),
     }
-    named = StoredPlan(stored.plan, stored.flows, stored.session_ids, stored.group_ids, report)
-    return Made(named, values, users, before, after, report["before"], days, skipped)
+    return Made(replace(stored, report=report), values, users, before, after, days, skipped)
 
 
 def _known(
     spark: SparkSession, pairs: DataFrame, rates: DataFrame, asked: PlanRequest, lake: Lake
 ) -> tuple[DataFrame, int]:
     """The pairs whose symbols the network has, and how many others there are."""
-    from pyspark.sql import functions as f
-
     assert asked.symbols is not None
     symbols = spark.createDataFrame(arrow().table({"flow": sorted(asked.symbols)}))
     traded = rates.filter("rate > 0").select("flow")
@@ -295,8 +278,6 @@ def _plan_on_spark(
     pairs: DataFrame, rates: DataFrame, asked: PlanRequest, current: StoredPlan | None, _: Progress
 ) -> _Planned:
     """Where the pairs lie. What nobody wants has a group of its own, if there are two."""
-    from pyspark.sql import functions as f
-
     if asked.effort is not Effort.FAST:
         raise PlanError("Spark plans with the effort fast, and no other")
     columns = spark_plan.count_columns(*spark_plan.gather_columns(pairs, rates, missing=0.0))
@@ -373,31 +354,28 @@ def digest(stored: StoredPlan) -> str:
 
 def write(made: Made, directory: Path) -> None:
     """The plan's directory, with what reaches each customer and the rates for `plan apply --rates` beside it."""
-    pa, parquet = arrow(), arrow("pyarrow.parquet")
     before, after = made.before, made.after
 
     def extra(folder: Path) -> None:
         customers = {
-            "user": pa.array(made.users, pa.string()),
+            "user": arrow().array(made.users, arrow().string()),
             "asked": after.asked,
             "accepted": after.accepted,
             "received": after.received,
             "accepted_before": before.accepted,
             "received_before": before.received,
         }
-        parquet.write_table(pa.table(customers), str(folder / CUSTOMERS))
-        parquet.write_table(pa.table({"flow": made.stored.flows, "rate": made.rates}), str(folder / RATES))
+        write_table(folder / CUSTOMERS, customers)
+        write_table(folder / RATES, {"flow": made.stored.flows, "rate": made.rates})
 
     write_plan(directory, made.stored, extra)
 
 
 def record(spark: SparkSession, lake: Lake, made: Made) -> None:
     """A row of `plans`."""
-    told = made.report
+    told = dict(made.report)
     days = [date.fromisoformat(day) for day in made.days]
-    row = {
-        "first_day": days[0], "last_day": days[-1], "flows": told["flows_sent"], "cost": told["c_w"],
-        "cost_before": told["c_w_before"],
-    }  # fmt: skip
-    values = tuple(row[name] if name in row else told[name] for name in PLANS.names)
+    told |= {"first_day": days[0], "last_day": days[-1], "flows": told["flows_sent"]}
+    told |= {"cost": told["c_w"], "cost_before": told["c_w_before"]}
+    values = tuple(told[name] for name in PLANS.names)
     lake.append("plans", spark.createDataFrame([values], PLANS.ddl).coalesce(1))

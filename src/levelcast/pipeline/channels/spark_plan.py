@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from levelcast.extras import arrow
 from levelcast.planner.annealing import Effort
@@ -29,9 +30,6 @@ from levelcast.planner.costs import Costs, received_by_user
 from levelcast.planner.make import make_plan
 from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, PlanError, Weights, tidy
 from levelcast.planner.user_load import Reach
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 SAMPLE = 20_000
 """Flows that the driver plans."""
@@ -50,10 +48,6 @@ class SparkPlan:
     reach: Reach
     users: list[Any]
     n_pairs: int
-
-    @property
-    def n_users(self) -> int:
-        return len(self.users)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +83,6 @@ def gather_columns(interest: DataFrame, rates: DataFrame, missing: float | None 
 
     With `missing` the rates are taken as they are, one a flow and none below 0, and a flow without one has that.
     """
-    from pyspark.sql import functions as f
-
     if missing is None:
         _check(rates.groupBy("flow").count().filter("count > 1"), "flow {flow!r} has {count} rates")
         _check(rates.filter("rate is null or isnan(rate) or rate < 0"), "flow {flow!r} has the rate {rate}")
@@ -130,11 +122,10 @@ def plan_on_spark(
 
 
 def count_columns(rows: DataFrame, users: list[Any]) -> Columns:
-    from pyspark.sql import functions as f
-
+    # As a decimal the sum of the rates does not depend on the order in which parts of it come.
     total = rows.agg(
         f.count("*").alias("flows"),
-        f.sum(_exactly("rate")).cast("double").alias("rate"),
+        f.sum(f.col("rate").cast("decimal(28,12)")).cast("double").alias("rate"),
         f.sum(f.size("users")).alias("pairs"),
     ).collect()[0]
     if not total.flows:
@@ -144,8 +135,6 @@ def count_columns(rows: DataFrame, users: list[Any]) -> Columns:
 
 def plan_columns(columns: Columns, sessions: int, groups: int, weights: Weights, seed: int) -> SparkPlan:
     """Steps 2 to 4."""
-    from pyspark.sql import functions as f
-
     rows, n_users = columns.rows, len(columns.users)
     every = max(1, columns.flows // SAMPLE)
     drawn = rows.filter(f.pmod(f.xxhash64("flow", f.lit(seed)), f.lit(every)) == 0).toArrow()
@@ -181,8 +170,6 @@ def reach_on_spark(columns: Columns, flows: Any, plan: Plan, rest: DataFrame) ->
 
     `rest` has `flow` and `rate` of what is sent and nobody wants.
     """
-    from pyspark.sql import functions as f
-
     spark, n_users = columns.rows.sparkSession, len(columns.users)
     places = arrow().table({"flow": flows, "session": plan.session, "group": plan.flow_group()})
     known = spark.createDataFrame(places).filter("session >= 0")
@@ -226,23 +213,13 @@ def _reach(table: Any, columns: Columns, sessions: int, groups: int) -> Reach:
     return Reach(asked, accepted, received, columns.rate, sessions, groups)
 
 
-def _exactly(name: str) -> Column:
-    """A number whose sum does not depend on the order in which parts of it come."""
-    from pyspark.sql import functions as f
-
-    return f.col(name).cast("decimal(28,12)")
-
-
 def instance_of(table: Any, n_users: int) -> Instance:
     """Rows of flow, rate and users as an instance."""
     users = table["users"].combine_chunks()
-    start = np.concatenate(([0], np.cumsum(_lengths(users)))).astype(np.int64)
+    lengths = arrow("pyarrow.compute").list_value_length(users).to_numpy(zero_copy_only=False)
+    start = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     flat = np.asarray(users.flatten().to_numpy(zero_copy_only=False), np.int32)
     return Instance(np.asarray(table["rate"].to_numpy(), np.float64), start, flat, n_users)
-
-
-def _lengths(lists: Any) -> npt.NDArray[np.int64]:
-    return np.asarray(arrow("pyarrow.compute").list_value_length(lists).to_numpy(zero_copy_only=False), np.int64)
 
 
 def scaled(sample: Instance, rate: float) -> Instance:
@@ -270,9 +247,8 @@ def insert(batches: Iterator[Any], sample: Instance, at: Ints, groups: int, seed
 def joined(one: Instance, other: Instance) -> Instance:
     """The flows of both, one after the other."""
     start = np.concatenate([one.start, one.start[-1] + other.start[1:]])
-    return Instance(
-        np.concatenate([one.rates, other.rates]), start, np.concatenate([one.users, other.users]), one.n_users
-    )
+    rates, users = np.concatenate([one.rates, other.rates]), np.concatenate([one.users, other.users])
+    return Instance(rates, start, users, one.n_users)
 
 
 def split_group(table: Any, group: int, n_users: int, room: int, seed: int) -> Any:

@@ -16,12 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
 
 from levelcast.pipeline.derive.corrections import ALL, NO_PRICE, sets_price, settled
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 SECOND_NS = 1_000_000_000
 INTERVALS = {"1s": 1, "1m": 60, "1d": 86_400}
@@ -47,8 +46,6 @@ def parts(trades: DataFrame, intervals: Sequence[str], mask: int | None = None) 
 
     With a `mask` of sale conditions, those that set a price apart from the others (`priced`); it is null without.
     """
-    from pyspark.sql import functions as f
-
     step = math.gcd(*(INTERVALS[name] for name in intervals))
     priced = f.lit(None).cast("boolean") if mask is None else sets_price(mask)
     good = trades.filter("price is not null")
@@ -75,8 +72,6 @@ def limbs() -> tuple[Column, Column, Column]:
     size, carries included, are below 2^49, and that of its upper half is below 2^63 in magnitude. So each number is
     exact, and so are sums of 2^31 of them. What does not fit is an error of Spark's and not a wrong sum.
     """
-    from pyspark.sql import functions as f
-
     price, size, bits = f.col("price"), f.col("size"), 0xFFFF
     first = price.bitwiseAND(bits) * size
     second = f.shiftright(price, 16).bitwiseAND(bits) * size + f.shiftright(first, 16)
@@ -87,15 +82,11 @@ def limbs() -> tuple[Column, Column, Column]:
 
 def notional() -> Column:
     """The sum of price times size: one day of SPY has more than 64 bits of it."""
-    from pyspark.sql import functions as f
-
     low, middle, top = (f.sum(limb) for limb in limbs())
     return _whole(low, middle, top)
 
 
 def _whole(low: Column, middle: Column, top: Column) -> Column:
-    from pyspark.sql import functions as f
-
     def times(number: Column, power: int) -> Column:
         return number.cast("decimal(19,0)") * f.lit(str(1 << power)).cast(f"decimal({len(str(1 << power))},0)")
 
@@ -107,8 +98,6 @@ def roll_up(rows: DataFrame, intervals: Sequence[str] = tuple(INTERVALS), *, one
 
     With `one_stripe` the sequence alone is the order, and a stage less does.
     """
-    from pyspark.sql import functions as f
-
     lengths = sorted((INTERVALS[name], name) for name in intervals)
     shared = lengths[min(1, len(lengths) - 1)][0]
     # The shortest parts are the many. They move once: what belongs to one of the next longer interval goes together.
@@ -125,8 +114,6 @@ def roll_up(rows: DataFrame, intervals: Sequence[str] = tuple(INTERVALS), *, one
 
 def _longer(rows: DataFrame) -> DataFrame:
     """One part of all those of a group."""
-    from pyspark.sql import functions as f
-
     return (
         rows.groupBy("day", "symbol", "venue", "stripe", "group", "priced")
         .agg(*_in_sequence(), *_sums())
@@ -136,8 +123,6 @@ def _longer(rows: DataFrame) -> DataFrame:
 
 def _merged(rows: DataFrame, interval: str, one_stripe: bool) -> DataFrame:
     """Bars of parts that have their length: venues and stripes put together."""
-    from pyspark.sql import functions as f
-
     spread = rows.withColumn("venue", f.explode(f.array(f.col("venue"), f.lit(ALL)))).withColumn(
         "variant", f.explode(f.when(f.col("priced"), _words(VARIANTS)).otherwise(_words(VARIANTS[:1])))
     )
@@ -159,14 +144,10 @@ def _merged(rows: DataFrame, interval: str, one_stripe: bool) -> DataFrame:
 
 def _place(at: str) -> Column:
     """(timestamp, stripe) as one number: a bar has less than 2^47 ns, and a stripe 16 bits (`wire.parts`)."""
-    from pyspark.sql import functions as f
-
     return f.shiftleft(f.col(at) - f.col("start") * SECOND_NS, _STRIPE_BITS) + f.col("stripe")
 
 
 def _in_sequence() -> list[Column]:
-    from pyspark.sql import functions as f
-
     return [
         f.min("first").alias("first"),
         f.max("last").alias("last"),
@@ -178,37 +159,27 @@ def _in_sequence() -> list[Column]:
 
 
 def _sums() -> list[Column]:
-    from pyspark.sql import functions as f
-
     added = [f.sum(name).alias(name) for name in ("volume", *_LIMBS, "trades")]
     return [f.max("high").alias("high"), f.min("low").alias("low"), *added]
 
 
 def _words(words: Sequence[str]) -> Column:
-    from pyspark.sql import functions as f
-
     return f.array(*(f.lit(word) for word in words))
 
 
 def vwap() -> Column:
     """Rounded down (towards zero): exact whole numbers, and no trade's price is left out of it by a half."""
-    from pyspark.sql import functions as f
-
     return f.expr("case when volume > 0 then cast(notional div volume as bigint) end")
 
 
 def complete(rows: DataFrame, upto_ns: int) -> DataFrame:
     """Bars that nothing can be added to, when the tape is complete up to this time."""
-    from pyspark.sql import functions as f
-
     lengths = f.create_map(*(f.lit(each) for name, length in INTERVALS.items() for each in (name, length * SECOND_NS)))
     return rows.filter(f.col("start_ns") + lengths[f.col("interval")] <= f.lit(upto_ns))
 
 
 def last_prices(trades: DataFrame) -> DataFrame:
     """The last trade of each symbol and venue, and of all venues."""
-    from pyspark.sql import functions as f
-
     good = settled(trades).filter("price is not null")
     by_stripe = good.groupBy("day", "symbol", "venue", "stripe").agg(
         f.max("sequence").alias("sequence"),
@@ -223,9 +194,6 @@ def last_prices(trades: DataFrame) -> DataFrame:
 
 def venue_share(trades: DataFrame) -> DataFrame:
     """What part each venue has of a symbol's day, and of the whole day."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     parts = (
         settled(trades)
         .filter("price is not null")

@@ -10,24 +10,21 @@ Trades are taken as they stand: where some of them have been busted or corrected
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
+from pyspark.sql import SparkSession
 
 from levelcast.pipeline.derive.bars import INTERVALS, SECOND_NS, VARIANTS
 from levelcast.pipeline.derive.corrections import ALL, UNKNOWN
 from levelcast.pipeline.input import tape_to_tables
 from levelcast.pipeline.lake.files import File
 from levelcast.pipeline.lake.tables import BARS
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from levelcast.pipeline.session import on_spark
 
 OF_TRADES = (
     "sequence", "ts_recv", "publisher_id", "venue", "instrument_id", "symbol", "action", "price", "size", "condition",
@@ -72,18 +69,15 @@ def file_longer(
 
 
 def _in_a_task(spark: SparkSession, made: Callable[[], pa.Table], stage: Path, name: str) -> list[File]:
-    def work(batches: Iterator[Any]) -> Iterator[Any]:
-        for _ in batches:
-            order = tape_to_tables.Order({BARS.name: str(stage)}, name, {}, "")
-            with tape_to_tables.Files(order) as files:
-                for batch in made().combine_chunks().to_batches():
-                    for day in tape_to_tables.days_of(batch):
-                        files.write(BARS, day)
-            told = json.dumps([asdict(file) for file in files.done.get(BARS.name, [])])
-            yield pa.RecordBatch.from_pydict({"filed": pa.array([told], pa.string())})
+    def work(order: tape_to_tables.Order) -> list[File]:
+        with tape_to_tables.Files(order) as files:
+            for batch in made().combine_chunks().to_batches():
+                for day in tape_to_tables.days_of(batch):
+                    files.write(BARS, day)
+        return files.done.get(BARS.name, [])
 
-    (row,) = spark.range(0, 1, 1, numPartitions=1).mapInArrow(work, "filed string").collect()
-    return [File(**each) for each in json.loads(row.filed)]
+    (files,) = on_spark(spark, work, [tape_to_tables.Order({BARS.name: str(stage)}, name, {}, "")])
+    return files
 
 
 def _read(path: str, columns: Sequence[str], by: str, begin_ns: int, end_ns: int) -> pa.Table:

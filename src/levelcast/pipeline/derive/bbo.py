@@ -19,19 +19,18 @@ quote takes the place of all venues' on that side (`consolidated`); each venue's
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from levelcast.extras import arrow
 from levelcast.pipeline.derive.corrections import THROUGH_ALLOWED, named, settled
 from levelcast.pipeline.lake.tables import BBO, TRADE_THROUGHS, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -57,41 +56,27 @@ _TRADE = ("price", "size", "condition")
 
 def bbo(quotes: DataFrame, consolidated: bool = False, chunk_rows: int = CHUNK_ROWS) -> DataFrame:
     """The table `bbo` of rows of `quotes`: a row for every quote."""
-    from pyspark.sql import functions as f
-
     events = named(quotes).select(*_COMMON, *_QUOTE)
     return _pass(events.withColumn("is_trade", f.lit(False)), BBO, best_rows, consolidated, chunk_rows)
 
 
 def trade_throughs(
-    trades: DataFrame,
-    quotes: DataFrame,
-    allowed: int = THROUGH_ALLOWED,
-    consolidated: bool = False,
-    chunk_rows: int = CHUNK_ROWS,
+    trades: DataFrame, quotes: DataFrame, consolidated: bool = False, chunk_rows: int = CHUNK_ROWS
 ) -> DataFrame:
     """The table `trade_throughs`: settled trades worse than what another venue was showing."""
-    from pyspark.sql import functions as f
-
     quoted = named(quotes).select(*_COMMON, *_QUOTE)
     traded = settled(trades).filter("price is not null").select(*_COMMON, *_TRADE)
     events = (
         quoted.withColumn("is_trade", f.lit(False))
         .unionByName(traded.withColumn("is_trade", f.lit(True)), allowMissingColumns=True)
     )  # fmt: skip
-
-    def rows(market: Market, part: Any) -> Any:
-        return through_rows(market, part, allowed)
-
-    return _pass(events, TRADE_THROUGHS, rows, consolidated, chunk_rows)
+    return _pass(events, TRADE_THROUGHS, through_rows, consolidated, chunk_rows)
 
 
 def _pass(
     events: DataFrame, table: Table, rows: Callable[[Market, Any], Any], consolidated: bool, chunk_rows: int
 ) -> DataFrame:
     """Each symbol's day in order through `rows`."""
-    from pyspark.sql import functions as f
-
     order = ("day", "symbol", "ts_recv", "stripe", "sequence")
     cuts = find_cuts(events, chunk_rows)
     starts: Starts = {}
@@ -119,8 +104,6 @@ def _pass(
 
 def find_cuts(events: DataFrame, chunk_rows: int) -> list[tuple[Any, str, int, int]]:
     """Day, symbol, unit of time and number of the chunk, for all units of large symbols; nothing if none is large."""
-    from pyspark.sql import functions as f
-
     if _bytes(events) < chunk_rows * _LEAST_BYTES:
         return []
     totals = events.groupBy("day", "symbol").count().filter(f.col("count") > chunk_rows).select("day", "symbol")
@@ -151,7 +134,6 @@ def last_quotes(batches: Iterator[Any]) -> Iterator[Any]:
     pa = arrow()
     last: dict[tuple[int, str, int, str, int], tuple[int, ...]] = {}
     for batch in batches:
-        told = _told(batch)
         at = [_numbers(batch, name, 0) for name in ("ts_recv", "stripe", "sequence")]
         days = np.asarray(batch.column("day").cast(pa.int32()).to_numpy(zero_copy_only=False), np.int64)
         chunks = _numbers(batch, CHUNK, 0)
@@ -160,8 +142,7 @@ def last_quotes(batches: Iterator[Any]) -> Iterator[Any]:
         names = [each.dictionary.to_pylist() for each in words]
         keys, group = np.unique(np.stack([days, symbols, chunks, venues]), axis=1, return_inverse=True)
         group, order = np.ravel(group), np.lexsort((at[2], at[1], at[0]))[::-1]
-        sides = ((told.bids, told.bid, told.bid_size), (told.asks, told.ask, told.ask_size))
-        for side, (says, price, size) in enumerate(sides):
+        for side, (says, price, size) in enumerate(_told(batch)):
             heard = order[says[order]]
             found, first = np.unique(group[heard], return_index=True)
             for number, row in zip(found.tolist(), heard[first].tolist(), strict=True):
@@ -246,7 +227,7 @@ class Market:
     names: list[str] = field(default_factory=list)
     quotes: list[list[int]] = field(default_factory=list)
 
-    def advance(self, venue: Ints, names: list[str], told: Told) -> Book:
+    def advance(self, venue: Ints, names: list[str], told: Sequence[QuoteSide]) -> Book:
         """Every venue's quote after each row."""
         for name in names:
             if name not in self.names:
@@ -258,9 +239,7 @@ class Market:
         book = Book(list(self.names), at, *(np.empty((len(self.names), count), np.int64) for _ in range(4)))
         for v, last in enumerate(self.quotes):
             mine = at == v
-            for column, (says, price, size) in enumerate(
-                ((told.bids, told.bid, told.bid_size), (told.asks, told.ask, told.ask_size))
-            ):
+            for column, (says, price, size) in enumerate(told):
                 heard = says if self.consolidated else says & mine
                 source = np.maximum.accumulate(np.where(heard, np.arange(count), -1))
                 carried, own = source >= 0, mine[source]
@@ -272,16 +251,12 @@ class Market:
         return book
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the rows say of bids and offers; an empty side has the price that loses to every other."""
+class QuoteSide(NamedTuple):
+    """What the rows say of bids, or of offers; an empty side has the price that loses to every other."""
 
-    bids: Bools
-    bid: Ints
-    bid_size: Ints
-    asks: Bools
-    ask: Ints
-    ask_size: Ints
+    says: Bools
+    price: Ints
+    size: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,18 +281,17 @@ def _numbers(batch: Any, name: str, missing: int) -> Ints:
     return np.asarray(column.fill_null(missing).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _told(batch: Any) -> Told:
+def _told(batch: Any) -> list[QuoteSide]:
+    """Bids, and offers."""
     side = batch.column("side").fill_null("N").to_numpy(zero_copy_only=False)
     quote = ~batch.column("is_trade").to_numpy(zero_copy_only=False).astype(bool)
-    bid_size, ask_size = _numbers(batch, "bid_sz", 0), _numbers(batch, "ask_sz", 0)
-    return Told(
-        quote & (side != "A"),
-        np.where(bid_size > 0, _numbers(batch, "bid_px", NO_BID), NO_BID),
-        bid_size,
-        quote & (side != "B"),
-        np.where(ask_size > 0, _numbers(batch, "ask_px", NO_ASK), NO_ASK),
-        ask_size,
-    )
+    told = []
+    for name, other, empty in (("bid", "A", NO_BID), ("ask", "B", NO_ASK)):
+        size = _numbers(batch, f"{name}_sz", 0)
+        told.append(
+            QuoteSide(quote & (side != other), np.where(size > 0, _numbers(batch, f"{name}_px", empty), empty), size)
+        )
+    return told
 
 
 def _advance(market: Market, batch: Any) -> Book:
@@ -340,22 +314,18 @@ def best_rows(market: Market, batch: Any) -> Any:
         ["empty", "one-sided", "locked", "crossed"],
         "normal",
     )
-    own_bid, own_ask = book.bid[book.at, rows], book.ask[book.at, rows]
-    made = {
-        "venue_bid": pa.array(own_bid, mask=own_bid == NO_BID),
-        "venue_bid_size": pa.array(book.bid_size[book.at, rows], mask=own_bid == NO_BID),
-        "venue_ask": pa.array(own_ask, mask=own_ask == NO_ASK),
-        "venue_ask_size": pa.array(book.ask_size[book.at, rows], mask=own_ask == NO_ASK),
-        "best_bid": pa.array(best_bid, mask=no_bid),
-        "best_bid_size": pa.array(bid_total, mask=no_bid),
-        "best_ask": pa.array(best_ask, mask=no_ask),
-        "best_ask_size": pa.array(ask_total, mask=no_ask),
-        "state": pa.array(state.tolist(), pa.string()),
-    }
+    made = {"state": pa.array(state.tolist(), pa.string())}
+    for name, price, size, empty in (
+        ("venue_bid", book.bid[book.at, rows], book.bid_size[book.at, rows], NO_BID),
+        ("venue_ask", book.ask[book.at, rows], book.ask_size[book.at, rows], NO_ASK),
+        ("best_bid", best_bid, bid_total, NO_BID),
+        ("best_ask", best_ask, ask_total, NO_ASK),
+    ):
+        made[name], made[f"{name}_size"] = (pa.array(each, mask=price == empty) for each in (price, size))
     return _shaped(BBO, batch, made)
 
 
-def through_rows(market: Market, batch: Any, allowed: int) -> Any:
+def through_rows(market: Market, batch: Any) -> Any:
     """Rows of `trade_throughs`."""
     pa = arrow()
     book = _advance(market, batch)
@@ -378,7 +348,7 @@ def through_rows(market: Market, batch: Any, allowed: int) -> Any:
         "better_venue": pa.array([book.names[int(v)] for v in venue], pa.string()),
         "better_price": pa.array(best),
         "by": pa.array(np.abs(best - price)),
-        "exempt": pa.array((condition & allowed) != 0),
+        "exempt": pa.array((condition & THROUGH_ALLOWED) != 0),
     }
     return _shaped(TRADE_THROUGHS, batch.take(pa.array(index)), made)
 

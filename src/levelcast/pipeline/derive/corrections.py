@@ -7,10 +7,8 @@ trade keeps its place in the order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 # The bits of a sale condition in LEAN's files, and so on a tape that was published from them.
 CASH, NEXT_DAY, SELLER, SWEEP = 1 << 1, 1 << 2, 1 << 3, 1 << 5
@@ -37,7 +35,6 @@ ALL = "ALL"
 
 def named(rows: DataFrame) -> DataFrame:
     """With a venue and a symbol in every row: where no definition has named them, their number stands for them."""
-    from pyspark.sql import functions as f
 
     def number(column: str) -> Column:
         return f.concat(f.lit("#"), f.col(column).cast("string"))
@@ -55,8 +52,6 @@ def settled(trades: DataFrame) -> DataFrame:
 
     Busts and corrections are few beside the trades, so they go to every worker and the trades stay where they are.
     """
-    from pyspark.sql import functions as f
-
     rows = named(trades)
     changes = (
         rows.filter(f.col("action").isin("C", "M"))
@@ -77,6 +72,4 @@ def settled(trades: DataFrame) -> DataFrame:
 
 def sets_price(mask: int = NO_PRICE) -> Column:
     """Whether a trade's sale condition has no bit of `mask`."""
-    from pyspark.sql import functions as f
-
     return f.coalesce(f.col("condition"), f.lit(0)).bitwiseAND(f.lit(mask)) == 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
 
 from levelcast.pipeline.derive.corrections import named
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 SECONDS = 300
 DAY_S = 86_400
@@ -15,8 +13,6 @@ DAY_S = 86_400
 
 def rates(records: DataFrame, seconds: int = SECONDS) -> DataFrame:
     """Messages of each symbol in intervals of the day, from rows of `tape` or of any table of records."""
-    from pyspark.sql import functions as f
-
     start = f.expr(f"cast((ts_recv div 1000000000) % {DAY_S} div {seconds} * {seconds} as int)")
     return (
         named(records.filter("symbol is not null or instrument_id is not null"))
@@ -29,9 +25,6 @@ def rates(records: DataFrame, seconds: int = SECONDS) -> DataFrame:
 
 def by_symbol(rows: DataFrame) -> DataFrame:
     """The rate of each symbol over the part of the day in which there was anything, from rows of `rates`."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     day = Window.partitionBy("day")
     return (
         rows.withColumn("span", f.max(f.col("start_s") + f.col("seconds")).over(day) - f.min("start_s").over(day))
@@ -46,9 +39,6 @@ def rate_fit(rows: DataFrame) -> DataFrame:
 
     A straight line through the logarithms: rate = scale · exp(-rank / decay), the busiest symbol has rank 0.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     day = Window.partitionBy("day")
     busiest = day.orderBy(f.desc("messages"), "symbol")
     ranked = (
@@ -77,7 +67,5 @@ def rate_fit(rows: DataFrame) -> DataFrame:
 
 def interest(subscriptions: DataFrame, rows: DataFrame) -> DataFrame:
     """Pairs of user and flow with the flow's rate on each day: a flow without a message that day has none."""
-    from pyspark.sql import functions as f
-
     flows = by_symbol(rows).select("day", f.col("symbol").alias("flow"), "rate")
     return subscriptions.select("user", "flow").distinct().join(flows, "flow")

@@ -1,30 +1,29 @@
 """Captures and files of a day in Spark, in the same schema as a tape.
 
-    rows = read_input(spark, ["us_equities_tick_20131007"], "lean", day=date(2013, 10, 7))
+    rows = read_both(spark, ["us_equities_tick_20131007"], "lean", day=date(2013, 10, 7)).rows
 
-`read_both` also gives the rows that could not be read, with the schema of `QUARANTINE`: they are the caller's to keep.
+It also gives the rows that could not be read, with the schema of `QUARANTINE`: they are the caller's to keep.
 Both come from one table, `Input.both`, so whoever wants to read the files once keeps that. The readers themselves are
 `levelcast.formats.captures`; each of its tasks is read where Spark puts it, and only the names of files travel there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from levelcast.formats.captures import FORMATS as CAPTURES
 from levelcast.formats.captures import CaptureBatch, NumberedEvents, Task, TradeFileError, read_task, tasks_of
-from levelcast.formats.columns import Coded
-from levelcast.pipeline.lake.schema import NAMES, RecordRows, Words, arrow_schema, spark_schema, to_arrow
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from levelcast.pipeline.lake.schema import NAMES, RecordRows, arrow_schema, to_arrow
 
 FORMATS = ("tape", *CAPTURES)
 QUARANTINE = ("source", "position", "reason", "raw")
@@ -44,25 +43,10 @@ class Input:
 
     @classmethod
     def of(cls, both: DataFrame) -> Input:
-        from pyspark.sql import functions as f
-
         refused = f.col(_REFUSED[0]).isNotNull()
         columns = [name for name in both.columns if name not in _REFUSED]
         bad = [f.col(name).alias(short) for name, short in zip(_REFUSED, QUARANTINE, strict=True)]
         return cls(both.where(~refused).select(*columns), both.where(refused).select(*bad), both)
-
-
-def read_input(
-    spark: SparkSession,
-    paths: Sequence[str | PathLike[str]],
-    format: str,
-    day: date | None = None,
-    *,
-    venue: str | None = None,
-    columns: Sequence[str] | None = None,
-) -> DataFrame:
-    """The rows of tapes (`tape`), or of files of another format. Raises TradeFileError before anything runs."""
-    return read_both(spark, paths, format, day, venue=venue, columns=columns).rows
 
 
 def read_both(
@@ -74,9 +58,13 @@ def read_both(
     venue: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Input:
-    """The rows and the refused ones. `day` is for formats that do not say it, `venue` for trades without one."""
+    """The rows of tapes (`tape`) or of files of another format, and the refused ones. `day` is for formats that do not
+    say it, `venue` for trades without one. Raises TradeFileError before anything runs."""
     if format == "tape":
-        return Input.of(_with_nothing_refused(_tapes(spark, paths, columns)))
+        rows = read_tapes(spark, paths, {} if columns is None else {"columns": ",".join(columns)})
+        types = ("string", "bigint", "string", "string")
+        nothing = (f.lit(None).cast(kind).alias(name) for name, kind in zip(_REFUSED, types, strict=True))
+        return Input.of(rows.select("*", *nothing))
     if format not in CAPTURES:
         raise TradeFileError(f'there is no format "{format}": the formats are {", ".join(FORMATS)}')
     tasks = tasks_of([Path(path).absolute() for path in paths], format, day=day, venue=venue)
@@ -88,36 +76,30 @@ def read_both(
                 yield from task_rows(tasks[number], names)
 
     numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
-    return Input.of(numbers.mapInArrow(read, _both_schema(names)))
+    return Input.of(numbers.mapInArrow(read, from_arrow_schema(_both_schema(names))))
 
 
-def _tapes(spark: SparkSession, paths: Sequence[str | PathLike[str]], columns: Sequence[str] | None) -> DataFrame:
+def read_tapes(
+    spark: SparkSession,
+    paths: Sequence[str | PathLike[str]],
+    options: Mapping[str, str | int],
+    *,
+    stream: bool = False,
+) -> DataFrame:
+    """Tapes by the data source: the first of the paths, and the others where that one lacks something."""
     from levelcast.pipeline.input.tape_source import FORMAT, register
 
     register(spark)
-    first, *others = [str(Path(path).absolute()) for path in paths]
-    reader = spark.read.format(FORMAT)
-    if others:
-        reader = reader.option("receivers", ",".join(others))
-    if columns is not None:
-        reader = reader.option("columns", ",".join(columns))
-    return reader.load(first)
+    first, *others = (str(Path(path).absolute()) for path in paths)
+    more = {"receivers": ",".join(others)} if others else {}
+    reader = spark.readStream if stream else spark.read
+    return reader.format(FORMAT).options(**options, **more).load(first)
 
 
-def _with_nothing_refused(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    types = ("string", "bigint", "string", "string")
-    return rows.select("*", *(f.lit(None).cast(kind).alias(name) for name, kind in zip(_REFUSED, types, strict=True)))
-
-
-def _both_schema(names: Sequence[str]) -> Any:
+def _both_schema(names: Sequence[str]) -> pa.Schema:
     """All columns may be null here: a refused row has none of a tape's."""
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
-
-    types = (StringType(), LongType(), StringType(), StringType())
-    fields = [StructField(each.name, each.dataType, True) for each in spark_schema(names)]
-    return StructType(fields + [StructField(name, kind, True) for name, kind in zip(_REFUSED, types, strict=True)])
+    fields = [(each.name, each.type) for each in arrow_schema(names)]
+    return pa.schema(fields + list(zip(_REFUSED, _TYPES, strict=True)))
 
 
 # -- where the files are ----------------------------------------------------------------------------------
@@ -125,15 +107,14 @@ def _both_schema(names: Sequence[str]) -> Any:
 
 def task_rows(task: Task, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of a task, those that were refused among them, as Arrow batches for `Input.both`."""
-    fields = [pa.field(each.name, each.type) for each in arrow_schema(names)]
-    schema = pa.schema(fields + [pa.field(name, kind) for name, kind in zip(_REFUSED, _TYPES, strict=True)])
+    schema = _both_schema(names)
     for batch in read_task(task):
         for rows in rows_of(batch.placed, names):
             nothing = [pa.nulls(rows.num_rows, kind) for kind in _TYPES]
             yield pa.RecordBatch.from_arrays([*rows.columns, *nothing], schema=schema)
         if batch.refused:
             bad = quarantined(batch)
-            nothing = [pa.nulls(bad.num_rows, each.type) for each in fields]
+            nothing = [pa.nulls(bad.num_rows, schema.field(name).type) for name in names]
             yield pa.RecordBatch.from_arrays([*nothing, *bad.columns], schema=schema)
 
 
@@ -144,8 +125,8 @@ def rows_of(placed: Sequence[NumberedEvents], columns: Sequence[str] | None = No
             events.records,
             sequence,
             ts_recv=events.ts_recv,
-            symbol=_words(events.symbols),
-            venue=_words(events.venues),
+            symbol=events.symbols,
+            venue=events.venues,
             extra=events.extra,
         )
         for events, sequence in placed
@@ -153,10 +134,6 @@ def rows_of(placed: Sequence[NumberedEvents], columns: Sequence[str] | None = No
     whole = to_arrow(parts, columns=columns or NAMES)
     for start in range(0, whole.num_rows, BATCH_ROWS):
         yield whole.slice(start, BATCH_ROWS)
-
-
-def _words(coded: Coded | None) -> Words | None:
-    return None if coded is None else Words(coded.codes, coded.names)
 
 
 def quarantined(batch: CaptureBatch) -> pa.RecordBatch:

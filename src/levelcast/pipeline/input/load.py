@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from blake3 import blake3
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from levelcast.pipeline.input.files import Input, read_both
+from levelcast.pipeline.input.files import Input, read_both, read_tapes
 from levelcast.pipeline.jobs.load import Loaded, load_files, load_pieces, load_releases
 from levelcast.pipeline.jobs.refresh import Tell
 from levelcast.pipeline.lake.defaults import PIECE_RECORDS, LakeError
 from levelcast.pipeline.lake.lake import Lake
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 TAPE = "tape"
 MASKS = {"iex": 0x60}
@@ -38,7 +36,6 @@ def load(
 ) -> Loaded:
     """Read the input and take it into the lake; nothing if it is there already."""
     from pyspark import StorageLevel
-    from pyspark.sql import functions as f
 
     source = ", ".join(map(str, paths))
     if format == TAPE:
@@ -60,14 +57,7 @@ def load(
 
 def read_pieces(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     """What is on the tapes, as ranges of at most `PIECE_RECORDS` records."""
-    from levelcast.pipeline.input.tape_source import FORMAT, register
-
-    register(spark)
-    first, *others = [str(path.absolute()) for path in paths]
-    reader = spark.read.format(FORMAT).option("rows", "pieces").option("recordsPerPartition", PIECE_RECORDS)
-    if others:
-        reader = reader.option("receivers", ",".join(others))
-    return reader.load(first)
+    return read_tapes(spark, paths, {"rows": "pieces", "recordsPerPartition": PIECE_RECORDS})
 
 
 def identity(paths: Iterable[Path], how: Sequence[str]) -> str:

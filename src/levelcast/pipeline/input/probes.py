@@ -7,15 +7,14 @@ import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.log import Commit, CommitMark
 from levelcast.pipeline.lake.tables import PROBES
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 REQUIRED = ("from_site", "to_site", "at_ns", "round_trip_ns", "loss_ratio")
 OPTIONAL = ("one_way_ns",)
@@ -44,8 +43,6 @@ def load_probes(spark: SparkSession, lake: Lake, path: Path) -> Commit:
 
 def read_probes(spark: SparkSession, path: Path) -> DataFrame:
     """The checked rows of a file."""
-    from pyspark.sql import functions as f
-
     where = str(path.resolve())
     is_csv = path.suffix not in (".parquet", ".pq") and not path.is_dir()
     table = spark.read.option("header", True).csv(where) if is_csv else spark.read.parquet(where)

@@ -32,12 +32,8 @@ def find_logs(inputs: Iterable[Path]) -> dict[str, Path]:
     """Release logs by receiver: beside the tapes of nodes, of a directory of nodes, or of a tape itself."""
     found: dict[str, Path] = {}
     for path in inputs:
-        for node in (
-            path,
-            path.parent if path.name == "tape" else path,
-            *sorted(path.glob("*")),
-            *sorted(path.glob("*/*")),
-        ):
+        own = path.parent if path.name == "tape" else path
+        for node in (path, own, *sorted(path.glob("*")), *sorted(path.glob("*/*"))):
             log = node / "releases"
             if log.is_dir() and any(log.glob("*.releases")):
                 found.setdefault(node.resolve().name, log)
@@ -62,7 +58,7 @@ def release_rows(logs: Mapping[str, RecordArray]) -> Any:
     return arrow().concat_tables([part.cast(schema) for part in parts]).combine_chunks()
 
 
-def _table(receiver: str, kind: str, columns: Mapping[str, Ints]) -> Any:
+def _table(receiver: str, kind: str, **columns: Ints) -> Any:
     pa = arrow()
     schema = RELEASES.arrow_schema()
     count = len(columns["start_ns"])
@@ -82,17 +78,9 @@ def _late(receiver: str, log: RecordArray) -> Any:
         name: late[name].astype(np.int64) for name in ("slot", "generation", "scheduled_ns", "released_ns", "records")
     }
     delay = number["released_ns"] - number["scheduled_ns"]
-    return _table(
-        receiver,
-        "late",
-        {
-            "start_ns": number["scheduled_ns"] // MINUTE_NS * MINUTE_NS,
-            "low_ns": delay,
-            "high_ns": delay,
-            "releases": np.ones(len(late), np.int64),
-            **number,
-        },
-    )
+    start = number["scheduled_ns"] // MINUTE_NS * MINUTE_NS
+    once = np.ones(len(late), np.int64)
+    return _table(receiver, "late", start_ns=start, low_ns=delay, high_ns=delay, releases=once, **number)
 
 
 def _delays(receiver: str, log: RecordArray) -> Any:
@@ -120,11 +108,9 @@ def _histogram(receiver: str, kind: str, scheduled: Ints, value: Ints, records: 
     return _table(
         receiver,
         kind,
-        {
-            "start_ns": keys // (len(BOUNDS_NS) + 1) * MINUTE_NS,
-            "low_ns": edges[bins],
-            "high_ns": edges[bins + 1],
-            "releases": np.bincount(place, minlength=len(keys)).astype(np.int64),
-            "records": np.bincount(place, weights=records, minlength=len(keys)).astype(np.int64),
-        },
+        start_ns=keys // (len(BOUNDS_NS) + 1) * MINUTE_NS,
+        low_ns=edges[bins],
+        high_ns=edges[bins + 1],
+        releases=np.bincount(place, minlength=len(keys)).astype(np.int64),
+        records=np.bincount(place, weights=records, minlength=len(keys)).astype(np.int64),
     )

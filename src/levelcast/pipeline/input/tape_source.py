@@ -32,19 +32,23 @@ from datetime import date
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import datasource as api
+from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from levelcast.errors import UserError
 from levelcast.network import NetworkError, SymbolDirectory, load_network
 from levelcast.pipeline.input.tape_rows import BATCH_ROWS, rows
 from levelcast.pipeline.input.tapes import (
+    ALL,
     Definitions,
     Piece,
-    Range,
     StripeEnd,
     StripeTapes,
     Tapes,
@@ -65,10 +69,6 @@ try:  # Spark 4.2 and newer: limits of a batch, and Trigger.AvailableNow
     )
 except ImportError as missing:
     raise ImportError("the data source levelcast needs Spark 4.2 or newer: pip install 'levelcast[spark]'") from missing
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 FORMAT = "levelcast"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -111,15 +111,13 @@ class LevelcastSource(DataSource):
     def schema(self) -> StructType:
         asked = SourceOptions(self.options)
         asked.tapes(strict=False)  # whatever is wrong is said here, before anything runs
-        return _pieces_schema() if asked.pieces else spark_schema(asked.columns)
+        return from_arrow_schema(_PIECES) if asked.pieces else spark_schema(asked.columns)
 
     def reader(self, schema: StructType) -> TapeBatchReader:
-        asked = SourceOptions(self.options)
-        return TapeBatchReader(asked, _expected(asked, schema))
+        return TapeBatchReader(SourceOptions(self.options), schema)
 
     def streamReader(self, schema: StructType) -> TapeStreamReader:  # noqa: N802 - Spark's name
-        asked = SourceOptions(self.options)
-        return TapeStreamReader(asked, _expected(asked, schema))
+        return TapeStreamReader(SourceOptions(self.options), schema)
 
 
 class SourceOptions:
@@ -180,15 +178,6 @@ def _number(given: Mapping[str, str], name: str, least: int) -> int | None:
     return int(text)
 
 
-def _pieces_schema() -> StructType:
-    from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructType
-
-    schema = StructType().add("stripe", IntegerType(), False).add("tapes", ArrayType(StringType(), False), False)
-    for name in ("segment", "start", "stop"):
-        schema = schema.add(name, LongType(), False)
-    return schema.add("names", StringType(), False)
-
-
 _PIECES = pa.schema(
     [
         pa.field("stripe", pa.int32(), False),
@@ -231,9 +220,9 @@ class TapePartition(InputPartition):
 class _Reading:
     """What both readers do where the records are."""
 
-    def __init__(self, asked: SourceOptions, schema: pa.Schema) -> None:
+    def __init__(self, asked: SourceOptions, schema: StructType) -> None:
         self._asked = asked
-        self._schema = schema
+        self._schema = _expected(asked, schema)
         self._named = asked.pieces or bool({"symbol", "venue"} & set(schema.names))
         self._wanted = TapeSelection()
 
@@ -244,15 +233,8 @@ class _Reading:
             told = partition.value._asdict() | {"names": partition.names.as_json()}
             yield pa.RecordBatch.from_pylist([told], schema=self._schema)
             return
-        names = self._schema.names
-        found = rows(
-            partition.value,
-            partition.names,
-            wanted=self._wanted,
-            columns=names,
-            batch_rows=self._asked.rows_per_batch,
-        )
-        for batch in found:
+        names, most = self._schema.names, self._asked.rows_per_batch
+        for batch in rows(partition.value, partition.names, wanted=self._wanted, columns=names, batch_rows=most):
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=self._schema)
 
     def _partitions(self, pieces: Iterable[Piece], names: Definitions) -> list[TapePartition]:
@@ -332,18 +314,13 @@ def narrowed(wanted: TapeSelection, condition: Any) -> TapeSelection:
     else:
         return wanted
     low, high = min(span[0] for span in spans), max(span[0] + span[1] for span in spans)
-    if same:
-        span = (low, high)
-    elif isinstance(condition, api.GreaterThan):
-        span = (high + 1, Range().high)
-    elif isinstance(condition, api.GreaterThanOrEqual):
-        span = (low, Range().high)
-    elif isinstance(condition, api.LessThan):
-        span = (0, low - 1)
-    elif isinstance(condition, api.LessThanOrEqual):
-        span = (0, high)
-    else:
-        return wanted
+    bounds = {
+        api.GreaterThan: (high + 1, ALL.high),
+        api.GreaterThanOrEqual: (low, ALL.high),
+        api.LessThan: (ALL.low, low - 1),
+        api.LessThanOrEqual: (ALL.low, high),
+    }
+    span = (low, high) if same else bounds.get(type(condition), ALL)
     return replace(wanted, **{column: getattr(wanted, column).within(*span)})
 
 
@@ -353,7 +330,7 @@ def narrowed(wanted: TapeSelection, condition: Any) -> TapeSelection:
 class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What comes onto the tapes, batch by batch."""
 
-    def __init__(self, asked: SourceOptions, schema: pa.Schema) -> None:
+    def __init__(self, asked: SourceOptions, schema: StructType) -> None:
         super().__init__(asked, schema)
         if asked.last is not None:
             raise OptionError("a stream has no last sequence: the option `to` is for reading at once")
@@ -368,10 +345,7 @@ class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         return self.__dict__ | {"_tapes": None, "_target": None, "_names": None, "_learned": None, "_learned_upto": {}}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        starts = {number: stripe.start for number, stripe in self._stripes().items()}
-        if self._asked.first is not None:
-            starts = {number: StripeEnd(self._asked.first, 0, 0) for number in starts}
-        return offset_of(starts)
+        return offset_of({number: self._first(stripe) for number, stripe in self._stripes().items()})
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         stripes = self._stripes()
@@ -423,10 +397,7 @@ class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def _end(self, stripe: StripeTapes) -> StripeEnd:
         """As far as the stream may go now."""
-        end = stripe.end
-        if self._target is not None:
-            end = min(end, self._target.get(stripe.number, stripe.start))
-        return end
+        return stripe.end if self._target is None else min(stripe.end, self._target.get(stripe.number, stripe.start))
 
     def _stripes(self) -> dict[int, StripeTapes]:
         if self._tapes is None:
@@ -465,8 +436,6 @@ def marks_of(offset: Mapping[str, Mapping[str, int]] | str) -> dict[int, StripeE
 def complete_upto(rows: DataFrame) -> DataFrame:
     """For each stripe of a batch of a stream, how far the tape is complete: `slot`, `ts_recv`, and the `sequence` that
     comes next. A batch ends with a whole frame, so nothing of these slots is still to come."""
-    from pyspark.sql import functions as f
-
     last = f.max(f.struct("sequence", "slot", "ts_recv")).alias("last")
     ends = rows.groupBy("stripe").agg(last)
     return ends.select("stripe", (f.col("last.sequence") + 1).alias("sequence"), "last.slot", "last.ts_recv")

@@ -11,25 +11,24 @@ the end are nothing.
 
 from __future__ import annotations
 
-import json
+import pickle
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
+from pyspark.sql import DataFrame
 
 from levelcast.pipeline.input.tape_rows import rows
 from levelcast.pipeline.input.tapes import Definitions, Piece
 from levelcast.pipeline.lake import quarantine
 from levelcast.pipeline.lake.files import File, describe
 from levelcast.pipeline.lake.tables import ORDERS, QUARANTINE, QUOTES, TABLES, TAPE, TRADES, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 OF_KIND = {"trade": TRADES, "quote": QUOTES, "order": ORDERS}
 FILED = (TAPE.name, *(table.name for table in OF_KIND.values()), QUARANTINE.name)
@@ -60,7 +59,7 @@ class Filed:
     start: int
     stop: int
     files: dict[str, list[File]] = field(default_factory=dict)
-    amended: dict[str, int] = field(default_factory=dict)
+    amended: Counter[str] = field(default_factory=Counter)
     """Busts and corrections that it has added to `trades`, by day."""
 
 
@@ -72,14 +71,10 @@ def file_pieces(pieces: DataFrame, order: Order) -> list[Filed]:
             for row in batch.to_pylist():
                 names = Definitions.from_json(row.pop("names"))
                 piece = Piece(**row | {"tapes": tuple(row["tapes"])})
-                told = json.dumps(asdict(file_piece(piece, names, order)))
-                yield pa.RecordBatch.from_pydict({"filed": pa.array([told], pa.string())})
+                filed = pickle.dumps(file_piece(piece, names, order))
+                yield pa.RecordBatch.from_pydict({"filed": pa.array([filed], pa.binary())})
 
-    told = [json.loads(row.filed) for row in pieces.mapInArrow(work, "filed string").collect()]
-    filed = [
-        Filed(**each | {"files": {name: [File(**file) for file in files] for name, files in each["files"].items()}})
-        for each in told
-    ]
+    filed = [pickle.loads(row.filed) for row in pieces.mapInArrow(work, "filed binary").collect()]
     return sorted(filed, key=lambda each: (each.stripe, each.start))
 
 
@@ -117,8 +112,7 @@ def _file_day(rows: pa.RecordBatch, known: Mapping[str, int], source: str, files
             if table is TRADES and part.num_rows:
                 changes = pc.sum(pc.is_in(part.column("action"), _AMENDING)).as_py() or 0
                 if changes:
-                    day = str(part.column("day")[0].as_py())
-                    done.amended[day] = done.amended.get(day, 0) + changes
+                    done.amended[str(part.column("day")[0].as_py())] += changes
 
 
 def _behind(rows: pa.RecordBatch, column: str, known: int) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from levelcast.records import RTYPE_INSTRUMENT, TRADE
+from levelcast.records import RTYPE_INSTRUMENT, TRADE, RecordArray
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import INDEX, find_tapes, foreign_files, list_segments, segment_path
 from levelcast.storage.tape.index import IndexEntry, read_frames, read_start
@@ -186,10 +186,6 @@ class ReceiverTape:
     def stripe(self) -> int:
         return self.heads[0].stripe
 
-    @property
-    def first_sequence(self) -> int:
-        return self.heads[0].first_sequence
-
     def refresh(self) -> None:
         """Look at the directory again. A segment gets its final name while we look, so a list with a hole in it is
         made once more."""
@@ -265,10 +261,8 @@ def _read_head(directory: Path, number: int, active: bool) -> Head:
     if header.tip.next_sequence != number:
         raise TapeError(f"{path}: begins at another sequence than its name says")
     first = next(read_frames(content, header.size), None)
-    after_slot = header.tip.slot
-    if first is None:
-        return Head(number, header.stripe, after_slot, 0, header.tip.chain, active)
-    return Head(number, header.stripe, after_slot, first.timestamp_ns, first.chain, active)
+    first_ns, chain = (0, header.tip.chain) if first is None else (first.timestamp_ns, first.chain)
+    return Head(number, header.stripe, header.tip.slot, first_ns, chain, active)
 
 
 # -- one stripe, from all of its tapes --------------------------------------------------------------------
@@ -400,11 +394,15 @@ def _definitions_in(segment: Segment, line: IndexEntry) -> tuple[dict[int, str],
             continue
         for kind, _, records in group_records(part, segment.data_path):
             if kind.rtype == RTYPE_INSTRUMENT:
-                names = [name.decode("utf-8", "replace") for name in records["raw_symbol"].tolist()]
-                places = [name.decode("utf-8", "replace") for name in records["exchange"].tolist()]
-                symbols.update({i: n for i, n in zip(records["instrument_id"].tolist(), names, strict=True) if n})
-                venues.update({i: n for i, n in zip(records["publisher_id"].tolist(), places, strict=True) if n})
+                symbols.update(names_in(records, "instrument_id", "raw_symbol"))
+                venues.update(names_in(records, "publisher_id", "exchange"))
     return symbols, venues
+
+
+def names_in(records: RecordArray, number: str, name: str) -> dict[int, str]:
+    """The names that definitions give to numbers."""
+    named = zip(records[number].tolist(), records[name].tolist(), strict=True)
+    return {each: text.decode("utf-8", "replace") for each, text in named if text}
 
 
 def end_of_batch(

@@ -10,27 +10,23 @@ which a batch has nothing gets no commit: its mark stays behind, and there is no
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from levelcast.pipeline.input import probes, release_logs, tape_to_tables
 from levelcast.pipeline.input.tape_to_tables import FILED, OF_KIND, Filed
-from levelcast.pipeline.jobs.refresh import Tell, silent
+from levelcast.pipeline.jobs.refresh import Tell, note, silent
 from levelcast.pipeline.lake import quarantine
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.files import File, highest
-from levelcast.pipeline.lake.lake import Lake
+from levelcast.pipeline.lake.lake import TAPE_MARK, Lake
 from levelcast.pipeline.lake.log import Commit, CommitMark
-from levelcast.pipeline.lake.tables import REQUESTS
+from levelcast.pipeline.lake.tables import REQUESTS, day_of
 from levelcast.storage.append_file import TapeError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-TAPE_MARK = "tape/"
 
 
 @dataclass(slots=True)
@@ -42,7 +38,7 @@ class Loaded:
     """The last sequence of each stripe."""
     files: dict[str, list[File]] = field(default_factory=dict)
     """What was written, by table."""
-    amended: dict[str, int] = field(default_factory=dict)
+    amended: Counter[str] = field(default_factory=Counter)
     """Busts and corrections among the trades that were added, by day."""
 
     def rows(self, name: str) -> int:
@@ -55,15 +51,15 @@ class Loaded:
 def load_pieces(spark: SparkSession, lake: Lake, pieces: DataFrame, source: str, tell: Tell = silent) -> Loaded:
     """Ranges of tapes (`rows` = `pieces` of the data source) behind what the lake has of their stripes: they may be of
     any receiver. Raises TapeError if there is a hole between the two."""
-    known = {name: tape_ends(lake, name) for name in FILED}
+    known = {name: lake.tape_ends(name) for name in FILED}
     done = Loaded()
 
     def write(stages: Mapping[str, Path], attempt: str) -> Mapping[str, list[File]]:
         order = tape_to_tables.Order({name: str(stage) for name, stage in stages.items()}, attempt, known, source)
         filed = tape_to_tables.file_pieces(pieces, order)
         _without_holes(filed, known["tape"], source)
-        for day, count in (item for each in filed for item in each.amended.items()):
-            done.amended[day] = done.amended.get(day, 0) + count
+        for each in filed:
+            done.amended.update(each.amended)
         return {name: [file for each in filed for file in each.files.get(name, ())] for name in FILED}
 
     tell("reading the tapes, writing tape, trades, quotes and orders")
@@ -71,11 +67,11 @@ def load_pieces(spark: SparkSession, lake: Lake, pieces: DataFrame, source: str,
         if not files["tape"]:
             return done
         done.files = files
-        done.stripes = {int(stripe): upto for stripe, upto in highest(files["tape"], "sequence", "stripe").items()}
+        done.stripes = highest(files["tape"], "sequence")
         tell("committing")
         for name in (*FILED[1:], "tape"):
             if files[name]:
-                _keep(done, lake.land(name, files[name], _tape_claims(done.stripes, known[name])))
+                note(done.commits, lake.land(name, files[name], _tape_claims(done.stripes, known[name])))
     return done
 
 
@@ -100,12 +96,6 @@ def _tape_claims(upto: Mapping[int, int], known: Mapping[int, int]) -> list[Comm
     ]
 
 
-def tape_ends(lake: Lake, name: str = "tape") -> dict[int, int]:
-    """The last sequence of each stripe that a table has."""
-    marks = lake.all_marks(name, TAPE_MARK)
-    return {int(mark.removeprefix(TAPE_MARK)): upto for mark, upto in marks.items()}
-
-
 def load_files(
     spark: SparkSession,
     lake: Lake,
@@ -127,32 +117,21 @@ def load_files(
         if not files and refused is not None and (first := refused.orderBy("position").first()) is not None:
             raise LakeError(f"{source}: not one row of it can be read ({first['reason']}): is the format right?")
         whole = lake.read_files(spark, "tape", files)
-        done.stripes = {int(stripe): upto for stripe, upto in highest(files, "sequence", "stripe").items()}
+        done.stripes = highest(files, "sequence")
         for kind, table in OF_KIND.items():
-            if not any(_may_have(file, kind) for file in files):
+            if not any(file.meets("kind", kind, kind) for file in files):
                 continue
             tell(f"writing {table.name}")
             part = quarantine.good(whole).filter(whole["kind"] == kind)
-            _keep(done, lake.append(table.name, part, [mark], skip_empty=True))
+            note(done.commits, lake.append(table.name, part, [mark], skip_empty=True))
         tell("looking for what contradicts itself")
         wrong = quarantine.bad(whole, source)
         if refused is not None:
             wrong = wrong.unionByName(refused, allowMissingColumns=True)
-        _keep(done, lake.append("quarantine", wrong, [mark], skip_empty=True))
+        note(done.commits, lake.append("quarantine", wrong, [mark], skip_empty=True))
         tell("committing tape")
-        _keep(done, lake.land("tape", files, [mark]))
+        note(done.commits, lake.land("tape", files, [mark]))
     return done
-
-
-def _may_have(file: File, kind: str) -> bool:
-    """Whether a file of `tape` may have records of a kind, by the bounds of the column."""
-    low, high = (file.stats[bound].get("kind") for bound in ("minValues", "maxValues"))
-    return low is None or high is None or low <= kind <= high
-
-
-def _keep(done: Loaded, commit: Commit | None) -> None:
-    if commit is not None:
-        done.commits[commit.table] = commit
 
 
 def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell: Tell = silent) -> Commit | None:
@@ -189,7 +168,7 @@ def load_status(spark: SparkSession, lake: Lake, path: Path) -> Commit:
         told = json.loads(path.read_text(encoding="utf-8"))
         rows = [
             (name, node["now_ns"], *(node.get(key) for key in ("requests", "gaps", "frames", "late")),
-             (node.get("edge") or {}).get("requests"), _day(node["now_ns"]))
+             (node.get("edge") or {}).get("requests"), day_of(node["now_ns"]))
             for name, node in told["nodes"].items()
         ]  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -208,7 +187,3 @@ def _landed(commit: Commit | None, path: Path) -> Commit:
     if commit is None:
         raise LakeError(f"{path}: could not be taken")
     return commit
-
-
-def _day(at_ns: int) -> date:
-    return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).date()

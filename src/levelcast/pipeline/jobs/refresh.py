@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import chain
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from levelcast.pipeline.derive import bars, bbo, corrections, rates
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.log import Commit, CommitMark
 from levelcast.pipeline.lake.tables import INSTRUMENTS, VENUES
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Tell = Callable[[str], None]
 DAY_MARK = "day/"
@@ -64,8 +64,6 @@ def refresh(
 
     `mask` and `consolidated` are of the source: its sale conditions, and whether its quotes are the whole market's.
     """
-    from pyspark.sql import functions as f
-
     made = derivations(mask, consolidated)
     little = _rows_to_read(lake, made) <= LITTLE_ROWS
     done: dict[str, Commit] = {}
@@ -81,21 +79,20 @@ def refresh(
         rows = each.make(*bases)
         # Not `repartition`: a day may be large, and would be one task's.
         spread = rows.coalesce(1) if little else rows.hint("rebalance", f.col("day"))
-        _note(done, lake.replace(each.name, spread, days, marks))
+        note(done, lake.replace(each.name, spread, days, marks))
 
     def list_all(name: str, find: Callable[[DataFrame], DataFrame]) -> None:
-        newest = max((file.added_ms for file in lake.files("tape")), default=0) if lake.has("tape") else 0
+        newest = max((file.added_ms for file in lake.files("tape")), default=0)
         if newest and lake.marks(name, ["tape"]).get("tape", 0) < newest:
             tell(f"making {name}")
-            _note(
-                done, lake.replace(name, find(lake.read(spark, "tape")).coalesce(1), None, [CommitMark("tape", newest)])
-            )
+            rows = find(lake.read(spark, "tape")).coalesce(1)
+            note(done, lake.replace(name, rows, None, [CommitMark("tape", newest)]))
 
-    def follow(chain: Sequence[DerivedTable]) -> None:
-        for each in chain:
+    def make_all(tables: Sequence[DerivedTable]) -> None:
+        for each in tables:
             make(each)
 
-    work = [partial(follow, chain) for chain in _chains(made)]
+    work = [partial(make_all, tables) for tables in _chains(made)]
     work += [partial(list_all, name, find) for name, find in (("instruments", instruments), ("venues", venues))]
     with _for_little(spark) if little else nullcontext():
         _all_of(work, _AT_ONCE if little else 1)
@@ -104,20 +101,16 @@ def refresh(
     return {name: done[name] for name in order if name in done} | interest
 
 
-def _note(done: dict[str, Commit], commit: Commit | None) -> None:
+def note(done: dict[str, Commit], commit: Commit | None) -> None:
+    """Add what a write has done, if it has done anything."""
     if commit is not None:
         done[commit.table] = commit
 
 
 def _rows_to_read(lake: Lake, made: Iterable[DerivedTable]) -> int:
     """The rows behind the stale days of the table that has most of them."""
-    most = 0
-    for each in made:
-        days = stale_days(lake, each)
-        if days:
-            bases = (base for base in each.bases if lake.has(base))
-            most = max(most, sum(file.rows for base in bases for file in lake.files(base, days=list(days))))
-    return most
+    stale = [(each.bases, list(stale_days(lake, each))) for each in made]
+    return max(sum(file.rows for base in bases for file in lake.files(base, days=days)) for bases, days in stale)
 
 
 def _chains(made: Iterable[DerivedTable]) -> list[list[DerivedTable]]:
@@ -172,49 +165,39 @@ def refresh_interest(spark: SparkSession, lake: Lake, tell: Tell = silent) -> di
         return {}
     tell("making interest")
     pairs = rates.interest(lake.read(spark, "subscriptions"), lake.read(spark, "rates"))
-    commit = lake.replace("interest", pairs, None, [CommitMark("bases", newest)])
-    return {"interest": commit} if commit is not None else {}
+    done: dict[str, Commit] = {}
+    note(done, lake.replace("interest", pairs, None, [CommitMark("bases", newest)]))
+    return done
 
 
 def stale_days(lake: Lake, derived: DerivedTable) -> dict[str, int]:
     """Days of which a base has newer files than the table was made from, with the newest file's time."""
-    newest: dict[str, int] = {}
-    days: list[set[str]] = []
-    for base in derived.bases:
-        files = lake.files(base) if lake.has(base) else []
-        days.append({str(file.partition["day"]) for file in files})
-        for file in files:
-            day = str(file.partition["day"])
-            newest[day] = max(file.added_ms, newest.get(day, 0))
-    newest = {day: at for day, at in newest.items() if all(day in each for each in days)}
+    files = [lake.files(base) for base in derived.bases]
+    days = set.intersection(*({file.day for file in each} for each in files))
+    by_time = sorted(chain(*files), key=lambda file: file.added_ms)
+    newest = {file.day: file.added_ms for file in by_time if file.day in days}
     known = lake.marks(derived.name, [f"{DAY_MARK}{day}" for day in newest])
     return {day: at for day, at in newest.items() if known.get(f"{DAY_MARK}{day}", 0) < at}
 
 
+def _seen() -> list[Column]:
+    """When something was named first and last, and how often."""
+    return [f.min("ts_recv").alias("first_ns"), f.max("ts_recv").alias("last_ns"), f.count("*").alias("records")]
+
+
 def instruments(tape: DataFrame) -> DataFrame:
     """Rows of `instruments`: every one that the tape names, with its last definition."""
-    from pyspark.sql import functions as f
-
     defined = ("currency", "instrument_class", "security_type", "min_price_increment", "expiration")
     order = f.when(f.col("kind") == "instrument", f.struct("ts_recv", "stripe", "sequence"))
     found = (
         tape.filter("instrument_id is not null or symbol is not null")
         .groupBy("instrument_id", "symbol")
-        .agg(
-            *(f.max_by(name, order).alias(name) for name in defined),
-            f.min("ts_recv").alias("first_ns"),
-            f.max("ts_recv").alias("last_ns"),
-            f.count("*").alias("records"),
-        )
+        .agg(*(f.max_by(name, order).alias(name) for name in defined), *_seen())
     )
     return INSTRUMENTS.shape(found)
 
 
 def venues(tape: DataFrame) -> DataFrame:
     """Rows of `venues`."""
-    from pyspark.sql import functions as f
-
-    found = tape.filter("publisher_id is not null or venue is not null").groupBy("publisher_id", "venue").agg(
-        f.min("ts_recv").alias("first_ns"), f.max("ts_recv").alias("last_ns"), f.count("*").alias("records")
-    )  # fmt: skip
-    return VENUES.shape(found)
+    named = tape.filter("publisher_id is not null or venue is not null")
+    return VENUES.shape(named.groupBy("publisher_id", "venue").agg(*_seen()))

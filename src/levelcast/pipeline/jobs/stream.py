@@ -19,24 +19,24 @@ has one job at a time), so each batch only adds to what is known.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from levelcast.pipeline.derive import bars, bars_arrow, corrections
+from levelcast.pipeline.input.files import read_tapes
 from levelcast.pipeline.jobs.load import Loaded, load_pieces
 from levelcast.pipeline.jobs.refresh import DAY_MARK
 from levelcast.pipeline.lake.defaults import EVERY_S, MOST_RECORDS, PIECE_RECORDS, LakeError
-from levelcast.pipeline.lake.files import File
+from levelcast.pipeline.lake.files import File, highest
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.log import CommitMark
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 CHECKPOINT = "_checkpoint"
 CLOSED = "closed/"
@@ -60,25 +60,11 @@ def start(
     tell: Callable[[int, Loaded, float | None], None] | None = None,
 ) -> tuple[StreamingQuery, StreamWriter]:
     """Follow tapes into a lake. With `until_now` the query ends when what is there at the start is in it."""
-    from levelcast.pipeline.input.tape_source import register
-
-    register(spark)
-    first, *others = (str(path.resolve()) for path in inputs)
-    reader = (
-        spark.readStream.format("levelcast")
-        .option("rows", "pieces")
-        .option("maxRecordsPerBatch", most_records)
-        .option("recordsPerPartition", PIECE_RECORDS)
-    )
-    if others:
-        reader = reader.option("receivers", ",".join(others))
+    options: dict[str, str | int] = {"maxRecordsPerBatch": most_records, "recordsPerPartition": PIECE_RECORDS}
+    pieces = read_tapes(spark, [path.resolve() for path in inputs], {"rows": "pieces", **options}, stream=True)
     follower = StreamWriter(spark, lake, ", ".join(map(str, inputs)), mask, tell, None if until_now else every_s)
     follower.begin()
-    writer = (
-        reader.load(first)
-        .writeStream.foreachBatch(follower)
-        .option("checkpointLocation", str(lake.directory / CHECKPOINT))
-    )
+    writer = pieces.writeStream.foreachBatch(follower).option("checkpointLocation", str(lake.directory / CHECKPOINT))
     when = {"availableNow": True} if until_now else {"processingTime": f"{every_s} seconds"}
     return writer.trigger(**when).start(), follower
 
@@ -101,7 +87,7 @@ class StreamWriter:
     """The time of the newest record of each stripe in the lake."""
     _trades: list[File] = field(default_factory=list)
     """Those that may have trades of a second that is not closed."""
-    _amended: dict[str, int] = field(default_factory=dict)
+    _amended: Counter[str] = field(default_factory=Counter)
     """Busts and corrections of each day."""
     _marks: dict[str, int] = field(default_factory=dict)
     """Of the table `bars`."""
@@ -128,11 +114,10 @@ class StreamWriter:
             self.tell(batch, done, self.lag_s)
 
     def _learn(self, done: Loaded) -> None:
-        for stripe, newest in _newest(done.files.get("tape", ())).items():
+        for stripe, newest in highest(done.files.get("tape", ()), "ts_recv").items():
             self.newest_ns[stripe] = max(newest, self.newest_ns.get(stripe, 0))
         self._trades += done.files.get("trades", ())
-        for day, count in done.amended.items():
-            self._amended[day] = self._amended.get(day, 0) + count
+        self._amended.update(done.amended)
 
     @property
     def upto_ns(self) -> int:
@@ -147,12 +132,12 @@ class StreamWriter:
     def begin(self) -> None:
         """Learn what the lake has. Of days that are not over leave only closed bars: if the last job has made the
         others as well, they were of what there was."""
-        self.newest_ns = newest(self.lake)
-        self._trades = self.lake.files("trades") if self.lake.has("trades") else []
-        self._amended = dict(amendments(self.spark, self.lake, self._trades))
+        self.newest_ns = self.lake.newest_ns()
+        self._trades = self.lake.files("trades")
+        self._amended = Counter(amendments(self.spark, self.lake, self._trades))
         self._marks = self.lake.all_marks("bars")
         upto = self.upto_ns
-        days = [day for day in _days(self._trades) if _end_ns(day) > upto]
+        days = [day for day in sorted({file.day for file in self._trades}) if _end_ns(day) > upto]
         made = [name.removeprefix(DAY_MARK) for name, at in self._marks.items() if name.startswith(DAY_MARK) and at]
         if any(_end_ns(day) > self._marks.get(f"{CLOSED}1s", 0) for day in made):
             ends = {f"{CLOSED}{name}": _floor(upto, name) for name in bars.INTERVALS}
@@ -176,7 +161,7 @@ class StreamWriter:
         """Add the bars of an interval that began in this time; files that have none of it are not opened."""
         name, column = ("bars", "start_ns") if interval != "1s" else ("trades", "ts_recv")
         files = self._trades if interval == "1s" else self.lake.files("bars")
-        files = [file for file in files if _meets(file, column, begin, end - 1)]
+        files = [file for file in files if file.meets(column, begin, end - 1)]
         if interval == "1s" and any(file.stats["minValues"].get("action") != "T" for file in files):
             rows = self.lake.read_files(self.spark, name, files)
             rows = rows.filter((rows[column] >= begin) & (rows[column] < end))
@@ -189,7 +174,7 @@ class StreamWriter:
             if not paths:
                 return {}
             if interval == "1s":
-                trades = [(_stripe(file), path) for file, path in zip(files, paths, strict=True)]
+                trades = [(file.stripe, path) for file, path in zip(files, paths, strict=True)]
                 return {"bars": bars_arrow.file_seconds(self.spark, trades, begin, end, self.mask, place, attempt)}
             return {"bars": bars_arrow.file_longer(self.spark, paths, interval, begin, end, place, attempt)}
 
@@ -198,7 +183,7 @@ class StreamWriter:
 
     def _forget_trades(self) -> None:
         closed = self._marks.get(f"{CLOSED}1s", 0)
-        self._trades = [file for file in self._trades if _meets(file, "ts_recv", closed, closed + 2**62)]
+        self._trades = [file for file in self._trades if file.meets("ts_recv", closed, closed + 2**62)]
 
     def amend_bars(self) -> None:
         """Make the bars of a day anew when more of its trades have been busted or corrected."""
@@ -242,20 +227,6 @@ def compact_small(spark: SparkSession, directory: Path) -> None:
                 return
 
 
-def newest(lake: Lake) -> dict[int, int]:
-    """The time of the newest record of each stripe in a lake. Everything up to the least of them is there."""
-    return _newest(lake.files("tape") if lake.has("tape") else ())
-
-
-def _newest(files: Iterable[File]) -> dict[int, int]:
-    """The time of the newest record of each stripe, by the bounds of the files of `tape`."""
-    ends: dict[int, int] = {}
-    for file in files:
-        stripe = _stripe(file)
-        ends[stripe] = max(int(file.stats["maxValues"].get("ts_recv") or 0), ends.get(stripe, 0))
-    return ends
-
-
 def amendments(spark: SparkSession, lake: Lake, trades: Iterable[File]) -> Mapping[str, int]:
     """How many busts and corrections each day has. Files of trades only, by what the log says, are not opened."""
     files = [file for file in trades if file.stats["minValues"].get("action") != "T"]
@@ -263,19 +234,6 @@ def amendments(spark: SparkSession, lake: Lake, trades: Iterable[File]) -> Mappi
         return {}
     found = lake.read_files(spark, "trades", files).filter("action in ('C', 'M')").groupBy("day").count()
     return {str(row["day"]): row["count"] for row in found.collect()}
-
-
-def _stripe(file: File) -> int:
-    return int(file.partition["stripe"] or 0)
-
-
-def _meets(file: File, column: str, low: int, high: int) -> bool:
-    least, most = (file.stats[bound].get(column) for bound in ("minValues", "maxValues"))
-    return least is None or most is None or (least <= high and most >= low)
-
-
-def _days(files: list[File]) -> list[str]:
-    return sorted({str(file.partition["day"]) for file in files})
 
 
 def _floor(upto: int, interval: str) -> int:

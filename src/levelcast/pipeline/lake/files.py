@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -31,6 +31,19 @@ class File:
     stats: Mapping[str, Any]
     """As Delta has them: `numRecords`, `minValues`, `maxValues`, `nullCount`."""
     added_ms: int = 0
+
+    @property
+    def stripe(self) -> int:
+        return int(self.partition["stripe"] or 0)
+
+    @property
+    def day(self) -> str:
+        return str(self.partition["day"])
+
+    def meets(self, column: str, low: Any, high: Any) -> bool:
+        """Whether the file may have values of a column from `low` to `high`, by its bounds."""
+        least, most = (self.stats[bound].get(column) for bound in ("minValues", "maxValues"))
+        return least is None or most is None or (least <= high and most >= low)
 
 
 def write_rows(table: Table, rows: DataFrame, stage: Path) -> None:
@@ -94,12 +107,11 @@ def _bound(value: Any, side: int) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def highest(files: Sequence[File], column: str, by: str) -> dict[str, int]:
-    """The greatest value of a column in files just written, by a partition column."""
-    found: dict[str, int] = {}
+def highest(files: Iterable[File], column: str) -> dict[int, int]:
+    """The greatest value of a column in each stripe, by the bounds of files."""
+    found: dict[int, int] = {}
     for file in files:
-        key = str(file.partition[by])
-        found[key] = max(int(file.stats["maxValues"][column]), found.get(key, 0))
+        found[file.stripe] = max(int(file.stats["maxValues"].get(column) or 0), found.get(file.stripe, 0))
     return found
 
 
@@ -117,8 +129,3 @@ def bins_of(files: Sequence[File], target_bytes: int) -> list[list[File]]:
             bin = open_bins[key] = []
         bin.append(file)
     return [bin for bin in (*bins, *open_bins.values()) if len(bin) > 1]
-
-
-def in_batches(items: Sequence[list[File]], size: int) -> Iterator[Sequence[list[File]]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

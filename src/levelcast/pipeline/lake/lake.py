@@ -32,12 +32,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from levelcast.extras import arrow
 from levelcast.pipeline.lake.defaults import KEEP_HOURS, TARGET_BYTES, LakeError
-from levelcast.pipeline.lake.files import File, bins_of, in_batches, name_file, write_rows
+from levelcast.pipeline.lake.files import File, bins_of, highest, name_file, write_rows
 from levelcast.pipeline.lake.log import (
     Commit,
     CommitMark,
@@ -50,6 +51,7 @@ from levelcast.pipeline.lake.log import (
     rewrite_mark,
 )
 from levelcast.pipeline.lake.tables import LAKE_VERSION, TABLES, Table
+from levelcast.pipeline.session import first_line
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -59,8 +61,11 @@ MARKER = "lake.json"
 LOCK = "lake.lock"
 STAGING = "_staging"
 PROPERTY = "levelcast.schema"
+TAPE_MARK = "tape/"
 _TRIES = 10
 _BINS_PER_COMMIT = 16
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +140,8 @@ class Lake:
 
     def check(self) -> None:
         """Raise LakeError if there is a table that this Levelcast cannot read."""
-        for name in TABLES:
-            if self.has(name):
-                self.handle(name)
+        for name in filter(self.has, TABLES):
+            self.handle(name)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -166,7 +170,7 @@ class Lake:
             else:
                 handle.update_incremental()
         except lib.exceptions.DeltaError as error:
-            raise LakeError(f"{self.directory / name}: cannot be read ({_first_line(error)})") from None
+            raise LakeError(f"{self.directory / name}: cannot be read ({first_line(error)})") from None
         if version is None:
             self._own.handles[name] = handle
         told = handle.metadata().configuration.get(PROPERTY, "")
@@ -178,14 +182,16 @@ class Lake:
         return handle
 
     def files(self, name: str, version: int | None = None, days: Sequence[str] | None = None) -> list[File]:
-        """The files that a version names."""
+        """The files that a version names, or that the table has now; none if there is no such table."""
+        if version is None and not self.has(name):
+            return []
         return [file for file in files_of(self.handle(name, version)) if days is None or file.partition["day"] in days]
 
     def read(
         self, spark: SparkSession, name: str, version: int | None = None, days: Sequence[str] | None = None
     ) -> DataFrame:
         """A version of a table in Spark. The files are those of the version, whatever happens meanwhile."""
-        return self.read_files(spark, name, self.files(name, version, days) if self.has(name) else [])
+        return self.read_files(spark, name, self.files(name, version, days))
 
     def read_files(self, spark: SparkSession, name: str, files: Sequence[File]) -> DataFrame:
         """Just these files, staged or committed."""
@@ -211,13 +217,20 @@ class Lake:
             return handle.to_pyarrow_table(filters=filters or None, columns=None if columns is None else [*columns])
         except (OSError, arrow().ArrowException, delta().exceptions.DeltaError) as error:
             raise LakeError(
-                f"{self.directory / name}: cannot be read ({_first_line(error)}): put the file back from a copy"
+                f"{self.directory / name}: cannot be read ({first_line(error)}): put the file back from a copy"
             ) from None
+
+    def rows(
+        self, name: str, days: Sequence[str] | None = None, where: Sequence[tuple[str, str, Any]] = ()
+    ) -> list[Row]:
+        """Rows of a table as dictionaries; none if there is no such table."""
+        found: list[Row] = self.arrow(name, days=days, where=where).to_pylist() if self.has(name) else []
+        return found
 
     def duckdb(self, name: str, version: int | None = None) -> str:
         """What stands behind FROM in DuckDB: `duckdb.sql(f"select * from {lake.duckdb('bars')}")`."""
         table, root = _known(name), self.directory / name
-        paths = [str(root / file.path).replace("'", "''") for file in self.files(name, version)]
+        paths = [str(root / file.path).replace("'", "''") for file in files_of(self.handle(name, version))]
         if not paths:
             raise LakeError(f"{root}: has no rows yet")
         listed = ", ".join(f"'{path}'" for path in paths)
@@ -243,51 +256,51 @@ class Lake:
         found = self._own.marks.setdefault(name, CommitMarks(self.directory / name)).now()
         return {mark: number for mark, number in found.items() if mark.startswith(prefix)}
 
+    def tape_ends(self, name: str = "tape") -> dict[int, int]:
+        """The last sequence of each stripe that a table has."""
+        return {int(mark.removeprefix(TAPE_MARK)): upto for mark, upto in self.all_marks(name, TAPE_MARK).items()}
+
+    def newest_ns(self) -> dict[int, int]:
+        """The time of the newest record of each stripe. Everything up to the least of them is there."""
+        return highest(self.files("tape"), "ts_recv")
+
     def states(self) -> Iterator[State]:
         """Every table that there is."""
-        for name in TABLES:
-            if not self.has(name):
-                continue
+        for name in filter(self.has, TABLES):
             handle = self.handle(name)
             files = files_of(handle)
             days = sorted({day for file in files if (day := file.partition.get("day")) is not None})
-            yield State(
-                name,
-                handle.version(),
-                len(files),
-                sum(file.rows for file in files),
-                sum(file.bytes for file in files),
-                self.all_marks(name),
-                tuple(days),
-            )
+            rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
+            yield State(name, handle.version(), len(files), rows, size, self.all_marks(name), tuple(days))
 
     # -- writing
 
     def append(
-        self,
-        name: str,
-        rows: DataFrame,
-        marks: Sequence[CommitMark] = (),
-        also: Callable[[list[File]], list[CommitMark]] | None = None,
-        *,
-        skip_empty: bool = False,
+        self, name: str, rows: DataFrame, marks: Sequence[CommitMark] = (), *, skip_empty: bool = False
     ) -> Commit | None:
-        """Add rows; None if one of the marks is there already. `also` may claim more, knowing the files."""
+        """Add rows; None if one of the marks is there already."""
         if self.has(name) and is_taken(self.handle(name), marks):
             return None
         with self.staged(name, rows) as files:
             if skip_empty and not files:
                 return None
-            return self.land(name, files, [*marks, *(also(files) if also is not None else ())])
+            return self.land(name, files, marks)
 
-    def land(self, name: str, files: Sequence[File], marks: Sequence[CommitMark] = ()) -> Commit | None:
-        """Commit staged files; without a trace if one of the marks is there already."""
+    def land(
+        self,
+        name: str,
+        files: Sequence[File],
+        marks: Sequence[CommitMark] = (),
+        replaces: Callable[[File], bool] | None = None,
+    ) -> Commit | None:
+        """Commit staged files, in the place of those that they replace; without a trace if a mark is there already."""
         for _ in range(_TRIES):
             handle = self._ensure(name)
             if is_taken(handle, marks):
                 self._discard(name, files)
                 return None
-            if self._commit(handle, files, (), marks):
+            old = [] if replaces is None else [file for file in files_of(handle) if replaces(file)]
+            if self._commit(handle, files, old, marks if replaces is None else [*marks, rewrite_mark(handle)]):
                 return commit_of(handle, name, files)
         raise LakeError(f"{self.directory / name}: others write there without a pause: try again")
 
@@ -300,15 +313,7 @@ class Lake:
             if foreign:
                 self._discard(name, files)
                 raise LakeError(f"{name}: rows of {sorted(map(str, foreign))[0]} do not belong to the days replaced")
-            for _ in range(_TRIES):
-                handle = self._ensure(name)
-                if is_taken(handle, marks):
-                    self._discard(name, files)
-                    return None
-                old = [file for file in files_of(handle) if days is None or file.partition["day"] in days]
-                if self._commit(handle, files, old, [*marks, rewrite_mark(handle)]):
-                    return commit_of(handle, name, files)
-            raise LakeError(f"{self.directory / name}: others rewrite it without a pause: try again")
+            return self.land(name, files, marks, lambda file: days is None or file.partition["day"] in days)
 
     def compact(self, spark: SparkSession, name: str, target_bytes: int = TARGET_BYTES) -> tuple[int, int]:
         """Make few large files of many small ones, beside writers and readers; how many files before and after.
@@ -316,15 +321,14 @@ class Lake:
         By Spark and not by `deltalake`'s own optimize: that one leaves marks out of its commit, so a correction at
         the same time would bring rows back.
         """
-        before = len(self.files(name))
-        for bins in in_batches(bins_of(self.files(name), target_bytes), _BINS_PER_COMMIT):
-            self._merge(spark, name, bins)
-        return before, len(self.files(name))
+        before = self.files(name)
+        bins = bins_of(before, target_bytes)
+        for first in range(0, len(bins), _BINS_PER_COMMIT):
+            self._merge(spark, name, bins[first : first + _BINS_PER_COMMIT])
+        return len(before), len(self.files(name))
 
     def _merge(self, spark: SparkSession, name: str, bins: Sequence[Sequence[File]]) -> None:
         """Each bin of files into one file, in one commit."""
-        from functools import reduce
-
         root = self.directory / name
         old = [file for bin in bins for file in bin]
         parts = [self.read_files(spark, name, bin).coalesce(1) for bin in bins]
@@ -346,7 +350,7 @@ class Lake:
         root = self.directory / name
         count = len(removed)
         limit = time.time() - keep_hours * 3600
-        for attempt in _children(root / STAGING):
+        for attempt in (root / STAGING).glob("*"):
             if attempt.stat().st_mtime < limit:
                 count += sum(1 for path in attempt.rglob("*.parquet"))
                 shutil.rmtree(attempt, ignore_errors=True)
@@ -448,20 +452,10 @@ class Lake:
         return True
 
 
-# -- the log ----------------------------------------------------------------------------------------------
-
-
 def _known(name: str) -> Table:
     if name not in TABLES:
         raise LakeError(f"there is no table {name!r}: the tables are {', '.join(TABLES)}")
     return TABLES[name]
-
-
-# -- files ------------------------------------------------------------------------------------------------
-
-
-def _children(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 @contextmanager
@@ -479,7 +473,3 @@ def _disk(where: object) -> Iterator[None]:
         raise LakeError(
             f"{where}: the disk is full: nothing of this batch was committed; make room and repeat it"
         ) from None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

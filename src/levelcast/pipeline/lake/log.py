@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,25 +39,15 @@ class Commit:
 
 
 def files_of(handle: DeltaTable) -> list[File]:
-    found = arrow().table(handle.get_add_actions())
-    return sorted(
-        (
-            File(
-                row["path"],
-                row["size_bytes"],
-                row["num_records"] or 0,
-                _as_text(row.get("partition") or {}),
-                {"minValues": row.get("min") or {}, "maxValues": row.get("max") or {}},
-                row["modification_time"],
-            )
-            for row in found.to_pylist()
-        ),
-        key=lambda file: file.path,
-    )
-
-
-def _as_text(partition: Mapping[str, Any]) -> dict[str, str | None]:
-    return {name: None if value is None else str(value) for name, value in partition.items()}
+    files = []
+    for row in arrow().table(handle.get_add_actions()).to_pylist():
+        partition = {
+            name: None if value is None else str(value) for name, value in (row.get("partition") or {}).items()
+        }
+        stats = {"minValues": row.get("min") or {}, "maxValues": row.get("max") or {}}
+        size, rows = row["size_bytes"], row["num_records"] or 0
+        files.append(File(row["path"], size, rows, partition, stats, row["modification_time"]))
+    return sorted(files, key=lambda file: file.path)
 
 
 def is_taken(handle: DeltaTable, marks: Sequence[CommitMark]) -> bool:
@@ -128,9 +118,8 @@ class CommitMarks:
 
 def commit_of(handle: DeltaTable, name: str, files: Sequence[File]) -> Commit:
     handle.update_incremental()
-    return Commit(
-        name, handle.version(), sum(file.rows for file in files), len(files), sum(file.bytes for file in files)
-    )
+    rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
+    return Commit(name, handle.version(), rows, len(files), size)
 
 
 def delta() -> Any:

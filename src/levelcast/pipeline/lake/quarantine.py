@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import date
-from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 
 class Condition(NamedTuple):
@@ -37,17 +36,13 @@ def _is(column: str, value: int | str) -> Condition:
     return Condition(f"{column} = {value!r}", lambda rows: pc.equal(rows.column(column), value))
 
 
-def _joined(word: str, join: Callable[[Any, Any], Any], conditions: Sequence[Condition]) -> Condition:
+def _joined(word: str, join: Callable[[Any, Any], Any], *conditions: Condition) -> Condition:
     sql = f" {word} ".join(f"({each.sql})" for each in conditions)
     return Condition(sql, lambda rows: reduce(join, (each.arrow(rows) for each in conditions)))
 
 
-def _either(*conditions: Condition) -> Condition:
-    return _joined("or", pc.or_kleene, conditions)
-
-
-def _all(*conditions: Condition) -> Condition:
-    return _joined("and", pc.and_kleene, conditions)
+_either = partial(_joined, "or", pc.or_kleene)
+_all = partial(_joined, "and", pc.and_kleene)
 
 
 def _one_of(column: str, *values: str) -> Condition:
@@ -89,8 +84,6 @@ RULES = (
 
 def reason() -> Column:
     """Return why a row cannot be taken, as a column; null for a good one."""
-    from pyspark.sql import functions as f
-
     return f.coalesce(*(f.when(f.expr(condition.sql), f.lit(sentence)) for condition, sentence in RULES))
 
 
@@ -101,8 +94,6 @@ def good(rows: DataFrame) -> DataFrame:
 
 def bad(rows: DataFrame, source: str) -> DataFrame:
     """The others, as rows of the table `quarantine`."""
-    from pyspark.sql import functions as f
-
     return rows.filter(reason().isNotNull()).select(
         f.lit(source).alias("source"),
         f.col("sequence").alias("position"),
@@ -145,9 +136,5 @@ def bad_of(rows: pa.RecordBatch, reasons: pa.Array, source: str) -> pa.RecordBat
 
 def _as_json(row: dict[str, Any]) -> str:
     """As Spark's `to_json` has it: without what is null."""
-    told = {
-        name: value.isoformat() if isinstance(value, date) else value
-        for name, value in row.items()
-        if value is not None
-    }
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    told = {name: value for name, value in row.items() if value is not None}
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"), default=date.isoformat)

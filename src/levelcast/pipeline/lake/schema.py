@@ -5,7 +5,7 @@ description, `COLUMNS`, gives the Arrow schema and the Spark schema; `to_arrow` 
 
 - Spark has no unsigned numbers. Fields of 8 to 32 bits get the next wider type. A 64-bit identifier (`trade_id`,
   `order_id`, `client_order_id`, `original_client_order_id`, `account`) keeps its 64 bits in a signed column: from 2^63
-  on it shows as negative, equality and joins are exact, and `unsigned` (`unsigned_column` in Spark) shows it as it was.
+  on it shows as negative, equality and joins are exact.
 - Prices are whole numbers of 1e-9 and times nanoseconds UTC, both in 64 bits: Spark has no nanosecond timestamp.
 - `day` is the UTC date of `ts_recv`. It follows from the record alone, is the same at every receiver, and grows with
   the sequence, so a day of a tape is complete when the next one begins. It is not the day of an exchange: the evening
@@ -25,10 +25,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from levelcast.errors import UserError
+from levelcast.formats.columns import Coded
 from levelcast.records import RECORD_TYPES, UNDEF_PRICE, UNDEF_TIMESTAMP, RecordArray
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
     from pyspark.sql.types import StructType
 
 SCHEMA_VERSION = 1
@@ -40,7 +40,11 @@ _LARGEST_TABLE = 1 << 20
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
-_ARROW = {"short": pa.int16(), "int": pa.int32(), "long": pa.int64(), "string": pa.string(), "date": pa.date32()}
+ARROW = {
+    **{"short": pa.int16(), "int": pa.int32(), "long": pa.int64(), "decimal(38,0)": pa.decimal128(38, 0)},
+    **{"string": pa.string(), "date": pa.date32(), "double": pa.float64(), "boolean": pa.bool_()},
+}
+_UNDEFINED = {"price": UNDEF_PRICE, "time": np.uint64(UNDEF_TIMESTAMP), "id": 0}
 _NUMPY = {"short": np.int16, "int": np.int32, "long": np.int64}
 
 
@@ -48,89 +52,94 @@ class SchemaError(UserError):
     """A column or value does not fit the schema."""
 
 
-class ColumnOf(NamedTuple):
-    """One column: `source` are the fields of records that it comes from (`type.field`, or `field` of any type)."""
+class Column(NamedTuple):
+    """One column of a table, with a sentence about it."""
 
     name: str
     type: str
-    nullable: bool
-    rule: str
-    """How the field becomes the column: `number`, `bits`, `price`, `time`, `id` (0 is none), `char`, `text`; or `own`
-    for what `to_arrow` itself knows."""
-    source: tuple[str, ...]
+    says: str
+    rule: str = "own"
+    """How a field of a record becomes the column: `number`, `bits`, `price`, `time`, `id` (0 is none), `char`, `text`;
+    or `own` for what `to_arrow` itself knows."""
 
 
-def _column(name: str, type: str, rule: str, *source: str, null: bool = True) -> ColumnOf:
-    return ColumnOf(name, type, null, rule, source or (name,))
-
-
-COLUMNS: tuple[ColumnOf, ...] = (
+PRICE_UNIT = "in units of 1e-9"
+COLUMNS: tuple[Column, ...] = (
     # where it stands
-    _column("stripe", "int", "own", null=False),
-    _column("sequence", "long", "own", null=False),  # all 64 bits; the record itself has the low 32
-    _column("slot", "long", "own"),  # of the ring; none where the record has not been through one
-    _column("ts_recv", "long", "own", null=False),
-    _column("ts_event", "long", "time"),
-    _column("rtype", "short", "number", null=False),
-    _column("kind", "string", "own", null=False),
+    Column("stripe", "int", "The stripe of the ring; 0 for files."),
+    Column("sequence", "long", "The global sequence in its stripe, all 64 bits; for files the place in the input."),
+    Column("slot", "long", "The slot of the token that acknowledged it; none for files."),
+    Column("ts_recv", "long", "The acknowledgement's timestamp, ns UTC: the tape's time, the same at every receiver."),
+    Column("ts_event", "long", "The time that the floor gave it, ns UTC.", "time"),
+    Column("rtype", "short", "The DBN record type.", "number"),
+    Column("kind", "string", "trade, quote, order, instrument, mapping, status or system."),
     # what it is about
-    _column("publisher_id", "int", "id"),
-    _column("venue", "string", "own"),
-    _column("instrument_id", "long", "id"),
-    _column("symbol", "string", "own"),
+    Column("publisher_id", "int", "The number of the floor.", "id"),
+    Column("venue", "string", "The floor's name, usually a MIC."),
+    Column("instrument_id", "long", "The directory's number of the instrument.", "id"),
+    Column("symbol", "string", "The instrument's symbol."),
     # trades, quotes, orders
-    _column("action", "string", "char", "trade.action", "quote.action", "order.action"),
-    _column("side", "string", "char"),
-    _column("price", "long", "price"),
-    _column("size", "long", "number"),
-    _column("flags", "short", "number"),
-    _column("condition", "long", "number"),
-    _column("trade_id", "long", "bits"),
-    _column("venue_sequence", "long", "number"),
-    _column("bid_px", "long", "price", "bid_px_00"),
-    _column("ask_px", "long", "price", "ask_px_00"),
-    _column("bid_sz", "long", "number", "bid_sz_00"),
-    _column("ask_sz", "long", "number", "ask_sz_00"),
-    _column("bid_ct", "long", "number", "bid_ct_00"),
-    _column("ask_ct", "long", "number", "ask_ct_00"),
-    _column("order_id", "long", "bits"),
-    _column("stop_price", "long", "price"),
-    _column("client_order_id", "long", "bits"),
-    _column("original_client_order_id", "long", "bits"),
-    _column("account", "long", "bits"),
-    _column("destination", "int", "number"),
-    _column("order_type", "string", "char"),
-    _column("time_in_force", "string", "char"),
-    _column("self_trade_policy", "string", "char"),
+    Column("action", "string", "T trade, C cancel (bust), M correction; of orders A, M, C, F, R as in DBN.", "char"),
+    Column("side", "string", "B bid, A ask, N none; of a quote the side that it tells, N both.", "char"),
+    Column("price", "long", f"The price {PRICE_UNIT}.", "price"),
+    Column("size", "long", "The quantity.", "number"),
+    Column("flags", "short", "DBN's flags.", "number"),
+    Column("condition", "long", "The sale condition as the source has it; of LEAN its bits.", "number"),
+    Column("trade_id", "long", "The floor's number of the trade, 64 bits in a signed column.", "bits"),
+    Column("venue_sequence", "long", "The floor's own sequence.", "number"),
+    Column("bid_px", "long", f"The best bid {PRICE_UNIT}; none if there is none, or if the side is A.", "price"),
+    Column("ask_px", "long", f"The best offer {PRICE_UNIT}; none if there is none, or if the side is B.", "price"),
+    Column("bid_sz", "long", "The quantity at the best bid.", "number"),
+    Column("ask_sz", "long", "The quantity at the best offer.", "number"),
+    Column("bid_ct", "long", "The orders at the best bid.", "number"),
+    Column("ask_ct", "long", "The orders at the best offer.", "number"),
+    Column("order_id", "long", "The floor's number of the order.", "bits"),
+    Column("stop_price", "long", f"The stop price {PRICE_UNIT}.", "price"),
+    Column("client_order_id", "long", "The client's number of the order.", "bits"),
+    Column("original_client_order_id", "long", "The client's number of the order that this one changes.", "bits"),
+    Column("account", "long", "The account.", "bits"),
+    Column("destination", "int", "The floor that the order is for.", "number"),
+    Column("order_type", "string", "FIX 40: 1 market, 2 limit, 3 stop, 4 stop limit.", "char"),
+    Column(
+        "time_in_force", "string", "FIX 59: 0 day, 1 good till cancel, 3 immediate or cancel, 4 fill or kill.", "char"
+    ),
+    Column("self_trade_policy", "string", "A allow, N cancel newest, O oldest, B both, D decrement.", "char"),
     # status
-    _column("status_action", "int", "number", "status.action"),
-    _column("reason", "int", "number"),
-    _column("trading_event", "int", "number"),
-    _column("is_trading", "string", "char"),
-    _column("is_quoting", "string", "char"),
-    _column("is_short_sell_restricted", "string", "char"),
+    Column("status_action", "int", "DBN's action of a status record: trading, halt, close.", "number"),
+    Column("reason", "int", "DBN's reason of a status record.", "number"),
+    Column("trading_event", "int", "DBN's trading event of a status record.", "number"),
+    Column("is_trading", "string", "Y, N or ~ for unknown.", "char"),
+    Column("is_quoting", "string", "Y, N or ~ for unknown.", "char"),
+    Column("is_short_sell_restricted", "string", "Y, N or ~ for unknown.", "char"),
     # definitions; their symbol and venue are in the columns above
-    _column("min_price_increment", "long", "price"),
-    _column("expiration", "long", "time"),
-    _column("currency", "string", "text"),
-    _column("instrument_class", "string", "char"),
-    _column("security_type", "string", "text"),
+    Column("min_price_increment", "long", f"The tick {PRICE_UNIT}.", "price"),
+    Column("expiration", "long", "When the instrument ends, ns UTC.", "time"),
+    Column("currency", "string", "The currency of the instrument.", "text"),
+    Column("instrument_class", "string", "DBN's class: K stock, F future, and so on.", "char"),
+    Column("security_type", "string", "The kind of security as the floor calls it.", "text"),
     # system messages, and the other name of a mapping
-    _column("text", "string", "text", "system.msg", "mapping.stype_in_symbol"),
+    Column("text", "string", "The text of a system message; the other name of a mapping.", "text"),
     # the partition
-    _column("day", "date", "own", null=False),
+    Column("day", "date", "The UTC day of ts_recv."),
 )
+_REQUIRED = frozenset({"stripe", "sequence", "ts_recv", "rtype", "kind", "day"})
+_SOURCES = {
+    "action": ("trade.action", "quote.action", "order.action"),
+    "status_action": ("status.action",),
+    "text": ("system.msg", "mapping.stype_in_symbol"),
+}
+"""Fields that columns of another name come from, as `type.field`; those of a quote end in `_00`."""
 NAMES = tuple(column.name for column in COLUMNS)
-_BY_NAME = {column.name: column for column in COLUMNS}
+BY_NAME = {column.name: column for column in COLUMNS}
 _KIND_NAMES = [kind.name for kind in RECORD_TYPES]
 _KIND_CODES = {kind.rtype: code for code, kind in enumerate(RECORD_TYPES)}
 
 
-def chosen(columns: Sequence[str] | None) -> tuple[ColumnOf, ...]:
+def chosen(columns: Sequence[str] | None) -> tuple[Column, ...]:
     """The columns of these names, in the order of the schema; all of them for None."""
     if columns is None:
         return COLUMNS
-    unknown = [name for name in columns if name not in _BY_NAME]
+    unknown = [name for name in columns if name not in BY_NAME]
     if unknown:
         raise SchemaError(f"there is no column {unknown[0]!r}: the columns are {', '.join(NAMES)}")
     return tuple(column for column in COLUMNS if column.name in columns)
@@ -138,49 +147,18 @@ def chosen(columns: Sequence[str] | None) -> tuple[ColumnOf, ...]:
 
 def arrow_schema(columns: Sequence[str] | None = None) -> pa.Schema:
     """The Arrow schema, with its version in the metadata."""
-    fields = [pa.field(each.name, _ARROW[each.type], each.nullable) for each in chosen(columns)]
+    fields = [pa.field(each.name, ARROW[each.type], each.name not in _REQUIRED) for each in chosen(columns)]
     return pa.schema(fields, {VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
 
 def spark_schema(columns: Sequence[str] | None = None) -> StructType:
     """The same as Spark's StructType."""
-    from pyspark.sql.types import DateType, IntegerType, LongType, ShortType, StringType, StructField, StructType
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    types = {"short": ShortType(), "int": IntegerType(), "long": LongType(), "string": StringType(), "date": DateType()}
-    return StructType([StructField(each.name, types[each.type], each.nullable) for each in chosen(columns)])
-
-
-def unsigned(value: int) -> int:
-    """A 64-bit identifier as it was before it became signed."""
-    return value & UNDEF_TIMESTAMP
-
-
-def signed(value: int) -> int:
-    """A 64-bit identifier as the column has it."""
-    return value - 2**64 if value >= 2**63 else value
-
-
-def unsigned_column(column: SparkColumn) -> SparkColumn:
-    """A 64-bit identifier as decimal(20): the number that it was before it became signed."""
-    from pyspark.sql import functions as f
-
-    wide = column.cast("decimal(21,0)")
-    return f.when(column < 0, wide + f.lit(2**64).cast("decimal(21,0)")).otherwise(wide).cast("decimal(20,0)")
+    return from_arrow_schema(arrow_schema(columns))
 
 
 # -- from records to rows ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """A text for each row: its place in `names`, -1 for none."""
-
-    codes: Ints
-    names: Sequence[str]
-
-    def column(self) -> pa.Array:
-        names = pa.array([*self.names, None], pa.string())
-        return names.take(pa.array(np.where(self.codes < 0, len(self.names), self.codes)))
 
 
 class Names:
@@ -195,15 +173,15 @@ class Names:
             self._table = np.full(known[-1][0] + 2, -1, np.int64)
             self._table[self._ids] = np.arange(len(known))
 
-    def words(self, numbers: Array) -> Words:
+    def words(self, numbers: Array) -> Coded:
         """The text of each number."""
         wanted = numbers.astype(np.int64)
         if not len(self._ids):
-            return Words(np.full(len(wanted), -1, np.int64), self.names)
+            return Coded(np.full(len(wanted), -1, np.int64), self.names)
         if self._table is not None:
-            return Words(self._table[np.minimum(wanted, len(self._table) - 1)], self.names)
+            return Coded(self._table[np.minimum(wanted, len(self._table) - 1)], self.names)
         at = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
-        return Words(np.where(self._ids[at] == wanted, at, -1), self.names)
+        return Coded(np.where(self._ids[at] == wanted, at, -1), self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +193,9 @@ class RecordRows:
     slot: Ints | None = None
     ts_recv: Array | None = None
     """None: as the records have it, or else their `ts_event`."""
-    symbol: Words | None = None
-    venue: Words | None = None
+    symbol: Coded | None = None
+    venue: Coded | None = None
+    """The code of a row without a name is -1."""
     extra: Mapping[str, Array] = field(default_factory=dict)
     """Columns that the record type has no field for, such as the order id of a trade."""
 
@@ -232,7 +211,7 @@ def to_arrow(
     """Rows of all parts by sequence. `symbols` and `venues` name what a part does not name itself."""
     rows = _Rows([part for part in parts if len(part.records)], stripe, symbols or Names(), venues or Names())
     schema = arrow_schema(columns)
-    return pa.RecordBatch.from_arrays([rows.column(_BY_NAME[name]) for name in schema.names], schema=schema)
+    return pa.RecordBatch.from_arrays([rows.column(BY_NAME[name]) for name in schema.names], schema=schema)
 
 
 class _Rows:
@@ -263,7 +242,7 @@ class _Rows:
             return None
         return np.argsort(sequence, kind="stable")
 
-    def column(self, column: ColumnOf) -> Any:
+    def column(self, column: Column) -> Any:
         if column.rule == "own":
             return self._own[column.name]()
         if column.type == "string":
@@ -273,88 +252,75 @@ class _Rows:
     # -- columns of their own
 
     def _received(self) -> Ints:
-        times = []
+        times = [np.zeros(0, np.int64)]
         for part in self.parts:
             given = part.ts_recv
             if given is None:
-                names = part.records.dtype.names or ()
-                event = part.records["ts_event"]
-                given = (
-                    np.where(part.records["ts_recv"] == 0, event, part.records["ts_recv"])
-                    if "ts_recv" in names
-                    else event
-                )
+                given = part.records["ts_event"]
+                if "ts_recv" in (part.records.dtype.names or ()):
+                    received = part.records["ts_recv"]
+                    given = np.where(received == 0, given, received)
             times.append(given.astype(np.int64))
-        return self._in_order(np.concatenate(times) if times else np.zeros(0, np.int64))
+        return self._in_order(np.concatenate(times))
 
     def _kinds(self) -> Any:
-        return self._words([Words(_coded(part.records["rtype"], _KIND_CODES), _KIND_NAMES) for part in self.parts])
+        return self._words([Coded(_coded(part.records["rtype"], _KIND_CODES), _KIND_NAMES) for part in self.parts])
 
-    def _symbol(self, part: RecordRows) -> Words:
+    def _symbol(self, part: RecordRows) -> Coded:
         for name in ("raw_symbol", "stype_out_symbol"):
             if name in (part.records.dtype.names or ()):
                 return _texts(part.records[name])
         return self.symbols.words(part.records["instrument_id"])
 
-    def _venue(self, part: RecordRows) -> Words:
+    def _venue(self, part: RecordRows) -> Coded:
         if "exchange" in (part.records.dtype.names or ()):
             return _texts(part.records["exchange"])
         return self.venues.words(part.records["publisher_id"])
 
     # -- columns from fields
 
-    def _field(self, part: RecordRows, column: ColumnOf) -> Array | None:
+    def _field(self, part: RecordRows, column: Column) -> Array | None:
         if column.name in part.extra:
             return part.extra[column.name]
         kind = RECORD_TYPES[_KIND_CODES[int(part.records["rtype"][0])]].name
-        for source in column.source:
+        for source in _SOURCES.get(column.name, (column.name, f"{column.name}_00")):
             of, dot, name = source.rpartition(".")
             if (not dot or of == kind) and name in (part.records.dtype.names or ()):
                 found: Array = part.records[name]
                 return found
         return None
 
-    def _number(self, part: RecordRows, column: ColumnOf) -> tuple[Array | None, Array | None]:
+    def _number(self, part: RecordRows, column: Column) -> tuple[Array | None, Array | None]:
         values = self._field(part, column)
         if values is None:
             return None, None
         if column.name in part.extra and np.ma.isMaskedArray(values):
             return np.ma.getdata(values), np.ma.getmaskarray(values)
-        missing: Array | None = None
-        if column.rule == "price":
-            missing = values == UNDEF_PRICE
-        elif column.rule == "time":
-            missing = values == np.uint64(UNDEF_TIMESTAMP)
-        elif column.rule == "id":
-            missing = values == 0
+        missing = values == _UNDEFINED[column.rule] if column.rule in _UNDEFINED else None
         if values.dtype == np.uint64:
             values = values.view(np.int64) if values.flags.c_contiguous else values.astype(np.int64)
         return values, missing
 
     def _numbers(self, parts: list[tuple[Array | None, Array | None]], type: str) -> Any:
-        counts = [len(part.records) for part in self.parts]
         if all(values is None for values, _ in parts):
-            return pa.nulls(self.count, _ARROW[type])
-        whole = [
-            np.zeros(n, _NUMPY[type]) if values is None else values
-            for (values, _), n in zip(parts, counts, strict=True)
-        ]
-        numbers = self._in_order(np.concatenate([values.astype(_NUMPY[type]) for values in whole]))
+            return pa.nulls(self.count, ARROW[type])
+        whole, gaps = [], []
+        for (values, missing), part in zip(parts, self.parts, strict=True):
+            count = len(part.records)
+            whole.append(np.zeros(count, _NUMPY[type]) if values is None else values.astype(_NUMPY[type]))
+            gaps.append(np.full(count, values is None) if missing is None else missing)
+        numbers = self._in_order(np.concatenate(whole))
         if all(values is not None and missing is None for values, missing in parts):
             return pa.array(numbers)
-        gaps = [
-            np.full(n, values is None) if missing is None else missing
-            for (values, missing), n in zip(parts, counts, strict=True)
-        ]
         return pa.array(numbers, mask=self._in_order(np.concatenate(gaps)))
 
-    def _text(self, part: RecordRows, column: ColumnOf) -> Words:
+    def _text(self, part: RecordRows, column: Column) -> Coded:
         values = self._field(part, column)
         if values is None:
-            return Words(np.full(len(part.records), -1, np.int64), ())
+            return Coded(np.full(len(part.records), -1, np.int64), ())
         return _letters(values) if column.rule == "char" else _texts(values)
 
-    def _words(self, parts: list[Words]) -> Any:
+    def _words(self, parts: list[Coded]) -> Any:
         if not parts:
             return pa.array([], pa.string())
         if all(not part.names for part in parts):
@@ -364,7 +330,8 @@ class _Rows:
         for part in parts:
             codes.append(np.where(part.codes < 0, -1, part.codes + len(names)))
             names += part.names
-        return Words(self._in_order(np.concatenate(codes)), names).column()
+        placed = self._in_order(np.concatenate(codes))
+        return pa.array([*names, None], pa.string()).take(pa.array(np.where(placed < 0, len(names), placed)))
 
     def _in_order(self, values: Array) -> Array:
         return values if self.order is None else values[self.order]
@@ -377,17 +344,17 @@ def _coded(values: Array, codes: Mapping[int, int]) -> Ints:
     return table[values]
 
 
-def _letters(values: Array) -> Words:
+def _letters(values: Array) -> Coded:
     """Fields of one character; an empty one is null."""
     octets = np.ascontiguousarray(values).view(np.uint8)
     found = np.flatnonzero(np.bincount(octets, minlength=256))
     kept = found[found > 0]
-    return Words(_coded(octets, {int(octet): code for code, octet in enumerate(kept)}), [chr(octet) for octet in kept])
+    return Coded(_coded(octets, {int(octet): code for code, octet in enumerate(kept)}), [chr(octet) for octet in kept])
 
 
-def _texts(values: Array) -> Words:
+def _texts(values: Array) -> Coded:
     """Fields of text; an empty one is null."""
     found, codes = np.unique(values, return_inverse=True)
     texts = [value.decode("utf-8", "replace") for value in found.tolist()]
     empty = np.array([not text for text in texts], bool)
-    return Words(np.where(empty[codes], -1, codes).astype(np.int64), texts)
+    return Coded(np.where(empty[codes], -1, codes).astype(np.int64), texts)

@@ -6,25 +6,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING
 
-from levelcast.extras import arrow
+import pyarrow as pa
+
 from levelcast.pipeline.lake import schema
+from levelcast.pipeline.lake.schema import ARROW, PRICE_UNIT, Column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LAKE_VERSION = 1
 """Of all tables together: it grows when a column changes its meaning, and a lake of a later version is refused."""
-PRICE_UNIT = "in units of 1e-9"
 
 
-class Column(NamedTuple):
-    name: str
-    type: str
-    says: str
+def day_of(at_ns: int) -> date:
+    """The UTC day of a time."""
+    return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).date()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,7 @@ class Table:
     columns: tuple[Column, ...]
     partition: tuple[str, ...]
     key: tuple[str, ...]
-    order: tuple[str, ...] = ()
-    derived: bool = False
+    order: tuple[str, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -48,86 +47,17 @@ class Table:
         """The columns as Spark reads them."""
         return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
 
-    def arrow_schema(self) -> Any:
-        return arrow().schema([(column.name, arrow_type(column.type)) for column in self.columns])
+    def arrow_schema(self) -> pa.Schema:
+        return pa.schema([(column.name, ARROW[column.type]) for column in self.columns])
 
     def shape(self, rows: DataFrame) -> DataFrame:
         """These columns in this order and of these types; a missing one is null."""
         from pyspark.sql import functions as f
 
         have = set(rows.columns)
-        return rows.select(
-            *(
-                (f.col(column.name) if column.name in have else f.lit(None)).cast(column.type).alias(column.name)
-                for column in self.columns
-            )
-        )
+        found = [(f.col(name) if name in have else f.lit(None)).cast(type) for name, type, *_ in self.columns]
+        return rows.select(*(column.alias(name) for column, name in zip(found, self.names, strict=True)))
 
-
-def arrow_type(name: str) -> Any:
-    pa = arrow()
-    types = {
-        "short": pa.int16(),
-        "int": pa.int32(),
-        "long": pa.int64(),
-        "string": pa.string(),
-        "date": pa.date32(),
-        "double": pa.float64(),
-        "boolean": pa.bool_(),
-        "decimal(38,0)": pa.decimal128(38, 0),
-    }
-    return types[name]
-
-
-_SAYS = {
-    "stripe": "The stripe of the ring; 0 for files.",
-    "sequence": "The global sequence in its stripe, all 64 bits; for files the place in the input.",
-    "slot": "The slot of the token that acknowledged it; none for files.",
-    "ts_recv": "The acknowledgement's timestamp, ns UTC: the tape's time, the same at every receiver.",
-    "ts_event": "The time that the floor gave it, ns UTC.",
-    "rtype": "The DBN record type.",
-    "kind": "trade, quote, order, instrument, mapping, status or system.",
-    "publisher_id": "The number of the floor.",
-    "venue": "The floor's name, usually a MIC.",
-    "instrument_id": "The directory's number of the instrument.",
-    "symbol": "The instrument's symbol.",
-    "action": "T trade, C cancel (bust), M correction; of orders A, M, C, F, R as in DBN.",
-    "side": "B bid, A ask, N none; of a quote the side that it tells, N both.",
-    "price": f"The price {PRICE_UNIT}.",
-    "size": "The quantity.",
-    "flags": "DBN's flags.",
-    "condition": "The sale condition as the source has it; of LEAN its bits.",
-    "trade_id": "The floor's number of the trade, 64 bits in a signed column.",
-    "venue_sequence": "The floor's own sequence.",
-    "bid_px": f"The best bid {PRICE_UNIT}; none if there is none, or if the side is A.",
-    "ask_px": f"The best offer {PRICE_UNIT}; none if there is none, or if the side is B.",
-    "bid_sz": "The quantity at the best bid.",
-    "ask_sz": "The quantity at the best offer.",
-    "bid_ct": "The orders at the best bid.",
-    "ask_ct": "The orders at the best offer.",
-    "order_id": "The floor's number of the order.",
-    "stop_price": f"The stop price {PRICE_UNIT}.",
-    "client_order_id": "The client's number of the order.",
-    "original_client_order_id": "The client's number of the order that this one changes.",
-    "account": "The account.",
-    "destination": "The floor that the order is for.",
-    "order_type": "FIX 40: 1 market, 2 limit, 3 stop, 4 stop limit.",
-    "time_in_force": "FIX 59: 0 day, 1 good till cancel, 3 immediate or cancel, 4 fill or kill.",
-    "self_trade_policy": "A allow, N cancel newest, O oldest, B both, D decrement.",
-    "status_action": "DBN's action of a status record: trading, halt, close.",
-    "reason": "DBN's reason of a status record.",
-    "trading_event": "DBN's trading event of a status record.",
-    "is_trading": "Y, N or ~ for unknown.",
-    "is_quoting": "Y, N or ~ for unknown.",
-    "is_short_sell_restricted": "Y, N or ~ for unknown.",
-    "min_price_increment": f"The tick {PRICE_UNIT}.",
-    "expiration": "When the instrument ends, ns UTC.",
-    "currency": "The currency of the instrument.",
-    "instrument_class": "DBN's class: K stock, F future, and so on.",
-    "security_type": "The kind of security as the floor calls it.",
-    "text": "The text of a system message; the other name of a mapping.",
-    "day": "The UTC day of ts_recv.",
-}
 
 _WHERE = ("stripe", "sequence", "slot", "ts_recv", "ts_event", "publisher_id", "venue", "instrument_id", "symbol")
 _TRADE = ("action", "side", "price", "size", "flags", "condition", "trade_id", "venue_sequence")
@@ -136,11 +66,24 @@ _ORDER = (
     "action", "side", "price", "size", "flags", "order_id", "stop_price", "client_order_id",
     "original_client_order_id", "account", "destination", "order_type", "time_in_force", "self_trade_policy",
 )  # fmt: skip
-_OF_TAPE = {column.name: Column(column.name, column.type, _SAYS[column.name]) for column in schema.COLUMNS}
 
 
 def _tape_columns(*names: str) -> tuple[Column, ...]:
-    return tuple(_OF_TAPE[name] for name in names)
+    return tuple(schema.BY_NAME[name] for name in names)
+
+
+def _table(
+    name: str,
+    says: str,
+    *columns: Column,
+    key: tuple[str, ...],
+    order: tuple[str, ...] | None = None,
+    partition: tuple[str, ...] = ("day",),
+) -> Table:
+    """A table whose files are sorted by its key without the day, unless told."""
+    return Table(
+        name, says, columns, partition, key, tuple(part for part in key if part != "day") if order is None else order
+    )
 
 
 def _recorded(name: str, says: str, *columns: str) -> Table:
@@ -157,451 +100,372 @@ TRADES = _recorded("trades", "Trades, busts (C) and corrections (M), as they wer
 QUOTES = _recorded("quotes", "Best quotes of the floors.", *_WHERE, *_QUOTE)
 ORDERS = _recorded("orders", "Order commands, and order events of captures.", *_WHERE, *_ORDER)
 
-QUARANTINE = Table(
+QUARANTINE = _table(
     "quarantine",
     "Input that could not be taken, with the reason: counted, never dropped in silence.",
-    (
-        Column("source", "string", "The file or directory that it came from."),
-        Column("position", "long", "Where in it: the sequence or the row."),
-        Column("stripe", "int", "The stripe."),
-        Column("reason", "string", "Why it was not taken, in one sentence."),
-        Column("raw", "string", "The row as JSON."),
-        Column("day", "date", "The UTC day of ts_recv, if the row has one."),
-    ),
-    (),
-    ("source", "position", "reason"),
-    ("source", "position"),
+    Column("source", "string", "The file or directory that it came from."),
+    Column("position", "long", "Where in it: the sequence or the row."),
+    Column("stripe", "int", "The stripe."),
+    Column("reason", "string", "Why it was not taken, in one sentence."),
+    Column("raw", "string", "The row as JSON."),
+    Column("day", "date", "The UTC day of ts_recv, if the row has one."),
+    key=("source", "position", "reason"),
+    order=("source", "position"),
+    partition=(),
 )
-RELEASES = Table(
+RELEASES = _table(
     "releases",
     "When frames were released: late ones raw, the others as histograms of receiver and minute.",
-    (
-        _RECEIVER,
-        Column("kind", "string", "late: one release; delay: a bin of released - scheduled; spread: a bin of the last "
-               "minus the first receiver's release of a slot (receiver ALL, on time everywhere)."),
-        Column("start_ns", "long", "The minute's beginning, by the scheduled instant."),
-        Column("low_ns", "long", "The least delay of the bin; of a late release its delay."),
-        Column("high_ns", "long", "The delay at which the bin ends; of a late release its delay."),
-        Column("releases", "long", "Frames in the bin."),
-        Column("records", "long", "Records in those frames."),
-        Column("slot", "long", "The slot of a late release."),
-        Column("generation", "long", "The ring generation of a late release."),
-        Column("scheduled_ns", "long", "When a late release was due, ns UTC."),
-        Column("released_ns", "long", "When a late release happened, by the receiver's clock."),
-        Column("day", "date", "The UTC day of the scheduled instant."),
+    _RECEIVER,
+    Column(
+        "kind",
+        "string",
+        "late: one release; delay: a bin of released - scheduled; spread: a bin of the last "
+        "minus the first receiver's release of a slot (receiver ALL, on time everywhere).",
     ),
-    ("day",),
-    ("receiver", "kind", "start_ns", "low_ns", "slot"),
-    ("receiver", "kind", "start_ns", "low_ns"),
-)  # fmt: skip
-REQUESTS = Table(
+    Column("start_ns", "long", "The minute's beginning, by the scheduled instant."),
+    Column("low_ns", "long", "The least delay of the bin; of a late release its delay."),
+    Column("high_ns", "long", "The delay at which the bin ends; of a late release its delay."),
+    Column("releases", "long", "Frames in the bin."),
+    Column("records", "long", "Records in those frames."),
+    Column("slot", "long", "The slot of a late release."),
+    Column("generation", "long", "The ring generation of a late release."),
+    Column("scheduled_ns", "long", "When a late release was due, ns UTC."),
+    Column("released_ns", "long", "When a late release happened, by the receiver's clock."),
+    Column("day", "date", "The UTC day of the scheduled instant."),
+    key=("receiver", "kind", "start_ns", "low_ns", "slot"),
+    order=("receiver", "kind", "start_ns", "low_ns"),
+)
+REQUESTS = _table(
     "requests",
     "How much each node had asked for again, and its customers, when its status was taken.",
-    (
-        _RECEIVER,
-        Column("at_ns", "long", "When the status was taken, ns UTC."),
-        Column("requests", "long", "Requests that it has sent since it began."),
-        Column("open", "long", "Repairs that were open."),
-        Column("frames", "long", "Frames released."),
-        Column("late", "long", "Frames released late."),
-        Column("customer_requests", "long", "Requests of customers to its edge."),
-        Column("day", "date", "The UTC day of at_ns."),
-    ),
-    ("day",),
-    ("receiver", "at_ns"),
-    ("receiver", "at_ns"),
+    _RECEIVER,
+    Column("at_ns", "long", "When the status was taken, ns UTC."),
+    Column("requests", "long", "Requests that it has sent since it began."),
+    Column("open", "long", "Repairs that were open."),
+    Column("frames", "long", "Frames released."),
+    Column("late", "long", "Frames released late."),
+    Column("customer_requests", "long", "Requests of customers to its edge."),
+    Column("day", "date", "The UTC day of at_ns."),
+    key=("receiver", "at_ns"),
 )
-PROBES = Table(
+PROBES = _table(
     "probes",
     "Measured delay and loss between two sites.",
-    (
-        Column("from_site", "string", "Where the probe was sent."),
-        Column("to_site", "string", "Where it was answered."),
-        Column("at_ns", "long", "When, ns UTC."),
-        Column("round_trip_ns", "long", "The round trip."),
-        Column("loss_ratio", "double", "The share of probes that were lost; of one probe 0 or 1, then without times."),
-        Column("one_way_ns", "long", "The way there alone, by both clocks; none where only the round trip is known."),
-        Column("day", "date", "The UTC day of at_ns."),
-    ),
-    ("day",),
-    ("from_site", "to_site", "at_ns"),
-    ("from_site", "to_site", "at_ns"),
+    Column("from_site", "string", "Where the probe was sent."),
+    Column("to_site", "string", "Where it was answered."),
+    Column("at_ns", "long", "When, ns UTC."),
+    Column("round_trip_ns", "long", "The round trip."),
+    Column("loss_ratio", "double", "The share of probes that were lost; of one probe 0 or 1, then without times."),
+    Column("one_way_ns", "long", "The way there alone, by both clocks; none where only the round trip is known."),
+    Column("day", "date", "The UTC day of at_ns."),
+    key=("from_site", "to_site", "at_ns"),
 )
-SUBSCRIPTIONS = Table(
+SUBSCRIPTIONS = _table(
     "subscriptions",
     "Who wants what.",
-    (
-        Column("user", "string", "The customer."),
-        Column("flow", "string", "The symbol, or another name of a flow."),
-        Column("from_ns", "long", "Since when, ns UTC; none if not known."),
-    ),
-    (),
-    ("user", "flow"),
-    ("flow", "user"),
+    Column("user", "string", "The customer."),
+    Column("flow", "string", "The symbol, or another name of a flow."),
+    Column("from_ns", "long", "Since when, ns UTC; none if not known."),
+    key=("user", "flow"),
+    order=("flow", "user"),
+    partition=(),
 )
-INSTRUMENTS = Table(
+INSTRUMENTS = _table(
     "instruments",
     "Every instrument that the tape has named, with its last definition.",
-    (
-        Column("instrument_id", "long", "The directory's number; none for files."),
-        *_tape_columns("symbol", "currency", "instrument_class", "security_type", "min_price_increment", "expiration"),
-        Column("first_ns", "long", "ts_recv of the first record that names it."),
-        Column("last_ns", "long", "ts_recv of the last one."),
-        Column("records", "long", "Records about it."),
-    ),
-    (),
-    ("instrument_id", "symbol"),
-    ("symbol",),
+    Column("instrument_id", "long", "The directory's number; none for files."),
+    *_tape_columns("symbol", "currency", "instrument_class", "security_type", "min_price_increment", "expiration"),
+    Column("first_ns", "long", "ts_recv of the first record that names it."),
+    Column("last_ns", "long", "ts_recv of the last one."),
+    Column("records", "long", "Records about it."),
+    key=("instrument_id", "symbol"),
+    order=("symbol",),
+    partition=(),
 )
-VENUES = Table(
+VENUES = _table(
     "venues",
     "Every floor that the tape has named.",
-    (
-        *_tape_columns("publisher_id", "venue"),
-        Column("first_ns", "long", "ts_recv of its first record."),
-        Column("last_ns", "long", "ts_recv of its last one."),
-        Column("records", "long", "Its records."),
-    ),
-    (),
-    ("publisher_id", "venue"),
-    ("venue",),
+    *_tape_columns("publisher_id", "venue"),
+    Column("first_ns", "long", "ts_recv of its first record."),
+    Column("last_ns", "long", "ts_recv of its last one."),
+    Column("records", "long", "Its records."),
+    key=("publisher_id", "venue"),
+    order=("venue",),
+    partition=(),
 )
 
-BARS = Table(
+BARS = _table(
     "bars",
     "Open, high, low, close of every symbol and venue; busts and corrections applied.",
-    (
-        _SYMBOL,
-        _VENUE,
-        Column("interval", "string", "1s, 1m or 1d."),
-        Column("start_ns", "long", "Where the bar begins, ns UTC."),
-        Column("open", "long", f"The price of the first trade by sequence, {PRICE_UNIT}."),
-        Column("high", "long", f"The highest price {PRICE_UNIT}."),
-        Column("low", "long", f"The lowest price {PRICE_UNIT}."),
-        Column("close", "long", f"The price of the last trade by sequence, {PRICE_UNIT}."),
-        Column("volume", "long", "The quantity traded."),
-        Column("vwap", "long", f"notional divided by volume, rounded down, {PRICE_UNIT}; none if volume is 0."),
-        Column("trades", "long", "The number of trades."),
-        Column(
-            "notional", "decimal(38,0)", f"The sum of price times size {PRICE_UNIT}: a day of SPY overflows 64 bits."
-        ),
-        Column("variant", "string", "all: every trade; priced: without sale conditions that do not set the price."),
-        _DAY,
-    ),
-    ("day",),
-    ("variant", "interval", "symbol", "venue", "start_ns"),
-    ("variant", "interval", "symbol", "venue", "start_ns"),
-    derived=True,
+    _SYMBOL,
+    _VENUE,
+    Column("interval", "string", "1s, 1m or 1d."),
+    Column("start_ns", "long", "Where the bar begins, ns UTC."),
+    Column("open", "long", f"The price of the first trade by sequence, {PRICE_UNIT}."),
+    Column("high", "long", f"The highest price {PRICE_UNIT}."),
+    Column("low", "long", f"The lowest price {PRICE_UNIT}."),
+    Column("close", "long", f"The price of the last trade by sequence, {PRICE_UNIT}."),
+    Column("volume", "long", "The quantity traded."),
+    Column("vwap", "long", f"notional divided by volume, rounded down, {PRICE_UNIT}; none if volume is 0."),
+    Column("trades", "long", "The number of trades."),
+    Column("notional", "decimal(38,0)", f"The sum of price times size {PRICE_UNIT}: a day of SPY overflows 64 bits."),
+    Column("variant", "string", "all: every trade; priced: without sale conditions that do not set the price."),
+    _DAY,
+    key=("variant", "interval", "symbol", "venue", "start_ns"),
 )
-BBO = Table(
+BBO = _table(
     "bbo",
     "The best bid and offer of each venue and of the whole market, after every quote.",
-    (
-        *_tape_columns("symbol", "stripe", "sequence", "ts_recv", "ts_event"),
-        Column("venue", "string", "The venue whose quote it was."),
-        Column("venue_bid", "long", f"That venue's bid {PRICE_UNIT}; none if there is none."),
-        Column("venue_bid_size", "long", "The quantity of it."),
-        Column("venue_ask", "long", f"That venue's offer {PRICE_UNIT}; none if there is none."),
-        Column("venue_ask_size", "long", "The quantity of it."),
-        Column("best_bid", "long", f"The highest bid of all venues {PRICE_UNIT}."),
-        Column("best_bid_size", "long", "The quantity at it, of all venues."),
-        Column("best_ask", "long", f"The lowest offer of all venues {PRICE_UNIT}."),
-        Column("best_ask_size", "long", "The quantity at it, of all venues."),
-        Column("state", "string", "normal, locked (bid = offer), crossed (bid > offer), one-sided or empty."),
-        _DAY,
-    ),
-    ("day",),
-    ("symbol", "stripe", "sequence"),
-    ("symbol", "stripe", "sequence"),
-    derived=True,
+    *_tape_columns("symbol", "stripe", "sequence", "ts_recv", "ts_event"),
+    Column("venue", "string", "The venue whose quote it was."),
+    Column("venue_bid", "long", f"That venue's bid {PRICE_UNIT}; none if there is none."),
+    Column("venue_bid_size", "long", "The quantity of it."),
+    Column("venue_ask", "long", f"That venue's offer {PRICE_UNIT}; none if there is none."),
+    Column("venue_ask_size", "long", "The quantity of it."),
+    Column("best_bid", "long", f"The highest bid of all venues {PRICE_UNIT}."),
+    Column("best_bid_size", "long", "The quantity at it, of all venues."),
+    Column("best_ask", "long", f"The lowest offer of all venues {PRICE_UNIT}."),
+    Column("best_ask_size", "long", "The quantity at it, of all venues."),
+    Column("state", "string", "normal, locked (bid = offer), crossed (bid > offer), one-sided or empty."),
+    _DAY,
+    key=("symbol", "stripe", "sequence"),
 )
-TRADE_THROUGHS = Table(
+TRADE_THROUGHS = _table(
     "trade_throughs",
     "Trades at a price worse than another venue was showing when they came.",
-    (
-        *_tape_columns("symbol", "stripe", "sequence", "ts_recv", "ts_event", "venue", "price", "size", "condition"),
-        Column(
-            "side",
-            "string",
-            "B: below another venue's bid; A: above another venue's offer (of a trade that is both: B).",
-        ),
-        Column("better_venue", "string", "The venue with the best price on that side (of several the first by name)."),
-        Column("better_price", "long", f"Its price {PRICE_UNIT}."),
-        Column("by", "long", f"By how much it was better, {PRICE_UNIT}."),
-        Column("exempt", "boolean", "The sale condition says that the rule does not apply to it."),
-        _DAY,
+    *_tape_columns("symbol", "stripe", "sequence", "ts_recv", "ts_event", "venue", "price", "size", "condition"),
+    Column(
+        "side",
+        "string",
+        "B: below another venue's bid; A: above another venue's offer (of a trade that is both: B).",
     ),
-    ("day",),
-    ("symbol", "stripe", "sequence"),
-    ("symbol", "stripe", "sequence"),
-    derived=True,
+    Column("better_venue", "string", "The venue with the best price on that side (of several the first by name)."),
+    Column("better_price", "long", f"Its price {PRICE_UNIT}."),
+    Column("by", "long", f"By how much it was better, {PRICE_UNIT}."),
+    Column("exempt", "boolean", "The sale condition says that the rule does not apply to it."),
+    _DAY,
+    key=("symbol", "stripe", "sequence"),
 )
-LAST_PRICES = Table(
+LAST_PRICES = _table(
     "last_prices",
     "The last trade of every symbol and venue of a day.",
-    (
-        _SYMBOL,
-        _VENUE,
-        *_tape_columns("price", "size", "ts_recv", "stripe", "sequence"),
-        _DAY,
-    ),
-    ("day",),
-    ("symbol", "venue", "day"),
-    ("symbol", "venue"),
-    derived=True,
+    _SYMBOL,
+    _VENUE,
+    *_tape_columns("price", "size", "ts_recv", "stripe", "sequence"),
+    _DAY,
+    key=("symbol", "venue", "day"),
 )
-VENUE_SHARE = Table(
+VENUE_SHARE = _table(
     "venue_share",
     "What part of a symbol's day each venue had.",
-    (
-        Column("symbol", "string", "The symbol, or ALL."),
-        Column("venue", "string", "The MIC."),
-        Column("trades", "long", "Its trades."),
-        Column("volume", "long", "Its quantity."),
-        Column("notional", "decimal(38,0)", f"Its price times size {PRICE_UNIT}."),
-        Column("trade_share", "double", "Its part of the trades."),
-        Column("volume_share", "double", "Its part of the quantity."),
-        _DAY,
-    ),
-    ("day",),
-    ("symbol", "venue", "day"),
-    ("symbol", "venue"),
-    derived=True,
+    Column("symbol", "string", "The symbol, or ALL."),
+    Column("venue", "string", "The MIC."),
+    Column("trades", "long", "Its trades."),
+    Column("volume", "long", "Its quantity."),
+    Column("notional", "decimal(38,0)", f"Its price times size {PRICE_UNIT}."),
+    Column("trade_share", "double", "Its part of the trades."),
+    Column("volume_share", "double", "Its part of the quantity."),
+    _DAY,
+    key=("symbol", "venue", "day"),
 )
-RATES = Table(
+RATES = _table(
     "rates",
     "Messages of every symbol by time of day: λ of the channel planner.",
-    (
-        _SYMBOL,
-        Column("start_s", "int", "Where the interval begins, seconds after 00:00 UTC."),
-        Column("seconds", "int", "How long it is."),
-        Column("messages", "long", "Records of the symbol in it."),
-        Column("rate", "double", "Messages a second."),
-        _DAY,
-    ),
-    ("day",),
-    ("symbol", "start_s", "day"),
-    ("symbol", "start_s"),
-    derived=True,
+    _SYMBOL,
+    Column("start_s", "int", "Where the interval begins, seconds after 00:00 UTC."),
+    Column("seconds", "int", "How long it is."),
+    Column("messages", "long", "Records of the symbol in it."),
+    Column("rate", "double", "Messages a second."),
+    _DAY,
+    key=("symbol", "start_s", "day"),
 )
-RATE_FIT = Table(
+RATE_FIT = _table(
     "rate_fit",
     "How unequal the symbols' rates are (TH §5.1): an exponential by rank, and the part of the busiest 10 %.",
-    (
-        Column("symbols", "long", "Symbols with a message."),
-        Column("messages", "long", "Messages of all of them."),
-        Column("scale", "double", "A of rate = A exp(-rank / decay), messages a second; rank from 0."),
-        Column("decay", "double", "The decay in ranks; none with fewer than two ranks, or with equal rates."),
-        Column("r2", "double", "How well a line fits the logarithms."),
-        Column("top_symbols", "long", "A tenth of the symbols, rounded up."),
-        Column("top_share", "double", "Their part of the messages (TH: 55 %)."),
-        _DAY,
-    ),
-    ("day",),
-    ("day",),
-    derived=True,
+    Column("symbols", "long", "Symbols with a message."),
+    Column("messages", "long", "Messages of all of them."),
+    Column("scale", "double", "A of rate = A exp(-rank / decay), messages a second; rank from 0."),
+    Column("decay", "double", "The decay in ranks; none with fewer than two ranks, or with equal rates."),
+    Column("r2", "double", "How well a line fits the logarithms."),
+    Column("top_symbols", "long", "A tenth of the symbols, rounded up."),
+    Column("top_share", "double", "Their part of the messages (TH: 55 %)."),
+    _DAY,
+    key=("day",),
 )
-INTEREST = Table(
+INTEREST = _table(
     "interest",
     "Pairs of user and flow that were sent something, with the flow's rate: what the planner reads.",
-    (
-        Column("user", "string", "The customer."),
-        Column("flow", "string", "The symbol."),
-        Column("rate", "double", "Messages a second of the flow, over the day."),
-        _DAY,
-    ),
-    ("day",),
-    ("user", "flow", "day"),
-    ("flow", "user"),
-    derived=True,
+    Column("user", "string", "The customer."),
+    Column("flow", "string", "The symbol."),
+    Column("rate", "double", "Messages a second of the flow, over the day."),
+    _DAY,
+    key=("user", "flow", "day"),
+    order=("flow", "user"),
 )
 
-PLANS = Table(
+PLANS = _table(
     "plans",
     "Every channel plan that was made from the lake, with its costs beside those of the plan before it.",
-    (
-        Column("made_ns", "long", "When it was made, ns UTC."),
-        Column("plan", "string", "A hash of which flow is in which session and group."),
-        Column("first_day", "date", "The first of the days whose rates it was made for."),
-        Column("last_day", "date", "The last of them."),
-        Column("rates", "string", "mean: over those days; busiest: of their busiest interval."),
-        Column("engine", "string", "local or spark."),
-        Column("flows", "long", "Flows that are sent."),
-        Column("users", "long", "Customers."),
-        Column("pairs", "long", "Pairs of customer and flow."),
-        Column("sessions", "long", "Sessions of the plan."),
-        Column("groups", "long", "Groups of the plan."),
-        Column("alpha", "double", "What it costs to drop a message by its session (TH §3.2)."),
-        Column("beta", "double", "What it costs to drop a message by its flow."),
-        Column("asked", "double", "Messages a second that all customers together ask for."),
-        Column("accepted", "double", "Messages a second that come to them in sessions that they take."),
-        Column("received", "double", "Messages a second that come to them in groups that they join."),
-        Column("cost", "double", "C_w."),
-        Column("before", "string", "What was in force: one session for all, or the plan's hash."),
-        Column("accepted_before", "double", "accepted, by what was in force."),
-        Column("received_before", "double", "received, by what was in force."),
-        Column("cost_before", "double", "C_w of what was in force."),
-        Column("seconds", "double", "How long it took to make."),
-    ),
-    (),
-    ("made_ns", "plan"),
-    ("made_ns",),
+    Column("made_ns", "long", "When it was made, ns UTC."),
+    Column("plan", "string", "A hash of which flow is in which session and group."),
+    Column("first_day", "date", "The first of the days whose rates it was made for."),
+    Column("last_day", "date", "The last of them."),
+    Column("rates", "string", "mean: over those days; busiest: of their busiest interval."),
+    Column("engine", "string", "local or spark."),
+    Column("flows", "long", "Flows that are sent."),
+    Column("users", "long", "Customers."),
+    Column("pairs", "long", "Pairs of customer and flow."),
+    Column("sessions", "long", "Sessions of the plan."),
+    Column("groups", "long", "Groups of the plan."),
+    Column("alpha", "double", "What it costs to drop a message by its session (TH §3.2)."),
+    Column("beta", "double", "What it costs to drop a message by its flow."),
+    Column("asked", "double", "Messages a second that all customers together ask for."),
+    Column("accepted", "double", "Messages a second that come to them in sessions that they take."),
+    Column("received", "double", "Messages a second that come to them in groups that they join."),
+    Column("cost", "double", "C_w."),
+    Column("before", "string", "What was in force: one session for all, or the plan's hash."),
+    Column("accepted_before", "double", "accepted, by what was in force."),
+    Column("received_before", "double", "received, by what was in force."),
+    Column("cost_before", "double", "C_w of what was in force."),
+    Column("seconds", "double", "How long it took to make."),
+    key=("made_ns", "plan"),
+    order=("made_ns",),
+    partition=(),
 )
-AUDIT_RUNS = Table(
+AUDIT_RUNS = _table(
     "audits",
     "Every audit that was run: what it asked, and its verdict.",
-    (
-        Column("run", "string", "The run, one for all audits of one command."),
-        Column("audit", "string", "order, fairness, timeliness, or one that was added."),
-        Column("at_ns", "long", "When it was run, ns UTC."),
-        Column("verdict", "string", "passed or found."),
-        Column("findings", "long", "How many faults there are."),
-        Column("sentence", "string", "The verdict in a sentence."),
-        Column("looked_at", "string", "How much it looked at, as JSON."),
-        Column("remarks", "string", "What is no fault and worth saying, as JSON."),
-        Column("figures", "string", "What it measured, as JSON."),
-        Column("receivers", "string", "Whose tapes they were, as JSON."),
-        Column("day", "date", "The UTC day on which it was run."),
-    ),
-    ("day",),
-    ("run", "audit"),
-    ("at_ns",),
+    Column("run", "string", "The run, one for all audits of one command."),
+    Column("audit", "string", "order, fairness, timeliness, or one that was added."),
+    Column("at_ns", "long", "When it was run, ns UTC."),
+    Column("verdict", "string", "passed or found."),
+    Column("findings", "long", "How many faults there are."),
+    Column("sentence", "string", "The verdict in a sentence."),
+    Column("looked_at", "string", "How much it looked at, as JSON."),
+    Column("remarks", "string", "What is no fault and worth saying, as JSON."),
+    Column("figures", "string", "What it measured, as JSON."),
+    Column("receivers", "string", "Whose tapes they were, as JSON."),
+    Column("day", "date", "The UTC day on which it was run."),
+    key=("run", "audit"),
+    order=("at_ns",),
 )
-AUDIT_FINDINGS = Table(
+AUDIT_FINDINGS = _table(
     "audit_findings",
     "The faults that audits have found, each named as exactly as the files allow.",
-    (
-        Column("run", "string", "The run, as in audits."),
-        Column("audit", "string", "Which audit found it."),
-        Column("number", "int", "The place of the finding in its audit, from 1."),
-        Column("kind", "string", "What kind of fault it is."),
-        Column("subject", "string", "Whose it is: a receiver, a region, a source, a floor."),
-        Column("says", "string", "The fault in words."),
-        Column("stripe", "int", "The stripe."),
-        Column("file", "string", "The file, of a fault in one."),
-        Column("segment", "long", "The sequence that its segment begins with."),
-        Column("slot", "long", "The slot of the frame."),
-        Column("sequence", "long", "The sequence of the frame's first record."),
-        Column("record", "long", "The sequence of the first record concerned."),
-        Column("offset", "long", "The first byte of the file concerned."),
-        Column("value", "double", "How large an effect is: nanoseconds, or a share."),
-        Column("low", "double", "The lower end of its confidence interval."),
-        Column("high", "double", "The upper end of its confidence interval."),
-        Column("p", "double", "Its p as Holm's correction gives it."),
-        Column("day", "date", "The UTC day on which the audit was run."),
-    ),
-    ("day",),
-    ("run", "audit", "number"),
-    ("audit", "number"),
+    Column("run", "string", "The run, as in audits."),
+    Column("audit", "string", "Which audit found it."),
+    Column("number", "int", "The place of the finding in its audit, from 1."),
+    Column("kind", "string", "What kind of fault it is."),
+    Column("subject", "string", "Whose it is: a receiver, a region, a source, a floor."),
+    Column("says", "string", "The fault in words."),
+    Column("stripe", "int", "The stripe."),
+    Column("file", "string", "The file, of a fault in one."),
+    Column("segment", "long", "The sequence that its segment begins with."),
+    Column("slot", "long", "The slot of the frame."),
+    Column("sequence", "long", "The sequence of the frame's first record."),
+    Column("record", "long", "The sequence of the first record concerned."),
+    Column("offset", "long", "The first byte of the file concerned."),
+    Column("value", "double", "How large an effect is: nanoseconds, or a share."),
+    Column("low", "double", "The lower end of its confidence interval."),
+    Column("high", "double", "The upper end of its confidence interval."),
+    Column("p", "double", "Its p as Holm's correction gives it."),
+    Column("day", "date", "The UTC day on which the audit was run."),
+    key=("run", "audit", "number"),
+    order=("audit", "number"),
 )
 
 _HOUR = Column("start_ns", "long", "Where the hour begins, ns UTC.")
 
-NETWORK_MATRIX = Table(
+NETWORK_MATRIX = _table(
     "network_matrix",
     "What packets from one site to another met in an hour: one-way delays and loss, from `probes`.",
-    (
-        Column("from_site", "string", "Where the probes were sent."),
-        Column("to_site", "string", "Where they were answered."),
-        _HOUR,
-        Column("probes", "long", "Rows of `probes`."),
-        Column("answered", "long", "Those of them with a time."),
-        Column("tried", "long", "Those that say whether they were lost."),
-        Column("lost", "double", "How many of those were; summaries count by their share."),
-        Column("loss_ratio", "double", "One-way loss, 1 - sqrt(1 - lost / tried); none if no probe tells."),
-        Column("loss_upper", "double", "The one-way loss that is not passed with 95 % confidence: what timing uses."),
-        Column("min_ns", "long", "The least one-way delay: measured by both clocks, or half of the round trip."),
-        Column("p50_ns", "long", "The median."),
-        Column("p90_ns", "long", "Nine of ten are not longer."),
-        Column("p99_ns", "long", "99 of 100 are not longer."),
-        Column("p999_ns", "long", "999 of 1000 are not longer."),
-        Column("max_ns", "long", "The longest."),
-        Column("round_trip_ns", "long", "The mean round trip: what a repair takes."),
-        Column("both_clocks", "boolean", "Every delay was measured one way, by both clocks."),
-        Column("enough", "boolean", "At least 100 were answered, so that p99 is not simply the longest."),
-        _DAY,
-    ),
-    ("day",),
-    ("from_site", "to_site", "start_ns"),
-    ("from_site", "to_site", "start_ns"),
-    derived=True,
+    Column("from_site", "string", "Where the probes were sent."),
+    Column("to_site", "string", "Where they were answered."),
+    _HOUR,
+    Column("probes", "long", "Rows of `probes`."),
+    Column("answered", "long", "Those of them with a time."),
+    Column("tried", "long", "Those that say whether they were lost."),
+    Column("lost", "double", "How many of those were; summaries count by their share."),
+    Column("loss_ratio", "double", "One-way loss, 1 - sqrt(1 - lost / tried); none if no probe tells."),
+    Column("loss_upper", "double", "The one-way loss that is not passed with 95 % confidence: what timing uses."),
+    Column("min_ns", "long", "The least one-way delay: measured by both clocks, or half of the round trip."),
+    Column("p50_ns", "long", "The median."),
+    Column("p90_ns", "long", "Nine of ten are not longer."),
+    Column("p99_ns", "long", "99 of 100 are not longer."),
+    Column("p999_ns", "long", "999 of 1000 are not longer."),
+    Column("max_ns", "long", "The longest."),
+    Column("round_trip_ns", "long", "The mean round trip: what a repair takes."),
+    Column("both_clocks", "boolean", "Every delay was measured one way, by both clocks."),
+    Column("enough", "boolean", "At least 100 were answered, so that p99 is not simply the longest."),
+    _DAY,
+    key=("from_site", "to_site", "start_ns"),
 )
-NETWORK_TIMING = Table(
+NETWORK_TIMING = _table(
     "network_timing",
     "The timing of a ring that follows from an hour's matrix (rules 5 and 6), as `levelcast matrix` made it last.",
-    (
-        _HOUR,
-        Column("network", "string", "The network it is for; none: as if a receiver stood at every site."),
-        Column("stripe", "string", "The stripe."),
-        Column("quantile", "double", "The quantile of the delays that counts as late."),
-        Column("sites", "int", "Sites that the ring has."),
-        Column("unmeasured", "int", "Pairs of them without a probe in the hour; they count by the network file."),
-        Column("delay_between", "string", "The two sites with the longest delay."),
-        Column("delay_ns", "long", "That delay."),
-        Column("loss_between", "string", "The two sites with the highest loss."),
-        Column("loss_ratio", "double", "That loss, one way, its upper bound."),
-        Column("slot_ns", "long", "Slot length."),
-        Column("witnesses", "int", "Witnesses that a release waits for."),
-        Column("late_ns", "long", "When a token counts as missing."),
-        Column("request_ns", "long", "Between two requests."),
-        Column("attempts", "int", "Requests before a fault; none if the loss is above one half."),
-        Column("recovery_ns", "long", "Recovery time R."),
-        Column("hold_ns", "long", "Hold time."),
-        _DAY,
-    ),
-    ("day",),
-    ("start_ns", "network", "stripe"),
-    ("start_ns",),
-    derived=True,
+    _HOUR,
+    Column("network", "string", "The network it is for; none: as if a receiver stood at every site."),
+    Column("stripe", "string", "The stripe."),
+    Column("quantile", "double", "The quantile of the delays that counts as late."),
+    Column("sites", "int", "Sites that the ring has."),
+    Column("unmeasured", "int", "Pairs of them without a probe in the hour; they count by the network file."),
+    Column("delay_between", "string", "The two sites with the longest delay."),
+    Column("delay_ns", "long", "That delay."),
+    Column("loss_between", "string", "The two sites with the highest loss."),
+    Column("loss_ratio", "double", "That loss, one way, its upper bound."),
+    Column("slot_ns", "long", "Slot length."),
+    Column("witnesses", "int", "Witnesses that a release waits for."),
+    Column("late_ns", "long", "When a token counts as missing."),
+    Column("request_ns", "long", "Between two requests."),
+    Column("attempts", "int", "Requests before a fault; none if the loss is above one half."),
+    Column("recovery_ns", "long", "Recovery time R."),
+    Column("hold_ns", "long", "Hold time."),
+    _DAY,
+    key=("start_ns", "network", "stripe"),
+    order=("start_ns",),
 )
-NETWORK_HELPERS = Table(
+NETWORK_HELPERS = _table(
     "network_helpers",
     "Whom a site had best ask for what it missed, by an hour's matrix: the three best, and the nearest.",
-    (
-        Column("site", "string", "Who misses something."),
-        _HOUR,
-        Column("rank", "int", "1 is the best."),
-        Column("helper", "string", "The site that is asked."),
-        Column("round_trip_ns", "long", "The mean round trip between the two, the slower direction."),
-        Column("loss_ratio", "double", "One-way loss between the two, the worse direction."),
-        Column("missed", "double", "How often the helper misses what the site misses."),
-        Column("shared", "long", "Probes lost to the site that went to the helper as well: what `missed` is from."),
-        Column("answers", "double", "How often a request brings the answer, (1 - missed)(1 - loss)^2."),
-        Column("expected_ns", "long", "Expected time to the repair if it is asked first and the others after it."),
-        Column("nearest", "boolean", "No other helper has a shorter round trip."),
-        _DAY,
-    ),
-    ("day",),
-    ("site", "start_ns", "rank"),
-    ("site", "start_ns", "rank"),
-    derived=True,
+    Column("site", "string", "Who misses something."),
+    _HOUR,
+    Column("rank", "int", "1 is the best."),
+    Column("helper", "string", "The site that is asked."),
+    Column("round_trip_ns", "long", "The mean round trip between the two, the slower direction."),
+    Column("loss_ratio", "double", "One-way loss between the two, the worse direction."),
+    Column("missed", "double", "How often the helper misses what the site misses."),
+    Column("shared", "long", "Probes lost to the site that went to the helper as well: what `missed` is from."),
+    Column("answers", "double", "How often a request brings the answer, (1 - missed)(1 - loss)^2."),
+    Column("expected_ns", "long", "Expected time to the repair if it is asked first and the others after it."),
+    Column("nearest", "boolean", "No other helper has a shorter round trip."),
+    _DAY,
+    key=("site", "start_ns", "rank"),
 )
-SWEEPS = Table(
+SWEEPS = _table(
     "sweeps",
     "Histories of the simulator, one a row: what `levelcast sweep` has run.",
-    (
-        Column("code", "string", "A digest of the sources that computed it: with others it is another history."),
-        Column("scenario", "string", "ring, receivers, nack, steady or world."),
-        Column("parameters", "string", "What the scenario was told, as JSON, complete and sorted."),
-        Column("seed", "long", "The seed."),
-        Column("verdict", "string", "held; broken: a promise did not hold; crashed: the history itself failed."),
-        Column("broken", "string", "What broke, or what failed; none if every promise held."),
-        Column("simulated_s", "double", "Seconds of virtual time."),
-        Column("events", "long", "Events of the virtual world."),
-        Column("datagrams", "long", "Datagrams sent."),
-        Column("packets", "long", "Packets submitted."),
-        Column("releases", "long", "Frames released, at all receivers together."),
-        Column("late_releases", "long", "Of them late."),
-        Column("reformations", "long", "Rings formed."),
-        Column("latency_p50_ms", "double", "From submit to release, of packets at receivers: half of them."),
-        Column("latency_p99_ms", "double", "99 of 100 of them."),
-        Column("liveness_ratio", "double", "The time that recovery took, as a share of its bound."),
-        Column("cpu_s", "double", "CPU seconds that it took; none if its process died."),
-        Column("figures", "string", "All figures of the history by name, as JSON."),
-    ),
-    (),
-    ("code", "scenario", "parameters", "seed"),
-    ("scenario", "parameters", "seed"),
+    Column("code", "string", "A digest of the sources that computed it: with others it is another history."),
+    Column("scenario", "string", "ring, receivers, nack, steady or world."),
+    Column("parameters", "string", "What the scenario was told, as JSON, complete and sorted."),
+    Column("seed", "long", "The seed."),
+    Column("verdict", "string", "held; broken: a promise did not hold; crashed: the history itself failed."),
+    Column("broken", "string", "What broke, or what failed; none if every promise held."),
+    Column("simulated_s", "double", "Seconds of virtual time."),
+    Column("events", "long", "Events of the virtual world."),
+    Column("datagrams", "long", "Datagrams sent."),
+    Column("packets", "long", "Packets submitted."),
+    Column("releases", "long", "Frames released, at all receivers together."),
+    Column("late_releases", "long", "Of them late."),
+    Column("reformations", "long", "Rings formed."),
+    Column("latency_p50_ms", "double", "From submit to release, of packets at receivers: half of them."),
+    Column("latency_p99_ms", "double", "99 of 100 of them."),
+    Column("liveness_ratio", "double", "The time that recovery took, as a share of its bound."),
+    Column("cpu_s", "double", "CPU seconds that it took; none if its process died."),
+    Column("figures", "string", "All figures of the history by name, as JSON."),
+    key=("code", "scenario", "parameters", "seed"),
+    order=("scenario", "parameters", "seed"),
+    partition=(),
 )
 
 TABLES: dict[str, Table] = {
@@ -612,22 +476,3 @@ TABLES: dict[str, Table] = {
         AUDIT_RUNS, AUDIT_FINDINGS, NETWORK_MATRIX, NETWORK_TIMING, NETWORK_HELPERS, SWEEPS,
     )
 }  # fmt: skip
-
-
-def markdown() -> Iterator[str]:
-    """The tables as `docs/tables.md` has them, line by line."""
-    for table in TABLES.values():
-        yield f"## {table.name}"
-        yield ""
-        by = f"Partitioned by {_quoted(table.partition)}." if table.partition else "Not partitioned."
-        yield f"{table.says} {by} Key: {_quoted(table.key)}."
-        yield ""
-        yield "| column | type | |"
-        yield "|---|---|---|"
-        for column in table.columns:
-            yield f"| `{column.name}` | {column.type} | {column.says} |"
-        yield ""
-
-
-def _quoted(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

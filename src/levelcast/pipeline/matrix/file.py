@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from levelcast.network import Network
 from levelcast.network.fields import LONGEST_NS
 from levelcast.pipeline.matrix import tables as matrix_tables
+from levelcast.pipeline.matrix.job import ALL, MatrixResult
 from levelcast.pipeline.matrix.tables import Helper, Way
 from levelcast.units import show_ns
-
-if TYPE_CHECKING:
-    pass
-from levelcast.pipeline.matrix.job import ALL, MatrixResult
 
 
 def measured_file(measured: MatrixResult, network: Network | None, lake: str, *, fix_timing: bool = False) -> str:
@@ -63,14 +59,8 @@ def _timing_lines(measured: MatrixResult, network: Network | None, *, fix_timing
         ]
     lines.append("")
     if fix_timing and (first := measured.timed[0].timing) is not None:
-        lines += [
-            "[timing]",
-            f'late = "{first.late_ns}ns"',
-            f'request = "{first.request_ns}ns"',
-            f"attempts = {first.attempts}",
-            f'hold = "{first.hold_ns}ns"',
-            "",
-        ]
+        lines += ["[timing]", f'late = "{first.late_ns}ns"', f'request = "{first.request_ns}ns"']
+        lines += [f"attempts = {first.attempts}", f'hold = "{first.hold_ns}ns"', ""]
     return lines
 
 

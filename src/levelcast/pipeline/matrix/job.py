@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from levelcast.network import Link, Links, Network
 from levelcast.network.fields import LONGEST_NS
@@ -14,13 +16,10 @@ from levelcast.pipeline.jobs.refresh import DAY_MARK, DerivedTable, stale_days
 from levelcast.pipeline.lake.defaults import LakeError
 from levelcast.pipeline.lake.lake import Lake
 from levelcast.pipeline.lake.log import CommitMark
-from levelcast.pipeline.lake.tables import NETWORK_HELPERS, NETWORK_TIMING
+from levelcast.pipeline.lake.tables import NETWORK_HELPERS, NETWORK_TIMING, day_of
 from levelcast.pipeline.matrix.tables import Helper, Hour, Pair, Way, helpers_of, network_matrix, shared_losses
 from levelcast.timing.derive import Path, Shape, derive
 from levelcast.timing.rules import LOSS_LIMIT, Timing
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 WORST, ALL = "worst", "all"
 ASSUMED_LOSS = 0.01
@@ -186,21 +185,10 @@ def timings(network: Network | None, hour: Hour) -> tuple[Timed, ...]:
     for stripe in network.stripes:
         path = measured.path(stripe.name)
         able = stripe.rules.attempts is not None or path.loss_ratio <= LOSS_LIMIT
-        found.append(
-            Timed(
-                hour.start_ns,
-                stripe.name,
-                stripe.rules.slot_ns or 0,
-                network.witnesses(stripe.name),
-                len(network.core_sites),
-                unmeasured,
-                path.delay_between,
-                path.delay_ns,
-                path.loss_between,
-                path.loss_ratio,
-                measured.timing(stripe.name) if able else None,
-            )
-        )
+        ring = stripe.rules.slot_ns or 0, network.witnesses(stripe.name), len(network.core_sites), unmeasured
+        worst = path.delay_between, path.delay_ns, path.loss_between, path.loss_ratio
+        timing = measured.timing(stripe.name) if able else None
+        found.append(Timed(hour.start_ns, stripe.name, *ring, *worst, timing))
     return tuple(found)
 
 
@@ -286,20 +274,16 @@ def write_tables(
         (each.start_ns, name, each.stripe, quantile, each.sites, len(each.unmeasured), each.delay_between,
          each.delay_ns, each.loss_between, float(each.loss_ratio), each.slot_ns, each.witnesses,
          *((t.late_ns, t.request_ns, t.attempts, t.recovery_ns, t.hold_ns)
-           if (t := each.timing) is not None else (None,) * 5), _day(each.start_ns))
+           if (t := each.timing) is not None else (None,) * 5), day_of(each.start_ns))
         for stripes in timed.values() for each in stripes
     ]  # fmt: skip
     asked = [
         (site, start, rank, each.site, each.round_trip_ns, float(each.loss_ratio), float(each.missed), each.shared,
-         float(each.answers), int(min(each.expected_ns, LONGEST_NS)), each.nearest, _day(start))
+         float(each.answers), int(min(each.expected_ns, LONGEST_NS)), each.nearest, day_of(start))
         for start, of_hour in helpers.items() for site, ranked in of_hour.items() for rank, each in ranked
     ]  # fmt: skip
     lake.replace("network_timing", spark.createDataFrame(times, NETWORK_TIMING.ddl).coalesce(1))
     lake.replace("network_helpers", spark.createDataFrame(asked, NETWORK_HELPERS.ddl).coalesce(1))
-
-
-def _day(start_ns: int) -> Any:
-    return datetime.fromtimestamp(start_ns // 1_000_000_000, UTC).date()
 
 
 # -- the file ---------------------------------------------------------------------------------------------

@@ -29,12 +29,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from levelcast.pipeline.lake.tables import NETWORK_MATRIX
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 HOUR_NS = 3_600_000_000_000
 DAY_NS = 24 * HOUR_NS
@@ -56,8 +56,6 @@ Pair = tuple[str, str]
 
 def network_matrix(probes: DataFrame, *, exact: bool | None = None) -> DataFrame:
     """Rows of `network_matrix`. Whether quantiles are exact is decided by the largest pair and hour, unless told."""
-    from pyspark.sql import functions as f
-
     timed = _by_hour(probes).withColumn("delay_ns", f.expr("coalesce(one_way_ns, round_trip_ns div 2)"))
     keys = ("from_site", "to_site", "start_ns")
     if exact is None:
@@ -65,7 +63,6 @@ def network_matrix(probes: DataFrame, *, exact: bool | None = None) -> DataFrame
         exact = (largest or 0) <= EXACT
     wanted = "array(0.5D, 0.9D, 0.99D, 0.999D)"
     how = f"percentile(delay_ns, {wanted})" if exact else f"percentile_approx(delay_ns, {wanted}, {ACCURACY})"
-    share = f.expr("case when tried > 0 then lost / tried end")
     found = (
         timed.groupBy(*keys)
         .agg(
@@ -80,7 +77,7 @@ def network_matrix(probes: DataFrame, *, exact: bool | None = None) -> DataFrame
             f.expr("count(one_way_ns) = count(delay_ns) and count(delay_ns) > 0").alias("both_clocks"),
         )
         .withColumns({name: f.expr(f"ceil(at[{place}])") for place, name in enumerate([*QUANTILES.values()][:4])})
-        .withColumn("share", share)
+        .withColumn("share", f.expr("case when tried > 0 then lost / tried end"))
         .withColumn("loss_ratio", f.expr("1 - sqrt(1 - share)"))
         .withColumn("loss_upper", f.expr(f"case when tried > 0 then 1 - sqrt(1 - {_wilson('share', 'tried')}) end"))
         .withColumn("enough", f.col("answered") >= ENOUGH)
@@ -94,8 +91,6 @@ def shared_losses(probes: DataFrame) -> DataFrame:
 
     Only lost probes are joined with the others of their instant, so this is small where little is lost.
     """
-    from pyspark.sql import functions as f
-
     told = _by_hour(probes).filter("loss_ratio is not null and from_site != to_site")
     lost = told.filter("loss_ratio >= 0.5").select("from_site", "at_ns", "start_ns", f.col("to_site").alias("site"))
     others = told.select("from_site", "at_ns", f.col("to_site").alias("helper"), f.col("loss_ratio").alias("too"))
@@ -108,8 +103,6 @@ def shared_losses(probes: DataFrame) -> DataFrame:
 
 
 def _by_hour(probes: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     return probes.withColumn("start_ns", f.expr(f"at_ns div {HOUR_NS} * {HOUR_NS}"))
 
 
@@ -216,30 +209,18 @@ class Hour:
 
 
 def _way(row: Mapping[str, Any], column: str) -> Way:
-    round_trip = row["round_trip_ns"]
-    return Way(
-        row["min_ns"],
-        row[column],
-        round_trip if round_trip is not None else 2 * row["p50_ns"],
-        row["loss_ratio"],
-        row["loss_upper"],
-        row["answered"],
-        row["tried"],
-        row["lost"] or 0.0,
-    )
+    round_trip = row["round_trip_ns"] if row["round_trip_ns"] is not None else 2 * row["p50_ns"]
+    counts = row["loss_ratio"], row["loss_upper"], row["answered"], row["tried"], row["lost"] or 0.0
+    return Way(row["min_ns"], row[column], round_trip, *counts)
 
 
 def _worse(one: Way, other: Way) -> Way:
     lossy = max(one, other, key=lambda way: -1.0 if way.loss_upper is None else way.loss_upper)
-    return Way(
-        min(one.min_ns, other.min_ns),
-        max(one.late_ns, other.late_ns),
-        max(one.round_trip_ns, other.round_trip_ns),
-        lossy.loss_ratio,
-        lossy.loss_upper,
-        min(one.answered, other.answered),
-        lossy.tried,
-        lossy.lost,
+    return lossy._replace(
+        min_ns=min(one.min_ns, other.min_ns),
+        late_ns=max(one.late_ns, other.late_ns),
+        round_trip_ns=max(one.round_trip_ns, other.round_trip_ns),
+        answered=min(one.answered, other.answered),
     )
 
 

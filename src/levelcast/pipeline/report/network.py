@@ -10,9 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from typing import Any
 
-from levelcast.pipeline.lake.lake import Lake
+from levelcast.pipeline.lake.lake import Lake, Row
 from levelcast.plots import svg
 from levelcast.plots.html import card, table
 
@@ -24,18 +23,12 @@ _DAY_NS = 24 * _HOUR_NS
 _COLD, _HOT = (237, 244, 252), (24, 82, 158)
 _LOSSY = "#c43d3d"
 
-Row = dict[str, Any]
-
 
 def sections(lake: Lake, day: str) -> Iterator[str]:
     """The parts of the page; nothing without a matrix."""
-    if not lake.has("network_matrix"):
-        return
-    days = sorted({str(file.partition["day"]) for file in lake.files("network_matrix")})
-    if not days:
-        return
-    chosen = day if day in days else days[-1]
-    rows: list[Row] = lake.arrow("network_matrix", days=[chosen]).to_pylist()
+    days = sorted({file.day for file in lake.files("network_matrix")})
+    chosen = day if day in days else next(reversed(days), day)
+    rows = lake.rows("network_matrix", [chosen])
     if not rows:
         return
     sites = _sites(rows)
@@ -54,23 +47,13 @@ def sections(lake: Lake, day: str) -> Iterator[str]:
         yield f"<p>The pictures show {len(shown)} of the sites; the tables have all of them.</p>"
     for column, title in (("p50_ns", "Median delay, ms"), ("p99_ns", "99th percentile of the delay, ms")):
         values = _worst(rows, column)
-        yield card(title, heat_map(title, sorted(shown), values, _losses(rows), _milliseconds))
-    yield from _timing(_of_day(lake, "network_timing", chosen))
-    yield from _helpers(_of_day(lake, "network_helpers", chosen), set(shown))
-
-
-def _of_day(lake: Lake, name: str, day: str) -> list[Row]:
-    if not lake.has(name):
-        return []
-    found: list[Row] = lake.arrow(name, days=[day]).to_pylist()
-    return found
+        yield card(title, heat_map(title, sorted(shown), values, _worst(rows, "loss_ratio"), _milliseconds))
+    yield from _timing(lake.rows("network_timing", [chosen]))
+    yield from _helpers(lake.rows("network_helpers", [chosen]), set(shown))
 
 
 def _sites(rows: Sequence[Row]) -> list[str]:
-    measured = Counter[str]()
-    for row in rows:
-        measured[row["from_site"]] += 1
-        measured[row["to_site"]] += 1
+    measured = Counter(row[end] for row in rows for end in ("from_site", "to_site"))
     return sorted(measured, key=lambda site: (-measured[site], site))
 
 
@@ -81,15 +64,6 @@ def _worst(rows: Sequence[Row], column: str) -> dict[tuple[str, str], float]:
         if row[column] is not None:
             key = row["from_site"], row["to_site"]
             found[key] = max(found.get(key, 0.0), float(row[column]))
-    return found
-
-
-def _losses(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
-    found: dict[tuple[str, str], float] = {}
-    for row in rows:
-        if row["loss_ratio"] is not None:
-            key = row["from_site"], row["to_site"]
-            found[key] = max(found.get(key, 0.0), row["loss_ratio"])
     return found
 
 
@@ -135,14 +109,11 @@ def heat_map(
                     picture.rule(x + 2, y + side / 2, x + side - 3, y + side / 2)
                 continue
             part = (math.log(max(1.0, value)) - low) / (high - low) if high > low else 0.5
-            loss = losses.get((a, b), 0.0)
-            told = f"{a} to {b}: {show(value)} ms, loss {losses[a, b]:.2%}" if (a, b) in losses else (
-                f"{a} to {b}: {show(value)} ms, loss not measured"
-            )  # fmt: skip
-            picture.box(x, y, side - 1, side - 1, _shade(part), told)
-            if loss > 0:
-                corner = side * min(0.5, 0.12 + 2 * loss)
-                picture.corner(x, y, corner)
+            loss = losses.get((a, b))
+            told = "not measured" if loss is None else f"{loss:.2%}"
+            picture.box(x, y, side - 1, side - 1, _shade(part), f"{a} to {b}: {show(value)} ms, loss {told}")
+            if loss:
+                picture.corner(x, y, side * min(0.5, 0.12 + 2 * loss))
             if side >= 26:
                 picture.inside(x + side / 2, y + side / 2 + 4, show(value), "#fff" if part > 0.45 else "#1d232b")
     picture.write(left, top + side * len(sites) + 18, "row: from; column: to. A red corner is loss; it grows with it.")
@@ -181,13 +152,12 @@ def _timing(rows: Sequence[Row]) -> Iterator[str]:
             for name, column in (("hold Δ_A", "hold_ns"), ("recovery R", "recovery_ns"), ("late δ_N", "late_ns"))
         ]  # fmt: skip
         yield card("By the hour", svg.lines("Timing by the hour", series, "s"))
+    columns = [("late_ns", 1e6, "{:,.1f} ms"), ("attempts", 1, "{:.0f}")]
+    columns += [(name, 1e9, "{:,.2f} s") for name in ("recovery_ns", "hold_ns")]
     cells = [
         [
             _hour(row["start_ns"]) + ("" if len({each["stripe"] for each in rows}) == 1 else f" {row['stripe']}"),
-            f"{row['late_ns'] / 1e6:,.1f} ms" if row["late_ns"] is not None else "none",
-            f"{row['attempts']}" if row["attempts"] is not None else "none",
-            f"{row['recovery_ns'] / 1e9:,.2f} s" if row["recovery_ns"] is not None else "none",
-            f"{row['hold_ns'] / 1e9:,.2f} s" if row["hold_ns"] is not None else "none",
+            *("none" if row[name] is None else shown.format(row[name] / unit) for name, unit, shown in columns),
             row["delay_between"],
             f"{row['loss_between']} ({row['loss_ratio']:.2%})" if row["loss_ratio"] else "not measured",
         ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from levelcast.pipeline.lake.defaults import LakeError
-from levelcast.pipeline.lake.lake import Lake, State
+from levelcast.pipeline.lake.lake import Lake, Row, State
 from levelcast.pipeline.report import sections
 from levelcast.plots import svg
 from levelcast.plots.html import card, table
@@ -75,23 +76,25 @@ class Day:
         if missing:
             raise LakeError(f"{lake.directory}: has no trades of {missing[0]} on {day}")
 
-    def rows(self, name: str, where: Sequence[tuple[str, str, Any]] = ()) -> list[dict[str, Any]]:
-        """Rows of the day; none if there is no such table."""
-        if not self.lake.has(name):
-            return []
-        found: list[dict[str, Any]] = self.lake.arrow(name, days=[self.day], where=where).to_pylist()
-        return found
+    def rows(self, name: str, **where: str) -> list[Row]:
+        """Rows of the day where columns have these values; none if there is no such table."""
+        return self.lake.rows(name, [self.day], [(column, "=", value) for column, value in where.items()])
 
     def _busiest(self) -> list[str]:
-        trades: dict[str, int] = {}
-        for row in self.share:
-            if row["symbol"] != "ALL":
-                trades[row["symbol"]] = trades.get(row["symbol"], 0) + row["trades"]
+        trades = _sums((row for row in self.share if row["symbol"] != "ALL"), "symbol", "trades")
         return sorted(trades, key=lambda symbol: (-trades[symbol], symbol))[:SYMBOLS]
 
-    def bars(self, symbol: str, interval: str) -> list[dict[str, Any]]:
-        where = [("symbol", "=", symbol), ("interval", "=", interval), ("venue", "=", "ALL"), ("variant", "=", "all")]
-        return sorted(self.rows("bars", where), key=lambda row: row["start_ns"])
+    def bars(self, interval: str, **where: str) -> list[Row]:
+        found = self.rows("bars", interval=interval, venue="ALL", variant="all", **where)
+        return sorted(found, key=lambda row: row["start_ns"])
+
+
+def _sums(rows: Iterable[Row], by: str, of: str) -> Counter[Any]:
+    """The sum of a column for each value of another."""
+    found = Counter[Any]()
+    for row in rows:
+        found[row[by]] += row[of]
+    return found
 
 
 def _page(day: Day) -> Iterator[str]:
@@ -116,10 +119,7 @@ def _money(units: float) -> str:
 
 
 def _summary(day: Day) -> Iterator[str]:
-    days = {
-        row["symbol"]: row
-        for row in day.rows("bars", [("interval", "=", "1d"), ("venue", "=", "ALL"), ("variant", "=", "all")])
-    }
+    days = {row["symbol"]: row for row in day.bars("1d")}
     rows = []
     for symbol in day.symbols:
         bar = days.get(symbol)
@@ -135,20 +135,17 @@ def _summary(day: Day) -> Iterator[str]:
 def _prices(day: Day) -> Iterator[str]:
     yield "<h2>Price and volume</h2><p>Close with the range of each bar; volume below.</p>"
     for symbol in day.symbols:
-        minutes = day.bars(symbol, "1m")
+        minutes = day.bars("1m", symbol=symbol)
         if not minutes:
             continue
         long = (minutes[-1]["start_ns"] - minutes[0]["start_ns"]) / 1e9 > _SHORT_S
-        found, length = (minutes, 60.0) if long else (day.bars(symbol, "1s"), 1.0)
+        found, length = (minutes, 60.0) if long else (day.bars("1s", symbol=symbol), 1.0)
         found = found or minutes
         at = [row["start_ns"] % _DAY_NS / 1e9 for row in found]
         close, high, low = ([row[name] / _UNIT for row in found] for name in ("close", "high", "low"))
-        yield card(
-            symbol,
-            svg.price_and_volume(
-                f"{symbol}, price and volume", at, close, high, low, [row["volume"] for row in found], length
-            ),
-        )
+        volume = [row["volume"] for row in found]
+        title = f"{symbol}, price and volume"
+        yield card(symbol, svg.price_and_volume(title, at, close, high, low, volume, length))
 
 
 def _rates(day: Day) -> Iterator[str]:
@@ -162,41 +159,33 @@ def _rates(day: Day) -> Iterator[str]:
     if busy:
         yield card("Trades in each second", svg.lines("Trades by second", busy, "trades/s"))
     elif len(grid) > 1:
-        series = []
-        for symbol in day.symbols:
-            known = {row["start_s"]: row["rate"] for row in rows if row["symbol"] == symbol}
-            series.append(
-                (symbol, [(at + seconds / 2, known.get(at, 0.0)) for at in range(grid[0], grid[-1] + 1, seconds)])
-            )
-        yield card(
-            f"Messages a second, in intervals of {seconds} s",
-            svg.lines("Message rates by time of day", series, "messages/s"),
-        )
-    totals: dict[str, int] = {}
-    for row in rows:
-        totals[row["symbol"]] = totals.get(row["symbol"], 0) + row["messages"]
+        known = {(row["symbol"], row["start_s"]): row["rate"] for row in rows}
+        times = range(grid[0], grid[-1] + 1, seconds)
+        series = [
+            (symbol, [(at + seconds / 2, known.get((symbol, at), 0.0)) for at in times]) for symbol in day.symbols
+        ]
+        drawn = svg.lines("Message rates by time of day", series, "messages/s")
+        yield card(f"Messages a second, in intervals of {seconds} s", drawn)
     span = grid[-1] + seconds - grid[0]
-    ranked = sorted((count / span for count in totals.values()), reverse=True)
+    ranked = sorted((count / span for count in _sums(rows, "symbol", "messages").values()), reverse=True)
     for fit in day.rows("rate_fit"):
         top = f"{fit['top_symbols']:,} of {fit['symbols']:,} symbols"
         share = f"The busiest {top} have {fit['top_share']:.0%} of the messages"
         curves = [("measured", [(float(rank), rate) for rank, rate in enumerate(ranked)])]
         if fit["decay"] is not None and len(ranked) > 1:
             places = np.unique(np.linspace(0, len(ranked) - 1, _CURVE))
-            curves.append(
-                ("exponential", [(float(r), fit["scale"] * float(np.exp(-r / fit["decay"]))) for r in places])
-            )
+            fitted = fit["scale"] * np.exp(-places / fit["decay"])
+            curves.append(("exponential", list(zip(places.tolist(), fitted.tolist(), strict=True))))
             share += f"; an exponential with a decay of {fit['decay']:,.1f} ranks fits with r² = {fit['r2']:.3f}"
         yield f"<p>{share} (TH §5.1: 10 % had 55 % of New York).</p>"
         if len(ranked) > 1:
-            yield card(
-                "Messages a second by rank", svg.lines("Rate by rank", curves, "messages/s", along="rank", log=True)
-            )
+            drawn = svg.lines("Rate by rank", curves, "messages/s", along="rank", log=True)
+            yield card("Messages a second by rank", drawn)
 
 
 def _by_second(day: Day) -> list[tuple[str, list[tuple[float, float]]]]:
     """Trades in each second, for a tape too short for a curve of rates."""
-    second = {symbol: day.bars(symbol, "1s") for symbol in day.symbols}
+    second = {symbol: day.bars("1s", symbol=symbol) for symbol in day.symbols}
     return [
         (symbol, [(row["start_ns"] % _DAY_NS / 1e9 + 0.5, float(row["trades"])) for row in found])
         for symbol, found in second.items()
@@ -205,13 +194,11 @@ def _by_second(day: Day) -> list[tuple[str, list[tuple[float, float]]]]:
 
 
 def _venues(day: Day) -> Iterator[str]:
-    shown = []
-    for symbol in ("ALL", *day.symbols):
-        parts = [
-            (row["venue"], row["volume_share"]) for row in day.share if row["symbol"] == symbol and row["volume_share"]
-        ]
-        if parts:
-            shown.append((symbol, parts))
+    parts: dict[str, list[tuple[str, float]]] = {symbol: [] for symbol in ("ALL", *day.symbols)}
+    for row in day.share:
+        if row["symbol"] in parts and row["volume_share"]:
+            parts[row["symbol"]].append((row["venue"], row["volume_share"]))
+    shown = [(symbol, each) for symbol, each in parts.items() if each]
     if shown:
         yield "<h2>Venue share</h2><p>Part of the quantity traded.</p>"
         yield card("By symbol", svg.shares("Venue share", shown))
@@ -223,14 +210,9 @@ def _throughs(day: Day) -> Iterator[str]:
         return
     yield "<h2>Trades through a better quote</h2>"
     yield "<p>Worse than another venue was showing when the trade came; exempt by its sale condition, or not.</p>"
-    counts: dict[str, list[int]] = {}
-    for row in rows:
-        each = counts.setdefault(row["venue"], [0, 0, 0])
-        each[0] += 1
-        each[1] += bool(row["exempt"])
-        each[2] += row["size"]
-    listed = sorted(counts.items(), key=lambda item: -item[1][0])
-    cells = [[venue, f"{n:,}", f"{exempt:,}", f"{n - exempt:,}", f"{size:,}"] for venue, (n, exempt, size) in listed]
+    exempt, size = _sums(rows, "venue", "exempt"), _sums(rows, "venue", "size")
+    counts = Counter(row["venue"] for row in rows).most_common()
+    cells = [[v, f"{n:,}", f"{exempt[v]:,}", f"{n - exempt[v]:,}", f"{size[v]:,}"] for v, n in counts]
     yield card("By venue", table(["venue", "through", "exempt", "not exempt", "quantity"], cells))
 
 
@@ -239,25 +221,21 @@ def _releases(day: Day) -> Iterator[str]:
     if not rows:
         return
     yield "<h2>Release</h2>"
-    spread = _bins(row for row in rows if row["kind"] == "spread")
+    of_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in ("spread", "delay", "late")}
+    spread, delay, late = _bins(of_kind["spread"]), _bins(of_kind["delay"]), of_kind["late"]
     if spread:
         yield "<p>How long after the first receiver the last one released a slot, where all were on time.</p>"
         yield card("Spread over the receivers", svg.columns("Release spread", spread, "slots"))
-    delay = _bins(row for row in rows if row["kind"] == "delay")
     if delay:
         yield card("Behind the instant, all receivers", svg.columns("Release delay", delay, "releases"))
-    late = [row for row in rows if row["kind"] == "late"]
     by: dict[str, list[tuple[float, float]]] = {}
     for row in late:
         by.setdefault(row["receiver"], []).append((row["scheduled_ns"] % _DAY_NS / 1e9, max(row["low_ns"], 1.0)))
-    on_time: dict[str, int] = {}
-    for row in rows:
-        if row["kind"] == "delay":
-            on_time[row["receiver"]] = on_time.get(row["receiver"], 0) + row["releases"]
+    on_time = _sums(of_kind["delay"], "receiver", "releases")
     yield f"<p>{len(late):,} of {len(late) + sum(on_time.values()):,} releases were late (rule 7).</p>"
     cells = []
     for receiver in sorted({*on_time, *by}):
-        good, bad = on_time.get(receiver, 0), [ns for _, ns in by.get(receiver, [])]
+        good, bad = on_time[receiver], [ns for _, ns in by.get(receiver, [])]
         most = show_ns(max(bad)) if bad else ""
         cells.append([receiver, f"{good:,}", f"{len(bad):,}", f"{good / (good + len(bad)):.1%}", most])
     yield card("By receiver", table(["receiver", "on time", "late", "share on time", "latest by"], cells))
@@ -270,12 +248,8 @@ def _range(low: int, high: int) -> str:
     return f"{begin.split()[0]} – {end}" if begin.split()[-1] == end.split()[-1] else f"{begin} – {end}"
 
 
-def _bins(rows: Iterator[dict[str, Any]]) -> list[tuple[str, float]]:
-    counts: dict[int, int] = {}
-    tops: dict[int, int] = {}
-    for row in rows:
-        counts[row["low_ns"]] = counts.get(row["low_ns"], 0) + row["releases"]
-        tops[row["low_ns"]] = row["high_ns"]
+def _bins(rows: Sequence[Row]) -> list[tuple[str, float]]:
+    counts, tops = _sums(rows, "low_ns", "releases"), {row["low_ns"]: row["high_ns"] for row in rows}
     return [
         (f"< {show_ns(tops[low])}" if low < 0 else _range(low, tops[low]), float(counts[low])) for low in sorted(counts)
     ]
@@ -287,10 +261,7 @@ def _tables(day: Day) -> Iterator[str]:
         [s.name, f"{s.rows:,}", f"{s.files:,}", f"{s.bytes / 2**20:,.1f}", str(s.version)] for s in day.states.values()
     ]
     yield card("Rows and files", table(["table", "rows", "files", "MB", "version"], rows))
-    reasons: dict[str, int] = {}
-    for row in day.lake.arrow("quarantine").to_pylist() if day.lake.has("quarantine") else []:
-        reasons[row["reason"]] = reasons.get(row["reason"], 0) + 1
+    reasons = Counter(row["reason"] for row in day.lake.rows("quarantine"))
     if reasons:
-        yield card(
-            "Quarantine", table(["reason", "rows"], [[reason, f"{count:,}"] for reason, count in reasons.items()])
-        )
+        cells = [[reason, f"{count:,}"] for reason, count in reasons.items()]
+        yield card("Quarantine", table(["reason", "rows"], cells))

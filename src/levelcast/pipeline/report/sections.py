@@ -1,18 +1,16 @@
 """Sections of the report beside the tape's day: what audits found, plans cost, sweeps showed; what the network is like.
 
-`SECTIONS` is the list: each is a function of the lake and the day that yields HTML, nothing if it has nothing to say.
+Each is a function of rows that yields HTML, nothing if it has nothing to say; `more` has all of them in their order.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
-from typing import Any
 
-from levelcast.pipeline.lake.lake import Lake
-from levelcast.pipeline.lake.tables import TABLES
+from levelcast.pipeline.lake.lake import Lake, Row
 from levelcast.pipeline.report import network
 from levelcast.pipeline.sweep.plots import SweepPlot, picture
 from levelcast.pipeline.sweep.run import row_of
@@ -24,23 +22,9 @@ HELD = "held"
 DRAWN = ("latency_p99_ms", "ready_p99_ms")
 """What is drawn of a sweep: the first of these that its histories have."""
 
-Row = dict[str, Any]
-
-
-def _rows(lake: Lake, name: str) -> list[Row]:
-    if name not in TABLES or not lake.has(name):
-        return []
-    found: list[Row] = lake.arrow(name).to_pylist()
-    return found
-
-
-def audits(lake: Lake, day: str) -> Iterator[str]:
-    """The last verdict of each audit, whenever it was run, and what it found."""
-    del day
-    yield from audit_section(_rows(lake, "audits"), _rows(lake, "audit_findings"))
-
 
 def audit_section(runs: Sequence[Row], findings: Sequence[Row]) -> Iterator[str]:
+    """The last verdict of each audit, whenever it was run, and what it found."""
     if not runs:
         return
     last = {row["audit"]: row for row in sorted(runs, key=lambda row: row["at_ns"])}
@@ -53,17 +37,11 @@ def audit_section(runs: Sequence[Row], findings: Sequence[Row]) -> Iterator[str]
     if found:
         found.sort(key=lambda row: (row["audit"], row["number"]))
         cells = [[each["audit"], each["subject"] or "", each["kind"], each["says"]] for each in found[:MOST_FINDINGS]]
-        more = f", the first {MOST_FINDINGS}" if len(found) > MOST_FINDINGS else ""
-        yield card(f"{len(found):,} findings{more}", table(["audit", "whose", "kind", "what"], cells))
-
-
-def plans(lake: Lake, day: str) -> Iterator[str]:
-    """The last channel plans, each beside what was in force before it."""
-    del day
-    yield from plan_section(_rows(lake, "plans"))
+        yield card(f"{len(found):,} findings{_first_of(found)}", table(["audit", "whose", "kind", "what"], cells))
 
 
 def plan_section(rows: Sequence[Row]) -> Iterator[str]:
+    """The last channel plans, each beside what was in force before it."""
     if not rows:
         return
     rows = sorted(rows, key=lambda row: -row["made_ns"])[:MOST_PLANS]
@@ -73,29 +51,17 @@ def plan_section(rows: Sequence[Row]) -> Iterator[str]:
         f"<h2>Channel plans</h2><p>The last plan costs {saved:.0%} less than {escape(str(last['before']))} "
         "(TH §3.2): what customers receive and drop. Messages a second, of all customers together.</p>"
     )
+    shown = ("asked", "received_before", "received", "cost_before", "cost")
     cells = [
-        [
-            _time(row["made_ns"]),
-            f"{row['sessions']:,} / {row['groups']:,}",
-            f"{row['asked']:,.0f}",
-            f"{row['received_before']:,.0f}",
-            f"{row['received']:,.0f}",
-            f"{row['cost_before']:,.0f}",
-            f"{row['cost']:,.0f}",
-        ]
+        [_time(row["made_ns"]), f"{row['sessions']:,} / {row['groups']:,}", *(f"{row[name]:,.0f}" for name in shown)]
         for row in rows
     ]
     head = ["made", "sessions / groups", "asked for", "received before", "received", "cost before", "cost"]
     yield card("Before and after", table(head, cells))
 
 
-def sweeps(lake: Lake, day: str) -> Iterator[str]:
-    """Histories of the simulator, by scenario."""
-    del day
-    yield from sweep_section(_rows(lake, "sweeps"))
-
-
 def sweep_section(stored: Sequence[Row]) -> Iterator[str]:
+    """Histories of the simulator, by scenario."""
     if not stored:
         return
     by: dict[tuple[str, str], list[Row]] = {}
@@ -121,13 +87,16 @@ def sweep_section(stored: Sequence[Row]) -> Iterator[str]:
         cells = [
             [row["scenario"], str(row["seed"]), row["verdict"], row["broken"] or ""] for row in bad[:MOST_FINDINGS]
         ]
-        more = f", the first {MOST_FINDINGS}" if len(bad) > MOST_FINDINGS else ""
-        yield card(f"Not held{more}", table(["scenario", "seed", "verdict", "what"], cells))
+        yield card(f"Not held{_first_of(bad)}", table(["scenario", "seed", "verdict", "what"], cells))
     for (scenario, code), rows in sorted(by.items()):
         histories = [row_of(row) for row in rows]
         drawn = [name for name in DRAWN if any(each["figures"].get(name) for each in histories)][:1]
         for wanted in (SweepPlot(figure, parameter) for figure in drawn for parameter in _varied(rows)):
             yield card(f"{scenario}, {code[:8]}", picture(histories, wanted).text)
+
+
+def _first_of(rows: Sequence[Row]) -> str:
+    return f", the first {MOST_FINDINGS}" if len(rows) > MOST_FINDINGS else ""
 
 
 def _varied(rows: Sequence[Row]) -> list[str]:
@@ -143,13 +112,13 @@ def _time(at_ns: int) -> str:
     return f"{datetime.fromtimestamp(at_ns // 1_000_000_000, UTC):%Y-%m-%d %H:%M}"
 
 
-Section = Callable[[Lake, str], Iterator[str]]
-SECTIONS: tuple[Section, ...] = (audits, plans, network.sections, sweeps)
 DAYS_OF = ("audits", "network_matrix")
 """Tables whose days have a page even without trades."""
 
 
 def more(lake: Lake, day: str) -> Iterator[str]:
     """All sections, in order."""
-    for section in SECTIONS:
-        yield from section(lake, day)
+    yield from audit_section(lake.rows("audits"), lake.rows("audit_findings"))
+    yield from plan_section(lake.rows("plans"))
+    yield from network.sections(lake, day)
+    yield from sweep_section(lake.rows("sweeps"))

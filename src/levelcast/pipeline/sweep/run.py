@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from levelcast.errors import LevelcastError, UserError
 from levelcast.extras import arrow
 from levelcast.pipeline.lake.defaults import LakeError
+from levelcast.pipeline.session import first_line, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from levelcast.pipeline.lake.tables import Table
 
 Item = tuple[str, str, int]
-Key = tuple[str, str, int]
 Row = dict[str, Any]
 Work = Callable[[Iterable[Item]], list[Row]]
 Point = tuple[str, str]
@@ -99,32 +99,20 @@ class SparkEngine:
         self._spark.sparkContext.cancelAllJobs()
 
     def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
-        work, mine = self._work, [list(task) for task in tasks]
-
-        def execute(batches: Iterator[Any]) -> Iterator[Any]:
-            import pyarrow as pa
-
-            for batch in batches:
-                for number in batch.column("id").to_pylist():
-                    rows = [json.dumps(row, default=float) for row in work(mine[number])]
-                    yield pa.RecordBatch.from_arrays([pa.array(rows, pa.string())], names=["row"])
-
         try:
-            numbers = self._spark.range(0, len(mine), 1, len(mine))
-            found = numbers.mapInArrow(execute, "row string").toArrow()
+            return [row for rows in on_spark(self._spark, self._work, tasks) for row in rows]
         except Exception as error:
             if not type(error).__module__.startswith(("pyspark", "py4j")):
                 raise
             self._check_alive()
-            raise RoundFailed(_first_line(error)) from None
-        return [json.loads(row) for row in found["row"].to_pylist()]
+            raise RoundFailed(first_line(error)) from None
 
     def _check_alive(self) -> None:
         try:
             self._spark.range(1).count()
         except Exception as error:
             raise SweepStopped(
-                f"Spark has gone ({_first_line(error)}): what was kept stays; give the same command again"
+                f"Spark has gone ({first_line(error)}): what was kept stays; give the same command again"
             ) from None
 
 
@@ -132,19 +120,12 @@ class ProcessEngine:
     """Processes of this machine, without Spark."""
 
     def __init__(self, jobs: int, work: Work) -> None:
-        self._jobs, self._work = jobs, work
+        self.cores, self._work = jobs, work
         self._pool = self._new_pool()
-
-    @property
-    def cores(self) -> int:
-        return self._jobs
-
-    def cancel(self) -> None:
-        self.close()
 
     def _new_pool(self) -> ProcessPoolExecutor:
         # Not forked: rounds are handed out by threads.
-        return ProcessPoolExecutor(self._jobs, mp_context=get_context("forkserver"))
+        return ProcessPoolExecutor(self.cores, mp_context=get_context("forkserver"))
 
     def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
         pool = self._pool
@@ -157,6 +138,8 @@ class ProcessEngine:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+
+    cancel = close
 
 
 # -- running ----------------------------------------------------------------------------------------------
@@ -270,24 +253,15 @@ def _round(
 # -- keeping ----------------------------------------------------------------------------------------------
 
 
-class RowStore(Protocol):
-    """Where rows stay."""
-
-    def rows(self, code: str) -> list[Row]:
-        """Rows of this version of the code."""
-
-    def keep(self, rows: Sequence[Row], code: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def columns_of(row: Row, code: str) -> dict[str, Any]:
-    """A row as the table `sweeps` has it."""
-    whole = {**row["figures"], **row, "code": code, "figures": json.dumps(row["figures"], default=float)}
+def table_of(rows: Sequence[Row], code: str) -> Any:
+    """Rows as the table `sweeps` has them, in Arrow."""
     cast = {"long": int, "double": float, "string": str}
-    return {
-        name: None if (value := whole.get(name)) is None else cast[kind](value) for name, kind, _ in _sweeps().columns
-    }
+    shaped = []
+    for row in rows:
+        whole = {**row["figures"], **row, "code": code, "figures": json.dumps(row["figures"], default=float)}
+        known = [(name, kind, whole.get(name)) for name, kind, *_ in _sweeps().columns]
+        shaped.append({name: None if value is None else cast[kind](value) for name, kind, value in known})
+    return arrow().Table.from_pylist(shaped, schema=_sweeps().arrow_schema())
 
 
 def row_of(stored: dict[str, Any]) -> Row:
@@ -296,7 +270,7 @@ def row_of(stored: dict[str, Any]) -> Row:
     return {**{name: stored[name] for name in names}, "figures": json.loads(stored["figures"])}
 
 
-def key_of(row: Row) -> Key:
+def key_of(row: Row) -> Item:
     return row["scenario"], row["parameters"], row["seed"]
 
 
@@ -307,15 +281,12 @@ class LakeStore:
         self._spark, self._lake = spark, lake
 
     def rows(self, code: str) -> list[Row]:
-        if not self._lake.has(_sweeps().name):
-            return []
-        found = self._lake.arrow(_sweeps().name, where=[("code", "=", code)])
-        return [row_of(each) for each in found.to_pylist()]
+        """Rows of this version of the code."""
+        return [row_of(each) for each in self._lake.rows("sweeps", where=[("code", "=", code)])]
 
     def keep(self, rows: Sequence[Row], code: str) -> None:
         if rows:
-            table = arrow().Table.from_pylist([columns_of(row, code) for row in rows], schema=_sweeps().arrow_schema())
-            self._lake.append(_sweeps().name, self._spark.createDataFrame(table).coalesce(1))
+            self._lake.append("sweeps", self._spark.createDataFrame(table_of(rows, code)).coalesce(1))
 
     def close(self) -> None:
         pass
@@ -352,8 +323,7 @@ class FileStore:
 
     def keep(self, rows: Sequence[Row], code: str) -> None:
         if rows:
-            shaped = [columns_of(row, code) for row in rows]
-            self._tables.append(arrow().Table.from_pylist(shaped, schema=_sweeps().arrow_schema()))
+            self._tables.append(table_of(rows, code))
             self._dirty = True
         if self._took_s <= self.SHARE * (time.perf_counter() - self._written):
             self.close()
@@ -371,6 +341,10 @@ class FileStore:
             unfinished.unlink(missing_ok=True)
         self._tables, self._dirty, self._written = [whole], False, time.perf_counter()
         self._took_s = self._written - begun
+
+
+RowStore = LakeStore | FileStore
+"""Where rows stay."""
 
 
 @dataclass(slots=True)
@@ -408,7 +382,3 @@ def sweep(
     finally:
         store.close()
     return Swept([have[item] for item in wanted], len(todo))
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
