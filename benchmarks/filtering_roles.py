@@ -21,13 +21,13 @@ import numpy as np
 from benchmarks.way import Case, network_text
 from levelcast.client.subscriber import Subscriber
 from levelcast.edge.server.feed import Feed
-from levelcast.edge.server.packetizer import GatherConfig, SessionMap, session_name
+from levelcast.edge.server.packetizer import GatherConfig, SessionMap
 from levelcast.network import Network, parse_network
 from levelcast.protocol.history import GENESIS
 from levelcast.records import TRADE, trades
 from levelcast.runtime.realtime import calm_garbage_collection, keep_freed_memory
 from levelcast.runtime.sockets import LOOPBACK, SendCounts, Sender
-from levelcast.wire.mold import DEFAULT_PACKET_BYTES, HEADER_SIZE, LENGTH_SIZE
+from levelcast.wire.mold import DEFAULT_PACKET_BYTES, HEADER_SIZE, LENGTH_SIZE, session_name
 
 REGION = "a"
 SESSIONS = ("ONE", "TWO")

@@ -40,7 +40,6 @@ from benchmarks.campaign import conduct
 from benchmarks.planner_scale import data_dir, real_instance
 from benchmarks.report import Cell, Figure, Options, Result, Table, tell
 from benchmarks.room import RECEIVERS, write_network
-from levelcast.edge.server.plan_switch import plan_records
 from levelcast.errors import NetError
 from levelcast.extras import ExtraMissing, arrow
 from levelcast.network import Network, SymbolDirectory, load_network
@@ -55,7 +54,7 @@ from levelcast.planner.user_load import Reach, one_for_all, reach_of
 from levelcast.plots.style import BLUE, FAINT, GREY, ORANGE, canvas
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE
 from levelcast.storage.tape.reader import TapeReader
-from levelcast.wire.channel_plan import Kind
+from levelcast.wire.channel_plan import Kind, plan_records
 
 SESSION_S = 23_400
 """09:30 to 16:00."""

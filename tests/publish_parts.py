@@ -16,7 +16,8 @@ from levelcast.records import RecordArray, split, trades
 from levelcast.runtime.sockets import CoreSockets
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader
-from levelcast.wire.codec import Malformed, decode, encode
+from levelcast.wire.codec import decode, encode
+from levelcast.wire.header import Malformed
 from levelcast.wire.messages import Data, Mark, Packet, Run, Token
 from levelcast.wire.packets import open_packets
 from tests.network_parts import free_group, free_port

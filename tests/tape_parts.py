@@ -24,6 +24,7 @@ from levelcast.ring.source import Source
 from levelcast.sim.engine.disk import Disk, SimTape
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.ring import RingHistory
+from levelcast.storage.journal.file import initialise
 from levelcast.storage.receiver_store import ReceiverStore, serve
 from levelcast.storage.tape.reader import TapeReader
 from levelcast.wire.membership import encode_membership
@@ -168,7 +169,7 @@ class FileDisk(Disk):
         self.directory = directory
         self._rng = rng
         self._segment_bytes = segment_bytes
-        ReceiverStore.initialise(directory, life)
+        initialise(directory / "journal", life)
         self.torn = 0
         self._open()
 

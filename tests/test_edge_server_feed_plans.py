@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast.edge.server.feed import END_TIMES, LINGER_NS, Feed, decode_state
-from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionMap, session_name
+from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionMap
 from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.protocol.history import Frame
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, split
@@ -28,6 +28,7 @@ from levelcast.wire.channel_plan import (
     swap_record,
 )
 from levelcast.wire.header import Malformed
+from levelcast.wire.mold import session_name
 from levelcast.wire.snapshot import decode_snapshot
 from tests.edge_parts import each_record
 from tests.planned_parts import INSTRUMENTS, PlannedTape, planned_tape, some_plan

@@ -9,12 +9,10 @@ import pytest
 
 from levelcast.edge.server.archive import Archive
 from levelcast.edge.server.checkpoints import FeedCheckpoints
-from levelcast.edge.server.feed import Feed
+from levelcast.edge.server.feed import END_EVERY_NS, END_TIMES, Feed
 from levelcast.edge.server.machine import (
     DIG_GAP_NS,
     DIG_PATIENCE_NS,
-    END_EVERY_NS,
-    END_TIMES,
     SNAPSHOT_AGE_NS,
     EdgeConfig,
     EdgeEffect,

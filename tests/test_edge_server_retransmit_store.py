@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from levelcast.edge.server.packetizer import GatherConfig, Outgoing, Packetizer, SessionMap
 from levelcast.edge.server.retransmit_store import RetransmitConfig, Retransmitter
 from levelcast.wire import mold
-from levelcast.wire.mold import EdgePacket, Reason, RetransmitRequest
+from levelcast.wire.header import Reason
+from levelcast.wire.mold import EdgePacket, RetransmitRequest
 from tests.edge_parts import ALPHA, BETA, KINDS, each_record, payloads, with_ids
 
 PLAN = SessionMap(dict.fromkeys(range(1, 9), ALPHA))
@@ -106,7 +107,7 @@ def test_the_store_is_bounded_and_has_the_last_of_what_was_sent(frames: list[byt
         assert start < following, "a packet always fits"
         kept = records_of(ask(server, start, following - start), start)
         assert kept == everything[start - 1 : following - 1]
-        assert sum(len(buffer) for buffer, _ in server._stores[ALPHA].runs) == server._stores[ALPHA].bytes <= limit
+        assert sum(len(buffer) for buffer, _ in server._stores[ALPHA].runs) == server._stores[ALPHA].size <= limit
 
 
 def test_requests_that_make_no_sense_are_counted() -> None:

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from levelcast.edge.server.feed import Feed
-from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionMap, session_name
+from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionMap
 from levelcast.edge.server.retransmit_store import RetransmitConfig, Retransmitter
 from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Ended, Grade, Lost, Stuck, SubscriberConfig
 from levelcast.edge.subscriber.merge import Merger
@@ -28,7 +28,7 @@ from levelcast.protocol.history import Frame
 from levelcast.records import RTYPE_STATUS, RTYPE_SYSTEM, RTYPE_TRADE, split
 from levelcast.storage.tape.stamps import frame_bytes
 from levelcast.wire.channel_plan import build_channel_plan, part_records, session_of
-from levelcast.wire.mold import Block
+from levelcast.wire.mold import Block, session_name
 from levelcast.wire.snapshot import decode_snapshot
 from tests.planned_parts import INSTRUMENTS, PlannedTape, planned_tape, some_plan
 from tests.tape_parts import SLOT_NS, T0

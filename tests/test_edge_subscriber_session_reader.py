@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from levelcast import native, records
 from levelcast.edge.server.packetizer import GatherConfig, Outgoing, Packetizer, SessionMap
 from levelcast.edge.server.retransmit_store import RetransmitConfig, Retransmitter
-from levelcast.edge.subscriber.session_reader import (
+from levelcast.edge.subscriber.delivery import (
     Ask,
     Complete,
     Deliver,
@@ -23,12 +23,13 @@ from levelcast.edge.subscriber.session_reader import (
     Ended,
     Grade,
     Lost,
-    SessionReader,
     Stuck,
     SubscriberConfig,
 )
+from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.wire import mold
-from levelcast.wire.mold import Block, EndOfSession, Heartbeat, Reason, RetransmitRequest
+from levelcast.wire.header import Reason
+from levelcast.wire.mold import Block, EndOfSession, Heartbeat, RetransmitRequest
 from tests.edge_parts import ALPHA, BETA, GAMMA, KINDS, each_record, payloads, with_ids
 
 MS = 1_000_000

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from levelcast import native, records
 from levelcast.native import layout, pure_core
+from levelcast.native.layout import DATA_BODY as BODY
+from levelcast.native.layout import KIND_DATA
 from levelcast.storage.tape.stamps import packet_fault
-from levelcast.wire.codec import Malformed, decode
-from levelcast.wire.header import seal_datagram
+from levelcast.wire.codec import decode
+from levelcast.wire.header import Malformed, seal_datagram
 from levelcast.wire.messages import Data, Packet
-from levelcast.wire.packets import BODY, DATA_OVERHEAD, KIND_DATA, join, open_packets, seal, singles
+from levelcast.wire.packets import DATA_OVERHEAD, join, open_packets, seal, singles
 from tests.conftest import lacking
 
 

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from levelcast import native, records
 from levelcast.native import pure_mold as twin
+from levelcast.records import record_places
 from levelcast.wire import mold
+from levelcast.wire.header import Malformed
 from tests.conftest import lacking
 from tests.test_native import damaged, payloads
 
@@ -74,7 +76,7 @@ def one_by_one(content: bytes, session: bytes, sequence: int, packet_bytes: int)
 def bound(payload: bytes) -> bytes:
     """The same records, each of an instrument."""
     content = bytearray(payload)
-    for place, _ in zip(*mold.record_places(content), strict=True):
+    for place, _ in zip(*record_places(content), strict=True):
         content[place + 4] = 7
     return bytes(content)
 
@@ -94,7 +96,7 @@ def test_trains_are_made_alike_and_as_packets_one_by_one(
         assert ours is not None
     if ours is not None:
         assert mold.split_train(*ours[1:]) == one_by_one(payload, SESSION, 5, packet_bytes)
-        assert ours[0] == len(mold.record_places(payload)[0])
+        assert ours[0] == len(record_places(payload)[0])
 
 
 def test_a_packet_has_no_more_records_than_its_count_can_say(compiled: ModuleType) -> None:
@@ -138,7 +140,7 @@ def said_by(datagrams: list[bytes]) -> list[Any]:
     for datagram in datagrams:
         try:
             packet = mold.decode(datagram)
-        except mold.Malformed:
+        except Malformed:
             packet = None
         if isinstance(packet, mold.EdgePacket) and packet.size and native.count(packet.payload) == packet.records:
             found += [

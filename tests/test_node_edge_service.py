@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from levelcast import native
-from levelcast.edge.server.feed import Feed
-from levelcast.edge.server.machine import END_EVERY_NS, END_TIMES, EdgeConfig
+from levelcast.edge.server.feed import END_EVERY_NS, END_TIMES, Feed
+from levelcast.edge.server.machine import EdgeConfig
 from levelcast.edge.server.packetizer import SessionMap
 from levelcast.errors import NetError
 from levelcast.network import Network

@@ -10,7 +10,7 @@ from levelcast.node.operate import control_source
 from levelcast.node.operate.control_source import newest_membership, next_incarnation, publish, replaced
 from levelcast.node.status_client import Answer
 from levelcast.runtime.sockets import Address, Arrival
-from levelcast.storage.no_store import NoStore
+from levelcast.storage.node_store import NodeStore
 from levelcast.storage.tape.stamps import packet_fault
 from levelcast.wire.codec import decode, encode
 from levelcast.wire.membership import decode_membership
@@ -117,7 +117,7 @@ def test_a_later_operator_wins(group: type[Group]) -> None:
 
 
 def test_an_operator_has_nothing_to_keep() -> None:
-    keeper = NoStore()
+    keeper = NodeStore()
     keeper.commit()
     keeper.forget(1, {})
     keeper.close()

@@ -12,6 +12,7 @@ from levelcast.node.retention import EVERY_NS, GAP_NS, PATIENCE_NS, SOON_NS, Lea
 from levelcast.protocol import machine
 from levelcast.protocol.effects import Effect, Release
 from levelcast.protocol.events import Event, RetentionFailed
+from levelcast.storage.journal.file import initialise
 from levelcast.storage.receiver_store import ReceiverStore
 from levelcast.storage.tape.segment import open_segments
 from tests.tape_parts import FIRST, make_frames
@@ -30,7 +31,7 @@ class Machine(machine.Machine):
 
 class Stage:
     def __init__(self, directory: Path, keeping: Keeping) -> None:
-        ReceiverStore.initialise(directory, life=1)
+        initialise(directory / "journal", life=1)
         self.store = ReceiverStore.open(directory, FIRST, records_per_segment=20)
         for frame in FRAMES:
             self.store.release(Release(frame, frame.timestamp_ns, False), self.store.content(frame), 1, 0)

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from levelcast.protocol.retransmit import MAX_ITEMS_PER_REPAIR, RetransmitScope, pack_repairs
 from levelcast.timing.derive import Path, Shape, derive
-from levelcast.wire.codec import MAX_DATAGRAM, MAX_PAYLOAD, encode, seal_message
+from levelcast.wire.codec import encode, seal_message
+from levelcast.wire.header import MAX_DATAGRAM
 from levelcast.wire.messages import Data, Packet, Run, Token
-from levelcast.wire.packets import seal
+from levelcast.wire.packets import MAX_PAYLOAD, seal
 
 MS = 1_000_000
 TIMING = derive(Path(5 * MS, 0.01), Shape("pipelined", 10 * MS, 2, 3, 2)).timing

@@ -72,9 +72,11 @@ def test_a_receiver_that_lagged_finds_the_same_completing_tokens(
     assert prompt.witnessed == lagging.witnessed
     needed = {"majority": 2, "all": 3, 1: 1, 2: 2, 3: 3}[witnesses]
     for slot in range(START_SLOT, lagging.witnessed + 1):
-        assert prompt.completing_slot(slot) == lagging.completing_slot(slot)
+        assert prompt.completing_ns(slot) == lagging.completing_ns(slot)
         if witnesses != 1:
-            assert lagging.completing_slot(slot) == completing_by_definition(tokens, slot, needed)
+            completing = completing_by_definition(tokens, slot, needed)
+            assert completing is not None
+            assert lagging.completing_ns(slot) == make_token(RING, completing).timestamp_ns
     if witnesses != 1 and lagging.witnessed < last:
         assert completing_by_definition(tokens, lagging.witnessed + 1, needed) is None
 
@@ -102,7 +104,7 @@ def test_nothing_is_witnessed_that_is_not_held_here() -> None:
 def test_with_one_witness_the_slots_own_site_is_enough_and_its_token_completes() -> None:
     witness = witness_of(RING, 1)
     assert witness.advance(START_SLOT + 1, RECORDS) == START_SLOT + 1
-    assert witness.completing_slot(START_SLOT) == START_SLOT
+    assert witness.completing_ns(START_SLOT) == 0
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_slots_taken_from_a_tape_are_witnessed_and_reading_goes_on_behind_them()
     for slot in (15, 16):
         witness.read(make_token(RING, slot))
     assert witness.advance(16, RECORDS) == 15
-    assert witness.completing_slot(15) == 16
+    assert witness.completing_ns(15) == make_token(RING, 16).timestamp_ns
 
 
 def test_a_slot_is_stable_when_the_last_member_of_the_ring_has_it() -> None:

@@ -27,6 +27,7 @@ from levelcast.records import trades
 from levelcast.runtime.driver import GATHER_NS, LONGEST_SLEEP_NS, QUIET_NS, Driver, quiet_before_release
 from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.sockets import RECEIVERS, Address, Arrival
+from levelcast.storage.node_store import NodeStore
 from levelcast.storage.tape.stamps import packet_fault
 from levelcast.wire.codec import encode, seal_message
 from levelcast.wire.messages import (
@@ -70,7 +71,7 @@ class Script(Machine):
         return effects
 
 
-class Stage:
+class Stage(NodeStore):
     """Sockets, disk and clock in one, with one diary."""
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from levelcast.records import trades
 from levelcast.ring.member import Member
 from levelcast.runtime.driver import Driver
 from levelcast.runtime.sockets import RECEIVERS, CoreSockets
+from levelcast.storage.journal.file import initialise
 from levelcast.storage.receiver_store import ReceiverStore
 from levelcast.wire.codec import encode
 from levelcast.wire.messages import Data, Invite, Message, Repair, Request, Ring, Run, Token
@@ -48,7 +49,7 @@ class Net:
         self._directory = directory / "member"
         self.server, self.other, self.source = (self._sockets() for _ in range(3))
         for each in (directory / "asker", self._directory):
-            ReceiverStore.initialise(each, 1)
+            initialise(each / "journal", 1)
         store = ReceiverStore.open(directory / "asker", first_tip(CONFIG))
         self.asker = Driver(ASKER, 0, Records(), self._sockets(), store)
         self.member = self._start()

@@ -10,8 +10,8 @@ import pytest
 
 from levelcast.edge.server.packetizer import Outgoing
 from levelcast.edge.server.retransmit_store import Retransmitter
-from levelcast.edge.subscriber.delivery import Ask
-from levelcast.edge.subscriber.session_reader import SessionReader, SubscriberConfig
+from levelcast.edge.subscriber.delivery import Ask, SubscriberConfig
+from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.network.regions.delays import Delays
 from levelcast.sim.bulk.core import CoreRun
 from levelcast.sim.bulk.edge import (

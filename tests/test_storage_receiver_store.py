@@ -10,6 +10,7 @@ from levelcast.protocol.effects import Checkpoint, Release, ServeTape
 from levelcast.sim.engine.disk import SimTape
 from levelcast.storage import append_file
 from levelcast.storage.append_file import TapeError
+from levelcast.storage.journal.file import initialise
 from levelcast.storage.receiver_store import ReceiverStore, serve
 from levelcast.storage.release_log import read_releases
 from levelcast.storage.tape.compare import verify
@@ -49,7 +50,7 @@ def test_a_history_on_files_is_the_history_on_the_simulators_disk(seed: int, tmp
 
 @pytest.fixture
 def store(tmp_path: Path) -> ReceiverStore:
-    ReceiverStore.initialise(tmp_path, life=4)
+    initialise(tmp_path / "journal", life=4)
     return ReceiverStore.open(tmp_path, FIRST, records_per_segment=50)
 
 
@@ -81,7 +82,7 @@ def test_it_serves_what_the_simulators_tape_serves(store: ReceiverStore, after: 
 
 def test_what_retention_took_is_not_served(store: ReceiverStore, tmp_path: Path) -> None:
     store.tape.extend(FRAMES)
-    store.retain(0, max_bytes=20_000)
+    store.releases.retain(store.tape.retain(0, max_bytes=20_000))
     reader = TapeReader(tmp_path / "tape")
     begins = reader.before.slot
     assert begins > 0
@@ -95,7 +96,7 @@ def test_what_retention_took_is_not_served(store: ReceiverStore, tmp_path: Path)
 def test_with_power_durability_the_tape_is_on_the_device_before_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ReceiverStore.initialise(tmp_path, life=1)
+    initialise(tmp_path / "journal", life=1)
     store = ReceiverStore.open(tmp_path, FIRST, durable="power")
     store.tape.append(FRAMES[0])
     monkeypatch.setattr(append_file, "os", counting := MortalOs(lives=10**6))

@@ -23,7 +23,6 @@ from levelcast.storage.tape.certificate import (
     certify,
     check,
     read_certificate,
-    signed_bytes,
     write_certificate,
 )
 from levelcast.storage.tape.writer import TapeWriter
@@ -104,9 +103,7 @@ def test_the_spread_is_that_of_slots_which_nobody_released_late(tmp_path: Path) 
 def test_the_same_tapes_give_the_same_file(three: list[Path]) -> None:
     text = write_certificate(certify(three))
     assert write_certificate(certify(list(reversed(three)))) == text
-    again = read_certificate(text, "there")
-    assert signed_bytes(again) == signed_bytes(certify(three))
-    assert b" " not in signed_bytes(again).replace(b"levelcast certificate", b"")
+    assert read_certificate(text, "there") == certify(three)
 
 
 def test_many_frames_have_few_marks(tmp_path: Path) -> None:

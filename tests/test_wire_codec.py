@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelcast.wire import codec, group_codec, parts, reformation_codec, token_codec
-from levelcast.wire.codec import Malformed, Reason, decode, decode_batch, encode, encode_batch, seal_message
-from levelcast.wire.header import HEADER_SIZE
+from levelcast.wire.codec import decode, decode_batch, encode, seal_message
+from levelcast.wire.header import HEADER_SIZE, MAX_DATAGRAM, Malformed, Reason
 from levelcast.wire.messages import (
     CatchUp,
     CatchUpPackets,
@@ -44,7 +44,7 @@ from levelcast.wire.messages import (
     Run,
     Token,
 )
-from levelcast.wire.packets import open_packets, seal
+from levelcast.wire.packets import MAX_PAYLOAD, open_packets, seal
 from levelcast.wire.seal import CRC32, MAX_SEAL_SIZE
 
 u16 = st.integers(0, 2**16 - 1)
@@ -485,7 +485,7 @@ def test_what_every_receiver_would_reject_is_not_sent(message: Message) -> None:
         PACKET._replace(number=0),
         PACKET._replace(source=2**16),
         PACKET._replace(records=0),
-        PACKET._replace(payload=bytes(codec.MAX_PAYLOAD + 1)),
+        PACKET._replace(payload=bytes(MAX_PAYLOAD + 1)),
     ],
 )
 def test_what_every_receiver_would_reject_is_not_sealed(packet: Packet) -> None:
@@ -494,7 +494,7 @@ def test_what_every_receiver_would_reject_is_not_sealed(packet: Packet) -> None:
 
 
 def test_the_fullest_token_and_packet_can_be_repaired() -> None:
-    packet = seal(PACKET._replace(payload=bytes(codec.MAX_PAYLOAD)), STRIPE)
+    packet = seal(PACKET._replace(payload=bytes(MAX_PAYLOAD)), STRIPE)
     token = TOKEN._replace(
         runs=tuple(Run(source, 1, 1, 2) for source in range(parts.MAX_RUNS)),
         witnessed=tuple(Mark(source, 1, 1) for source in range(token_codec.MAX_MARKS)),
@@ -502,15 +502,15 @@ def test_the_fullest_token_and_packet_can_be_repaired() -> None:
     for item in (packet, seal_message(token, STRIPE)):
         repair = Repair(1, (item,))
         datagram = encode(repair, 1)
-        assert len(datagram) <= codec.MAX_DATAGRAM
+        assert len(datagram) <= MAX_DATAGRAM
         assert decode(datagram).message == repair
-    assert len(encode(Repair(1, (packet,)), 1)) == codec.MAX_DATAGRAM - 2 * (MAX_SEAL_SIZE - SEAL_SIZE)
+    assert len(encode(Repair(1, (packet,)), 1)) == MAX_DATAGRAM - 2 * (MAX_SEAL_SIZE - SEAL_SIZE)
     too_long = unsealed(encode(packet, 1)) + bytes(1_000)
     assert reason_for(resized(too_long)) is Reason.WRONG_LENGTH
 
 
 def test_a_batch_keeps_its_order_and_counts_what_it_rejects() -> None:
-    datagrams = encode_batch(EXAMPLES, 1)
+    datagrams = [encode(message, 1) for message in EXAMPLES]
     datagrams.insert(3, b"")
     datagrams.insert(5, ELSEWHERE.sealed)
     datagrams.append(b"XX" + datagrams[0][2:])
@@ -544,7 +544,7 @@ def test_every_example_has_its_golden_bytes() -> None:
 @pytest.mark.parametrize("second", [Era(2, 6, 1), Era(3, 5, 1)])
 def test_a_lineage_that_does_not_rise_is_rejected(second: Era) -> None:
     ring = RING._replace(generation=second.generation, lineage=(Era(2, 5, 1), second))
-    with pytest.raises(codec.Malformed, match="lineage"):
+    with pytest.raises(Malformed, match="lineage"):
         codec.encode(ring, 0)
 
 

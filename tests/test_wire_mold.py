@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelcast import records
+from levelcast.records import uniform_size
 from levelcast.wire import mold
-from levelcast.wire.mold import EdgePacket, EndOfSession, Heartbeat, Malformed, Reason, RetransmitRequest
+from levelcast.wire.header import Malformed, Reason
+from levelcast.wire.mold import EdgePacket, EndOfSession, Heartbeat, RetransmitRequest
 from tests.edge_parts import ALPHA, BETA, KINDS, each_record, payloads, pcap, some_trades
 
 PORT = 31_001
@@ -31,7 +33,7 @@ low_sequences = st.integers(1, 2**60)
 
 
 def as_packet(session: bytes, sequence: int, payload: bytes) -> EdgePacket:
-    return EdgePacket(session, sequence, len(each_record(payload)), mold.uniform_size(payload), payload)
+    return EdgePacket(session, sequence, len(each_record(payload)), uniform_size(payload), payload)
 
 
 def by_hand(session: bytes, sequence: int, blocks: list[bytes]) -> bytes:

@@ -24,6 +24,7 @@ class Target(NamedTuple):
 
 def _core() -> tuple[Check, list[bytes]]:
     from levelcast.wire import codec, messages
+    from levelcast.wire.header import Malformed
     from levelcast.wire.packets import seal
 
     run = messages.Run(7, 1, 5, 9)
@@ -65,12 +66,12 @@ def _core() -> tuple[Check, list[bytes]]:
         assert len(decoded) + rejected.total() == 1
         try:
             stripe, message = codec.decode(datagram)
-        except codec.Malformed:
+        except Malformed:
             assert not decoded
             return
         assert codec.encode(message, stripe) == datagram, "two encodings of one message"
 
-    return check, codec.encode_batch(examples, 1)
+    return check, [codec.encode(example, 1) for example in examples]
 
 
 _HEAD_BYTES, _SEAL_BYTES = 32, 4
@@ -152,9 +153,11 @@ def _mold() -> tuple[Check, list[bytes]]:
     from levelcast import native, records
     from levelcast.client.line_stats import LineStats
     from levelcast.edge.server.retransmit_store import Retransmitter
-    from levelcast.edge.subscriber.session_reader import Grade, SessionReader, SubscriberConfig
+    from levelcast.edge.subscriber.delivery import Grade, SubscriberConfig
+    from levelcast.edge.subscriber.session_reader import SessionReader
     from levelcast.native import pure_mold
     from levelcast.wire import mold
+    from levelcast.wire.header import Malformed
 
     session = mold.session_name("XNYS-1")
     payload = records.trades(2).tobytes()
@@ -167,7 +170,7 @@ def _mold() -> tuple[Check, list[bytes]]:
         for decode in (mold.decode, mold.decode_request):
             try:
                 message: mold.Downstream | mold.RetransmitRequest = decode(datagram)
-            except mold.Malformed:
+            except Malformed:
                 continue
             assert mold.encode(message) == datagram, "two encodings of one packet"
         arrived = [datagram, seeds[0], datagram]

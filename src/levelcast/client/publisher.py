@@ -41,7 +41,6 @@ from levelcast.runtime.impairment import Impairment
 from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.disk import initialise_disk
 from levelcast.storage.journal.file import JournalFile
-from levelcast.storage.no_store import NoStore
 from levelcast.storage.node_store import NodeStore
 from levelcast.storage.publication import FILE, Progress, ProgressKeeper
 from levelcast.wire.packets import DATA_OVERHEAD
@@ -236,7 +235,7 @@ def open_floor(
 ) -> tuple[Source, NodeStore, Progress | None]:
     """Build the source from its journal; without `data`, in an incarnation that is higher than any before."""
     if data is None:
-        return Source(config, place.id, now, JournalImage(), now), NoStore(), None
+        return Source(config, place.id, now, JournalImage(), now), NodeStore(), None
     folder, durable = Path(data), network.tape.durable
     folder.mkdir(parents=True, exist_ok=True)
     initialise_disk(folder, place.part, config.stripe, durable)

@@ -13,10 +13,11 @@ from contextlib import suppress
 from threading import Condition, Lock, Thread
 
 from levelcast.client.packet_queue import PacketQueue
+from levelcast.native.layout import KIND_AT
 from levelcast.network import Network
 from levelcast.runtime.driver import LONGEST_SLEEP_NS, Driver
 from levelcast.runtime.sockets import LOOPBACK, Address, Arrival, CoreSockets
-from levelcast.wire.header import KIND_AT, sender_of
+from levelcast.wire.header import sender_of
 from levelcast.wire.messages import Data
 from levelcast.wire.token_codec import KIND_TOKEN
 

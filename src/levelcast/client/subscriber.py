@@ -37,7 +37,7 @@ from levelcast.client.edge_sockets import GroupSockets, groups_of, read_snapshot
 from levelcast.client.line_stats import LineStats
 from levelcast.client.streams import FRESH_NS, Streams
 from levelcast.client.symbol_filter import SymbolFilter
-from levelcast.edge.subscriber import session_reader as core
+from levelcast.edge.subscriber import delivery
 from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Ended, Grade, Lost, Stuck, SubscriberCounts
 from levelcast.edge.subscriber.plan_follower import (
     BASE,
@@ -107,13 +107,13 @@ class Subscriber:
         arrivals: bool = False,
         on_event: Callable[[Event], None] | None = None,
         interface: str = LOOPBACK,
-        config: core.SubscriberConfig | None = None,
+        config: delivery.SubscriberConfig | None = None,
     ) -> None:
         self.network = network if isinstance(network, Network) else load_network(network)
         self.groups = groups_of(self.network, region)
         self.snapshots: list[Snapshot] = []
         """One of each stripe, where the caller or the symbols asked for them."""
-        self._config = config or core.SubscriberConfig(grade=_checked_grade(grade))
+        self._config = config or delivery.SubscriberConfig(grade=_checked_grade(grade))
         self._sessions = None if sessions is None else [_session(name) for name in sessions]
         self._start = _checked_start(start)
         self._wanted = SymbolFilter(self.network, symbols)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from levelcast.wire.channel_plan import ChannelPlan, PlanRecord, decode_plan, digest_of
 from levelcast.wire.header import Malformed, Reason
 
-__all__ = ["Collector"]
-
 
 class Collector:
     """Joins the parts of a plan, which arrive in order."""

@@ -13,31 +13,6 @@ from typing import TYPE_CHECKING
 
 from levelcast.native import pure_core, pure_mold
 
-__all__ = [
-    "COMPILED",
-    "LastRecords",
-    "assemble",
-    "count",
-    "count_fresh",
-    "crc32",
-    "cut",
-    "drain",
-    "drain_molds",
-    "drain_packets",
-    "ends",
-    "join_molds",
-    "mold_train",
-    "open_data",
-    "open_mold",
-    "record_ends",
-    "seal_packets",
-    "send_many",
-    "stamp",
-    "stamped",
-    "teach",
-    "unstamp",
-]
-
 _chosen = pure_core
 _chosen_mold = pure_mold
 if not TYPE_CHECKING and os.environ.get("LEVELCAST_PURE", "") in ("", "0"):

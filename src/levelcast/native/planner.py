@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import levelcast.native.pure_planner as pure_planner
 
-__all__ = ["COMPILED", "anneal", "members", "merge_down"]
-
 _chosen = pure_planner
 if not TYPE_CHECKING and os.environ.get("LEVELCAST_PURE", "") in ("", "0"):
     with suppress(ImportError):

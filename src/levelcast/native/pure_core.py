@@ -103,31 +103,25 @@ def count_fresh(payload: Buffer, /) -> int:
 
 def stamp(buffer: bytearray | memoryview, first_sequence: int, ts_recv_ns: int, /) -> int:
     """Number the records from `first_sequence` on (the low 32 bits) and date them; how many. On -1 nothing is done."""
-    view = memoryview(buffer)
-    try:
-        places = list(_walk(view))
-    except ValueError:
-        return -1
-    for number, (at, sequence, ts_recv) in enumerate(places, first_sequence):
-        if sequence >= 0:
-            struct.pack_into("<I", view, at + sequence, number & 0xFFFFFFFF)
-        if ts_recv >= 0:
-            struct.pack_into("<Q", view, at + ts_recv, ts_recv_ns)
-    return len(places)
+    return _set_stamps(buffer, first_sequence, 1, ts_recv_ns)
 
 
 def unstamp(buffer: bytearray | memoryview, /) -> int:
     """Set the stamped fields back to 0; how many records there are. On -1 nothing is done."""
+    return _set_stamps(buffer, 0, 0, 0)
+
+
+def _set_stamps(buffer: bytearray | memoryview, first_sequence: int, step: int, ts_recv_ns: int) -> int:
     view = memoryview(buffer)
     try:
         places = list(_walk(view))
     except ValueError:
         return -1
-    for at, sequence, ts_recv in places:
+    for number, (at, sequence, ts_recv) in enumerate(places):
         if sequence >= 0:
-            view[at + sequence : at + sequence + 4] = bytes(4)
+            struct.pack_into("<I", view, at + sequence, first_sequence + number * step & 0xFFFFFFFF)
         if ts_recv >= 0:
-            view[at + ts_recv : at + ts_recv + 8] = bytes(8)
+            struct.pack_into("<Q", view, at + ts_recv, ts_recv_ns)
     return len(places)
 
 

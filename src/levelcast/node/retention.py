@@ -64,13 +64,14 @@ class Retention:
             return
         self._due_ns = self._wake_ns = now + EVERY_NS
         try:
-            self._store.retain(
+            upto_slot = self._store.tape.retain(
                 now,
                 max_bytes=self._keeping.keep_bytes,
                 max_age_ns=self._keeping.keep_age_ns,
                 most=1,
                 remove=self._leaving.remove,
             )
+            self._store.releases.retain(upto_slot)
         except (OSError, TapeError) as error:  # the ring can go on: there is only more on disk than there should be
             self._report(RetentionFailed(0, str(error)))
             return

@@ -18,12 +18,12 @@ they are neither journaled nor held nor sent to others in a Repair, which carrie
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from levelcast.protocol.history import SETTLED, Frame, History, Misplaced
 from levelcast.protocol.holdings import Holdings
 from levelcast.wire.messages import CatchUp, CatchUpPackets, CatchUpSlot, Message, Packet
-from levelcast.wire.packets import MAX_REPAIR_BYTES, seal
+from levelcast.wire.packets import MAX_REPAIR_BYTES, fit_datagrams, seal
 from levelcast.wire.token_codec import CATCH_UP_PACKET_OVERHEAD
 
 MAX_PACKETS_TOGETHER = 16
@@ -50,25 +50,14 @@ def from_tape(
     slots = tuple(CatchUpSlot(frame.slot, frame.timestamp_ns, frame.runs) for frame in taken)
     chain_after = taken[-1].chain if taken else chain_before
     packets = (packet for frame in taken for packet in frame.packets)
+    room = MAX_REPAIR_BYTES - 8
+    groups = fit_datagrams(
+        packets, lambda each: CATCH_UP_PACKET_OVERHEAD + len(each.payload), MAX_PACKETS_TOGETHER, room
+    )
     return [
         CatchUp(member, after_slot, upto_slot, chain_before, chain_after, slots),
-        *(CatchUpPackets(member, after_slot, group) for group in _groups(packets)),
+        *(CatchUpPackets(member, after_slot, group) for group in groups),
     ]
-
-
-def _groups(packets: Iterable[Packet]) -> Iterator[tuple[Packet, ...]]:
-    """Packets in as many groups as it takes for each to fit a datagram."""
-    group: list[Packet] = []
-    left = MAX_REPAIR_BYTES - 8
-    for packet in packets:
-        size = CATCH_UP_PACKET_OVERHEAD + len(packet.payload)
-        if group and (len(group) == MAX_PACKETS_TOGETHER or size > left):
-            yield tuple(group)
-            group, left = [], MAX_REPAIR_BYTES - 8
-        group.append(packet)
-        left -= size
-    if group:
-        yield tuple(group)
 
 
 class PendingCatchUp:
@@ -109,12 +98,9 @@ class PendingCatchUp:
     def _is_near(self, packet: Packet, history: History) -> bool:
         """Whether a packet is within the credit of its source: the other side sends no more at a time."""
         place = history.tip.places.get(packet.source)
-        lowest = 1
-        if place is not None:
-            if (packet.incarnation, packet.number) < place:
-                return False
-            if packet.incarnation == place.incarnation:
-                lowest = place.next
+        if place is not None and (packet.incarnation, packet.number) < place:
+            return False
+        lowest = place.next if place is not None and place.incarnation == packet.incarnation else 1
         return packet.number < lowest + self._accept_ahead
 
     def complete(self, history: History, held: Holdings) -> tuple[CatchUp, Holdings] | None:

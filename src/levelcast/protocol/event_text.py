@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from levelcast.protocol.events import (
     CaughtUp,
     ClockBack,
@@ -43,15 +45,29 @@ def generation_name(generation: int) -> str:
     return f"{count}@{server}" if count else str(generation)
 
 
-def _listed(members: tuple[int, ...]) -> str:
-    return ", ".join(map(str, members))
+_SENTENCES: dict[type[Event], str] = {
+    Conflict: "two tokens of site {owner} for one slot",
+    CaughtUp: "by frames from {sender}",
+    Voided: "{count} slots from {slot}",
+    PromiseMade: "generation {name}",
+    RingEntered: "generation {name}, members {listed}",
+    RmpFault: "{what}",
+    GroupEntered: "of {primary}: {listed}",
+    Suspected: "{node}",
+    RingInvited: "generation {number}",
+    InvitationEnded: "{joined} joined, no majority",
+    RingFormed: "generation {number} at slot {start_slot}: {listed}",
+    Superseded: "incarnation {incarnation} is newer",
+    ClockWrong: "the wall clock was set: a receiver is silent until it is back, or the node is started again",
+    ClockBack: "the wall clock is back where it was",
+    RetentionFailed: "an old segment could not be removed: {error}",
+}
+"""Of the fields, and of the generation's `name` and `number` and the `listed` members."""
 
 
 def sentence(event: Event) -> str:
     """What happened, without the slot; "" where the kind says it all."""
     match event:
-        case Conflict(owner=owner):
-            return f"two tokens of site {owner} for one slot"
         case Rejected(reason=RejectReason.CREDIT, source=source, number=number):
             return f"packet {number} of source {source} is beyond its credit"
         case Rejected(reason=RejectReason.ORDER, owner=owner):
@@ -64,38 +80,13 @@ def sentence(event: Event) -> str:
             return f"frames of {sender} do not fit the tape here"
         case RingRefused(reason=reason):
             return _REFUSED[RefuseReason(reason)]
-        case CaughtUp(sender=sender):
-            return f"by frames from {sender}"
-        case Voided(slot=slot, count=count):
-            return f"{count} slots from {slot}"
-        case PromiseMade(generation=generation):
-            return f"generation {generation_name(generation)}"
-        case RingEntered(generation=generation, members=members):
-            return f"generation {generation_name(generation)}, members {_listed(members)}"
         case FaultReported(reason=code, suspect=suspect):
             return f"{FaultReason.NAMES.get(code, '?')}, suspect {suspect}"
-        case RmpFault(what=what):
-            return what
-        case GroupEntered(primary=primary, members=members):
-            return f"of {primary}: {_listed(members)}"
-        case Suspected(node=node):
-            return str(node)
         case FaultReceived(reason=code, reporter=reporter):
             return f"{FaultReason.NAMES.get(code, '?')} from {reporter}"
-        case RingInvited(generation=generation):
-            return f"generation {generation >> 32}"
-        case InvitationEnded(joined=joined):
-            return f"{joined} joined, no majority"
-        case RingFormed(generation=generation, start_slot=start_slot, members=members):
-            return f"generation {generation >> 32} at slot {start_slot}: {_listed(members)}"
         case GroupFormed(number=number, primary=primary, members=members):
-            return f"{number >> 32} of {primary}: {_listed(members) or 'nobody'}"
-        case Superseded(incarnation=incarnation):
-            return f"incarnation {incarnation} is newer"
-        case ClockWrong():
-            return "the wall clock was set: a receiver is silent until it is back, or the node is started again"
-        case ClockBack():
-            return "the wall clock is back where it was"
-        case RetentionFailed(error=error):
-            return f"an old segment could not be removed: {error}"
-    return ""
+            return f"{number >> 32} of {primary}: {', '.join(map(str, members)) or 'nobody'}"
+    values = asdict(event)
+    generation = values.get("generation", 0)
+    values |= {"name": generation_name(generation), "number": generation >> 32}
+    return _SENTENCES.get(type(event), "").format(**values, listed=", ".join(map(str, values.get("members", ()))))

@@ -30,13 +30,7 @@ from levelcast import native
 from levelcast.errors import LevelcastError
 from levelcast.protocol.config import StripeConfig
 from levelcast.wire.membership import decode_membership
-from levelcast.wire.messages import (
-    CONTROL_SOURCE,
-    Data,
-    Membership,
-    Packet,
-    Run,
-)
+from levelcast.wire.messages import CONTROL_SOURCE, Data, Membership, Packet, Run
 
 GENESIS = bytes(32)
 """The chain hash before the first frame."""

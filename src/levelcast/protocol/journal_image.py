@@ -33,13 +33,10 @@ class JournalImage:
 
     def apply(self, entry: JournalEntry) -> None:
         """Take in one entry, in the order in which it was written."""
-        kind = type(entry)
-        if kind is Data:
-            assert isinstance(entry, Data)
+        if isinstance(entry, Data):
             for single in singles(entry):
                 self.packets[single.source, single.incarnation, single.first] = single
-        elif kind is Token:
-            assert isinstance(entry, Token)
+        elif isinstance(entry, Token):
             self.tokens[entry.generation, entry.slot] = entry
         elif isinstance(entry, Promise):
             self.promised = entry.generation

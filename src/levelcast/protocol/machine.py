@@ -40,7 +40,6 @@ class Machine(Protocol):
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
         """Handle `batch` at local time `now`; return what to do, in order, and set `wake_ns`."""
-        ...
 
 
 class Releases(Machine, Protocol):
@@ -53,18 +52,14 @@ class Releases(Machine, Protocol):
     @property
     def have(self) -> int:
         """Every slot up to this one is ordered here."""
-        ...
 
     @property
     def witnessed(self) -> int:
         """Every slot up to this one is witnessed."""
-        ...
 
     @property
     def ring_members(self) -> tuple[int, ...]:
         """The members of the ring that it is in."""
-        ...
 
     def complete_upto_ns(self) -> int:
         """Everything with a timestamp up to this one is released (rule 15)."""
-        ...

@@ -7,8 +7,6 @@ or spends any amount while nothing is owed (`is_open`, `spend`): a packet is nev
 
 from __future__ import annotations
 
-__all__ = ["RateLimit"]
-
 _SECOND_NS = 1_000_000_000
 
 

@@ -16,7 +16,7 @@ from levelcast.protocol.history import Tip
 from levelcast.protocol.holdings import Holdings, PacketRanges
 from levelcast.timing.rules import Timing
 from levelcast.wire.messages import Data, Group, Repair, Request, Ring, Token
-from levelcast.wire.packets import MAX_REPAIR_BYTES, singles
+from levelcast.wire.packets import MAX_REPAIR_BYTES, fit_datagrams, singles
 
 MAX_ITEMS_PER_REPAIR = 16
 MAX_PACKETS_PER_RUN = 256
@@ -105,17 +105,8 @@ def _key(item: Token | Data) -> object:
 
 def pack_repairs(member: int, items: Iterable[Token | Data]) -> Iterator[Repair]:
     """Items in as many repairs as it takes for each to fit a datagram."""
-    batch: list[Token | Data] = []
-    size = 0
-    for item in items:
-        item_size = len(item.sealed)
-        if batch and (len(batch) == MAX_ITEMS_PER_REPAIR or size + item_size > MAX_REPAIR_BYTES):
-            yield Repair(member, tuple(batch))
-            batch, size = [], 0
-        batch.append(item)
-        size += item_size
-    if batch:
-        yield Repair(member, tuple(batch))
+    groups = fit_datagrams(items, lambda item: len(item.sealed), MAX_ITEMS_PER_REPAIR, MAX_REPAIR_BYTES)
+    return (Repair(member, group) for group in groups)
 
 
 def passed_on(message: Ring | Group, sender: int) -> Ring | Group | Repair:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from levelcast.records.codes import (
-    DATASET,
-    DBN_VERSION,
-    STYPE_INSTRUMENT_ID,
-    SYMBOL_FIELD_BYTES,
-    UNDEF_TIMESTAMP,
-)
+from levelcast.records.codes import DATASET, DBN_VERSION, STYPE_INSTRUMENT_ID, SYMBOL_FIELD_BYTES, UNDEF_TIMESTAMP
 
 __all__ = ["dbn_metadata"]
 

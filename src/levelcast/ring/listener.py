@@ -6,25 +6,17 @@ common. It sends requests and repairs, but no tokens and no promises. Each duty 
 `protocol.retransmit` (requests and replies), `protocol.catchup` (frames from a tape).
 
 One `step` takes a batch of messages and the time, and returns effects in order; `wake_ns` says when to step again
-at the latest. Control is handled before data (rule 17). A subclass fills the hooks at the end of this class.
+at the latest. Control is handled before data (rule 17). A subclass fills the `ReceiverHooks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from levelcast.protocol.catchup import PendingCatchUp, take_over
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import (
-    Checkpoint,
-    Effect,
-    Forget,
-    Persist,
-    Release,
-    Send,
-    ServeTape,
-)
+from levelcast.protocol.effects import Checkpoint, Effect, Forget, Persist, Release, Send, ServeTape
 from levelcast.protocol.events import (
     CaughtUp,
     Conflict,
@@ -41,12 +33,7 @@ from levelcast.protocol.events import (
 from levelcast.protocol.history import SETTLED, Frame, History, Misplaced, Tip
 from levelcast.protocol.holdings import Holdings
 from levelcast.protocol.journal_image import JournalImage
-from levelcast.protocol.loss import (
-    MAX_OPEN_SLOTS,
-    LossDetector,
-    Want,
-    by_holder,
-)
+from levelcast.protocol.loss import MAX_OPEN_SLOTS, LossDetector, Want, by_holder
 from levelcast.protocol.machine import Releases
 from levelcast.protocol.retransmit import RetransmitScope, look_up, pack_repairs, passed_on
 from levelcast.ring.member_state import State
@@ -75,10 +62,53 @@ SETTLE_EVERY_SLOTS = 16
 MAX_EARLY_TOKENS = 256
 
 
-class Listener(Releases):
+class ReceiverHooks(Releases, Protocol):
+    """What each kind of receiver does in its own way."""
+
+    @property
+    def state(self) -> State:
+        """In the words of a primary (`ring.member_state`)."""
+
+    @property
+    def _learns(self) -> bool:
+        """Whether it requests what it misses, counts claims and releases in its present state."""
+
+    def _holder_of(self, want: Want) -> int | None:
+        """The node to request `want` from."""
+
+    def _asks_as(self) -> int | None:
+        """The member whose NACK set it uses (MS §5.2)."""
+
+    def _repair_destinations(self) -> tuple[int, ...]:
+        """Where a repair goes that several have requested."""
+
+    def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
+        """k_r requests for these slots brought nothing (rule 5)."""
+
+    def _on_foreign_token(self, token: Token, now: int) -> None:
+        """A token that the lineage does not know."""
+
+    def _servers_turn(self, now: int) -> None:
+        """The last part of a step: reports and requests to the servers."""
+
+    def _own_wake_ns(self, now: int) -> int:
+        """When it has to step at the latest for what the hooks do."""
+
+
+class Listener(ReceiverHooks):
     """What every receiver does, sans I/O."""
 
-    HANDLERS: ClassVar[dict[type, str]]
+    HANDLERS: ClassVar[dict[type, str]] = {
+        Token: "_on_token",
+        Data: "_on_data",
+        Request: "_on_request",
+        Repair: "_on_repair",
+        CatchUp: "_on_catch_up",
+        CatchUpPackets: "_on_catch_up",
+        Ring: "_on_ring",
+        GroupToken: "_on_group_token",
+        Group: "_on_group",
+    }
     """The method for each kind of message."""
 
     def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
@@ -96,7 +126,6 @@ class Listener(Releases):
         """What the secondaries of this receiver have (rule 11)."""
         self.released = base.slot
         self.late_releases = 0
-        self.requests_sent = 0
         self.wake_ns: int | None = now
         self.release_is_next = False
         """Whether a release, and nothing else, is due at `wake_ns`."""
@@ -173,11 +202,6 @@ class Listener(Releases):
             membership_stands=tip.records[-1].slot <= self.witnessed,
             sources=dict(tip.places),
         )
-
-    @property
-    def state(self) -> State:
-        """In the words of a primary (`ring.member_state`)."""
-        raise NotImplementedError
 
     @property
     def _trusted(self) -> bool:
@@ -362,7 +386,8 @@ class Listener(Releases):
         if repairs.next_ns is None or repairs.next_ns > now:
             return
         wants, faults = repairs.due(now, self.history.have, self._missing_of, schedule.start_slot)
-        self._send_requests(wants)
+        for holder, slots, runs in by_holder(wants, self._holder_of):
+            self._effects.append(Send(holder, Request(self.member, self.generation, self.history.have, slots, runs)))
         self._on_unanswered(faults, schedule, now)
 
     def _ask_ns(self, slot: int, schedule: Schedule) -> int:
@@ -375,11 +400,6 @@ class Listener(Releases):
     def _missing_of(self, slot: int) -> tuple[Run, ...] | None:
         token = self._held.tokens.get(slot)
         return None if token is None else self._held.missing(token.runs, self.history)
-
-    def _send_requests(self, wants: list[Want]) -> None:
-        for holder, slots, runs in by_holder(wants, self._holder_of):
-            self.requests_sent += 1
-            self._effects.append(Send(holder, Request(self.member, self.generation, self.history.have, slots, runs)))
 
     def _on_request(self, request: Request, now: int) -> None:
         """Serve tokens and packets; what has left the journal is served from the tape (rules 5, 9)."""
@@ -490,7 +510,7 @@ class Listener(Releases):
         if before is not None and self._witness is not None:
             self._witness.inherit(before)
         members = tuple(life.member for life in ring.members)
-        self._report(RingEntered(self._start_slot, ring.generation, members))
+        self._report(RingEntered(start_slot, ring.generation, members))
         early, self._early = self._early, []
         for token in early:
             self._on_token(token, now)
@@ -508,10 +528,6 @@ class Listener(Releases):
     def _journal_ring(self, ring: Ring) -> None:
         """Journaled before anything is said in it (rule 12)."""
         self._effects.append(Persist(ring))
-
-    @property
-    def _start_slot(self) -> int:
-        return self._schedule.start_slot if self._schedule is not None else 0
 
     def _install(self, ring: Ring) -> None:
         """Make `ring` the current one: void what its lineage does not know, count from nothing (rules 8, 12)."""
@@ -563,12 +579,7 @@ class Listener(Releases):
                 wake = min(wake, release_ns)
         return max(wake, now + 1)
 
-    # -- hooks ----------------------------------------------------------------------------------------------
-
-    @property
-    def _learns(self) -> bool:
-        """Whether it requests what it misses, counts claims and releases in its present state."""
-        raise NotImplementedError
+    # -- hooks that need not be filled --------------------------------------------------------------------
 
     def _own_turn(self, now: int) -> None:
         """Send what is due by the clock: a member's tokens."""
@@ -580,29 +591,9 @@ class Listener(Releases):
     def _skip_own(self, slot: int) -> None:
         """Continue with the first own slot above `slot`."""
 
-    def _holder_of(self, want: Want) -> int | None:
-        """The node to request `want` from."""
-        raise NotImplementedError
-
-    def _asks_as(self) -> int | None:
-        """The member whose NACK set it uses (MS §5.2)."""
-        raise NotImplementedError
-
-    def _repair_destinations(self) -> tuple[int, ...]:
-        """Where a repair goes that several have requested."""
-        raise NotImplementedError
-
-    def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
-        """k_r requests for these slots brought nothing (rule 5)."""
-        raise NotImplementedError
-
     def _refuse(self, refused: RingRefused, now: int) -> None:
         """A RING that it must not enter."""
         self._report(refused)
-
-    def _on_foreign_token(self, token: Token, now: int) -> None:
-        """A token that the lineage does not know."""
-        raise NotImplementedError
 
     def _on_witnessed(self, slot: int) -> None:
         """The slot is witnessed, and ordered here."""
@@ -612,14 +603,6 @@ class Listener(Releases):
 
     def _on_installed(self, schedule: Schedule) -> None:
         """The ring of `schedule` is now the current one."""
-
-    def _servers_turn(self, now: int) -> None:
-        """The last part of a step: reports and requests to the servers."""
-        raise NotImplementedError
-
-    def _own_wake_ns(self, now: int) -> int:
-        """When it has to step at the latest for what the hooks do."""
-        raise NotImplementedError
 
 
 def token_is_valid(token: Token, lineage: Lineage) -> bool:

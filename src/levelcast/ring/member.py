@@ -18,20 +18,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.effects import (
-    GROUP,
-    SERVERS,
-    Persist,
-    Promise,
-    Send,
-)
+from levelcast.protocol.effects import GROUP, SERVERS, Persist, Promise, Send
 from levelcast.protocol.events import Diverged, FaultReported, PromiseMade, RingRefused
 from levelcast.protocol.history import Tip
 from levelcast.protocol.journal_image import JournalImage
-from levelcast.protocol.loss import (
-    Want,
-    holders,
-)
+from levelcast.protocol.loss import Want, holders
 from levelcast.ring.acknowledge import runs_for
 from levelcast.ring.fault_reports import FaultReports
 from levelcast.ring.listener import MAX_EARLY_TOKENS, Listener
@@ -39,43 +30,14 @@ from levelcast.ring.member_state import DUTIES, State, state_of
 from levelcast.ring.schedule import Schedule, refusal
 from levelcast.ring.status import MemberStatus
 from levelcast.wire.codec import seal_message
-from levelcast.wire.messages import (
-    CatchUp,
-    CatchUpPackets,
-    Data,
-    Fault,
-    FaultReason,
-    Group,
-    GroupToken,
-    Invite,
-    Join,
-    Mark,
-    MemberLife,
-    Promised,
-    Repair,
-    Request,
-    Ring,
-    Token,
-)
+from levelcast.wire.messages import Data, Fault, FaultReason, Invite, Join, Mark, MemberLife, Promised, Ring, Token
 from levelcast.wire.token_codec import MAX_MARKS
 
 
 class Member(Listener):
     """One primary receiver, sans I/O."""
 
-    HANDLERS: ClassVar[dict[type, str]] = {
-        Token: "_on_token",
-        Data: "_on_data",
-        Request: "_on_request",
-        Repair: "_on_repair",
-        CatchUp: "_on_catch_up",
-        CatchUpPackets: "_on_catch_up",
-        Fault: "_on_fault",
-        Invite: "_on_invite",
-        Ring: "_on_ring",
-        GroupToken: "_on_group_token",
-        Group: "_on_group",
-    }
+    HANDLERS: ClassVar[dict[type, str]] = {**Listener.HANDLERS, Fault: "_on_fault", Invite: "_on_invite"}
     LISTENS: ClassVar[frozenset[type]] = frozenset(HANDLERS)
     """The messages it has a use for; a driver need not bring it others."""
 

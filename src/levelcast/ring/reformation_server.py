@@ -37,17 +37,7 @@ from levelcast.ring.schedule import Lineage
 from levelcast.ring.status import ServerStatus
 from levelcast.timing.rules import REFUSED_ASKS
 from levelcast.wire.codec import seal_message
-from levelcast.wire.messages import (
-    Era,
-    Fault,
-    FaultReason,
-    Invite,
-    Join,
-    MemberLife,
-    Message,
-    Promised,
-    Ring,
-)
+from levelcast.wire.messages import Era, Fault, FaultReason, Invite, Join, MemberLife, Message, Promised, Ring
 
 Phase = Literal["IDLE", "WAITING", "INVITING", "ANNOUNCING"]
 
@@ -95,7 +85,8 @@ class ReformationServer(Machine):
             handler = _HANDLERS.get(type(message))
             if handler is not None:
                 getattr(self, handler)(message, now)
-        getattr(self, _ON_TIME[self.phase])(now)
+        if (on_time := _ON_TIME.get(self.phase)) is not None:
+            getattr(self, on_time)(now)
         self.wake_ns = self._next_wake(now)
         return self._effects
 
@@ -303,9 +294,6 @@ class ReformationServer(Machine):
 
     # -- time ---------------------------------------------------------------------------------------------
 
-    def _stay(self, now: int) -> None:
-        pass
-
     def _next_wake(self, now: int) -> int | None:
         if self.phase == "IDLE":
             return None
@@ -335,7 +323,6 @@ _HANDLERS: dict[type, str] = {
 }
 
 _ON_TIME: dict[Phase, str] = {
-    "IDLE": "_stay",
     "WAITING": "_wait_is_over",
     "INVITING": "_keep_inviting",
     "ANNOUNCING": "_keep_announcing",

@@ -75,7 +75,6 @@ class RmpReceiver(Machine):
         self.member = member
         self.wake_ns: int | None = None
         self.released = 0
-        self.requests_sent = 0
         self.idle_ns = idle_ns
         """How long it keeps the token without a message to acknowledge; None: for as long as none comes."""
         self._confirm_ns = max(0, self.timing.request_ns - 2 * self.timing.late_ns)
@@ -259,7 +258,6 @@ class RmpReceiver(Machine):
                 slots.extend((what,) if isinstance(what, int) else ())
                 runs.extend((what,) if isinstance(what, Run) else ())
         if slots or runs:
-            self.requests_sent += 1
             request = Request(self.member, GENERATION, self.have, tuple(slots[:MAX_ASKED]), tuple(runs[:MAX_ASKED]))
             self._effects.append(Send(GROUP, request))
         if self._passed is not None and self._due(self._passed, now, "the token is not taken"):

@@ -60,19 +60,7 @@ from levelcast.ring.schedule import Schedule
 from levelcast.ring.status import SecondaryStatus
 from levelcast.ring.turns import Turns
 from levelcast.timing.secondary import silent_after_ns
-from levelcast.wire.messages import (
-    CatchUp,
-    CatchUpPackets,
-    Data,
-    Group,
-    GroupInvite,
-    GroupRequest,
-    GroupToken,
-    Repair,
-    Request,
-    Ring,
-    Token,
-)
+from levelcast.wire.messages import Group, GroupInvite, GroupRequest, GroupToken, Ring, Token
 
 Standing = Literal["ALONE", "LOST", "FOLLOWS", "ORPHAN", "SILENT"]
 
@@ -85,18 +73,7 @@ MOST_AWAY_ASKS = 80
 class Secondary(Listener):
     """One secondary receiver, sans I/O."""
 
-    HANDLERS: ClassVar[dict[type, str]] = {
-        Token: "_on_token",
-        Data: "_on_data",
-        Request: "_on_request",
-        Repair: "_on_repair",
-        CatchUp: "_on_catch_up",
-        CatchUpPackets: "_on_catch_up",
-        Ring: "_on_ring",
-        GroupToken: "_on_group_token",
-        GroupInvite: "_on_group_invite",
-        Group: "_on_group",
-    }
+    HANDLERS: ClassVar[dict[type, str]] = {**Listener.HANDLERS, GroupInvite: "_on_group_invite"}
     LISTENS: ClassVar[frozenset[type]] = frozenset(HANDLERS)
 
     def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:

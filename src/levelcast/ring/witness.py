@@ -84,12 +84,8 @@ class Witness:
             self.witnessed = witnessed
             self._completing.update(before._completing)
 
-    def completing_slot(self, slot: int) -> int:
-        """The slot of the token that completed the witness of `slot`; the slot itself if it needed none."""
-        return self._completing[slot][0]
-
     def completing_ns(self, slot: int) -> int:
-        """The timestamp of that token; 0 if the slot needed none."""
+        """The timestamp of the token that completed the witness of `slot`; 0 if the slot needed none."""
         return self._completing.get(slot, (slot, 0))[1]
 
     def forget(self, slot: int) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -132,13 +133,20 @@ def _why_not_written(path: Path, error: OSError) -> str:
     return f"{path}: cannot write, and nothing of this write is in the file: {error.strerror}"
 
 
-def sync_directory(directory: Path) -> None:
-    """Wait until the names in `directory` are on the device."""
+@contextmanager
+def open_directory(directory: Path) -> Iterator[int]:
+    """A descriptor of a directory, which is closed at the end."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        yield fd
     finally:
         os.close(fd)
+
+
+def sync_directory(directory: Path) -> None:
+    """Wait until the names in `directory` are on the device."""
+    with open_directory(directory) as fd:
+        os.fsync(fd)
 
 
 def lock_directory(directory: Path, what: str) -> int:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 
 from levelcast.errors import NetError
-from levelcast.storage.append_file import NEW, AppendFile, Durability, TapeError, lock_directory
+from levelcast.storage.append_file import NEW, AppendFile, Durability, TapeError, lock_directory, open_directory
 from levelcast.storage.journal.file import SUFFIX, initialise, life_of
 
 MARKER = "network.json"
@@ -71,11 +71,9 @@ def declare_lost(data: Path, name: str, life: int, stripe: int = 0, durable: Dur
 def known_life(data: Path, name: str) -> int | None:
     """The highest life that the directory knows of; None if it knows of none."""
     found = [life for known, life in lives(data).items() if known == name]
-    try:
+    with suppress(TapeError):  # damaged: that is why it is lost
         if has_journal(data / name):
             found.append(life_of(data / name / "journal"))
-    except TapeError:  # damaged: that is why it is lost
-        pass
     return max(found, default=None)
 
 
@@ -95,35 +93,20 @@ def lives(data: Path) -> dict[str, int]:
 
 def _put_aside(directory: Path) -> Path:
     """Rename what is left of a lost disk, which nobody may be writing."""
-    lock = -1
-    if (directory / "journal").is_dir():
-        lock = lock_directory(directory / "journal", "journal")
-    try:
-        number = 1
-        while (aside := directory.with_name(f"{directory.name}.lost-{number}")).exists():
-            number += 1
+    with ExitStack() as stack:
+        if (directory / "journal").is_dir():
+            stack.callback(os.close, lock_directory(directory / "journal", "journal"))
+        names = (directory.with_name(f"{directory.name}.lost-{number}") for number in count(1))
+        aside = next(name for name in names if not name.exists())
         directory.rename(aside)
-        return aside
-    finally:
-        if lock >= 0:
-            os.close(lock)
+    return aside
 
 
 def _note(data: Path, name: str, life: int) -> None:
-    with _alone(data):
+    with open_directory(data) as fd:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # nodes that are started together do not overwrite each other's lines
         content = json.dumps({"lives": {**lives(data), name: life}}, indent=1) + "\n"
         AppendFile.create(data / MARKER, content.encode(), "power").close()
-
-
-@contextmanager
-def _alone(data: Path) -> Iterator[None]:
-    """Nodes that are started together do not overwrite each other's lines."""
-    fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
 
 
 def _why_none(data: Path, name: str) -> str:

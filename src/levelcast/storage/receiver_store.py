@@ -20,7 +20,7 @@ A `Checkpoint` says that the tape holds everything up to it, so the tape is writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -28,8 +28,9 @@ from levelcast.protocol.catchup import from_tape
 from levelcast.protocol.effects import Checkpoint, JournalEntry, Release, ServeTape
 from levelcast.protocol.history import Frame, Tip
 from levelcast.protocol.journal_image import JournalImage
-from levelcast.storage.append_file import Durability, TapeError, remove
-from levelcast.storage.journal.file import JournalFile, initialise
+from levelcast.storage.append_file import Durability, TapeError
+from levelcast.storage.journal.file import JournalFile
+from levelcast.storage.node_store import JournalStore
 from levelcast.storage.release_log import Released, ReleaseLog
 from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.stamps import frame_bytes
@@ -40,22 +41,17 @@ MAX_FRAMES_SERVED = 64
 """In one answer; who is further behind asks again."""
 
 
-class ReceiverStore:
+class ReceiverStore(JournalStore):
     """The open files of one receiver."""
 
     def __init__(self, journal: JournalFile, image: JournalImage, tape: TapeWriter, releases: ReleaseLog) -> None:
-        self.journal = journal
+        super().__init__(journal)
         self.image = image
         """What the journal held when it was opened: the receiver starts from this and from `tape.tip`."""
         self.tape = tape
         self.releases = releases
         self._reader: TapeReader | None = None
         self._checkpoint_pending = False
-
-    @staticmethod
-    def initialise(directory: Path | str, life: int, stripe: int = 0, durable: Durability = "process") -> None:
-        """Make the empty journal of a first start, or of a new life after a lost disk."""
-        initialise(Path(directory) / "journal", life, stripe, durable)
 
     @classmethod
     def open(
@@ -88,23 +84,19 @@ class ReceiverStore:
         return store
 
     def persist(self, entry: JournalEntry) -> None:
-        """Collect an entry for the next `commit`."""
         self._checkpoint_pending |= type(entry) is Checkpoint
         self.journal.append(entry)
 
     def commit(self) -> None:
-        """Write what was collected."""
         if self._checkpoint_pending and self.journal.durable == "power":
             self.tape.sync()
         self.journal.commit()
         self._checkpoint_pending = False
 
     def content(self, frame: Frame) -> bytearray:
-        """The stamped records of a frame, for whoever is to have them before the tape."""
         return frame_bytes(frame)
 
     def release(self, release: Release, content: bytearray, generation: int, released_ns: int) -> None:
-        """Put a frame on the tape, whose `content` this is, and its release into the log."""
         frame = release.frame
         self.tape.append(frame, content)
         self.releases.append(
@@ -117,28 +109,14 @@ class ReceiverStore:
         self.journal.forget(slot, ordered)
 
     def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
-        """What to send to a member that is behind (rule 9)."""
         if self._reader is None:
             self._reader = TapeReader(self.tape.directory)
         else:
             self._reader.refresh()
         return serve(self._reader, member, request, credit)
 
-    def retain(
-        self,
-        now_ns: int,
-        *,
-        max_bytes: int | None = None,
-        max_age_ns: int | None = None,
-        most: int | None = None,
-        remove: Callable[[Path], None] = remove,
-    ) -> None:
-        """Drop the oldest segments of the tape (`most` of them), and the release log's files that go with them."""
-        upto_slot = self.tape.retain(now_ns, max_bytes=max_bytes, max_age_ns=max_age_ns, most=most, remove=remove)
-        self.releases.retain(upto_slot)
-
     def close(self) -> None:
-        self.journal.close()
+        super().close()
         self.tape.close()
         self.releases.close()
 

@@ -35,15 +35,9 @@ LATE = 1
 Nanoseconds = npt.NDArray[np.int64]
 
 RELEASE: np.dtype[np.void] = np.dtype(
-    [
-        ("slot", "<u8"),
-        ("generation", "<u8"),
-        ("scheduled_ns", "<u8"),
-        ("released_ns", "<u8"),
-        ("records", "<u4"),
-        ("flags", "<u4"),
-    ]
-)
+    [("slot", "<u8"), ("generation", "<u8"), ("scheduled_ns", "<u8"), ("released_ns", "<u8"), ("records", "<u4"),
+     ("flags", "<u4")]
+)  # fmt: skip
 """One release: `flags` 1 is late, that is after timestamp + Δ_A (rule 7)."""
 
 _ENTRY = Struct("<QQQQII")

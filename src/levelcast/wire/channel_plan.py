@@ -39,34 +39,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from levelcast.records import record_places
 from levelcast.records.codes import UNDEF_TIMESTAMP
 from levelcast.records.system import MAX_SYSTEM_TAIL, encode_system, open_system
 from levelcast.wire.header import Malformed, Reason, bad_field
 from levelcast.wire.messages import CONTROL_SOURCE
-from levelcast.wire.mold import session_name
-
-__all__ = [
-    "MAX_INSTRUMENTS",
-    "MAX_PARTS",
-    "MAX_SESSIONS",
-    "PLAN_TEXT",
-    "ChannelPlan",
-    "Kind",
-    "PlanRecord",
-    "SessionId",
-    "build_channel_plan",
-    "decode_plan",
-    "decode_record",
-    "digest_of",
-    "encode_record",
-    "is_plan_session",
-    "parse_session",
-    "part_records",
-    "plan_session",
-    "session_of",
-    "swap_record",
-    "symbols_crc",
-]
+from levelcast.wire.mold import Buffer, session_name
 
 PLAN_TEXT = b"levelcast plan "
 MAX_INSTRUMENTS = 1 << 20
@@ -83,7 +61,6 @@ _COUNTS = struct.Struct("<IHHI")
 _SESSION = np.dtype([("group", "<u2"), ("rate", "<u4")])
 _MAX_BODY = _COUNTS.size + MAX_SESSIONS * _SESSION.itemsize + MAX_INSTRUMENTS * 6
 
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NAME = re.compile(rb"([1-9a-z][0-9a-z]*)/(0|[1-9a-z][0-9a-z]*)/(\*|0|[1-9a-z][0-9a-z]*) *")
 
 
@@ -145,6 +122,17 @@ def decode_record(record: bytes) -> PlanRecord | None:
         return found if encode_record(found) == record else None
     except ValueError:
         return None
+
+
+def plan_records(content: Buffer) -> list[PlanRecord]:
+    """The operator's records about plans among the records of a frame."""
+    whole = content if isinstance(content, bytes | bytearray) else bytes(content)
+    if whole.find(PLAN_TEXT) < 0:
+        return []
+    offsets, sizes = record_places(whole)
+    places = zip(offsets.tolist(), sizes.tolist(), strict=True)
+    found = (decode_record(bytes(whole[offset : offset + size])) for offset, size in places)
+    return [each for each in found if each is not None]
 
 
 # -- the plan ---------------------------------------------------------------------------------------------
@@ -231,12 +219,8 @@ def build_channel_plan(
 
 def decode_plan(number: int, content: bytes) -> ChannelPlan:
     """What a plan's content says; raises `Malformed`, and nothing else, whatever the bytes are."""
-    opener = zlib.decompressobj()
-    try:
-        body = opener.decompress(content, _MAX_BODY)
-    except zlib.error:
-        raise Malformed(Reason.BROKEN_SEAL) from None
-    if not opener.eof or opener.unused_data or len(body) < _COUNTS.size:
+    body = inflate(content, _MAX_BODY)
+    if len(body) < _COUNTS.size:
         raise Malformed(Reason.WRONG_LENGTH)
     n, m, default, symbols = _COUNTS.unpack_from(body)
     steps_at = _COUNTS.size + m * _SESSION.itemsize
@@ -254,6 +238,18 @@ def decode_plan(number: int, content: bytes) -> ChannelPlan:
     return ChannelPlan(
         number, content, ids.astype(np.uint32), sessions, table["group"].copy(), table["rate"].copy(), default, symbols
     )
+
+
+def inflate(content: bytes, most: int) -> bytes:
+    """Decompress zlib's format to at most so many bytes; raises `Malformed` for anything else."""
+    opener = zlib.decompressobj()
+    try:
+        body = opener.decompress(content, most)
+    except zlib.error:
+        raise Malformed(Reason.BROKEN_SEAL) from None
+    if not opener.eof or opener.unused_data:
+        raise Malformed(Reason.WRONG_LENGTH)
+    return body
 
 
 def digest_of(content: bytes) -> bytes:
@@ -323,8 +319,4 @@ def is_plan_session(name: bytes) -> bool:
 
 
 def _base36(number: int) -> str:
-    text = ""
-    while number or not text:
-        number, digit = divmod(number, 36)
-        text = _DIGITS[digit] + text
-    return text
+    return np.base_repr(number, 36).lower()

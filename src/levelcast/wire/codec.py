@@ -10,7 +10,8 @@ bytes.
     4  Repair    sender    [complete datagram of kind Data, Token, Ring or Group, of the same stripe]
     6 to 10                reformation: see `levelcast.wire.reformation_codec`
     11 to 14               secondary groups: see `levelcast.wire.group_codec`
-    15, 16                 measuring the network: see `levelcast.wire.probe_codec`
+    15 Probe     prober    number u64, sent u64
+    16 Echo      whoever   to u16, number u64, sent u64, heard u64
 
     run         source u16, incarnation u64, first u64, last u64
     mark        source u16, incarnation u64, number u64
@@ -31,61 +32,18 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 from levelcast import native
-from levelcast.wire import group_codec, probe_codec, reformation_codec, token_codec
-from levelcast.wire.header import (
-    HEADER_SIZE,
-    KIND_AT,
-    LENGTH_AT,
-    MAX_DATAGRAM,
-    STRIPE_AT,
-    Malformed,
-    Reason,
-    bad_field,
-    new_tuple,
-    open_datagram,
-    seal_datagram,
-)
-from levelcast.wire.messages import (
-    CatchUp,
-    CatchUpPackets,
-    Data,
-    Echo,
-    Fault,
-    Group,
-    GroupInvite,
-    GroupRequest,
-    GroupToken,
-    Invite,
-    Join,
-    Message,
-    Probe,
-    Promised,
-    Repair,
-    Request,
-    Ring,
-    Token,
-)
-from levelcast.wire.packets import BODY, KIND_DATA, MAX_PAYLOAD, MAX_REPAIR_BYTES, check_packet
-from levelcast.wire.parts import COUNT, check_no_generation, unpack_count
-
-__all__ = [
-    "MAX_DATAGRAM",
-    "MAX_PAYLOAD",
-    "MAX_REPAIR_BYTES",
-    "Decoded",
-    "Malformed",
-    "Reason",
-    "decode",
-    "decode_batch",
-    "encode",
-    "encode_batch",
-    "seal_message",
-]
+from levelcast.native.layout import DATA_BODY as BODY
+from levelcast.native.layout import KIND_AT, KIND_DATA, LENGTH_AT, STRIPE_AT
+from levelcast.wire import group_codec, reformation_codec, token_codec
+from levelcast.wire.header import HEADER_SIZE, Malformed, Reason, bad_field, new_tuple, open_datagram, seal_datagram
+from levelcast.wire.messages import Data, Echo, Group, Message, Probe, Repair, Ring, Token
+from levelcast.wire.packets import check_packet
+from levelcast.wire.parts import COUNT, Codec, Encoder, check_limit, check_no_generation, fixed, unpack_count
 
 KIND_REPAIR = 4
 MAX_REPAIR_ITEMS = 1_024
@@ -139,10 +97,6 @@ def decode(datagram: bytes | memoryview) -> Decoded:
     return new_tuple(Decoded, (stripe, message))
 
 
-def encode_batch(messages: Iterable[Message], stripe: int) -> list[bytes]:
-    return [encode(message, stripe) for message in messages]
-
-
 def decode_batch(datagrams: Iterable[bytes | memoryview], stripe: int) -> tuple[list[Message], Counter[Reason]]:
     """The messages of this stripe in the order they came, and how many datagrams were rejected for what."""
     messages: list[Message] = []
@@ -161,11 +115,10 @@ def decode_batch(datagrams: Iterable[bytes | memoryview], stripe: int) -> tuple[
 
 
 # ---------------------------------------------------------------------------------------------------------
-# One encoder and one decoder per kind. A decoder gets the datagram without its seal and the header's stripe, sender and
-# generation, and returns the message and the end of its body; `decode` adds the datagram to messages that keep it.
+# One encoder and one decoder per kind; `decode` adds the datagram to messages that keep it.
 
 
-def _once(encoder: Callable[[Any, int], bytes]) -> Callable[[Any, int], bytes]:
+def _once(encoder: Encoder) -> Encoder:
     """An encoder of messages that are encoded by their author only."""
 
     def encode_once(message: Token | Ring | Group, stripe: int) -> bytes:
@@ -197,8 +150,7 @@ def _decode_data(datagram: bytes, stripe: int, sender: int, generation: int) -> 
 
 def _encode_repair(message: Repair, stripe: int) -> bytes:
     items = message.items
-    if len(items) > MAX_REPAIR_ITEMS:
-        bad_field(f"{len(items)} items, {MAX_REPAIR_ITEMS} at most")
+    check_limit(items, MAX_REPAIR_ITEMS, "items")
     for item in items:
         if type(item) not in _ITEMS or not item.sealed:
             bad_field("an item that no Repair carries, or that its author has not sealed")
@@ -208,8 +160,7 @@ def _encode_repair(message: Repair, stripe: int) -> bytes:
 
 def _decode_repair(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Repair, int]:
     check_no_generation(generation)
-    count = unpack_count(datagram, HEADER_SIZE, MAX_REPAIR_ITEMS)
-    at = HEADER_SIZE + COUNT.size
+    count, at = unpack_count(datagram, HEADER_SIZE, MAX_REPAIR_ITEMS)
     items: list[Token | Data | Ring | Group] = []
     for _ in range(count):
         (length,) = COUNT.unpack_from(datagram, at + LENGTH_AT)
@@ -234,42 +185,15 @@ def _decode_item(datagram: bytes, stripe: int) -> Token | Data | Ring | Group:
     return item
 
 
-_ENCODERS: dict[type[Any], Callable[[Any, int], bytes]] = {
-    Data: _encode_data,
-    Token: _once(token_codec.encode_token),
-    Request: token_codec.encode_request,
-    Repair: _encode_repair,
-    CatchUp: token_codec.encode_catch_up,
-    CatchUpPackets: token_codec.encode_catch_up_packets,
-    Fault: reformation_codec.encode_fault,
-    Invite: reformation_codec.encode_invite,
-    Join: reformation_codec.encode_join,
-    Promised: reformation_codec.encode_promised,
-    Ring: _once(reformation_codec.encode_ring),
-    GroupToken: group_codec.encode_token,
-    GroupRequest: group_codec.encode_plea,
-    GroupInvite: group_codec.encode_invite,
-    Group: _once(group_codec.encode_group),
-    Probe: probe_codec.encode_probe,
-    Echo: probe_codec.encode_echo,
+_CODECS: dict[type[Any], Codec] = {
+    Data: Codec(KIND_DATA, _encode_data, _decode_data),
+    Repair: Codec(KIND_REPAIR, _encode_repair, _decode_repair),
+    Probe: fixed(15, Probe, "QQ", "sender"),
+    Echo: fixed(16, Echo, "HQQQ", "sender"),
+    **token_codec.CODECS,
+    **reformation_codec.CODECS,
+    **group_codec.CODECS,
 }
-
-_DECODERS: dict[int, Callable[[bytes, int, int, int], tuple[Message, int]]] = {
-    KIND_DATA: _decode_data,
-    token_codec.KIND_TOKEN: token_codec.decode_token,
-    token_codec.KIND_REQUEST: token_codec.decode_request,
-    KIND_REPAIR: _decode_repair,
-    token_codec.KIND_CATCH_UP: token_codec.decode_catch_up,
-    token_codec.KIND_CATCH_UP_PACKETS: token_codec.decode_catch_up_packets,
-    reformation_codec.KIND_FAULT: reformation_codec.decode_fault,
-    reformation_codec.KIND_INVITE: reformation_codec.decode_invite,
-    reformation_codec.KIND_JOIN: reformation_codec.decode_join,
-    reformation_codec.KIND_PROMISED: reformation_codec.decode_promised,
-    reformation_codec.KIND_RING: reformation_codec.decode_ring,
-    group_codec.KIND_GROUP_TOKEN: group_codec.decode_token,
-    group_codec.KIND_GROUP_PLEA: group_codec.decode_plea,
-    group_codec.KIND_GROUP_INVITE: group_codec.decode_invite,
-    group_codec.KIND_GROUP: group_codec.decode_group,
-    probe_codec.KIND_PROBE: probe_codec.decode_probe,
-    probe_codec.KIND_ECHO: probe_codec.decode_echo,
-}
+_ENCODERS = {message: codec.encode for message, codec in _CODECS.items()}
+_ENCODERS |= {message: _once(_ENCODERS[message]) for message in (Token, Ring, Group)}
+_DECODERS = {codec.kind: codec.decode for codec in _CODECS.values()}

@@ -26,35 +26,8 @@ import enum
 from struct import Struct
 from typing import NoReturn
 
-from levelcast.native.layout import (
-    HEADER,
-    KIND_AT,
-    LENGTH_AT,
-    MAGIC,
-    SEAL_KIND_AT,
-    SEAL_SIZE_AT,
-    SENDER_AT,
-    STRIPE_AT,
-    VERSION,
-)
+from levelcast.native.layout import HEADER, KIND_AT, MAGIC, SENDER_AT, VERSION
 from levelcast.wire.seal import CRC32, SEALS, Seal
-
-__all__ = [
-    "HEADER_SIZE",
-    "KIND_AT",
-    "LENGTH_AT",
-    "MAX_DATAGRAM",
-    "SEAL_KIND_AT",
-    "SEAL_SIZE_AT",
-    "STRIPE_AT",
-    "Malformed",
-    "Reason",
-    "bad_field",
-    "new_tuple",
-    "open_datagram",
-    "seal_datagram",
-    "sender_of",
-]
 
 MAX_DATAGRAM = 65_507
 """The largest UDP payload over IPv4."""

@@ -39,36 +39,6 @@ from levelcast import native
 from levelcast.records.walk import BadRecords, record_places, uniform_size
 from levelcast.wire.header import MAX_DATAGRAM, Malformed, Reason, bad_field, new_tuple
 
-__all__ = [
-    "DEFAULT_PACKET_BYTES",
-    "END_OF_SESSION",
-    "HEADER_SIZE",
-    "LENGTH_SIZE",
-    "MAX_COUNT",
-    "MIN_PACKET_BYTES",
-    "SESSION_SIZE",
-    "Block",
-    "Downstream",
-    "EdgePacket",
-    "EndOfSession",
-    "Heartbeat",
-    "Malformed",
-    "Reason",
-    "RetransmitRequest",
-    "check_records",
-    "cut",
-    "decode",
-    "decode_request",
-    "encode",
-    "encode_payload",
-    "header",
-    "pick",
-    "record_places",
-    "session_name",
-    "split_train",
-    "uniform_size",
-]
-
 SESSION_SIZE = 10
 LENGTH_SIZE = 2
 END_OF_SESSION = 0xFFFF
@@ -76,8 +46,8 @@ MAX_COUNT = 0xFFFE
 MAX_SEQUENCE = 2**64 - 1
 MAX_REQUEST = 0xFFFF
 
-_HEADER = Struct(">10sQH")
-HEADER_SIZE = _HEADER.size
+HEADER = Struct(">10sQH")
+HEADER_SIZE = HEADER.size
 _WORD = 4
 _MAX_RECORD = 255 * _WORD
 
@@ -153,7 +123,7 @@ def session_name(text: str) -> bytes:
 
 def header(session: bytes, sequence: int, count: int) -> bytes:
     """The first 20 bytes, unchecked: for callers that count themselves."""
-    return _HEADER.pack(session, sequence, count)
+    return HEADER.pack(session, sequence, count)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -175,7 +145,7 @@ def encode(message: Downstream | RetransmitRequest) -> bytes:
     packets = encode_payload(session, sequence, message.payload, MAX_DATAGRAM)
     if len(packets) != 1:
         raise Malformed(Reason.WRONG_LENGTH, f"{len(message.payload)} bytes of records are not one packet")
-    if (message.records, message.size) != (_HEADER.unpack_from(packets[0])[2], uniform_size(message.payload)):
+    if (message.records, message.size) != (HEADER.unpack_from(packets[0])[2], uniform_size(message.payload)):
         bad_field("count or size")
     return packets[0]
 
@@ -211,10 +181,13 @@ def decode_request(datagram: Buffer) -> RetransmitRequest:
     return RetransmitRequest(session, sequence, count)
 
 
+def is_session(name: bytes) -> bool:
+    """Whether a session may have this name. It starts on the left: there are no two spellings of one."""
+    return len(name) == SESSION_SIZE and name.isascii() and name.decode("ascii").isprintable() and name[:1] != b" "
+
+
 def _check_head(session: bytes, sequence: int) -> None:
-    if len(session) != SESSION_SIZE or not session.isascii() or not session.decode("ascii").isprintable():
-        bad_field("session")
-    if session[0] == 0x20:  # a name starts on the left: no two spellings of one
+    if not is_session(session):
         bad_field("session")
     if not 1 <= sequence <= MAX_SEQUENCE:
         bad_field("sequence")
@@ -225,7 +198,7 @@ def _open(datagram: bytes) -> tuple[bytes, int, int]:
         raise Malformed(Reason.TOO_SHORT)
     if len(datagram) > MAX_DATAGRAM:
         raise Malformed(Reason.WRONG_LENGTH)
-    session, sequence, count = _HEADER.unpack_from(datagram)
+    session, sequence, count = HEADER.unpack_from(datagram)
     _check_head(session, sequence)
     return session, sequence, count
 

@@ -7,40 +7,18 @@ in between has to look into it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from struct import error as struct_error
+from typing import TypeVar
 
 from levelcast import native
 from levelcast.native.layout import DATA_BODY as BODY
-from levelcast.native.layout import KIND_DATA
-from levelcast.wire.header import (
-    HEADER_SIZE,
-    LENGTH_AT,
-    MAX_DATAGRAM,
-    SEAL_SIZE_AT,
-    Malformed,
-    Reason,
-    bad_field,
-    seal_datagram,
-)
+from levelcast.native.layout import KIND_DATA, LENGTH_AT, SEAL_SIZE_AT
+from levelcast.wire.header import HEADER_SIZE, MAX_DATAGRAM, Malformed, Reason, bad_field, seal_datagram
 from levelcast.wire.messages import Data, Packet
 from levelcast.wire.seal import CRC32, MAX_SEAL_SIZE
 
-__all__ = [
-    "BODY",
-    "DATA_OVERHEAD",
-    "KIND_DATA",
-    "MAX_PAYLOAD",
-    "MAX_REPAIR_BYTES",
-    "MAX_TOGETHER",
-    "check_packet",
-    "cut",
-    "join",
-    "open_packets",
-    "seal",
-    "seal_all",
-    "singles",
-]
+_Item = TypeVar("_Item")
 
 DATA_OVERHEAD = HEADER_SIZE + BODY.size + CRC32.size
 """What a packet's datagram has besides its records."""
@@ -131,6 +109,23 @@ def join(values: Iterable[Data]) -> list[Data]:
         joined.append([data])
         size = len(data.sealed)
     return [each[0] if len(each) == 1 else _together(each) for each in joined]
+
+
+def fit_datagrams(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], most: int, most_bytes: int
+) -> Iterator[tuple[_Item, ...]]:
+    """Items in groups of at most `most`, each of which fits a datagram."""
+    group: list[_Item] = []
+    left = most_bytes
+    for item in items:
+        size = size_of(item)
+        if group and (len(group) == most or size > left):
+            yield tuple(group)
+            group, left = [], most_bytes
+        group.append(item)
+        left -= size
+    if group:
+        yield tuple(group)
 
 
 def _together(pieces: list[Data]) -> Data:

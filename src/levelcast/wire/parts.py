@@ -6,10 +6,12 @@ Each `unpack` takes a datagram without its seal and the offset of the part, and 
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable, Sized
 from struct import Struct
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from levelcast.wire.header import Malformed, Reason, bad_field, new_tuple
+from levelcast.wire.header import HEADER_SIZE, Malformed, Reason, bad_field, new_tuple, seal_datagram
 from levelcast.wire.messages import Run
 
 COUNT = Struct("<I")
@@ -21,18 +23,31 @@ MAX_TIME_NS = 2**63 - 1
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
+Encoder = Callable[[Any, int], bytes]
+Decoder = Callable[[bytes, int, int, int], tuple[Any, int]]
+
+
+class Codec(NamedTuple):
+    """The number of a kind of message, its encoder and its decoder.
+
+    A decoder gets the datagram without its seal and the header's stripe, sender and generation, and returns the message
+    and the end of its body.
+    """
+
+    kind: int
+    encode: Encoder
+    decode: Decoder
+
 
 class Packed(Generic[_Row]):
     """A counted array of fixed-width rows."""
 
     def __init__(self, layout: str, row: type[_Row], limit: int) -> None:
-        self._layout = Struct(layout)
-        self._row = row
-        self._limit = limit
+        self._layout, self._row = Struct(layout), row
+        self._limit, self._what = limit, f"rows of {row.__name__}"
 
     def pack(self, rows: tuple[_Row, ...]) -> bytes:
-        if len(rows) > self._limit:
-            bad_field(f"{len(rows)} rows of {self._row.__name__}, {self._limit} at most")
+        check_limit(rows, self._limit, self._what)
         pack = self._layout.pack
         return COUNT.pack(len(rows)) + b"".join([pack(*row) for row in rows])
 
@@ -53,16 +68,69 @@ class Packed(Generic[_Row]):
         return tuple([new_tuple(row, values) for values in layout.iter_unpack(datagram[at:end])]), end
 
 
-def unpack_count(datagram: bytes, at: int, limit: int) -> int:
+class PackedNumbers:
+    """A counted array of whole numbers of one width."""
+
+    def __init__(self, code: str, limit: int, what: str) -> None:
+        self._code, self._limit, self._what = code, limit, what
+
+    def pack(self, numbers: tuple[int, ...]) -> bytes:
+        check_limit(numbers, self._limit, self._what)
+        return struct.pack(f"<I{len(numbers)}{self._code}", len(numbers), *numbers)
+
+    def unpack(self, datagram: bytes, at: int) -> tuple[tuple[int, ...], int]:
+        """The numbers, and where they end."""
+        count, at = unpack_count(datagram, at, self._limit)
+        layout = f"<{count}{self._code}"
+        return struct.unpack_from(layout, datagram, at), at + struct.calcsize(layout)
+
+
+def fixed(
+    kind: int,
+    message: type[_Row],
+    layout: str,
+    sender: str,
+    generation: str = "",
+    check: Callable[[_Row], None] = lambda _: None,
+) -> Codec:
+    """The codec of a message without arrays: the header has `sender` and `generation`, the body the other fields."""
+    body = Struct("<" + layout)
+    names = [name for name in message._fields if name not in (sender, generation)]  # type: ignore[attr-defined]
+
+    def encode(value: _Row, stripe: int) -> bytes:
+        check(value)
+        content = body.pack(*(getattr(value, name) for name in names))
+        number = getattr(value, generation) if generation else 0
+        return seal_datagram(kind, stripe, getattr(value, sender), number, content)
+
+    def decode(datagram: bytes, _: int, node: int, number: int) -> tuple[_Row, int]:
+        fields = dict(zip(names, body.unpack_from(datagram, HEADER_SIZE), strict=True))
+        if generation:
+            fields[generation] = number
+        else:
+            check_no_generation(number)
+        found = message(**fields, **{sender: node})
+        check(found)
+        return found, HEADER_SIZE + body.size
+
+    return Codec(kind, encode, decode)
+
+
+def check_limit(values: Sized, limit: int, what: str) -> None:
+    if len(values) > limit:
+        bad_field(f"{len(values)} {what}, {limit} at most")
+
+
+def unpack_count(datagram: bytes, at: int, limit: int) -> tuple[int, int]:
+    """How many items there are, and where the first begins."""
     count: int = COUNT.unpack_from(datagram, at)[0]
     if count > limit:
         bad_field("count")
-    return count
+    return count, at + COUNT.size
 
 
 def pack_bytes(value: bytes, limit: int) -> bytes:
-    if len(value) > limit:
-        bad_field(f"{len(value)} bytes, {limit} at most")
+    check_limit(value, limit, "bytes")
     return bytes((len(value),)) + value
 
 

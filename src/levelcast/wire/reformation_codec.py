@@ -20,36 +20,28 @@ The header, the seal and the rule that a message has one encoding are those of e
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
 
 from levelcast.wire.header import HEADER_SIZE, bad_field, seal_datagram
-from levelcast.wire.messages import (
-    Era,
-    Fault,
-    FaultReason,
-    Invite,
-    Join,
-    MemberLife,
-    Membership,
-    Promised,
-    Ring,
-)
+from levelcast.wire.messages import Era, Fault, FaultReason, Invite, Join, MemberLife, Membership, Promised, Ring
 from levelcast.wire.parts import (
     COUNT,
-    MAX_TIME_NS,
+    Codec,
     Packed,
+    check_limit,
     check_time,
+    fixed,
     pack_bytes,
     unpack_bytes,
     unpack_count,
 )
 
-KIND_FAULT, KIND_INVITE, KIND_JOIN, KIND_PROMISED, KIND_RING = 6, 7, 8, 9, 10
+KIND_INVITE, KIND_JOIN, KIND_RING = 7, 8, 10
 MAX_ERAS = 2_048
 MAX_MEMBERS = 256
 MAX_EDGES = 256
 MAX_TEXT = 255
 
-_FAULT = Struct("<IQBQH")
 _JOIN = Struct("<IQQQQB")
 _MEMBERSHIP = Struct("<Q")
 _RING = Struct("<HB")
@@ -77,8 +69,7 @@ def _unpack_membership(datagram: bytes, at: int) -> tuple[Membership, int]:
 def _check_lineage(lineage: tuple[Era, ...]) -> None:
     slot = generation = -1
     for era in lineage:
-        if era.start_ns > MAX_TIME_NS:
-            bad_field("time")
+        check_time(era.start_ns)
         if era.start_slot <= slot or era.generation <= generation:
             bad_field("a lineage that does not rise")
         slot, generation = era.start_slot, era.generation
@@ -87,27 +78,6 @@ def _check_lineage(lineage: tuple[Era, ...]) -> None:
 def _check_fault(message: Fault) -> None:
     if message.reason not in FaultReason.NAMES:
         bad_field("fault reason")
-
-
-def encode_fault(message: Fault, stripe: int) -> bytes:
-    _check_fault(message)
-    reporter, life, generation, promised, reason, slot, suspect = message
-    return seal_datagram(KIND_FAULT, stripe, reporter, generation, _FAULT.pack(life, promised, reason, slot, suspect))
-
-
-def decode_fault(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Fault, int]:
-    life, promised, reason, slot, suspect = _FAULT.unpack_from(datagram, HEADER_SIZE)
-    message = Fault(sender, life, generation, promised, reason, slot, suspect)
-    _check_fault(message)
-    return message, HEADER_SIZE + _FAULT.size
-
-
-def encode_invite(message: Invite, stripe: int) -> bytes:
-    return seal_datagram(KIND_INVITE, stripe, message.server, message.generation, b"")
-
-
-def decode_invite(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Invite, int]:
-    return Invite(generation, sender), HEADER_SIZE
 
 
 def _check_join(message: Join) -> None:
@@ -145,14 +115,6 @@ def decode_join(datagram: bytes, stripe: int, sender: int, generation: int) -> t
     return message, at
 
 
-def encode_promised(message: Promised, stripe: int) -> bytes:
-    return seal_datagram(KIND_PROMISED, stripe, message.member, message.generation, b"")
-
-
-def decode_promised(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Promised, int]:
-    return Promised(sender, generation), HEADER_SIZE
-
-
 def _check_ring(message: Ring) -> None:
     # Without a member there is no site for a slot; without its own era there is no first slot (rules 1, 12).
     if not message.members or not message.lineage or message.lineage[-1].generation != message.generation:
@@ -162,8 +124,7 @@ def _check_ring(message: Ring) -> None:
 
 def encode_ring(message: Ring, stripe: int) -> bytes:
     _check_ring(message)
-    if len(message.edges) > MAX_EDGES:
-        bad_field(f"{len(message.edges)} edges, {MAX_EDGES} at most")
+    check_limit(message.edges, MAX_EDGES, "edges")
     parts = [
         _RING.pack(message.helper, _MEMBERSHIP_STANDS if message.membership_stands else 0),
         _pack_membership(message.membership),
@@ -187,8 +148,7 @@ def decode_ring(datagram: bytes, stripe: int, sender: int, generation: int) -> t
     membership, at = _unpack_membership(datagram, HEADER_SIZE + _RING.size)
     members, at = _MEMBERS.unpack(datagram, at)
     lineage, at = _ERAS.unpack(datagram, at)
-    count = unpack_count(datagram, at, MAX_EDGES)
-    at += COUNT.size
+    count, at = unpack_count(datagram, at, MAX_EDGES)
     edges: list[tuple[int, str]] = []
     for _ in range(count):
         (node,) = _EDGE.unpack_from(datagram, at)
@@ -201,3 +161,12 @@ def decode_ring(datagram: bytes, stripe: int, sender: int, generation: int) -> t
     message = Ring(generation, sender, helper, membership, stands, members, lineage, tuple(edges))
     _check_ring(message)
     return message, at
+
+
+CODECS: dict[type[Any], Codec] = {
+    Fault: fixed(6, Fault, "IQBQH", "reporter", "generation", _check_fault),
+    Invite: fixed(KIND_INVITE, Invite, "", "server", "generation"),
+    Join: Codec(KIND_JOIN, encode_join, decode_join),
+    Promised: fixed(9, Promised, "", "member", "generation"),
+    Ring: Codec(KIND_RING, encode_ring, decode_ring),
+}

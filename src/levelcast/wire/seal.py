@@ -25,11 +25,9 @@ class Seal(Protocol):
 
     def make(self, head: bytes, body: bytes) -> bytes:
         """Return the seal over a header and a body, `size` bytes."""
-        ...
 
     def holds(self, content: bytes, seal: bytes) -> bool:
         """Whether `seal` is the one over `content`, a header and a body."""
-        ...
 
 
 class Crc32:

@@ -31,8 +31,6 @@ from zlib import crc32
 from levelcast.wire import mold
 from levelcast.wire.header import Malformed, Reason, bad_field
 
-__all__ = ["HEADER_SIZE", "MAX_SNAPSHOT", "Position", "Snapshot", "decode_snapshot", "encode_snapshot", "snapshot_size"]
-
 MAGIC = b"LVLCSNAP"
 VERSION = 1
 MAX_SNAPSHOT = 1 << 28
@@ -42,7 +40,6 @@ _HEADER = Struct("<8sHHIQQQII")
 _POSITION = Struct("<10sQ")
 _CRC = Struct("<I")
 HEADER_SIZE = _HEADER.size
-_MAX_TIME = 2**64 - 1
 
 
 class Position(NamedTuple):

@@ -13,8 +13,8 @@ The header, the seal and the rule that a message has one encoding are those of e
 
 from __future__ import annotations
 
-import struct
 from struct import Struct
+from typing import Any
 
 from levelcast.wire.header import HEADER_SIZE, Malformed, Reason, bad_field, new_tuple, seal_datagram
 from levelcast.wire.messages import CatchUp, CatchUpPackets, CatchUpSlot, Mark, Packet, Request, Token
@@ -22,7 +22,10 @@ from levelcast.wire.packets import check_packet
 from levelcast.wire.parts import (
     COUNT,
     RUNS,
+    Codec,
     Packed,
+    PackedNumbers,
+    check_limit,
     check_no_generation,
     check_runs,
     check_time,
@@ -41,7 +44,7 @@ MAX_HASH = 64
 _TOKEN = Struct("<QQQI")
 _MARKS = Packed("<HQQ", Mark, MAX_MARKS)
 _REQUEST = Struct("<Q")
-_SLOT = Struct("<Q")
+_SLOTS = PackedNumbers("Q", MAX_REQUEST_SLOTS, "slots")
 _CATCH_UP = Struct("<QQ")
 _CATCH_UP_SLOT = Struct("<QQ")
 _AFTER = Struct("<Q")
@@ -69,27 +72,15 @@ def decode_token(datagram: bytes, stripe: int, sender: int, generation: int) -> 
 
 
 def encode_request(message: Request, stripe: int) -> bytes:
-    slots = message.slots
-    if len(slots) > MAX_REQUEST_SLOTS:
-        bad_field(f"{len(slots)} slots, {MAX_REQUEST_SLOTS} at most")
     check_runs(message.packets)
-    body = b"".join(
-        (
-            _REQUEST.pack(message.have),
-            COUNT.pack(len(slots)),
-            struct.pack(f"<{len(slots)}Q", *slots),
-            RUNS.pack(message.packets),
-        )
-    )
+    body = _REQUEST.pack(message.have) + _SLOTS.pack(message.slots) + RUNS.pack(message.packets)
     return seal_datagram(KIND_REQUEST, stripe, message.sender, message.generation, body)
 
 
 def decode_request(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[Request, int]:
     (have,) = _REQUEST.unpack_from(datagram, HEADER_SIZE)
-    at = HEADER_SIZE + _REQUEST.size
-    count = unpack_count(datagram, at, MAX_REQUEST_SLOTS)
-    slots: tuple[int, ...] = struct.unpack_from(f"<{count}Q", datagram, at + COUNT.size)
-    packets, at = RUNS.unpack(datagram, at + COUNT.size + count * _SLOT.size)
+    slots, at = _SLOTS.unpack(datagram, HEADER_SIZE + _REQUEST.size)
+    packets, at = RUNS.unpack(datagram, at)
     check_runs(packets)
     return Request(sender, generation, have, slots, packets), at
 
@@ -108,8 +99,7 @@ def _check_catch_up(message: CatchUp) -> None:
 
 def encode_catch_up(message: CatchUp, stripe: int) -> bytes:
     _check_catch_up(message)
-    if len(message.slots) > MAX_CATCH_UP_SLOTS:
-        bad_field(f"{len(message.slots)} slots, {MAX_CATCH_UP_SLOTS} at most")
+    check_limit(message.slots, MAX_CATCH_UP_SLOTS, "slots")
     parts = [
         _CATCH_UP.pack(message.after_slot, message.upto_slot),
         pack_bytes(message.chain_before, MAX_HASH),
@@ -127,8 +117,7 @@ def decode_catch_up(datagram: bytes, stripe: int, sender: int, generation: int) 
     after_slot, upto_slot = _CATCH_UP.unpack_from(datagram, HEADER_SIZE)
     chain_before, at = unpack_bytes(datagram, HEADER_SIZE + _CATCH_UP.size, MAX_HASH)
     chain_after, at = unpack_bytes(datagram, at, MAX_HASH)
-    count = unpack_count(datagram, at, MAX_CATCH_UP_SLOTS)
-    at += COUNT.size
+    count, at = unpack_count(datagram, at, MAX_CATCH_UP_SLOTS)
     slots: list[CatchUpSlot] = []
     for _ in range(count):
         slot, timestamp_ns = _CATCH_UP_SLOT.unpack_from(datagram, at)
@@ -141,8 +130,7 @@ def decode_catch_up(datagram: bytes, stripe: int, sender: int, generation: int) 
 
 def encode_catch_up_packets(message: CatchUpPackets, stripe: int) -> bytes:
     packets = message.packets
-    if len(packets) > MAX_CATCH_UP_PACKETS:
-        bad_field(f"{len(packets)} packets, {MAX_CATCH_UP_PACKETS} at most")
+    check_limit(packets, MAX_CATCH_UP_PACKETS, "packets")
     parts = [_AFTER.pack(message.after_slot), COUNT.pack(len(packets))]
     for source, incarnation, number, records, payload in packets:
         check_packet(number, records, len(payload))
@@ -154,9 +142,7 @@ def encode_catch_up_packets(message: CatchUpPackets, stripe: int) -> bytes:
 def decode_catch_up_packets(datagram: bytes, stripe: int, sender: int, generation: int) -> tuple[CatchUpPackets, int]:
     check_no_generation(generation)
     (after_slot,) = _AFTER.unpack_from(datagram, HEADER_SIZE)
-    at = HEADER_SIZE + _AFTER.size
-    count = unpack_count(datagram, at, MAX_CATCH_UP_PACKETS)
-    at += COUNT.size
+    count, at = unpack_count(datagram, HEADER_SIZE + _AFTER.size, MAX_CATCH_UP_PACKETS)
     packets: list[Packet] = []
     for _ in range(count):
         source, incarnation, number, records, size = _PACKET.unpack_from(datagram, at)
@@ -167,3 +153,11 @@ def decode_catch_up_packets(datagram: bytes, stripe: int, sender: int, generatio
         packets.append(Packet(source, incarnation, number, records, datagram[at : at + size]))
         at += size
     return CatchUpPackets(sender, after_slot, tuple(packets)), at
+
+
+CODECS: dict[type[Any], Codec] = {
+    Token: Codec(KIND_TOKEN, encode_token, decode_token),
+    Request: Codec(KIND_REQUEST, encode_request, decode_request),
+    CatchUp: Codec(KIND_CATCH_UP, encode_catch_up, decode_catch_up),
+    CatchUpPackets: Codec(KIND_CATCH_UP_PACKETS, encode_catch_up_packets, decode_catch_up_packets),
+}

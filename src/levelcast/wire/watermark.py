@@ -23,8 +23,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from levelcast.records import SYSTEM, UNDEF_TIMESTAMP, encode_system, open_system
-from levelcast.wire import mold
+from levelcast.records import SYSTEM, UNDEF_TIMESTAMP, encode_system, open_system, record_places
 
 CODE_END_OF_INTERVAL = 4
 
@@ -61,7 +60,7 @@ def last_watermark(payload: bytes, size: int) -> Watermark | None:
     """The last watermark among the records of `payload`, which all have `size`, or 0 when they differ."""
     if size not in (0, WATERMARK_BYTES) or payload.rfind(WATERMARK_TEXT) < 0:
         return None
-    offsets, sizes = mold.record_places(payload)
+    offsets, sizes = record_places(payload)
     for offset in reversed(offsets[sizes == WATERMARK_BYTES].tolist()):
         if watermark := decode_watermark(payload[offset : offset + WATERMARK_BYTES]):
             return watermark

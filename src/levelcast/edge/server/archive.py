@@ -21,10 +21,8 @@ from dataclasses import dataclass
 
 from levelcast.edge.server.checkpoints import UNREADABLE, FeedCheckpoints, FrameReader, Spacing
 from levelcast.edge.server.feed import Feed, FeedState
-from levelcast.edge.server.packetizer import Outgoing
+from levelcast.edge.server.packetizer import Outgoing, bare_packet
 from levelcast.wire import mold
-
-__all__ = ["Archive", "ArchiveCounts"]
 
 SLICE_BYTES = 128 << 10
 """Read from the tape in one call, and frames: each costs about the same however small it is."""
@@ -96,18 +94,13 @@ class Archive:
 
     def ask(self, request: mold.RetransmitRequest, subscriber: Hashable) -> bool:
         """Queue a request; return False if it is rejected."""
-        waiting = self._waiting.get(subscriber)
-        if waiting is None:
-            if len(self._waiting) >= MAX_SUBSCRIBERS:
-                self.counts.too_many += 1
-                return False
-            waiting = self._waiting[subscriber] = deque()
+        waiting = self._waiting.get(subscriber, deque())
         if request in waiting:
             return True
-        if len(waiting) >= MAX_WAITING:
+        if len(waiting) >= MAX_WAITING or (not waiting and len(self._waiting) >= MAX_SUBSCRIBERS):
             self.counts.too_many += 1
             return False
-        waiting.append(request)
+        self._waiting.setdefault(subscriber, waiting).append(request)
         return True
 
     def rest(self, now: int) -> None:
@@ -170,7 +163,7 @@ class Archive:
                 self.checkpoints.insert(feed, reading.checkpoint_slot)
                 reading.checkpoint_slot = feed.slot
         if not more and feed.slot == live.slot:
-            feed.book(feed.advance(live.marked_ns, 0))
+            feed.book(feed.advance(live.packetizer.marked_ns, 0))
         return more
 
     # -- readings -----------------------------------------------------------------------------------------
@@ -214,8 +207,7 @@ class Archive:
         if first is None:
             held = self.live.retransmitter.held(session)
             first = held[0] if held is not None else self.live.next_sequences.get(session, 1)
-        datagram = mold.encode(mold.Heartbeat(session, first))
-        return Outgoing(session, first, 0, datagram, len(datagram).to_bytes(4, "little"))
+        return bare_packet(session, first, 0)
 
     def close(self) -> None:
         while self._readings:

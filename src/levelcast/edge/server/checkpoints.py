@@ -18,8 +18,6 @@ from levelcast.wire import mold
 from levelcast.wire.channel_plan import is_plan_session, parse_session
 from levelcast.wire.header import Malformed
 
-__all__ = ["UNREADABLE", "EdgeStorage", "FeedCheckpoints", "FrameReader", "Spacing", "replay"]
-
 CHECKPOINT_FRAMES = 256
 CHECKPOINT_RECORDS = 65_536
 """A checkpoint is made after this many frames or records, and later where there are many sessions."""
@@ -35,7 +33,6 @@ class FrameReader(Protocol):
 
     def read(self, most_bytes: int, most_frames: int) -> tuple[Sequence[tuple[FramePosition, bytes]], bool]:
         """Return the next frames with their stamped records, and False where the tape ends."""
-        ...
 
     def close(self) -> None: ...
 
@@ -45,19 +42,15 @@ class EdgeStorage(Protocol):
 
     def read_from(self, slot: int, sequence: int) -> FrameReader:
         """Read frames after `slot`, the first of which has the record `sequence`; raises an error if it is gone."""
-        ...
 
     def first_sequence(self) -> int | None:
         """Return the sequence of the first record that is left on the tape."""
-        ...
 
     def append(self, slot: int, checkpoint: bytes) -> int | None:
         """Keep a checkpoint and return its location, or None if that failed."""
-        ...
 
     def read(self, location: int) -> bytes:
         """Return the checkpoint at a location."""
-        ...
 
     def close(self) -> None: ...
 
@@ -83,19 +76,20 @@ class Spacing:
         self._frames, self._global = 0, 1
 
     def is_due(self, feed: Feed) -> bool:
-        frames, records = feed.frames - self._frames, feed.next_global - self._global
+        following = feed.packetizer.next_global
+        frames, records = feed.frames - self._frames, following - self._global
         per_segment, sessions = self._segment_records, feed.sessions
         if (
             frames < CHECKPOINT_FRAMES + FRAMES_A_SESSION * sessions
             and records < CHECKPOINT_RECORDS + RECORDS_A_SESSION * sessions
-            and (feed.next_global - 1) // per_segment == (self._global - 1) // per_segment
+            and (following - 1) // per_segment == (self._global - 1) // per_segment
         ):
             return False
         self.begin(feed)
         return True
 
     def begin(self, feed: Feed) -> None:
-        self._frames, self._global = feed.frames, feed.next_global
+        self._frames, self._global = feed.frames, feed.packetizer.next_global
 
 
 class FeedCheckpoints:

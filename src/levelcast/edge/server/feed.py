@@ -33,15 +33,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from levelcast import native
 from levelcast.edge.server.last_records import Latest
-from levelcast.edge.server.packetizer import GatherConfig, Outgoing, Packetizer, PacketizerState, SessionMap
-from levelcast.edge.server.plan_switch import PlanLimits, Plans, Ready, Swapped, plan_records, session_plan
+from levelcast.edge.server.packetizer import (
+    GatherConfig,
+    Outgoing,
+    Packetizer,
+    PacketizerState,
+    SessionMap,
+    bare_packet,
+)
+from levelcast.edge.server.plan_switch import PlanLimits, Plans, Ready, Swapped, session_plan
 from levelcast.edge.server.retransmit_store import RetransmitConfig, Retransmitter
 from levelcast.protocol.history import GENESIS
 from levelcast.records import BadRecords, count_records
@@ -53,13 +60,12 @@ from levelcast.wire.channel_plan import (
     encode_record,
     parse_session,
     part_records,
+    plan_records,
     plan_session,
     session_of,
 )
 from levelcast.wire.header import Malformed, Reason
 from levelcast.wire.snapshot import Position, Snapshot, decode_snapshot, encode_snapshot
-
-__all__ = ["Feed", "FeedState", "FramePosition", "decode_state", "resume"]
 
 MAGIC = b"LVLCEDGE"
 VERSION = 2
@@ -95,21 +101,21 @@ class FeedState(NamedTuple):
     snapshot: Snapshot
 
 
+@dataclass(slots=True)
 class _Past:
     """A plan that was replaced: the ends of its sessions."""
 
-    def __init__(self, plan: bytes | None, ends: dict[bytes, int], until_ns: int) -> None:
-        self.plan = plan
-        """The session that had its parts."""
-        self.ends = ends
-        self.until_ns = until_ns
-        self.said = 0
-        self.next_ns = 0
+    plan: bytes | None
+    """The session that had its parts."""
+    ends: dict[bytes, int]
+    until_ns: int
+    said: int = 0
+    next_ns: int = 0
 
     def say(self, now: int, heartbeat_ns: int) -> list[Outgoing]:
         self.said += 1
         self.next_ns = now + (END_EVERY_NS if self.said < END_TIMES else heartbeat_ns)
-        return [_bare(session, sequence, mold.END_OF_SESSION) for session, sequence in self.ends.items()]
+        return [bare_packet(session, sequence, mold.END_OF_SESSION) for session, sequence in self.ends.items()]
 
 
 def decode_state(content: bytes) -> FeedState:
@@ -194,7 +200,7 @@ class Feed:
             resume = PacketizerState(dict(positions), marked_ns, frame_ns, next_global)
         if self.plans.current is not None:
             self._plan = session_plan(self.plans.current, stripe)
-        self._gatherer = Packetizer(self._plan, 0, stripe=stripe, config=self.config, resume=resume)
+        self.packetizer = Packetizer(self._plan, 0, stripe=stripe, config=self.config, resume=resume)
         self._note_groups()
         for known in (self.plans.current, self.plans.ready):
             if known is not None:
@@ -214,7 +220,7 @@ class Feed:
 
     @property
     def next_sequences(self) -> dict[bytes, int]:
-        return self._gatherer.state.next_sequences
+        return self.packetizer.state.next_sequences
 
     def again(self, store_bytes: int, state: FeedState | None) -> Feed:
         """A feed of the same plan and settings from the beginning of the tape, or from a state: it sends the same."""
@@ -227,22 +233,9 @@ class Feed:
         return len(self._plan.sessions)
 
     @property
-    def next_global(self) -> int:
-        """The stripe's sequence behind the last frame; `marked_ns` is the last watermark."""
-        return self._gatherer.next_global
-
-    @property
-    def marked_ns(self) -> int:
-        return self._gatherer.marked_ns
-
-    @property
-    def unplanned(self) -> int:
-        return self._gatherer.unplanned
-
-    @property
     def next_ns(self) -> int | None:
         """When the next heartbeat, or end of an old session, is due."""
-        next_ns = self._gatherer.next_ns
+        next_ns = self.packetizer.next_ns
         if next_ns is None:
             return None
         if self.plans.current is not None:
@@ -267,10 +260,10 @@ class Feed:
         """
         if not self._begun:
             start_ns = frame.timestamp_ns - 1
-            self._gatherer = Packetizer(self._plan, start_ns, stripe=self._stripe, config=self.config, now=now)
+            self.packetizer = Packetizer(self._plan, start_ns, stripe=self._stripe, config=self.config, now=now)
             self._begun = True
         self._read_definitions()
-        packets = self._gatherer.release(frame.timestamp_ns, frame.first_sequence, content, now)
+        packets = self.packetizer.release(frame.timestamp_ns, frame.first_sequence, content, now)
         self.slot, self.chain = frame.slot, frame.chain
         self.frames += 1
         for record in plan_records(content) if control else ():
@@ -292,11 +285,11 @@ class Feed:
 
     def advance(self, complete_ns: int, now: int) -> list[Outgoing]:
         """The watermarks up to `complete_ns`; none before the first frame, from which the grid begins."""
-        return self._gatherer.advance(complete_ns, now) if self._begun else []
+        return self.packetizer.advance(complete_ns, now) if self._begun else []
 
     def heartbeats(self, now: int) -> list[Outgoing]:
         """Of silent sessions and of the plan sessions, and the ends of old sessions, as far as they are due."""
-        out = self._gatherer.heartbeats(now)
+        out = self.packetizer.heartbeats(now)
         if self._beacon_ns <= now and not self.ended:
             self._beacon_ns = now + self.config.heartbeat_ns
             out += self._beacon()
@@ -309,7 +302,7 @@ class Feed:
 
     def announce(self) -> list[Outgoing]:
         """A heartbeat of every session, at once."""
-        return self._gatherer.announce() + self._beacon()
+        return self.packetizer.announce() + self._beacon()
 
     def _beacon(self) -> list[Outgoing]:
         """A heartbeat of the plan session of the plan in force. There is none of one that is only ready: by this
@@ -317,19 +310,19 @@ class Feed:
         plan = self.plans.current
         if plan is None or self.ended:
             return []
-        return [_bare(plan_session(plan.number, self._stripe), len(part_records(plan, self._stripe)) + 1, 0)]
+        return [bare_packet(plan_session(plan.number, self._stripe), len(part_records(plan, self._stripe)) + 1, 0)]
 
     def end(self) -> list[Outgoing]:
         """The end of every session; to be sent more than once."""
         self.ended = True
-        return self._gatherer.end()
+        return self.packetizer.end()
 
     def snapshot(self) -> bytes:
         """The snapshot as it stands, for customers."""
         return self._snapshot(self._latest.payload())
 
     def _snapshot(self, content: bytes) -> bytes:
-        numbers, marked_ns, frame_ns, next_global = self._gatherer.state
+        numbers, marked_ns, frame_ns, next_global = self.packetizer.state
         sessions = tuple(Position(session, numbers[session]) for session in self._plan.sessions)
         return encode_snapshot(Snapshot(self._stripe, next_global, marked_ns, frame_ns, sessions, content))
 
@@ -360,24 +353,24 @@ class Feed:
 
     def _swap(self, plan: ChannelPlan, frame_ns: int, now: int) -> list[Outgoing]:
         out = self._mark(Kind.LAST, plan, frame_ns, now)
-        ends, *resume = self._gatherer.state
+        ends, *resume = self.packetizer.state
         number = plan.number - 1
         past = _Past(plan_session(number, self._stripe) if number else None, ends, frame_ns + LINGER_NS)
         self._past.append(past)
         out += past.say(now, self.config.heartbeat_ns)
         self._plan = session_plan(plan, self._stripe)
-        unplanned = self._gatherer.unplanned
-        self._gatherer = Packetizer(
+        unplanned = self.packetizer.unplanned
+        self.packetizer = Packetizer(
             self._plan, 0, stripe=self._stripe, config=self.config, resume=PacketizerState({}, *resume), now=now
         )
-        self._gatherer.unplanned = unplanned
+        self.packetizer.unplanned = unplanned
         self._note_groups()
         return out
 
     def _mark(self, kind: Kind, plan: ChannelPlan, frame_ns: int, now: int) -> list[Outgoing]:
-        parts, next_global = len(part_records(plan, self._stripe)), self._gatherer.state.next_global
+        parts, next_global = len(part_records(plan, self._stripe)), self.packetizer.state.next_global
         record = PlanRecord(kind, plan.number, parts, plan.digest, 0, self._stripe, frame_ns, next_global)
-        return self._gatherer.say(encode_record(record), now)
+        return self.packetizer.say(encode_record(record), now)
 
     def _plan_packets(self, plan: ChannelPlan) -> list[Outgoing]:
         """The session that has the plan itself."""
@@ -390,22 +383,16 @@ class Feed:
     def _note_groups(self) -> None:
         """Which session goes where. Everybody may want to read a plan, so its parts go everywhere."""
         everywhere = {0}
-        for plan in (self.plans.current, self.plans.ready):
-            if plan is not None:
-                everywhere.update(plan.groups[plan.used].tolist())
-                for index in plan.used:
-                    self._groups[session_of(plan.number, self._stripe, index)] = (int(plan.groups[index]),)
-        for plan in (self.plans.current, self.plans.ready):
-            if plan is not None:
-                self._groups[plan_session(plan.number, self._stripe)] = tuple(sorted(everywhere))
+        plans = [plan for plan in (self.plans.current, self.plans.ready) if plan is not None]
+        for plan in plans:
+            everywhere.update(plan.groups[plan.used].tolist())
+            for index in plan.used:
+                self._groups[session_of(plan.number, self._stripe, index)] = (int(plan.groups[index]),)
+        for plan in plans:
+            self._groups[plan_session(plan.number, self._stripe)] = tuple(sorted(everywhere))
 
     def _forget(self, past: _Past) -> None:
         self._past.remove(past)
         for session in (*past.ends, *((past.plan,) if past.plan is not None else ())):
             self.retransmitter.forget(session)
             self._groups.pop(session, None)
-
-
-def _bare(session: bytes, sequence: int, count: int) -> Outgoing:
-    datagram = mold.header(session, sequence, count)
-    return Outgoing(session, sequence, 0, datagram, _CRC.pack(len(datagram)))

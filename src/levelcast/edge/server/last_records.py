@@ -13,8 +13,6 @@ from __future__ import annotations
 from levelcast import native, records
 from levelcast.records import RecordType
 
-__all__ = ["Latest"]
-
 
 def _kind(kind: RecordType) -> tuple[int, int, bytes, int, int]:
     """A type as the kernel wants it: of trades, those whose action is T."""
@@ -39,8 +37,7 @@ class Latest:
     """
 
     def __init__(self) -> None:
-        by_rtype = {kind.rtype: kind for kind in records.RECORD_TYPES}
-        self._kept = native.LastRecords(tuple(_kind(by_rtype[rtype]) for rtype in records.STATE_RTYPES))
+        self._kept = native.LastRecords(tuple(_kind(records.BY_RTYPE[rtype]) for rtype in records.STATE_RTYPES))
 
     def __len__(self) -> int:
         return len(self._kept)

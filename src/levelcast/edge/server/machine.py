@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from levelcast.edge.server.archive import Archive
+from levelcast.edge.server.feed import END_EVERY_NS, END_TIMES
 from levelcast.edge.server.line_rate import LineRate
 from levelcast.edge.server.packetizer import Outgoing
 from levelcast.edge.server.request_policy import RequestPolicy, RequestPolicyConfig, Route
@@ -37,15 +38,11 @@ from levelcast.protocol.rate import RateLimit
 from levelcast.wire import mold
 from levelcast.wire.messages import CONTROL_SOURCE
 
-__all__ = ["EdgeConfig", "EdgeEffect", "EdgeServer", "Multicast", "Reply", "SaveState"]
-
 SNAPSHOT_AGE_NS = 200_000_000
 """A snapshot serves all subscribers within this time: the difference comes by retransmission."""
 DIG_GAP_NS = 1_000_000
 """Time that the ring must leave for a slice of the tape; if it never does, one is read every `DIG_PATIENCE_NS`."""
 DIG_PATIENCE_NS = 20_000_000
-END_TIMES = 3
-END_EVERY_NS = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +242,7 @@ class EdgeServer:
             "retransmitted": asked.packets,
             "from_tape": archive.counts.packets,
             "refused": {reason: number for reason, number in refused.items() if number},
-            "unplanned": self.feed.unplanned,
+            "unplanned": self.feed.packetizer.unplanned,
             "plan": self._plan_status(),
         }
 

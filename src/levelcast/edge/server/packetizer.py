@@ -39,13 +39,11 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast import native, records
-from levelcast.records import NO_INSTRUMENT
+from levelcast.records import NO_INSTRUMENT, record_places
 from levelcast.wire import mold
 from levelcast.wire.messages import CONTROL_SOURCE
 from levelcast.wire.mold import session_name
 from levelcast.wire.watermark import Watermark, encode_watermark
-
-__all__ = ["GatherConfig", "Outgoing", "Packetizer", "PacketizerState", "SessionMap", "session_name"]
 
 _NO_SESSION = -1
 _MAX_SESSIONS = 2**15 - 1
@@ -181,7 +179,8 @@ class Packetizer:
         self._stripe = stripe
         self._plan = plan
         self._state = resume or PacketizerState({}, start_ns, start_ns, 1)
-        _, self._marked_ns, self._frame_ns, self._next_global = self._state
+        _, self.marked_ns, self._frame_ns, self.next_global = self._state
+        """The last watermark, the last frame, and the stripe's sequence behind it."""
         self._next = [self._state.next_sequences.get(session, 1) for session in plan.sessions]
         self._sent_ns: Numbers = np.full(len(plan.sessions), now, np.int64)
         self._look_ns = now + self.config.heartbeat_ns
@@ -190,16 +189,7 @@ class Packetizer:
     @property
     def state(self) -> PacketizerState:
         numbers = dict(zip(self._plan.sessions, self._next, strict=True))
-        return PacketizerState(numbers, self._marked_ns, self._frame_ns, self._next_global)
-
-    @property
-    def next_global(self) -> int:
-        """The stripe's sequence behind the last frame; `marked_ns` is the last watermark."""
-        return self._next_global
-
-    @property
-    def marked_ns(self) -> int:
-        return self._marked_ns
+        return PacketizerState(numbers, self.marked_ns, self._frame_ns, self.next_global)
 
     @property
     def next_ns(self) -> int | None:
@@ -209,13 +199,13 @@ class Packetizer:
     def release(self, timestamp_ns: int, first_sequence: int, payload: mold.Buffer, now: int) -> list[Outgoing]:
         """The packets of a released frame, whose stamped records are `payload`, behind the watermarks before it."""
         assert timestamp_ns > self._frame_ns, "frames come in the order of their slots"
-        assert timestamp_ns > self._marked_ns, "a frame below a watermark"
+        assert timestamp_ns > self.marked_ns, "a frame below a watermark"
         assert not self._ended
         out = self._watermarks(timestamp_ns - 1, now)
         if self._plan.takes_everything and self._release_whole(timestamp_ns, first_sequence, payload, now, out):
             return out
-        offsets, sizes = mold.record_places(payload)
-        self._frame_ns, self._next_global = timestamp_ns, first_sequence + len(offsets)
+        offsets, sizes = record_places(payload)
+        self._frame_ns, self.next_global = timestamp_ns, first_sequence + len(offsets)
         positions, keys = self._assign(payload, offsets)
         if not len(positions):
             return out
@@ -238,7 +228,7 @@ class Packetizer:
         made = self._session(0, payload, False, now) if payload else None
         if made is None:
             return False
-        self._frame_ns, self._next_global = timestamp_ns, first_sequence + made.records
+        self._frame_ns, self.next_global = timestamp_ns, first_sequence + made.records
         out.append(made)
         return True
 
@@ -303,10 +293,10 @@ class Packetizer:
         interval_ns = self.config.watermark_ns
         if not interval_ns:
             return out
-        grid_ns = (self._marked_ns // interval_ns + 1) * interval_ns
+        grid_ns = (self.marked_ns // interval_ns + 1) * interval_ns
         while grid_ns <= upto_ns:
-            out += self.say(encode_watermark(Watermark(grid_ns, self._next_global, self._stripe)), now)
-            self._marked_ns = grid_ns
+            out += self.say(encode_watermark(Watermark(grid_ns, self.next_global, self._stripe)), now)
+            self.marked_ns = grid_ns
             grid_ns += interval_ns
         return out
 
@@ -322,8 +312,12 @@ class Packetizer:
         return out
 
     def _bare(self, index: int, count: int) -> Outgoing:
-        session, sequence = self._plan.sessions[index], self._next[index]
-        return _alone(session, sequence, 0, mold.header(session, sequence, count))
+        return bare_packet(self._plan.sessions[index], self._next[index], count)
+
+
+def bare_packet(session: bytes, sequence: int, count: int) -> Outgoing:
+    """A heartbeat, or the end of a session."""
+    return _alone(session, sequence, 0, mold.header(session, sequence, count))
 
 
 def _alone(session: bytes, sequence: int, records: int, datagram: bytes) -> Outgoing:

@@ -33,35 +33,20 @@ import numpy as np
 from levelcast.edge.plan_parts import Collector
 from levelcast.edge.server.packetizer import SessionMap
 from levelcast.network import Network, SymbolDirectory
-from levelcast.records import NO_INSTRUMENT, RTYPE_INSTRUMENT, WORD_BYTES
+from levelcast.records import NO_INSTRUMENT, RTYPE_INSTRUMENT, WORD_BYTES, record_places, uniform_size
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import (
-    PLAN_TEXT,
     ChannelPlan,
     Kind,
     PlanRecord,
     decode_plan,
-    decode_record,
+    inflate,
     plan_session,
     session_of,
     symbols_crc,
 )
 from levelcast.wire.header import Malformed, Reason
 from levelcast.wire.watermark import WATERMARK_BYTES
-
-__all__ = [
-    "Happened",
-    "PlanLimits",
-    "PlanRefusal",
-    "Plans",
-    "Ready",
-    "Swapped",
-    "defined_ids",
-    "plan_fault",
-    "plan_records",
-    "session_plan",
-    "standing_rate",
-]
 
 PACKET_OVERHEAD = mold.HEADER_SIZE + 28
 """What a packet costs beside its blocks on a line: MoldUDP64, UDP and IPv4 headers."""
@@ -150,24 +135,13 @@ def _named(numbers: list[int], symbols: Mapping[int, str]) -> str:
     return ", ".join(names) + (", …" if len(numbers) > _NAMED else "")
 
 
-def plan_records(content: mold.Buffer) -> list[PlanRecord]:
-    """The operator's records about plans among the records of a frame."""
-    whole = content if isinstance(content, bytes | bytearray) else bytes(content)
-    if whole.find(PLAN_TEXT) < 0:
-        return []
-    offsets, sizes = mold.record_places(whole)
-    places = zip(offsets.tolist(), sizes.tolist(), strict=True)
-    found = (decode_record(bytes(whole[offset : offset + size])) for offset, size in places)
-    return [each for each in found if each is not None]
-
-
 def defined_ids(content: mold.Buffer) -> list[int]:
     """The instruments that the records of a frame define. Most frames have records of one size, and none of these."""
-    if size := mold.uniform_size(content):
+    if size := uniform_size(content):
         rtypes = bytes(content[1::size])
         if RTYPE_INSTRUMENT not in rtypes:
             return []
-    offsets, _ = mold.record_places(content)
+    offsets, _ = record_places(content)
     words = np.frombuffer(content, "<u4")
     heads = offsets // WORD_BYTES
     definitions = heads[(words[heads] >> 8 & 0xFF) == RTYPE_INSTRUMENT]
@@ -182,12 +156,8 @@ def _encode_ids(ids: Collection[int]) -> bytes:
 def _decode_ids(content: bytes) -> set[int]:
     if not content:
         return set()
-    opener = zlib.decompressobj()
-    try:
-        steps = opener.decompress(content, 4 << 20)
-    except zlib.error:
-        raise Malformed(Reason.BROKEN_SEAL) from None
-    if not opener.eof or len(steps) % 4:
+    steps = inflate(content, 4 << 20)
+    if len(steps) % 4:
         raise Malformed(Reason.WRONG_LENGTH)
     return set(np.frombuffer(steps, "<u4").astype(np.int64).cumsum().tolist())
 

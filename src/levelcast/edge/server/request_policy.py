@@ -20,8 +20,6 @@ from levelcast.edge.server.packetizer import Outgoing
 from levelcast.protocol.rate import RateLimit
 from levelcast.wire import mold
 
-__all__ = ["RequestPolicy", "RequestPolicyConfig", "RequestPolicyCounts", "Route"]
-
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicyConfig:

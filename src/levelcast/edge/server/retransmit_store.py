@@ -24,10 +24,8 @@ import numpy.typing as npt
 
 from levelcast.edge.server.packetizer import Outgoing
 from levelcast.wire import mold
+from levelcast.wire.header import Malformed, Reason
 
-__all__ = ["RetransmitConfig", "RetransmitCounts", "Retransmitter"]
-
-_HEADER = Struct(">10sQH")
 _END = Struct("<I")
 
 Numbers = npt.NDArray[np.uint32]
@@ -62,24 +60,22 @@ class RetransmitCounts:
     """Not answered: none of it has been sent."""
     unknown: int = 0
     """Not answered: no such session here."""
-    malformed: Counter[mold.Reason] = field(default_factory=Counter)
+    malformed: Counter[Reason] = field(default_factory=Counter)
     messages: int = 0
     packets: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class _Store:
     """The last packets of one session, contiguous: run i of them begins at `firsts[i]`."""
 
-    __slots__ = ("bytes", "firsts", "head", "next", "runs")
-
-    def __init__(self, sequence: int) -> None:
-        self.firsts: list[int] = []
-        self.runs: list[tuple[memoryview, Numbers]] = []
-        """Packets back to back, and where each of them ends."""
-        self.head = 0
-        """Runs below this index have left; they are cut off the lists now and then."""
-        self.next = sequence
-        self.bytes = 0
+    next: int
+    firsts: list[int] = field(default_factory=list)
+    runs: list[tuple[memoryview, Numbers]] = field(default_factory=list)
+    """Packets back to back, and where each of them ends."""
+    head: int = 0
+    """Runs below this index have left; they are cut off the lists now and then."""
+    size: int = 0
 
     @property
     def start(self) -> int:
@@ -89,12 +85,12 @@ class _Store:
         self.firsts.append(out.sequence)
         self.runs.append((memoryview(out.buffer), np.frombuffer(out.ends, "<u4")))
         self.next = out.sequence + out.records
-        self.bytes += len(out.buffer)
-        while self.bytes > limit_bytes and self.head < len(self.runs) - 1:
-            self.bytes -= len(self.runs[self.head][0])
+        self.size += len(out.buffer)
+        while self.size > limit_bytes and self.head < len(self.runs) - 1:
+            self.size -= len(self.runs[self.head][0])
             self.runs[self.head] = _GONE
             self.head += 1
-        if self.bytes > limit_bytes:
+        if self.size > limit_bytes:
             self._cut_last(limit_bytes)
         if self.head > 1_024 and self.head * 2 > len(self.firsts):
             del self.firsts[: self.head], self.runs[: self.head]
@@ -108,7 +104,7 @@ class _Store:
         kept = bytes(buffer[start:])
         self.firsts[-1] = _sequence_at(kept, 0) if kept else self.next
         self.runs[-1] = (memoryview(kept), ends[first:] - np.uint32(start))
-        self.bytes = len(kept)
+        self.size = len(kept)
 
     def packets_from(self, sequence: int) -> Iterator[tuple[int, int, memoryview]]:
         """First sequence, the one after the last, and the blocks of each packet, from that of `sequence` on."""
@@ -117,12 +113,12 @@ class _Store:
             places = [0, *ends.tolist()]
             number = bisect_right(places[:-1], sequence, key=lambda at: _sequence_at(buffer, at)) - 1
             for start, end in pairwise(places[max(number, 0) :]):
-                _, first, count = _HEADER.unpack_from(buffer, start)
+                _, first, count = mold.HEADER.unpack_from(buffer, start)
                 yield first, first + count, buffer[start + mold.HEADER_SIZE : end]
 
 
 def _sequence_at(buffer: bytes | memoryview, at: int) -> int:
-    found: int = _HEADER.unpack_from(buffer, at)[1]
+    found: int = mold.HEADER.unpack_from(buffer, at)[1]
     return found
 
 
@@ -162,7 +158,7 @@ class Retransmitter:
         """What is asked for; a bad request is counted."""
         try:
             return mold.decode_request(datagram)
-        except mold.Malformed as malformed:
+        except Malformed as malformed:
             self.counts.malformed[malformed.reason] += 1
             return None
 

@@ -7,21 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from levelcast.wire import mold
+from levelcast.wire.header import Reason
 from levelcast.wire.watermark import Watermark
-
-__all__ = [
-    "Ask",
-    "Complete",
-    "Deliver",
-    "Effect",
-    "Ended",
-    "Grade",
-    "Lost",
-    "Stuck",
-    "SubscriberConfig",
-    "SubscriberCounts",
-]
 
 
 class Grade(enum.Enum):
@@ -125,4 +112,4 @@ class SubscriberCounts:
     """Messages in those packets, as their headers say: they are not opened (TH: dropped by the session)."""
     unwanted: int = 0
     """Records of sessions that are wanted, about instruments that are not (TH: dropped by the flow)."""
-    malformed: Counter[mold.Reason] = field(default_factory=Counter)
+    malformed: Counter[Reason] = field(default_factory=Counter)

@@ -34,11 +34,10 @@ import numpy as np
 import numpy.typing as npt
 
 from levelcast import records
+from levelcast.records import record_places
 from levelcast.wire import mold
 from levelcast.wire.mold import EdgePacket
 from levelcast.wire.watermark import Watermark
-
-__all__ = ["Hole", "LatestOnly", "PacketOutcome"]
 
 MAX_HOLES = 256
 """With more than these the oldest is given up."""
@@ -51,14 +50,8 @@ _NO_KEY = np.uint64(2**64 - 1)
 _IS_KEPT = np.isin(np.arange(256), records.STATE_RTYPES)
 
 
-def _action_at() -> int:
-    trade = next(kind for kind in records.RECORD_TYPES if kind.rtype == records.RTYPE_TRADE)
-    assert trade.dtype.fields is not None
-    at: int = trade.dtype.fields["action"][1]
-    return at
-
-
-_ACTION_AT = _action_at()
+assert records.TRADE.fields is not None
+_ACTION_AT: int = records.TRADE.fields["action"][1]
 
 
 @dataclass(slots=True)
@@ -223,7 +216,7 @@ def _keys_of(packet: EdgePacket) -> Keys:
     if packet.size:
         offsets = np.arange(0, len(content), packet.size)
     else:
-        offsets, _ = mold.record_places(packet.payload)
+        offsets, _ = record_places(packet.payload)
     heads = words[offsets // records.WORD_BYTES].astype(np.uint64)
     rtypes = heads >> np.uint64(8) & np.uint64(0xFF)
     instruments = words[offsets // records.WORD_BYTES + 1].astype(np.uint64)

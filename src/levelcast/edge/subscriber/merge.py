@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,8 +25,6 @@ import numpy.typing as npt
 from levelcast.records import RecordArray, RecordType
 from levelcast.records.sequences import WRAP, whole_sequence
 from levelcast.wire.watermark import Watermark
-
-__all__ = ["Merged", "Merger"]
 
 _FOREVER = 2**64 - 1
 _UNKNOWN = -1
@@ -57,21 +56,19 @@ class _Chunk(NamedTuple):
         return _Chunk(self.kind, self.records[which], self.times[which], self.lows[which])
 
 
+@dataclass(slots=True, eq=False)
 class _Lane:
     """One session."""
 
-    __slots__ = ("chunks", "complete_ns", "ended", "leads", "low", "stripe", "time_ns")
-
-    def __init__(self, stripe: int, complete_ns: int, leads: bool) -> None:
-        self.stripe = stripe
-        self.complete_ns = complete_ns
-        self.leads = leads
-        """Whether it gives the records of no instrument."""
-        self.ended = False
-        self.chunks: deque[_Chunk] = deque()
-        self.time_ns = 0
-        """Of the last record, and the low bits of its sequence."""
-        self.low = _UNKNOWN
+    stripe: int
+    complete_ns: int
+    leads: bool
+    """Whether it gives the records of no instrument."""
+    ended: bool = False
+    chunks: deque[_Chunk] = field(default_factory=deque)
+    time_ns: int = 0
+    """Of the last record, and the low bits of its sequence."""
+    low: int = _UNKNOWN
 
     def cut(self, upto_ns: int) -> Iterator[_Chunk]:
         """What may be handed on."""

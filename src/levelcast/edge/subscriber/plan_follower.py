@@ -22,7 +22,7 @@ Sessions that the caller names himself are followed to their ends, and no others
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from levelcast.edge.plan_parts import Collector
@@ -41,21 +41,18 @@ from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.records import SYSTEM
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import (
-    PLAN_TEXT,
     ChannelPlan,
     Kind,
     PlanRecord,
-    decode_record,
     is_plan_session,
     parse_session,
+    plan_records,
     plan_session,
     session_of,
 )
-from levelcast.wire.header import Malformed
+from levelcast.wire.header import Malformed, Reason
 from levelcast.wire.mold import Block
 from levelcast.wire.watermark import Watermark
-
-__all__ = ["Closed", "Followed", "Happening", "JoinGroup", "Leave", "PlanFollower", "Replaced"]
 
 SILENT_NS = 3_000_000_000
 LOOK_NS = 1_000_000_000
@@ -100,44 +97,44 @@ class Replaced(NamedTuple):
 Happening = Effect | JoinGroup | Leave | Followed | Closed | Replaced
 
 
+@dataclass(slots=True, eq=False)
 class _Era:
     """One plan of one stripe, as far as it concerns this customer."""
 
-    def __init__(self, number: int, digest: bytes = b"", complete_ns: int = 0, begins: int | None = None) -> None:
-        self.number = number
-        self.digest = digest
-        """Of the plan; empty where it is not known which one has this number."""
-        self.complete_ns = complete_ns
-        self.begins = begins
-        """From which sequence sessions are read: 1 behind another plan, else from the first packet."""
-        self.plan: ChannelPlan | None = None
-        self.generation = False
-        self.sessions: set[bytes] = set()
-        self.open: set[bytes] = set()
-        self.held: list[Happening] = []
+    number: int
+    digest: bytes = b""
+    """Of the plan; empty where it is not known which one has this number."""
+    complete_ns: int = 0
+    begins: int | None = None
+    """From which sequence sessions are read: 1 behind another plan, else from the first packet."""
+    plan: ChannelPlan | None = None
+    generation: bool = False
+    sessions: set[bytes] = field(default_factory=set)
+    open: set[bytes] = field(default_factory=set)
+    held: list[Happening] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
 class _Track:
     """One stripe: the plan that is being handed on, and those after it."""
 
-    def __init__(self, stripe: int) -> None:
-        self.stripe = stripe
-        self.eras: list[_Era] = []
-        self.ready: tuple[int, bytes] | None = None
-        """The plan that was announced, by number and digest."""
-        self.known: dict[tuple[int, bytes], ChannelPlan] = {}
-        self.ahead = 0
-        """The highest number in a session's name."""
-        self.tentative: tuple[bytes, int] | None = None
+    stripe: int
+    eras: list[_Era] = field(default_factory=list)
+    ready: tuple[int, bytes] | None = None
+    """The plan that was announced, by number and digest."""
+    known: dict[tuple[int, bytes], ChannelPlan] = field(default_factory=dict)
+    ahead: int = 0
+    """The highest number in a session's name."""
+    tentative: tuple[bytes, int] | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _Reader:
     """Reads a plan session."""
 
-    def __init__(self, track: _Track, number: int) -> None:
-        self.track = track
-        self.number = number
-        self.collector = Collector()
+    track: _Track
+    number: int
+    collector: Collector = field(default_factory=Collector)
 
 
 class PlanFollower:
@@ -260,7 +257,7 @@ class PlanFollower:
         if of_plans:
             self._digest(self._plan_core.receive(of_plans, now), now, effects)
         if noise:
-            self.counts.malformed[mold.Reason.BAD_FIELD] += len(noise)
+            self.counts.malformed[Reason.BAD_FIELD] += len(noise)
             arrived = [item for item in arrived if item not in noise]
         self._digest(self._core.receive(arrived, now), now, effects)
         for name in answered & self._probed:
@@ -323,7 +320,7 @@ class PlanFollower:
         """A session that is not followed, and was not heard before; False if its name is none."""
         if len(self._met) >= self.config.max_sessions or (type(item) is bytes and len(item) < mold.HEADER_SIZE):
             return True
-        if not _is_name(name):
+        if not mold.is_session(name):
             return False
         place = parse_session(name)
         if self._chosen is not None and place is None and name not in self._chosen:
@@ -427,7 +424,7 @@ class PlanFollower:
         self._read(track, number, parts, now, effects)
 
     def _part(self, reader: _Reader, payload: bytes, now: int, effects: list[Happening]) -> None:
-        for record in _plan_records(payload):
+        for record in plan_records(payload):
             if record.kind is not Kind.PART or not reader.collector.add(record):
                 continue
             if record.part == 0 and record.parts > 1:
@@ -500,8 +497,8 @@ class PlanFollower:
                 self._ended(track, era, effect, now, out, effects)
                 continue
             out.append(effect)
-            if isinstance(effect, Deliver):
-                for mark in _plan_records(effect.payload, effect.size):
+            if isinstance(effect, Deliver) and not 0 < effect.size < SYSTEM.itemsize:  # trades need not be searched
+                for mark in plan_records(effect.payload):
                     self._mark(track, era, effect, mark, now, out, effects)
 
     def _mark(
@@ -526,24 +523,22 @@ class PlanFollower:
     def _ended(
         self, track: _Track, era: _Era, effect: Ended, now: int, out: list[Happening], effects: list[Happening]
     ) -> None:
-        """A session has ended without a mark: at the end of the day, or a best-effort customer has lost the mark."""
+        """A session is at its end; when all of its plan are, what came of the next plan is handed on.
+
+        It may have ended without a mark: at the end of the day, or a best-effort customer has lost the mark.
+        """
         following = max(track.ahead, track.ready[0] if track.ready is not None else 0)
         if self._chosen is None and track.eras[-1] is era and following > era.number:
             digest = track.ready[1] if track.ready is not None and track.ready[0] == following else b""
             self._enter_era(track, _Era(following, digest, era.complete_ns, 1), now, effects)
-        self._close(track, era, effect.session, out, effects, effect)
-
-    def _close(
-        self, track: _Track, era: _Era, session: bytes, out: list[Happening], effects: list[Happening], ended: Ended
-    ) -> None:
-        """A session is at its end; when all of its plan are, what came of the next plan is handed on."""
+        session = effect.session
         if session not in era.open:
             return
         era.open.discard(session)
         self._heard_ns.pop(session, None)
         self._probed.discard(session)
         if track.eras[-1] is era:
-            out.append(ended)
+            out.append(effect)
         out.append(Closed(session))
         self._hand_over(track, effects)
 
@@ -578,17 +573,3 @@ class PlanFollower:
             if heard_ns + SILENT_NS <= now:
                 self._probed.add(name)
                 effects += self._core.probe(name)
-
-
-def _is_name(name: bytes) -> bool:
-    return len(name) == mold.SESSION_SIZE and name.isascii() and name.decode("ascii").isprintable() and name[:1] != b" "
-
-
-def _plan_records(payload: bytes, size: int = 0) -> list[PlanRecord]:
-    """Find the plan records; `size` is that of all records, 0 if they differ."""
-    if 0 < size < SYSTEM.itemsize or payload.find(PLAN_TEXT) < 0:  # trades need not be searched
-        return []
-    offsets, sizes = mold.record_places(payload)
-    places = zip(offsets.tolist(), sizes.tolist(), strict=True)
-    found = (decode_record(payload[offset : offset + size]) for offset, size in places)
-    return [each for each in found if each is not None]

@@ -34,7 +34,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from levelcast import native
@@ -52,23 +52,9 @@ from levelcast.edge.subscriber.delivery import (
 )
 from levelcast.edge.subscriber.latest_only import Hole, LatestOnly
 from levelcast.wire import mold
-from levelcast.wire.header import new_tuple
+from levelcast.wire.header import Malformed, Reason, new_tuple
 from levelcast.wire.mold import Block, EdgePacket, EndOfSession, Heartbeat
 from levelcast.wire.watermark import last_watermark
-
-__all__ = [
-    "Ask",
-    "Complete",
-    "Deliver",
-    "Effect",
-    "Ended",
-    "Grade",
-    "Lost",
-    "SessionReader",
-    "Stuck",
-    "SubscriberConfig",
-    "SubscriberCounts",
-]
 
 MAX_ASKS = 16
 MAX_ASKED_BYTES = 256 << 10
@@ -102,51 +88,31 @@ class _Room:
         return self.requests > 0 and self.bytes > 0
 
 
+@dataclass(slots=True, eq=False)
 class _Inbox:
     """One session."""
 
-    __slots__ = (
-        "ask_ns",
-        "attempts",
-        "end",
-        "end_ns",
-        "ended",
-        "full",
-        "kept",
-        "kept_bytes",
-        "left",
-        "lost",
-        "newest",
-        "next",
-        "ready",
-        "record_bytes",
-        "session",
-        "top",
-        "waiting",
-    )
-
-    def __init__(self, session: bytes, start: int | None, grade: Grade) -> None:
-        self.session = session
-        self.newest = LatestOnly() if grade is Grade.LATEST_ONLY else None
-        self.next = start
-        self.top = start or 0
-        """One past the highest message that is known to exist."""
-        self.waiting: list[_Waiting] = []
-        """In order, all beyond `next`; `kept` is of how many packets they were made, `kept_bytes` of their records."""
-        self.kept = 0
-        self.kept_bytes = 0
-        self.full = 0
-        """The most records that a packet had, and how large the last ones were: 0 before anything came."""
-        self.record_bytes = 0
-        self.ready: list[EdgePacket | Lost | Ended] = []
-        self.lost: deque[tuple[int, int]] = deque(maxlen=MAX_LOST_KEPT)
-        self.ask_ns: int | None = None
-        self.attempts = 0
-        self.left = 0
-        """The first message that a server still has, as it said when it was asked in vain."""
-        self.end: int | None = None
-        self.end_ns = 0
-        self.ended = False
+    session: bytes
+    next: int | None
+    top: int
+    """One past the highest message that is known to exist."""
+    newest: LatestOnly | None
+    waiting: list[_Waiting] = field(default_factory=list)
+    """In order, all beyond `next`; `kept` is of how many packets they were made, `kept_bytes` of their records."""
+    kept: int = 0
+    kept_bytes: int = 0
+    full: int = 0
+    """The most records that a packet had, and how large the last ones were: 0 before anything came."""
+    record_bytes: int = 0
+    ready: list[EdgePacket | Lost | Ended] = field(default_factory=list)
+    lost: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MAX_LOST_KEPT))
+    ask_ns: int | None = None
+    attempts: int = 0
+    left: int = 0
+    """The first message that a server still has, as it said when it was asked in vain."""
+    end: int | None = None
+    end_ns: int = 0
+    ended: bool = False
 
     def missing(self) -> Iterator[tuple[int, int]]:
         """The holes, nearest first, as (first, one past the last)."""
@@ -183,9 +149,11 @@ class SessionReader:
         self.config = config or SubscriberConfig()
         self.counts = SubscriberCounts()
         self._open = sessions is None
-        self._inboxes = {name: _Inbox(name, start, self.config.grade) for name, start in (sessions or {}).items()}
+        self._inboxes: dict[bytes, _Inbox] = {}
         self._timed: dict[bytes, _Inbox] = {}
         """Sessions with something to wait for."""
+        for name, start in (sessions or {}).items():
+            self.follow(name, start)
 
     @property
     def next_ns(self) -> int | None:
@@ -199,7 +167,8 @@ class SessionReader:
 
     def follow(self, session: bytes, start: int | None = None) -> None:
         """Read a session, too, from its sequence `start` on, or from the first packet seen."""
-        self._inboxes.setdefault(session, _Inbox(session, start, self.config.grade))
+        newest = LatestOnly() if self.config.grade is Grade.LATEST_ONLY else None
+        self._inboxes.setdefault(session, _Inbox(session, start, start or 0, newest))
 
     def unfollow(self, session: bytes) -> None:
         """Read a session no more."""
@@ -240,7 +209,7 @@ class SessionReader:
                 try:
                     assert not isinstance(item, Block)
                     message = mold.decode(item)
-                except mold.Malformed as malformed:
+                except Malformed as malformed:
                     counts.malformed[malformed.reason] += 1
                     continue
             inbox = self._inboxes.get(message.session) or self._new_inbox(message.session)
@@ -318,8 +287,8 @@ class SessionReader:
     def _new_inbox(self, session: bytes) -> _Inbox | None:
         if len(self._inboxes) >= self.config.max_sessions:
             return None
-        inbox = self._inboxes[session] = _Inbox(session, None, self.config.grade)
-        return inbox
+        self.follow(session)
+        return self._inboxes[session]
 
     def _announced(self, inbox: _Inbox, message: Heartbeat | EndOfSession, now: int) -> None:
         if inbox.next is None:
@@ -338,7 +307,7 @@ class SessionReader:
             self._again(inbox, packet.sequence, end)
             return
         if not checked and native.count(packet.payload) != packet.records:
-            counts.malformed[mold.Reason.BAD_FIELD] += 1
+            counts.malformed[Reason.BAD_FIELD] += 1
             return
         inbox.top = max(inbox.top, end)
         inbox.full = max(inbox.full, packet.records // number)
@@ -485,10 +454,9 @@ class SessionReader:
         elif newest.tail is None:
             newest.tail = Hole(inbox.next, inbox.top, soon_ns)
         else:
-            tail = newest.tail
-            newest.tail = Hole(inbox.next, inbox.top, tail.ask_ns, tail.attempts)
-            if moved:
-                newest.tail = Hole(inbox.next, inbox.top, min(tail.ask_ns, soon_ns))
+            ask_ns, attempts = newest.tail.ask_ns, newest.tail.attempts
+            waited = (min(ask_ns, soon_ns), 0) if moved else (ask_ns, attempts)
+            newest.tail = Hole(inbox.next, inbox.top, *waited)
         if newest.holes or newest.tail is not None:
             self.counts.gaps += inbox.session not in self._timed
             self._timed[inbox.session] = inbox

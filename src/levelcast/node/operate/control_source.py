@@ -21,7 +21,7 @@ from levelcast.protocol.journal_image import JournalImage
 from levelcast.ring.source import Source
 from levelcast.runtime.driver import Driver
 from levelcast.runtime.sockets import LOOPBACK, CoreSockets, usable
-from levelcast.storage.no_store import NoStore
+from levelcast.storage.node_store import NodeStore
 from levelcast.wire.membership import encode_membership
 from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership
 
@@ -98,7 +98,7 @@ def send_records(
     source = Source(config, CONTROL_SOURCE, incarnation, JournalImage(), now)
     with usable(interface):
         sockets = CoreSockets(group.address, group.port, interface, hears_data=False)
-    driver = Driver(CONTROL_SOURCE, config.stripe, source, sockets, NoStore(), work=_Sender(source, payloads))
+    driver = Driver(CONTROL_SOURCE, config.stripe, source, sockets, NodeStore(), work=_Sender(source, payloads))
     try:
         until = time.monotonic() + timeout_s
         driver.run(lambda: source.witnessed >= len(payloads) or source.superseded or time.monotonic() > until)

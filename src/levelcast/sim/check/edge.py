@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from levelcast.edge.server.packetizer import Outgoing, SessionMap, session_name
+from levelcast.edge.server.packetizer import Outgoing, SessionMap
 from levelcast.protocol.history import Frame
 from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, each_record, stamp, trades
 from levelcast.sim.check.ring import Checker, InvariantBroken
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import ChannelPlan, Kind, build_channel_plan, decode_record, session_of
+from levelcast.wire.mold import session_name
 from levelcast.wire.watermark import decode_watermark
 
 UNPLANNED = 99

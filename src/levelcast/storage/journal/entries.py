@@ -30,9 +30,10 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from levelcast.native import crc32
+from levelcast.native.layout import LENGTH_AT, SEAL_KIND_AT
 from levelcast.protocol.effects import Checkpoint, JournalEntry, Promise, ServerCounter, SourceMark
-from levelcast.wire.codec import Malformed, decode
-from levelcast.wire.header import LENGTH_AT, SEAL_KIND_AT
+from levelcast.wire.codec import decode
+from levelcast.wire.header import Malformed
 from levelcast.wire.messages import Data, Message, Ring, Token
 from levelcast.wire.packets import MAX_TOGETHER, join
 from levelcast.wire.parts import COUNT
@@ -80,19 +81,13 @@ def body_of(entry: JournalEntry) -> tuple[int, bytes]:
 
 def head_of(kind: int, flags: int, body: bytes, segment: int) -> bytes:
     checked = _CHECKED.pack(kind, flags, len(body))
-    return (
-        MARK + checked + _CRC.pack(crc32(memoryview(body)[_covered_from(kind, body) :], crc32(checked, _salt(segment))))
-    )
+    return MARK + checked + _CRC.pack(_checksum(kind, checked, memoryview(body), segment))
 
 
-def _covered_from(kind: int, body: bytes | memoryview) -> int:
-    """Where the part of a body begins that the entry's checksum covers: the rest is covered by the messages' own."""
+def _checksum(kind: int, checked: bytes | memoryview, body: memoryview, segment: int) -> int:
+    """Of a message that has its own CRC-32, only that is covered: it covers the rest."""
     own = kind == KIND_MESSAGE and len(body) > SEAL_KIND_AT and body[SEAL_KIND_AT] == CRC32.kind
-    return max(0, len(body) - CRC32.size) if own else 0
-
-
-def _salt(segment: int) -> int:
-    return segment & 0xFFFFFFFF
+    return crc32(body[-CRC32.size :] if own else body, crc32(checked, segment & 0xFFFFFFFF))
 
 
 def read_entry(content: bytes, at: int, stripe: int, segment: int) -> LocatedEntry:
@@ -142,8 +137,7 @@ def _end_of(content: bytes, at: int, segment: int) -> int:
     if end > len(content):
         raise BadEntry("incomplete entry")
     view = memoryview(content)
-    body = view[at + HEAD.size : end]
-    if crc32(body[_covered_from(kind, body) :], crc32(view[at + 2 : at + 8], _salt(segment))) != checksum:
+    if _checksum(kind, view[at + 2 : at + 8], view[at + HEAD.size : end], segment) != checksum:
         raise BadEntry("wrong checksum")
     return end
 

@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -48,7 +48,7 @@ from levelcast.storage.append_file import (
     remove_unfinished,
 )
 from levelcast.storage.journal.entries import FIRST_OF_WRITE, HEAD, body_of, head_of, later_write_after, read_entries
-from levelcast.storage.journal.open_marker import begin_session, end_session, was_cut_off_by_a_restart
+from levelcast.storage.journal.open_marker import mark_session, was_cut_off_by_a_restart
 from levelcast.wire.header import new_tuple
 from levelcast.wire.messages import Data, Ring, Token
 
@@ -73,16 +73,6 @@ class EntryLocation(NamedTuple):
     segment: int
     at: int
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """What `open` found."""
-
-    segments: int
-    entries: int
-    torn_bytes: int
-    """What an unfinished write had left at the end, now cut off."""
 
 
 def initialise(directory: Path | str, life: int, stripe: int = 0, durable: Durability = "process") -> None:
@@ -113,7 +103,6 @@ class JournalFile:
         self.segment_bytes = segment_bytes
         self.life = 0
         self.stripe = 0
-        self.opened = Opened(0, 0, 0)
         self._lock = -1
         self._is_open = False
         self._segments: dict[int, AppendFile] = {}
@@ -162,7 +151,7 @@ class JournalFile:
                     "durability, so what this node has promised may be gone: declare the disk lost"
                 )
             image = journal._read(paths)
-            begin_session(directory, durable)
+            mark_session(directory, "open", durable)
             journal._is_open = True
             return journal, image
         except BaseException:
@@ -172,7 +161,6 @@ class JournalFile:
     def _read(self, paths: list[Path]) -> JournalImage:
         life_of(self.directory)  # a journal of another version stays as it is
         remove_unfinished(self.directory)
-        entries = torn_bytes = 0
         image: JournalImage | None = None
         for path in paths:
             file = AppendFile.open(path)
@@ -188,14 +176,13 @@ class JournalFile:
             end = _HEADER.size
             for found in read_entries(content, end, stripe, number):
                 image.apply(found.entry)
-                self._note(found.entry, EntryLocation(number, found.at, found.size), content)
+                place = EntryLocation(number, found.at, found.size)
                 end = found.at + found.size
-                entries += 1
-            torn_bytes = len(content) - end
-            if torn_bytes:
+                body = content[found.at + HEAD.size : end] if isinstance(found.entry, _STATE) else b""
+                self._keep(found.entry, content[found.at + 2], body, place)
+            if end < len(content):
                 self._cut_off(file, content, end, is_last=path == paths[-1])
         assert image is not None
-        self.opened = Opened(len(paths), entries, torn_bytes)
         self._begun_at = _HEADER.size
         return image
 
@@ -265,7 +252,7 @@ class JournalFile:
                 for file in self._segments.values():
                     file.finish()
                     file.sync()
-                end_session(self.directory, self.durable)
+                mark_session(self.directory, "closed", self.durable)
         finally:
             for spare in self._spares:
                 remove(spare.path)
@@ -281,11 +268,6 @@ class JournalFile:
 
     # -- what is alive, and where -------------------------------------------------------------------------
 
-    def _note(self, entry: JournalEntry, place: EntryLocation, content: bytes) -> None:
-        kind, start = content[place.at + 2], place.at + 12
-        body = content[start : place.at + place.size] if isinstance(entry, _STATE) else b""
-        self._keep(entry, kind, body, place)
-
     def _keep(self, entry: JournalEntry, kind: int, body: bytes, place: EntryLocation) -> None:
         if type(entry) is Data:
             pieces = self._packets.setdefault((entry.source, entry.incarnation), {})
@@ -298,24 +280,15 @@ class JournalFile:
         else:
             self._state[type(entry)] = (kind, body)
             if isinstance(entry, SourceMark):
-                self._forget_marked(entry)
+                for key in list(self._packets):  # what is witnessed, a source need not keep (rule 10)
+                    self._forget_packets(key, (entry.incarnation, entry.number + 1))
             return
         if known is not None:
             self._let_go(known)
         self._live[place.segment] += place.size
 
-    def _forget_marked(self, mark: SourceMark) -> None:
-        """What is witnessed, a source need not keep (rule 10)."""
-        for key in list(self._packets):
-            self._forget_packets(key, (mark.incarnation, mark.number + 1))
-
     def _let_go(self, place: EntryLocation) -> None:
         self._live[place.segment] -= place.size
-
-    def _places(self) -> Iterator[EntryLocation]:
-        yield from self._tokens.values()
-        for pieces in self._packets.values():
-            yield from pieces.values()
 
     # -- segments -----------------------------------------------------------------------------------------
 
@@ -351,8 +324,10 @@ class JournalFile:
             if self._live[number] > self.segment_bytes // 4:
                 break
             leaving.add(number)
-        alive = [place for place in self._places() if place.segment in leaving] if leaving else []
-        return sorted(alive)
+        if not leaving:
+            return []
+        places = chain(self._tokens.values(), *(pieces.values() for pieces in self._packets.values()))
+        return sorted(place for place in places if place.segment in leaving)
 
     def _move(self, moved: Mapping[EntryLocation, EntryLocation]) -> None:
         self._tokens = {key: moved.get(place, place) for key, place in self._tokens.items()}

@@ -12,6 +12,7 @@ that: to the ring it is a lost disk (rule 12). So a small file says who has the 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from levelcast.storage.append_file import AppendFile, Durability
 
@@ -20,14 +21,10 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _START = "levelcast session 1:"
 
 
-def begin_session(directory: Path, durable: Durability) -> None:
-    """The journal is open from now on."""
-    _write(directory, "open", durable)
-
-
-def end_session(directory: Path, durable: Durability) -> None:
-    """The journal is closed, and all of it is on the device."""
-    _write(directory, "closed", durable)
+def mark_session(directory: Path, state: Literal["open", "closed"], durable: Durability) -> None:
+    """The journal is open from now on, or closed with all of it on the device."""
+    line = f"{_START} {state} {durable} {_boot_id()}\n"
+    AppendFile.create(directory / NAME, line.encode(), "power").close()
 
 
 def was_cut_off_by_a_restart(directory: Path) -> bool:
@@ -38,11 +35,6 @@ def was_cut_off_by_a_restart(directory: Path) -> bool:
         return False
     now = _boot_id()
     return len(words) == 3 and words[:2] == ["open", "process"] and "unknown" not in (words[2], now) and words[2] != now
-
-
-def _write(directory: Path, state: str, durable: Durability) -> None:
-    line = f"{_START} {state} {durable} {_boot_id()}\n"
-    AppendFile.create(directory / NAME, line.encode(), "power").close()
 
 
 def _boot_id() -> str:

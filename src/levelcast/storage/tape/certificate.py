@@ -20,7 +20,7 @@ A certificate is made from all receivers' tapes of a stripe, of which every one 
   mark that a tape has is sound, but not certified.
 - **What it does not prove.** Times of release are what each receiver wrote down itself; whoever doubts them wants the
   receivers' signatures, or logs of one's own.
-- **Signatures** are over `signed_bytes`: the statement in one spelling (keys sorted, no spaces, UTF-8). Each has the
+- **Signatures** are over the statement in one spelling (keys sorted, no spaces, UTF-8). Each has the
   receiver's name, an algorithm, a key and the signature, both in hexadecimal.
 - The same tapes and logs give the same file, byte for byte.
 """
@@ -196,12 +196,6 @@ def _quantiles(values: Nanoseconds) -> dict[str, int] | None:
 def write_certificate(certificate: dict[str, Any]) -> str:
     """The file's text."""
     return json.dumps(certificate, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def signed_bytes(certificate: dict[str, Any]) -> bytes:
-    """What a receiver signs."""
-    statement = certificate["statement"]
-    return json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def read_certificate(text: str, where: object) -> dict[str, Any]:

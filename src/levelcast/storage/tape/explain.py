@@ -15,7 +15,7 @@ import numpy as np
 from levelcast.records import BadRecords, record_places, split
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import SegmentFile
-from levelcast.storage.tape.index import Index, read_index
+from levelcast.storage.tape.index import Index, Ints, read_index
 from levelcast.storage.tape.segment_check import Scan, bare, own_hashes, wrong_frames
 
 MOST_NAMED = 100
@@ -42,8 +42,13 @@ class Side:
     content: bytes
 
     def frame_bytes(self, frame: int) -> bytes:
-        line = self.index.lines[frame]
-        return self.content[int(line["at"]) : int(line["at"]) + int(line["bytes"])]
+        return self.index.data_of(frame, self.content)
+
+    def bare(self, frame: int) -> bytes:
+        return bare(self.index, self.content, frame)
+
+    def packets_and_records(self, frame: int) -> tuple[bytes, bytes]:
+        return self.index.table(frame), self.bare(frame)
 
 
 class Altered(NamedTuple):
@@ -107,7 +112,7 @@ def _records(bad: Side, good: Side, *, growing: bool) -> list[SegmentDifference]
         )
     begin = int(good.index.lines["at"][0]) if len(good.index.lines) else len(whole)
     if len(head := unequal[unequal < begin]):
-        found.append(_bytes_of(bad.content, good.content, head.tolist(), None, None, None))
+        found.append(_bytes_of(bad.content, good.content, head.tolist()))
     unequal = unequal[unequal >= begin]
     frames = sorted(set((np.searchsorted(good.index.lines["at"], unequal, "right") - 1).tolist()))
     swapped, frames = _swapped_frames(bad, good, frames)
@@ -118,15 +123,15 @@ def _records(bad: Side, good: Side, *, growing: bool) -> list[SegmentDifference]
         if records is None:  # the records have other borders: name the bytes
             at = int(good.index.lines["at"][frame])
             inside = unequal[(unequal >= at) & (unequal < _ends(good.index)[frame])]
-            found.append(_bytes_of(bad.content, good.content, inside.tolist(), *_place(good.index, frame), None))
+            found.append(_bytes_of(bad.content, good.content, inside.tolist(), *_place(good.index, frame)))
         else:
             altered += records
     found += _swapped_records(good, altered)
     return sorted(found, key=lambda each: (each.sequence or 0, each.record or 0, each.offset or 0))
 
 
-def _ends(index: Index) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    ends: np.ndarray[tuple[int], np.dtype[np.int64]] = (index.lines["at"] + index.lines["bytes"]).astype(np.int64)
+def _ends(index: Index) -> Ints:
+    ends: Ints = (index.lines["at"] + index.lines["bytes"]).astype(np.int64)
     return ends
 
 
@@ -149,23 +154,16 @@ def _swapped_frames(bad: Side, good: Side, frames: Sequence[int]) -> tuple[list[
             same_size = len(good.frame_bytes(one)) == len(good.frame_bytes(other))
             if other != one + 1 and not same_size:
                 continue
-            first, second = bare(good.index, good.content, one), bare(good.index, good.content, other)
+            first, second = good.bare(one), good.bare(other)
             if same_size:
-                is_swap = bare(bad.index, bad.content, one) == second and bare(bad.index, bad.content, other) == first
+                is_swap = bad.bare(one) == second and bad.bare(other) == first
             else:
                 at, end = int(good.index.lines["at"][one]), int(_ends(good.index)[other])
                 is_swap = bad.content[at:end] == good.frame_bytes(other) + good.frame_bytes(one)
             if is_swap:
                 slots = good.index.lines["slot"]
-                found.append(
-                    SegmentDifference(
-                        "swapped frames",
-                        f"the records of slots {slots[one]} and {slots[other]} have changed places",
-                        *_place(good.index, one),
-                        record=int(good.index.lines["sequence"][one]),
-                        offset=int(good.index.lines["at"][one]),
-                    )
-                )
+                says = f"the records of slots {slots[one]} and {slots[other]} have changed places"
+                found.append(_told(good, one, "swapped frames", says))
                 left = [each for each in left if each not in (one, other)]
                 break
     return found, left
@@ -173,7 +171,7 @@ def _swapped_frames(bad: Side, good: Side, frames: Sequence[int]) -> tuple[list[
 
 def _altered(bad: Side, a: int, good: Side, b: int, *, stamps: bool) -> list[Altered] | None:
     """The records that differ between two frames, perhaps by their `stamps` only; None if they have other borders."""
-    mine, right = bare(bad.index, bad.content, a), bare(good.index, good.content, b)
+    mine, right = bad.bare(a), good.bare(b)
     ours, theirs = (bad.frame_bytes(a), good.frame_bytes(b)) if stamps else (mine, right)
     sizes = _sizes(ours)
     if sizes is None or sizes != _sizes(theirs):
@@ -213,22 +211,12 @@ def _swapped_records(good: Side, altered: Sequence[Altered]) -> Iterator[Segment
         )  # fmt: skip
         if pair is not None:
             done.add(pair)
-            other = altered[pair]
-            yield SegmentDifference(
-                "swapped records",
-                f"records {one.sequence} and {other.sequence} have changed places",
-                *_place(good.index, one.frame),
-                one.sequence,
-                one.at,
-            )
+            kind, at = "swapped records", one.at
+            says = f"records {one.sequence} and {altered[pair].sequence} have changed places"
         else:
-            yield SegmentDifference(
-                "changed bytes",
-                f"{_field(one)} of record {one.sequence} {_count(len(one.changed))}",
-                *_place(good.index, one.frame),
-                one.sequence,
-                one.changed[0],
-            )
+            kind, at = "changed bytes", one.changed[0]
+            says = f"{_field(one)} of record {one.sequence} {_count(len(one.changed))}"
+        yield SegmentDifference(kind, says, *_place(good.index, one.frame), one.sequence, at)
 
 
 def _count(changed: int) -> str:
@@ -248,13 +236,13 @@ def _field(record: Altered) -> str:
 
 
 def _bytes_of(
-    mine: bytes, right: bytes, at: Sequence[int], slot: int | None, sequence: int | None, record: int | None
+    mine: bytes, right: bytes, at: Sequence[int], slot: int | None = None, sequence: int | None = None
 ) -> SegmentDifference:
     first = at[0]
     says = f"byte {first} is {mine[first]:#04x}, and {right[first]:#04x} at the others"
     if len(at) > 1:
         says += f"; {len(at)} bytes differ"
-    return SegmentDifference("changed bytes", says, slot, sequence, record, first)
+    return SegmentDifference("changed bytes", says, slot, sequence, offset=first)
 
 
 # -- another index ----------------------------------------------------------------------------------------
@@ -273,7 +261,7 @@ def _index_bytes(mine: bytes, good: Side) -> Iterator[SegmentDifference]:
             "cut short", f"its index ends at byte {len(mine)} of {len(right)}", *place, offset=common, in_index=True
         )
         return
-    told = _bytes_of(mine, right, unequal, *place, None)
+    told = _bytes_of(mine, right, unequal, *place)
     yield told._replace(says="in its index " + told.says, in_index=True)
 
 
@@ -319,8 +307,8 @@ def _strange(bad: Side, good: Side, frames: Iterable[int], *, growing: bool) -> 
         slot = int(bad.index.lines["slot"][frame])
         twin = packets.get(bad.index.table(frame))
         if twin is not None:
-            told = f"slot {slot} has the packets of slot {good.index.lines['slot'][twin]} again"
-            yield _told(bad, frame, "duplicate frame", told)
+            says = f"slot {slot} has the packets of slot {good.index.lines['slot'][twin]} again"
+            yield _told(bad, frame, "duplicate frame", says)
         elif not growing or slot < newest:
             yield _told(bad, frame, "strange frame", f"no other tape has a frame of slot {slot}")
 
@@ -335,11 +323,9 @@ def _unequal(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> list[S
     for place, (a, b) in enumerate(unequal):
         if a in done:
             continue
-        content = bare(bad.index, bad.content, a), bad.index.table(a)
+        content, wanted = bad.packets_and_records(a), good.packets_and_records(b)
         for c, d in unequal[place + 1 :]:
-            other = bare(good.index, good.content, d), good.index.table(d)
-            back = bare(bad.index, bad.content, c), bad.index.table(c)
-            if content == other and back == (bare(good.index, good.content, b), good.index.table(b)):
+            if content == good.packets_and_records(d) and bad.packets_and_records(c) == wanted:
                 slots = good.index.lines["slot"]
                 told = f"the frames of slots {slots[b]} and {slots[d]} have changed places"
                 found.append(_told(bad, a, "swapped frames", told))
@@ -353,17 +339,17 @@ def _unequal(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> list[S
 
 def _inside(bad: Side, good: Side, a: int, b: int) -> Iterator[SegmentDifference]:
     """What differs between two frames of the same slot."""
+    slot = bad.index.lines["slot"][a]
     if bad.index.table(a) != good.index.table(b):
-        yield _told(bad, a, "changed packets", f"the packets of slot {bad.index.lines['slot'][a]} are others")
+        yield _told(bad, a, "changed packets", f"the packets of slot {slot} are others")
         return
     if bad.index.lines["timestamp"][a] != good.index.lines["timestamp"][b]:
-        told = f"the timestamp of slot {bad.index.lines['slot'][a]} is another"
-        yield _told(bad, a, "changed packets", told)
+        yield _told(bad, a, "changed packets", f"the timestamp of slot {slot} is another")
     altered = _altered(bad, a, good, b, stamps=False)
     if altered is not None:
         yield from _swapped_records(bad, altered)
-    elif bare(bad.index, bad.content, a) != bare(good.index, good.content, b):
-        yield _told(bad, a, "changed bytes", f"the records of slot {bad.index.lines['slot'][a]} are others")
+    elif bad.bare(a) != good.bare(b):
+        yield _told(bad, a, "changed bytes", f"the records of slot {slot} are others")
 
 
 def _chain(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> Iterator[SegmentDifference]:

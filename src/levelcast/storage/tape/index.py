@@ -242,6 +242,11 @@ class Index:
     def chains(self) -> list[bytes]:
         return [bytes(chain) for chain in self.lines["chain"]]
 
+    def data_of(self, frame: int, content: bytes) -> bytes:
+        """The records of a frame in the `content` of the segment."""
+        at = int(self.lines["at"][frame])
+        return content[at : at + int(self.lines["bytes"][frame])]
+
     def table(self, frame: int) -> bytes:
         """The rows of a frame's packets."""
         at = int(self.starts[frame])

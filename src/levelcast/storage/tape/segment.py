@@ -11,15 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from levelcast.protocol.history import Frame, SourcePosition, Tip, chained, runs_of
-from levelcast.records import (
-    BadRecords,
-    RecordArray,
-    RecordBatch,
-    RecordType,
-    dbn_metadata,
-    group_by_type,
-    split,
-)
+from levelcast.records import BadRecords, RecordArray, RecordBatch, RecordType, group_by_type, split
 from levelcast.storage.append_file import TapeError
 from levelcast.storage.tape.directory import ACTIVE, DATA, INDEX, list_segments, segment_path
 from levelcast.storage.tape.index import (
@@ -132,11 +124,6 @@ class Segment:
     def index_end(self) -> int:
         """The end of the last whole entry of the index."""
         return end_of(self.lines[-1]) if self.lines else self.header.size
-
-    @property
-    def data_end(self) -> int:
-        """The end of the last frame that the index has."""
-        return self.lines[-1].at + self.lines[-1].size if self.lines else len(dbn_metadata())
 
     def size_bytes(self) -> int:
         return self.index_path.stat().st_size + self.data_path.stat().st_size

@@ -51,6 +51,9 @@ class Scan:
     torn: str = ""
     """What an unfinished write has left behind the last whole frame of the growing segment."""
 
+    def fault(self, kind: str, frame: int, says: str) -> None:
+        self.faults.append(SegmentFault(kind, frame, says))
+
 
 class Digest(NamedTuple):
     """Two segments with the same digests are the same, byte for byte."""
@@ -64,9 +67,7 @@ def digest(segment: SegmentFile, *, data: bool = True) -> Digest | None:
     """None where a file is missing, which is for `scan` to tell."""
     try:
         index, size = _digest_of(segment.index_path)
-        if not data:
-            return Digest(index, b"", size)
-        records, more = _digest_of(segment.data_path)
+        records, more = _digest_of(segment.data_path) if data else (b"", 0)
     except FileNotFoundError:
         return None
     return Digest(index, records, size + more)
@@ -88,10 +89,10 @@ def scan(segment: SegmentFile, *, data: bool = True) -> Scan:
     try:
         index = read_index(segment.index_path)
     except FileNotFoundError:
-        found.faults.append(SegmentFault("missing index", -1, "its index is missing"))
+        found.fault("missing index", -1, "its index is missing")
         return found
     except TapeError:
-        found.faults.append(SegmentFault("index damaged", -1, "the header of its index is damaged"))
+        found.fault("index damaged", -1, "the header of its index is damaged")
         return found
     lines = index.lines
     found.frames = len(lines)
@@ -115,10 +116,8 @@ def _check_index(index: Index, segment: SegmentFile, found: Scan) -> None:
     if left and segment.active:
         found.torn = f"{left} bytes of an unfinished line of the index"
     elif left:
-        found.faults.append(
-            SegmentFault(
-                "index damaged", len(lines), f"its index is damaged from byte {index.end} on, {left} bytes are lost"
-            )
+        found.fault(
+            "index damaged", len(lines), f"its index is damaged from byte {index.end} on, {left} bytes are lost"
         )
     if not len(lines):
         return
@@ -127,27 +126,21 @@ def _check_index(index: Index, segment: SegmentFile, found: Scan) -> None:
     due = np.concatenate(([tip.next_sequence], sequence[:-1] + records[:-1]))
     before = np.concatenate(([tip.slot], slot[:-1]))
     for frame in np.flatnonzero(slot <= before).tolist():
-        found.faults.append(SegmentFault("duplicate", frame, f"slot {slot[frame]} comes behind slot {before[frame]}"))
+        found.fault("duplicate", frame, f"slot {slot[frame]} comes behind slot {before[frame]}")
     for frame in np.flatnonzero(sequence != due).tolist():
         kind = "gap" if sequence[frame] > due[frame] else "duplicate"
-        found.faults.append(
-            SegmentFault(kind, frame, f"begins at sequence {sequence[frame]}, where {due[frame]} is due")
-        )
+        found.fault(kind, frame, f"begins at sequence {sequence[frame]}, where {due[frame]} is due")
     for frame in (np.flatnonzero(timestamp[1:] <= timestamp[:-1]) + 1).tolist():
-        found.faults.append(
-            SegmentFault("index damaged", frame, "its timestamp is not later than that of the frame before")
-        )
+        found.fault("index damaged", frame, "its timestamp is not later than that of the frame before")
     at, size = lines["at"].astype(np.int64), lines["bytes"].astype(np.int64)
     expected = np.concatenate(([len(dbn_metadata())], at[:-1] + size[:-1]))
     for frame in np.flatnonzero(at != expected).tolist():
-        found.faults.append(
-            SegmentFault("index damaged", frame, f"its bytes begin at {at[frame]}, not at {expected[frame]}")
-        )
+        found.fault("index damaged", frame, f"its bytes begin at {at[frame]}, not at {expected[frame]}")
     packets, frames = index.packets()
     for name in ("records", "bytes"):
         total = np.bincount(frames, packets[name], len(lines)).astype(np.int64)
         for frame in np.flatnonzero(total != lines[name].astype(np.int64)).tolist():
-            found.faults.append(SegmentFault("index damaged", frame, f"its packets do not add up to its {name}"))
+            found.fault("index damaged", frame, f"its packets do not add up to its {name}")
     _check_sources(index, packets, frames, found)
 
 
@@ -163,7 +156,7 @@ def _check_sources(index: Index, packets: Rows, frames: Ints, found: Scan) -> No
         for i in np.flatnonzero((number != due) | (incarnation < before)).tolist():
             again = bool(number[i] < due[i] or incarnation[i] < before[i])
             says = f"has packet {number[i]} of source {source} where {due[i]} is due"
-            found.faults.append(SegmentFault("duplicate" if again else "gap", int(frames[chosen[i]]), says))
+            found.fault("duplicate" if again else "gap", int(frames[chosen[i]]), says)
 
 
 def _check_data(index: Index, segment: SegmentFile, found: Scan) -> None:
@@ -171,35 +164,32 @@ def _check_data(index: Index, segment: SegmentFile, found: Scan) -> None:
     try:
         content = bytearray(segment.data_path.read_bytes())
     except FileNotFoundError:
-        found.faults.append(SegmentFault("missing records", -1, "its records are missing"))
+        found.fault("missing records", -1, "its records are missing")
         return
     found.size += len(content)
     head = len(dbn_metadata())
     if content[:head] != dbn_metadata():
-        found.faults.append(SegmentFault("changed bytes", -1, "does not begin like a tape of Levelcast"))
+        found.fault("changed bytes", -1, "does not begin like a tape of Levelcast")
     end = int(lines["at"][-1]) + int(lines["bytes"][-1]) if len(lines) else head
     if len(content) < end:
-        found.faults.append(
-            SegmentFault("cut short", int(np.searchsorted(lines["at"] + lines["bytes"], len(content), "right")),
-                  f"has {len(content)} bytes, and its index has frames up to byte {end}")
-        )  # fmt: skip
+        found.fault(
+            "cut short",
+            int(np.searchsorted(lines["at"] + lines["bytes"], len(content), "right")),
+            f"has {len(content)} bytes, and its index has frames up to byte {end}",
+        )
     elif len(content) > end:
         says = f"{len(content) - end} bytes behind its last frame"
         if segment.active:
             found.torn = ", and ".join(filter(None, (found.torn, says)))
         else:
-            found.faults.append(SegmentFault("torn tail", -1, f"has {says}"))
+            found.fault("torn tail", -1, f"has {says}")
     wrong = wrong_frames(index, content)
     if wrong.hashes:  # a changed length may have led the one pass over all frames astray
         wrong = wrong_frames(index, bytearray(segment.data_path.read_bytes()), together=False)
-    found.faults += [
-        SegmentFault("changed bytes", frame, "its records are not those that its chain hash was made of")
-        for frame in wrong.hashes
-    ]
-    found.faults += [
-        SegmentFault("changed bytes", frame, "a record has another sequence or receive time than its frame gives it")
-        for frame in wrong.stamps
-    ]
+    for frame in wrong.hashes:
+        found.fault("changed bytes", frame, "its records are not those that its chain hash was made of")
+    for frame in wrong.stamps:
+        found.fault("changed bytes", frame, "a record has another sequence or receive time than its frame gives it")
 
 
 class Wrong(NamedTuple):
@@ -232,8 +222,7 @@ def wrong_frames(index: Index, content: bytearray, *, together: bool = True) -> 
     at = (lines["at"].astype(np.int64) - head).tolist()
     upto = (lines["at"].astype(np.int64) - head + lines["bytes"].astype(np.int64)).tolist()
     wrong = Wrong([], [])
-    before = index.header.tip.chain
-    each = _HEAD.itemsize
+    before, each = index.header.tip.chain, _HEAD.itemsize
     join = b"".join
     for frame in range(stop):
         records: Any = view[at[frame] : upto[frame]]
@@ -288,7 +277,6 @@ def own_hashes(index: Index, content: bytes, frames: Sequence[int]) -> dict[int,
 
 def bare(index: Index, content: bytes, frame: int) -> bytes:
     """The records of a frame as the floors sent them."""
-    line = index.lines[frame]
-    records = bytearray(content[int(line["at"]) : int(line["at"]) + int(line["bytes"])])
+    records = bytearray(index.data_of(frame, content))
     unstamp(records)
     return bytes(records)

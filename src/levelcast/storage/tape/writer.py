@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,16 +26,6 @@ from levelcast.storage.tape.stamps import frame_bytes
 
 RECORDS_PER_SEGMENT = 1_000_000
 """64 MB of trades."""
-
-
-@dataclass(frozen=True, slots=True)
-class Repaired:
-    """What `open` cut off, because an unfinished write had left it."""
-
-    data_bytes: int
-    index_bytes: int
-    frames: int
-    """Frames that the index had and the records did not confirm."""
 
 
 class Span(NamedTuple):
@@ -55,7 +44,6 @@ class TapeWriter:
         self.records_per_segment = records_per_segment
         self.durable = durable
         self.tip = Tip()
-        self.repaired = Repaired(0, 0, 0)
         self._first_sequence = 1
         self._per_this_segment = records_per_segment
         self._data: AppendFile | None = None
@@ -123,9 +111,6 @@ class TapeWriter:
         index_end = segment.index_end
         if confirmed < len(segment.lines):
             index_end = start_of(segment.lines[confirmed])
-        self.repaired = Repaired(
-            max(0, self._data.size - data_end), self._index.size - index_end, len(segment.lines) - confirmed
-        )
         if self._index.size > index_end:
             self._index.truncate(index_end)
         if self._data.size > data_end:
@@ -138,49 +123,31 @@ class TapeWriter:
 
     def append(self, frame: Frame, content: bytearray | None = None) -> None:
         """Add one frame; `content` are its stamped records, if somebody has made them already."""
-        self._extend([(frame, content)])
-
-    def extend(self, frames: Iterable[Frame]) -> None:
-        """Add frames with one write to each file. After an error `tip` says how far the tape goes: whole frames."""
-        self._extend((frame, None) for frame in frames)
-
-    def _extend(self, frames: Iterable[tuple[Frame, bytearray | None]]) -> None:
-        if self._data is None:
-            self._begin()
-        tip = self.tip.copy()
-        data: list[bytearray] = []
-        lines: list[bytes] = []
-        end = self._data_end()
-        for frame, content in frames:
-            _check_follows(frame, tip)
-            if content is None:
-                content = frame_bytes(frame)
-            lines.append(pack_frame(frame, end, len(content)))
-            data.append(content)
-            end += len(content)
-            tip.append(frame)
-            if self._is_full(tip):
-                self._write(data, lines, tip, frame.timestamp_ns)
-                self._roll()
-                data, lines, tip = [], [], self.tip.copy()
-                end = self._data_end()
-        if data:
-            self._write(data, lines, tip, frame.timestamp_ns)
-
-    def _write(self, data: list[bytearray], lines: list[bytes], tip: Tip, end_ns: int) -> None:
+        _check_follows(frame, self.tip)
         if self._data is None or self._index is None:
             self._begin()
         assert self._data is not None
         assert self._index is not None
+        if content is None:
+            content = frame_bytes(frame)
         before = self._data.size
-        self._data.append(data[0] if len(data) == 1 else b"".join(data))
+        line = pack_frame(frame, before, len(content))
+        self._data.append(content)
         try:
-            self._index.append(b"".join(lines))
+            self._index.append(line)
         except TapeError:
             self._data.truncate(before)
             raise
-        self.tip = tip
-        self._end_ns = end_ns
+        self.tip = self.tip.copy()
+        self.tip.append(frame)
+        self._end_ns = frame.timestamp_ns
+        if self._is_full(self.tip):
+            self._roll()
+
+    def extend(self, frames: Iterable[Frame]) -> None:
+        """Add frames. After an error `tip` says how far the tape goes: whole frames."""
+        for frame in frames:
+            self.append(frame)
 
     def sync(self) -> None:
         """Wait until the tape is on the device."""
@@ -208,9 +175,6 @@ class TapeWriter:
         """Records and indexes of all segments."""
         growing = [file.size for file in (self._data, self._index) if file is not None]
         return sum(self._finished.values()) + sum(growing)
-
-    def _data_end(self) -> int:
-        return self._data.size if self._data is not None else len(dbn_metadata())
 
     def _is_full(self, tip: Tip) -> bool:
         """Only the sequence decides, so all receivers' segments have the same borders."""
