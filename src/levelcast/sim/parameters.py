@@ -165,7 +165,8 @@ def read_value(scenario: str, name: str, text: str) -> Value:
 
 def complete(scenario: str, values: Values) -> dict[str, Value]:
     """With what was left out, in the order of the names; raises ValueError if the values do not go together."""
-    whole = {name: values.get(name, each.default) for name, each in sorted(parameters_of(scenario).items())}
+    known = sorted(parameters_of(scenario).items())
+    whole: dict[str, Any] = {name: values.get(name, each.default) for name, each in known}
     if scenario == STEADY and whole["nack_sets"] is not None:
         nack_sets(whole["nack_sets"], whole["members"])
     if scenario == WORLD:

@@ -149,9 +149,9 @@ class RehearsalRecorder:
                 figures.wanted.update((source, incarnation, number) for number in range(first, last + 1))
         elif isinstance(effect, Persist) and isinstance(effect.entry, Token | Data):
             entry = effect.entry
-            came = {entry.slot} if isinstance(entry, Token) else {packet[:3] for packet in singles(entry)}
-            figures.repaired += len(figures.wanted & came)
-            figures.wanted -= came
+            came = [entry.slot] if isinstance(entry, Token) else [packet[:3] for packet in singles(entry)]
+            figures.repaired += len(figures.wanted.intersection(came))
+            figures.wanted.difference_update(came)
         elif isinstance(effect, RingEntered):
             figures.rings += 1
 

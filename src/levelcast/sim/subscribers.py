@@ -139,14 +139,11 @@ class SimSubscriber:
 
     def _ask(self, ask: Ask) -> None:
         """The line that was heard last comes first, then the others of the stripe."""
-        stripe = self._truth_of(ask.session)
-        lines = [line for line in self.lines if line.truth is stripe]
+        truth = self._progress(ask.session).truth
+        lines = [line for line in self.lines if line.truth is truth]
         heard = self._heard.get(ask.session)
         begin = lines.index(heard) if heard in lines else 0
         self._crowd.request(self, lines[(begin + ask.attempt) % len(lines)], ask.datagram)
-
-    def _truth_of(self, session: bytes) -> Truth:
-        return self.sessions[session].truth
 
     # -- what it may rely on ------------------------------------------------------------------------------
 
@@ -154,9 +151,9 @@ class SimSubscriber:
         session, number = deliver.session, deliver.sequence
         records = list(each_record(deliver.payload))
         self.delivered += len(records)
-        if records != self._truth_of(session).streams[session][number - 1 : number - 1 + deliver.records]:
-            raise InvariantBroken("true records", f"{self.name} has other records at {name_of(session)}/{number}")
         followed = self._progress(session)
+        if records != followed.truth.streams[session][number - 1 : number - 1 + deliver.records]:
+            raise InvariantBroken("true records", f"{self.name} has other records at {name_of(session)}/{number}")
         if self.grade is Grade.LATEST_ONLY:
             self._check_newest(followed, number, records)
             return
@@ -318,9 +315,6 @@ class Follows(SimSubscriber):
 
     def hears(self, group: int, session: bytes) -> bool:
         return group in self._follower.groups
-
-    def _truth_of(self, session: bytes) -> Truth:
-        return self._truth
 
     def _perform(self, effects: Iterable[Happening], reader: SessionReader | PlanFollower) -> None:
         super()._perform(effects, reader)

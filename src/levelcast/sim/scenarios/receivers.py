@@ -258,7 +258,7 @@ class ReceiversHistory(RingHistory):
 
     def _outcome(self, broken: str | None) -> Outcome:
         customers = self.crowd.customers
-        return replace(
+        outcome = replace(
             super()._outcome(broken),
             secondaries=len(self.secondaries),
             groups=self.world.report_counts["forms-group"],
@@ -266,11 +266,10 @@ class ReceiversHistory(RingHistory):
             stripes=1 if self.beside is None else 2,
             plans=sum(len(truth.plans) for truth in self.crowd.truths),
             customers=len(customers),
-            **{
-                name: sum(getattr(customer, name) for customer in customers)
-                for name in ("delivered", "requests", "lost", "merged")
-            },
         )
+        for name in ("delivered", "requests", "lost", "merged"):
+            setattr(outcome, name, sum(getattr(customer, name) for customer in customers))
+        return outcome
 
 
 class SecondStripe(ReceiversHistory):
