@@ -7,7 +7,7 @@ from itertools import product
 from random import Random
 from typing import ClassVar
 
-from levelcast.network import Floor, Link, Network
+from levelcast.network import Floor, Link, Network, ReceiverNode, ReformationNode
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.machine import EVERY_KIND, Machine
 from levelcast.ring.member import Member
@@ -60,7 +60,8 @@ class SimulatedRing:
 
 def link_network(network: Network, floors: Iterable[Floor], rng: Random) -> LinkNetwork:
     """Return the links of a network file between its receivers, reformation servers and these floors."""
-    site_of = {node.id: node.site for node in (*network.receivers, *network.reformation, *floors)}
+    nodes: list[ReceiverNode | ReformationNode | Floor] = [*network.receivers, *network.reformation, *floors]
+    site_of = {node.id: node.site for node in nodes}
     made = LinkNetwork(rng, {})
     for (a, site_a), (b, site_b) in product(site_of.items(), repeat=2):
         try:

@@ -84,7 +84,7 @@ class ReceiversHistory(RingHistory):
         super().__init__(seed, draw_sets)
         self._new_plans = draw(self.rng, self.PLANS)
         self.plan = one_session(self.STRIPE) if self._new_plans else draw_plan(self.rng, self.STRIPE)
-        self.crowd = Crowd(self.world, self.rng) if main is None else main.crowd
+        self.crowd: Crowd = Crowd(self.world, self.rng) if main is None else main.crowd
         self.world.watchers.insert(0, self.crowd)
         self.bound_ns += secondary_bound_ns(self.config.timing, len(self._server_ids), max(1, self.layers))
         striped = main is None and not self._new_plans and self.rng.random() < STRIPES_SHARE
