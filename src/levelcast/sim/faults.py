@@ -223,7 +223,6 @@ class Adversary:
         node = self._rng.choice(self._targets)
         node.service_ns = int(self._rng.uniform(1, 12) * MS)
         self._world.trace(node.id, "slows down", node.service_ns)
-
         self._world.after(self._some_delay(), lambda: setattr(node, "service_ns", 0))
 
     def _change_membership(self) -> None:
