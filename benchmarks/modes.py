@@ -122,7 +122,8 @@ def measure(work: tuple[Case, int, int]) -> Measured:
         witnesses=case.witnesses,
     )
     ring.form()
-    faults_before = ring.faults
+    counts = ring.world.report_counts
+    faults_before = counts["fault"]
     ring.load(lasting_ns)
     ring.drain()
     samples = ring.samples
@@ -138,8 +139,8 @@ def measure(work: tuple[Case, int, int]) -> Measured:
         len(ring.checker.submitted),
         ring.refused,
         ring.unwitnessed_most,
-        ring.reformations - 1,
-        ring.faults - faults_before,
+        counts["forms"] - 1,
+        counts["fault"] - faults_before,
         samples.requests,
     )
 

@@ -18,7 +18,6 @@ from benchmarks.layers import passes_to_detect, passes_to_know, rings
 from benchmarks.report import Cell, Figure, Table
 from levelcast.protocol.effects import Effect, Send
 from levelcast.protocol.events import FaultReported, Suspected
-from levelcast.protocol.machine import Machine
 from levelcast.ring.group_server import ReformationAndGroupServer
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.turns import Turns
@@ -135,21 +134,14 @@ class Deathwatch:
 class TwoLayers(SteadyWorld):
     """Primaries with secondaries below each, and nothing to send."""
 
+    SERVER = ReformationAndGroupServer
+
     def form(self) -> None:
-        self.secondaries = [self._add_secondary(node) for node in self.config.homes]
+        self.clock_error_ns = 0
+        self.secondaries = [
+            self._add(node, f"secondary {node}", self._start_secondary, Secondary.LISTENS) for node in self.config.homes
+        ]
         super().form()
-
-    def _add_secondary(self, node: int) -> SimNode:
-        self._add(node, f"secondary {node}", self._start_secondary, 0)
-        added = self.world.nodes[node]
-        added.listens = Secondary.LISTENS
-        return added
-
-    def _start_secondary(self, node: SimNode) -> Machine:
-        return Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
-
-    def _start_server(self, node: SimNode) -> Machine:
-        return ReformationAndGroupServer(self.config, node.id, node.disk.journal, node.local_ns)
 
     def _formed(self) -> bool:
         machines = [node.machine for node in self.secondaries]

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.report import Cell, Figure, Table
 from levelcast.protocol.effects import Effect, Send
-from levelcast.sim.compare_protocols import ProtocolRecorder
+from levelcast.sim.compare_protocols import ProtocolFigures, ProtocolRecorder
 from levelcast.sim.engine.network import Copy, VirtualNetwork
 from levelcast.sim.engine.world import SimNode
 from levelcast.sim.scenarios.steady import MS, steady_world
@@ -137,7 +137,8 @@ def in_simulator(work: tuple[Case, int, int, int, int]) -> Counted:
         plain.rng, plain.delay_ns, plain.branch_of, plain.weather, members=frozenset(ring.roles.members)
     )
     ring.world.network = counting
-    ledger, requests = ProtocolRecorder(ring.world, ring.roles.members), Requests()
+    found = ProtocolFigures("timed", members, LEAF_LOSS, LOAD, ring.timing)
+    ledger, requests = ProtocolRecorder(ring.world, ring.roles.members, found), Requests()
     ring.world.watchers += [ledger, requests]
     ledger.counting = True
     ring.load(lasting_ns)
@@ -148,7 +149,7 @@ def in_simulator(work: tuple[Case, int, int, int, int]) -> Counted:
         counting.losses,
         counting.missed,
         requests.items,
-        ledger.sent["repair"],
+        found.sent["repair"],
         [ready for slot in ledger.ready_ns() for ready in slot if ready > late_ns + MS],
         ring.timing.hold_ns,
         ring.timing.recovery_ns,

@@ -12,7 +12,6 @@ from levelcast.network import Link
 from levelcast.network.regions.delays import Delays
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import GROUP, Effect, Release, Send
-from levelcast.protocol.machine import Machine
 from levelcast.ring.group_server import ReformationAndGroupServer
 from levelcast.ring.secondary import Secondary
 from levelcast.sim.bulk.core import BulkCore, Core, CoreRun
@@ -87,19 +86,14 @@ class Asked:
 class Layered(SteadyWorld):
     """A ring with secondaries, and nothing that fails."""
 
+    SERVER = ReformationAndGroupServer
+
     def __init__(self, config: StripeConfig, roles: Roles, network: LinkNetwork, seed: int, gap_ns: int) -> None:
         super().__init__(config, roles, network, seed, gap_ns, MS // 2)
         self.asked = Asked()
         self.world.watchers.append(self.asked)
         for secondary in config.homes:
-            self._add(secondary, f"secondary {secondary}", self._start_secondary, MS // 2)
-            self.world.nodes[secondary].listens = Secondary.LISTENS
-
-    def _start_server(self, node: SimNode) -> Machine:
-        return ReformationAndGroupServer(self.config, node.id, node.disk.journal, node.local_ns)
-
-    def _start_secondary(self, node: SimNode) -> Machine:
-        return Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
+            self._add(secondary, f"secondary {secondary}", self._start_secondary, Secondary.LISTENS)
 
     def _formed(self) -> bool:
         machines = [self.world.nodes[secondary].machine for secondary in self.config.homes]

@@ -209,16 +209,16 @@ class FileHistory(TradeHistory):
 
     def _add(self, *args: object) -> SimNode:
         added = super()._add(*args)  # type: ignore[arg-type]
-        added.disk = self._new_disk(added.id)
+        added.disk = self._new_disk(added)
         return added
 
     def _wipe(self, node: SimNode) -> None:
         super()._wipe(node)
-        node.disk = self._new_disk(node.id)
+        node.disk = self._new_disk(node)
 
-    def _new_disk(self, node: int) -> FileDisk:
-        life = self._lives[node]
-        directory = self._directory / f"{node}-{life}"
+    def _new_disk(self, node: SimNode) -> FileDisk:
+        life = node.disk.journal.life
+        directory = self._directory / f"{node.id}-{life}"
         disk = FileDisk(self.config, life, directory, self._torn_rng, self._segment_bytes)
         self.file_disks.append(disk)
         return disk
@@ -234,7 +234,7 @@ class FileHistory(TradeHistory):
 
     def _start_source(self, node: SimNode) -> Machine:
         assert isinstance(node.disk, FileDisk)
-        return Source(self.config, node.id, self._incarnations[node.id], node.disk.reopen(), node.local_ns)
+        return Source(self.config, node.id, node.disk.journal.life, node.disk.reopen(), node.local_ns)
 
     def close(self) -> None:
         for disk in self.file_disks:

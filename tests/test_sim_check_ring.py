@@ -84,7 +84,6 @@ def test_a_history_that_keeps_every_promise_passes() -> None:
     court.end()
     court.checker.check_no_loss(court.receivers, [ONE[:3], TWO[:3], THREE[:3]])
     assert (court.checker.releases, court.checker.late_releases) == (6, 0)
-    assert court.checker.spread_ns == 1 * MS
 
 
 def test_agreement_breaks_when_two_receivers_release_different_frames_for_a_slot() -> None:
@@ -184,7 +183,7 @@ def test_releases_within_the_clocks_error_of_each_other_are_simultaneous() -> No
     court.release(1, FIRST, instant - CLOCK_ERROR)
     court.release(2, FIRST, instant + CLOCK_ERROR)
     court.end()
-    assert court.checker.spread_ns == 2 * CLOCK_ERROR
+    assert court.checker.late_releases == 0
 
 
 def test_simultaneity_is_asked_only_of_releases_that_were_not_marked_late() -> None:
@@ -192,8 +191,7 @@ def test_simultaneity_is_asked_only_of_releases_that_were_not_marked_late() -> N
     court.release(1, FIRST)
     court.release(2, FIRST, FIRST.timestamp_ns + HOLD + 500 * MS, late=True)
     court.end()
-    assert court.checker.late_releases == 1
-    assert len(court.checker.release_times[1]) == 2
+    assert (court.checker.releases, court.checker.late_releases) == (2, 1)
 
 
 def test_one_token_breaks_when_a_site_sends_two_for_a_slot_but_not_the_same_one_twice() -> None:

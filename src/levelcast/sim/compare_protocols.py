@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import Effect, Send
-from levelcast.protocol.events import Event, FaultReported, Placed, RmpFault, Witnessed
+from levelcast.protocol.events import FaultReported, Placed, RmpFault, Witnessed
 from levelcast.protocol.machine import Machine
 from levelcast.ring.rmp import RmpReceiver, RmpSource
 from levelcast.sim.engine.network import VirtualNetwork
@@ -90,16 +90,16 @@ class ProtocolFigures:
         for name in ("detect_token_ns", "detect_data_ns", "wait_ns", "ready_ns"):
             getattr(self, name).extend(getattr(other, name))
         self.sent.update(other.sent)
-        self.packets += other.packets
-        self.acknowledged += other.acknowledged
-        self.faults += other.faults
+        for name in ("packets", "acknowledged", "faults"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.waiting_most = max(self.waiting_most, other.waiting_most)
 
 
 class ProtocolRecorder:
     """A watcher that counts what is said and notes how long it took, whichever protocol says it."""
 
-    def __init__(self, world: World, members: Iterable[int]) -> None:
+    def __init__(self, world: World, members: Iterable[int], figures: ProtocolFigures) -> None:
+        self.figures = figures
         self._world = world
         self._members = frozenset(members)
         self._first_ns: dict[int | PacketId, int] = {}
@@ -109,12 +109,6 @@ class ProtocolRecorder:
         self._ready: dict[int, dict[int, int]] = {}
         self._upto: dict[int, int] = {}
         self.counting = False
-        self.sent: Counter[str] = Counter()
-        self.detect_token_ns: list[int] = []
-        self.detect_data_ns: list[int] = []
-        self.wait_ns: list[int] = []
-        self.acknowledged = 0
-        self.faults = 0
         self.first_fault_ns: int | None = None
 
     def note_submit(self, packet: PacketId) -> None:
@@ -125,23 +119,22 @@ class ProtocolRecorder:
         if isinstance(effect, Send):
             name = self._note_sent(node, effect)
             if self.counting and name is not None:
-                self.sent[name] += 1
-        elif isinstance(effect, Event):
-            if isinstance(effect, Placed | Witnessed) and node.id in self._members:
-                self._note_ready(node, effect.slot)
-            elif isinstance(effect, FaultReported | RmpFault) and self.counting:
-                self.faults += 1
-                self.first_fault_ns = self.first_fault_ns or self._world.now
+                self.figures.sent[name] += 1
+        elif isinstance(effect, Placed | Witnessed) and node.id in self._members:
+            self._note_ready(node, effect.slot)
+        elif isinstance(effect, FaultReported | RmpFault) and self.counting:
+            self.figures.faults += 1
+            self.first_fault_ns = self.first_fault_ns or self._world.now
 
     def _note_sent(self, node: SimNode, send: Send) -> str | None:
         now, message = self._world.now, send.message
         if isinstance(message, Token):
-            again = message.slot in self._tokens
-            if not again:
-                self._first_ns[message.slot] = now
-                self._tokens[message.slot] = message
-                self._note_waits(message)
-            return "token again" if again else "token"
+            if message.slot in self._tokens:
+                return "token again"
+            self._first_ns[message.slot] = now
+            self._tokens[message.slot] = message
+            self._note_waits(message)
+            return "token"
         if isinstance(message, Data):
             again = False
             for packet in singles(message):
@@ -162,12 +155,13 @@ class ProtocolRecorder:
             for number in range(run.first, run.last + 1):
                 submitted_ns = self._submitted_ns.pop((run.source, run.incarnation, number), None)
                 if submitted_ns is not None:
-                    self.wait_ns.append(token.timestamp_ns - submitted_ns)
-                    self.acknowledged += self.counting
+                    self.figures.wait_ns.append(token.timestamp_ns - submitted_ns)
+                    self.figures.acknowledged += self.counting
 
     def _note_asked(self, node: SimNode, request: Request) -> None:
         packets = [(r.source, r.incarnation, n) for r in request.packets for n in range(r.first, r.last + 1)]
-        for wanted, into in ((request.slots, self.detect_token_ns), (packets, self.detect_data_ns)):
+        figures = self.figures
+        for wanted, into in ((request.slots, figures.detect_token_ns), (packets, figures.detect_data_ns)):
             for key in wanted:
                 first_ns = self._first_ns.get(key)
                 if first_ns is not None and (node.id, key) not in self._asked:
@@ -205,8 +199,7 @@ class RmpWorld(SteadyWorld):
         return RmpSource(self.config, node.id)
 
     def form(self) -> None:
-        for node in self.world.nodes.values():
-            self.world.at(START_NS + self.rng.randint(0, 10 * MS), node.start)
+        self._start_all()
         self.world.run(START_NS + 10 * MS)
 
     def _submit(self, node: SimNode) -> None:
@@ -224,8 +217,7 @@ class RmpWorld(SteadyWorld):
 
         What waits at the sources takes a token pass each: that is long after a load that was too much.
         """
-        for member in self.roles.members:
-            node = self.world.nodes[member]
+        for node in self.world.nodes.values():
             if isinstance(node.machine, RmpReceiver):
                 node.machine.idle_ns = self.timing.request_ns
                 node.step(())
@@ -243,68 +235,52 @@ class RmpWorld(SteadyWorld):
         return not any(self._waiting(source) for source in self.roles.sources) and super()._all_released()
 
 
+class RingSettings(TypedDict, total=False):
+    """Settings of a run that `steady_world` has too, with its defaults."""
+
+    seed: int
+    mode: Mode
+    slot_ns: int | None
+    nack: NackSets | None
+    branch_of: dict[int, int] | None
+    branch_loss: float
+
+
+class SteadySettings(RingSettings, total=False):
+    """Settings of a run, with the defaults of `_prepare`."""
+
+    members: int
+    loss: float
+    load: float
+    sources: int
+    idle_ns: int | None
+
+
 def run_steady(
-    protocol: Protocol,
-    *,
-    members: int = 10,
-    loss: float = 0.01,
-    load: float = 20.0,
-    lasting_ns: int = 20_000 * MS,
-    seed: int = 1,
-    sources: int = 10,
-    mode: Mode = "pipelined",
-    slot_ns: int | None = 20 * MS,
-    idle_ns: int | None = None,
-    nack: NackSets | None = None,
-    branch_of: dict[int, int] | None = None,
-    branch_loss: float = 0.0,
+    protocol: Protocol, *, lasting_ns: int = 20_000 * MS, **settings: Unpack[SteadySettings]
 ) -> ProtocolFigures:
     """One protocol under load, every promise checked that both make: one order, nothing lost, doubled or invented.
 
     >>> run_steady("timed", members=3, loss=0.0, load=50, lasting_ns=1_000 * MS).sent
     Counter({'token': 50})
     """
-    world, ledger = _prepare(
-        protocol, members, loss, load, seed, sources, mode, slot_ns, idle_ns, nack, branch_of, branch_loss
-    )
+    world, ledger = _prepare(protocol, **settings)
     world.form()
     ledger.counting = True
     world.load(lasting_ns)
     ledger.counting = False
     world.drain()
-    return ProtocolFigures(
-        protocol,
-        members,
-        loss,
-        load,
-        world.timing,
-        len(world.checker.submitted),
-        ledger.acknowledged,
-        ledger.sent,
-        ledger.detect_token_ns,
-        ledger.detect_data_ns,
-        ledger.wait_ns,
-        ledger.ready_ns(),
-        world.unwitnessed_most,
-        ledger.faults,
-    )
+    figures = ledger.figures
+    figures.packets, figures.waiting_most = len(world.checker.submitted), world.unwitnessed_most
+    figures.ready_ns = ledger.ready_ns()
+    return figures
 
 
 def time_to_fault_ns(
-    protocol: Protocol,
-    *,
-    members: int = 10,
-    loss: float = 0.01,
-    load: float = 20.0,
-    seed: int = 1,
-    sources: int = 10,
-    mode: Mode = "pipelined",
-    slot_ns: int | None = 20 * MS,
-    idle_ns: int | None = None,
-    limit_ns: int = 60_000 * MS,
+    protocol: Protocol, *, limit_ns: int = 60_000 * MS, **settings: Unpack[SteadySettings]
 ) -> int | None:
     """From the death of a member, at any moment, until somebody reports a fault; None if nobody does by the limit."""
-    world, ledger = _prepare(protocol, members, loss, load, seed, sources, mode, slot_ns, idle_ns, None, None, 0.0)
+    world, ledger = _prepare(protocol, **settings)
     world.form()
     moment_ns = world.world.now + world.rng.randint(500 * MS, 1_500 * MS)
     victim = world.world.nodes[world.rng.choice(world.roles.members)]
@@ -320,34 +296,18 @@ def time_to_fault_ns(
 
 def _prepare(
     protocol: Protocol,
-    members: int,
-    loss: float,
-    load: float,
-    seed: int,
-    sources: int,
-    mode: Mode,
-    slot_ns: int | None,
-    idle_ns: int | None,
-    nack: NackSets | None,
-    branch_of: dict[int, int] | None,
-    branch_loss: float,
+    members: int = 10,
+    loss: float = 0.01,
+    load: float = 20.0,
+    sources: int = 10,
+    idle_ns: int | None = None,
+    **ring: Unpack[RingSettings],
 ) -> tuple[SteadyWorld, ProtocolRecorder]:
-    world = steady_world(
-        members,
-        loss,
-        seed=seed,
-        mode=mode,
-        slot_ns=slot_ns,
-        witnesses=1,
-        sources=sources,
-        gap_ns=int(sources / load * 1e9),
-        credit=1024,
-        branch_of=branch_of,
-        branch_loss=branch_loss,
-        nack=nack,
-        build=RmpWorld if protocol == "rmp" else SteadyWorld,
-    )
-    ledger = ProtocolRecorder(world.world, world.roles.members)
+    build = RmpWorld if protocol == "rmp" else SteadyWorld
+    gap_ns = int(sources / load * 1e9)
+    world = steady_world(members, loss, witnesses=1, sources=sources, gap_ns=gap_ns, credit=1024, build=build, **ring)
+    figures = ProtocolFigures(protocol, members, loss, load, world.timing)
+    ledger = ProtocolRecorder(world.world, world.roles.members, figures)
     world.world.watchers.append(ledger)
     if isinstance(world, RmpWorld):
         world.idle_ns, world.ledger = idle_ns, ledger

@@ -22,8 +22,8 @@ packets are lost: UDP has a checksum.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
 from random import Random
 
 from levelcast.edge.server.archive import Archive
@@ -39,12 +39,11 @@ from levelcast.network.model import MulticastGroup
 from levelcast.protocol.effects import Effect, Release
 from levelcast.protocol.history import Frame
 from levelcast.protocol.machine import Machine
-from levelcast.records import stamp
 from levelcast.ring.listener import Listener
-from levelcast.sim.check.edge import Truth
-from levelcast.sim.engine.disk import Disk
-from levelcast.sim.engine.world import SimNode, World
-from levelcast.sim.subscribers import Follows, SimLine, SimSubscriber
+from levelcast.sim.check.edge import Truth, instruments_of
+from levelcast.sim.engine.disk import Disk, stamped_content
+from levelcast.sim.engine.world import START_NS, Alarm, SimNode, World
+from levelcast.sim.subscribers import Follows, SimSubscriber
 from levelcast.wire import mold
 from levelcast.wire.snapshot import decode_snapshot
 
@@ -95,10 +94,6 @@ def noted_feed(truth: Truth, name: str) -> type[Feed]:
     return NotedFeed
 
 
-def _content(frame: Frame) -> bytes:
-    return stamp(frame.content, frame.first_sequence, frame.timestamp_ns)
-
-
 class SimFrameReader:
     """Reads the frames of a simulated tape from an index on."""
 
@@ -108,7 +103,7 @@ class SimFrameReader:
     def read(self, most_bytes: int, most_frames: int) -> tuple[list[tuple[Frame, bytes]], bool]:
         found = self._frames[self._index : self._index + most_frames]
         self._index += len(found)
-        return [(frame, _content(frame)) for frame in found], bool(found)
+        return [(frame, stamped_content(frame)) for frame in found], bool(found)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -135,7 +130,7 @@ class SimEdgeFiles:
 
     def read_from(self, slot: int, sequence: int) -> SimFrameReader:
         frames = self.disk.tape.frames
-        return SimFrameReader(frames, bisect_right(frames, slot, key=lambda frame: frame.slot))
+        return SimFrameReader(frames, self.disk.tape.after(slot))
 
     def first_sequence(self) -> int | None:
         return 1
@@ -153,7 +148,7 @@ class SimEdge:
         self._crowd = crowd
         self._machine: Machine | None = None
         self._files = SimEdgeFiles(node.disk)
-        self._turn_at: int | None = None
+        self._alarm = Alarm(crowd.world, self.turn)
 
     @property
     def up(self) -> bool:
@@ -172,7 +167,7 @@ class SimEdge:
         feed = resume(first, files.states, chains.get) or first
         known = ((slot, location) for location, (slot, _) in enumerate(files.checkpoints))
         checkpoints = FeedCheckpoints(files, SEGMENT_RECORDS, known)
-        replay(feed, ((frame, _content(frame)) for frame in frames if frame.slot > feed.slot), checkpoints)
+        replay(feed, ((frame, stamped_content(frame)) for frame in frames if frame.slot > feed.slot), checkpoints)
         self.server = EdgeServer(Archive(feed, checkpoints), self.node.local_ns, EDGE)
         self._machine = machine
         self._perform(self.server.assign([self._group]))
@@ -180,12 +175,8 @@ class SimEdge:
     def release(self, release: Release) -> None:
         """Send a frame that the receiver has put on its tape."""
         if self.server is not None:
-            self._perform(self.server.released(release, _content(release.frame), self.node.local_ns))
-            self._turn_after(0)
-
-    def answer(self, customer: SimSubscriber, request: bytes) -> None:
-        """Answer a request, if this edge lives."""
-        self.turn([(customer, request)])
+            self._perform(self.server.released(release, stamped_content(release.frame), self.node.local_ns))
+            self._alarm.set(self._crowd.world.now)
 
     def turn(self, requests: Iterable[tuple[Hashable, bytes]] = ()) -> None:
         """Take a turn between two steps of the receiver."""
@@ -196,19 +187,7 @@ class SimEdge:
         self._perform(server.step(requests, machine.complete_upto_ns(), now))
         self._perform(server.work(machine.wake_ns, now))
         if server.wake_ns is not None:
-            self._turn_after(max(MS, server.wake_ns - now))
-
-    def _turn_after(self, delay_ns: int) -> None:
-        world = self._crowd.world
-        at = world.now + delay_ns
-        if self._turn_at is None or at < self._turn_at or self._turn_at < world.now:
-            self._turn_at = at
-            world.at(at, self._on_time)
-
-    def _on_time(self) -> None:
-        if self._turn_at == self._crowd.world.now:
-            self._turn_at = None
-            self.turn()
+            self._alarm.set(self._crowd.world.now + max(MS, server.wake_ns - now))
 
     def _perform(self, effects: Iterable[EdgeEffect]) -> None:
         for effect in effects:
@@ -243,10 +222,7 @@ class Crowd:
         self.last_ns = 0
         """Timestamp of the last record that must have reached everybody."""
         self.moved = 0
-        self._configs = {grade: SubscriberConfig(grade=grade, **CUSTOMER) for grade in Grade}
-
-    def config_of(self, grade: Grade) -> SubscriberConfig:
-        return self._configs[grade]
+        self.configs = {grade: SubscriberConfig(grade=grade, **CUSTOMER) for grade in Grade}
 
     def begin(self) -> None:
         if self.customers:
@@ -261,10 +237,11 @@ class Crowd:
         if type(effect) is Release and (edge := self.edges.get(node)) is not None:
             edge.release(effect)
 
-    def started(self, node: SimNode, machine: Machine) -> None:
-        """A receiver's process starts, and its edge with it."""
+    def started(self, node: SimNode, machine: Machine) -> Machine:
+        """Start the edge of a receiver with its process; return the receiver's machine."""
         if (edge := self.edges.get(node)) is not None:
             edge.restart(machine)
+        return machine
 
     def edge(self, node: SimNode, truth: Truth) -> SimEdge:
         """The edge of a receiver; made from its tape if it had none."""
@@ -278,25 +255,18 @@ class Crowd:
     # -- who is there -------------------------------------------------------------------------------------
 
     def draw(
-        self,
-        stripes: Sequence[tuple[Truth, Sequence[SimNode]]],
-        instruments: Sequence[int],
-        floors: Sequence[int],
-        begin_ns: int,
-        end_ns: int,
-        *,
-        plans: bool,
+        self, stripes: Sequence[tuple[Truth, Sequence[SimNode]]], floors: Sequence[int], end_ns: int, *, plans: bool
     ) -> None:
         """One to three customers, each with two lines of every stripe that it follows; all follow plans, or none."""
         rng = self.rng
         self.truths = [truth for truth, _ in stripes]
-        for number in range(rng.choice((1, 2, 2, 3))):
+        instruments = instruments_of(self.truths[0].stripe)
+        for number in range(FIRST_CUSTOMER, FIRST_CUSTOMER + rng.choice((1, 2, 2, 3))):
             if plans:
                 ((truth, nodes),) = stripes
                 wanted_ones = None if rng.random() < 0.5 else set(rng.sample(instruments, 2))
                 lines = [self.edge(node, truth) for node in rng.sample(list(nodes), 2)]
-                self.customers.append(Follows(self, FIRST_CUSTOMER + number, lines, wanted_ones))
-                self.customers[-1].loss = rng.choice((0.0, 0.05, 0.3))
+                self._add(Follows(self, number, lines, wanted_ones))
                 continue
             grade = rng.choice(tuple(Grade))
             wanted = list(stripes) if rng.random() < 0.7 else [rng.choice(list(stripes))]
@@ -305,9 +275,7 @@ class Crowd:
                 for truth, nodes in wanted
                 for node in rng.sample(list(nodes), min(2, len(nodes)))
             ]
-            customer = SimSubscriber(self, FIRST_CUSTOMER + number, grade, lines)
-            customer.loss = rng.choice((0.0, 0.05, 0.3))
-            self.customers.append(customer)
+            customer = self._add(SimSubscriber(self, number, grade, lines))
             sessions = [(session, truth) for truth, _ in wanted for session in truth.plan.sessions]
             if rng.random() < 0.3:
                 sessions = rng.sample(sessions, 1)
@@ -318,33 +286,35 @@ class Crowd:
             if start == "beginning":
                 customer.join({session: (truth, 1) for session, truth in sessions}, merged=merged)
             else:
-                at_ns = rng.randint(begin_ns, end_ns)
-                self.world.at(at_ns, self._late(customer, sessions, start == "snapshot", merged))
+                late = partial(self._join_late, customer, sessions, start == "snapshot", merged)
+                self.world.at(rng.randint(START_NS, end_ns), late)
 
-    def _late(
+    def _add(self, customer: SimSubscriber) -> SimSubscriber:
+        customer.loss = self.rng.choice((0.0, 0.05, 0.3))
+        self.customers.append(customer)
+        return customer
+
+    def _join_late(
         self, customer: SimSubscriber, sessions: list[tuple[bytes, Truth]], snapshot: bool, merged: bool
-    ) -> Callable[[], None]:
-        def join() -> None:
-            servers: dict[int, EdgeServer] = {}
-            for line in customer.lines:
-                if line.up and line.server is not None:
-                    servers.setdefault(line.truth.stripe, line.server)
-            if any(truth.stripe not in servers for _, truth in sessions):
-                self.world.after(20 * MS, join)
-                return
-            first: dict[bytes, tuple[Truth, int]] = {}
-            now = self.world.now
-            told = {stripe: decode_snapshot(server.snapshot(now)) for stripe, server in servers.items() if snapshot}
-            for session, truth in sessions:
-                if snapshot:
-                    number = dict(told[truth.stripe].sessions)[session]
-                else:
-                    number = max(1, servers[truth.stripe].feed.next_sequences[session] - self.rng.randint(0, 15))
-                first[session] = (truth, number)
-            customer.snapshots += told.values()
-            customer.join(first, merged=merged)
-
-        return join
+    ) -> None:
+        servers: dict[int, EdgeServer] = {}
+        for line in customer.lines:
+            if line.up and line.server is not None:
+                servers.setdefault(line.truth.stripe, line.server)
+        if any(truth.stripe not in servers for _, truth in sessions):
+            self.world.after(20 * MS, partial(self._join_late, customer, sessions, snapshot, merged))
+            return
+        first: dict[bytes, tuple[Truth, int]] = {}
+        now = self.world.now
+        told = {stripe: decode_snapshot(server.snapshot(now)) for stripe, server in servers.items() if snapshot}
+        for session, truth in sessions:
+            if snapshot:
+                number = dict(told[truth.stripe].sessions)[session]
+            else:
+                number = max(1, servers[truth.stripe].feed.next_sequences[session] - self.rng.randint(0, 15))
+            first[session] = (truth, number)
+        customer.snapshots += told.values()
+        customer.join(first, merged=merged)
 
     # -- the links ----------------------------------------------------------------------------------------
 
@@ -359,26 +329,20 @@ class Crowd:
             for copy in network.copies(sender, (customer.id,), datagram)
             if copy.damaged is None and not (customer.loss and self.rng.random() < customer.loss)
         ]
-        if not together:
-            return
         together.sort(key=lambda each: each[0])
         while together:
             upto_ns = together[0][0] + APART_NS
             now_due = [datagram for delay_ns, datagram in together if delay_ns <= upto_ns]
-            self.world.after(together[len(now_due) - 1][0], self._arrive(edge, customer, now_due))
+            self.world.after(together[len(now_due) - 1][0], partial(customer.receive, edge, now_due))
             del together[: len(now_due)]
 
-    @staticmethod
-    def _arrive(edge: SimEdge, customer: SimSubscriber, datagrams: list[bytes]) -> Callable[[], None]:
-        return lambda: customer.receive(edge, datagrams)
-
-    def request(self, customer: SimSubscriber, line: SimLine, request: bytes) -> None:
+    def request(self, customer: SimSubscriber, line: SimEdge, request: bytes) -> None:
         """A request on its way to an edge."""
         network = line.node.world.network
         network.delay_ns.setdefault((customer.id, line.node.id), int(self.rng.uniform(1, 8) * MS))
         for copy in network.copies(customer.id, (line.node.id,), request):
             if copy.damaged is None:
-                self.world.after(copy.delay_ns, lambda: line.answer(customer, request))
+                self.world.after(copy.delay_ns, lambda: line.turn([(customer, request)]))
 
     # -- the end ------------------------------------------------------------------------------------------
 
@@ -405,7 +369,7 @@ class Crowd:
     @property
     def bound_ns(self) -> int:
         follow_ns = SILENT_NS + 2 * LOOK_NS if any(isinstance(each, Follows) for each in self.customers) else 0
-        return customer_bound_ns(self._configs[Grade.GUARANTEED], self.gather) + follow_ns
+        return customer_bound_ns(self.configs[Grade.GUARANTEED], self.gather) + follow_ns
 
     def lacking(self) -> str | None:
         """Who lacks what."""

@@ -15,14 +15,16 @@ what it witnessed, or the knowledge of it, and no rule can bring that back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from levelcast.protocol.effects import Effect, Persist, Promise, Release, Send, ServerCounter
 from levelcast.protocol.events import Voided, Witnessed
 from levelcast.sim.engine.network import Weather
-from levelcast.sim.engine.world import SimNode, World
+from levelcast.sim.engine.world import SimNode
 from levelcast.wire.messages import Data, Fault, Invite, Join, Message, Ring, Token
+
+if TYPE_CHECKING:
+    from levelcast.sim.scenarios.ring import RingHistory
 
 MS = 1_000_000
 
@@ -36,31 +38,23 @@ COMMON: tuple[Moment, ...] = ("own token kept", "token sent", "witnessed", "rele
 """Moments that come with every slot: striking at each would leave nothing else of the history."""
 
 
-class Field(Protocol):
-    """What the adversary may do to the deployment."""
-
-    world: World
-    receivers: list[SimNode]
-
-    def down_for(self, node: SimNode, delay_ns: int, *, wipe: bool) -> None:
-        """Kill a node and start it again later, perhaps on an empty disk."""
-
-    def may_wipe(self, node: SimNode) -> bool:
-        """Whether this node may lose its disk now."""
-
-    def change_membership(self) -> None:
-        """Ask the operator for some change of the configured set."""
-
-
 class Adversary:
-    """Strikes at one history."""
+    """Strikes at one history: at all `targets` and what is between nodes, or with `only` at the targets alone.
 
-    def __init__(self, field: Field, rng: Random, targets: list[SimNode], *, strikes: int, calm: Weather) -> None:
-        self._field = field
-        self._world = field.world
-        self._rng = rng
+    The clocks of receivers may step; where `clocks` are given it is those, one step at a time. Two steps that nearly
+    cancel leave an error that no node could notice (rule 13).
+    """
+
+    def __init__(
+        self, history: RingHistory, targets: list[SimNode], strikes: int, clocks: list[SimNode] | None, *, only: bool
+    ) -> None:
+        self._history = history
+        self._world = history.world
+        self._rng = rng = history.rng
         self._targets = targets
-        self._calm = calm
+        self._calm = history.world.network.weather
+        self._clocks = clocks
+        self._only = only
         self.strikes_left = strikes
         self.strikes = 0
         self._on = True
@@ -111,13 +105,10 @@ class Adversary:
     # -- just after what matters --------------------------------------------------------------------------
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
-        if not self._on or self.strikes_left <= 0 or node.machine is None:
+        if not self._on or self.strikes_left <= 0 or node.machine is None or (self._only and node not in self._targets):
             return
         moment = moment_of(effect, node.id)
-        if moment is None:
-            return
-        chance = self._eager.get(moment)
-        if chance is not None and self._rng.random() < chance:
+        if moment in self._eager and self._rng.random() < self._eager[moment]:
             self._strike(node, moment)
 
     def _strike(self, node: SimNode, moment: Moment) -> None:
@@ -138,7 +129,11 @@ class Adversary:
         chance = self._partial_control if kind in (Ring, Invite) else self._partial if kind in (Token, Data) else 0.0
         if not chance or self._rng.random() >= chance:
             return receivers
-        return self._rng.sample(receivers, self._rng.randint(0, max(1, len(receivers) // 2)))
+        reached = self._rng.sample(receivers, self._rng.randint(0, max(1, len(receivers) // 2)))
+        if not self._only:
+            return reached
+        targets = {node.id for node in self._targets}
+        return [node for node in receivers if node in reached or node not in targets]
 
     # -- the faults ---------------------------------------------------------------------------------------
 
@@ -147,8 +142,8 @@ class Adversary:
 
     def _kill(self, node: SimNode) -> None:
         if node.up:
-            wipe = self._rng.random() < self._disk_loss and self._field.may_wipe(node)
-            self._field.down_for(node, self._some_delay(), wipe=wipe)
+            wipe = self._rng.random() < self._disk_loss and self._history.may_wipe(node)
+            self._history.down_for(node, self._some_delay(), wipe=wipe)
 
     def _kill_somebody(self) -> None:
         self._kill(self._rng.choice(self._targets))
@@ -160,23 +155,37 @@ class Adversary:
 
     def _isolate(self, node: SimNode) -> None:
         self._world.network.side_of = {node.id: 1}
-        self._world.trace(node.id, "isolated", "")
-        self._world.after(self._some_delay(), self._if_on(self._world.network.side_of.clear))
+        self._for_some_time(node.id, "isolated", "", self._world.network.side_of.clear)
+
+    def _for_some_time(self, node: int, what: str, about: object, undo: Callable[[], None]) -> None:
+        self._world.trace(node, what, about)
+        self._world.after(self._some_delay(), self._if_on(undo))
 
     def _split(self) -> None:
-        sides = {node: self._rng.randint(0, 1) for node in self._world.nodes}
+        """Customers are on a side too, unless only the targets are struck."""
+        struck = [node.id for node in self._targets] if self._only else list(self._world.nodes)
+        sides = {node: self._rng.randint(0, 1) for node in struck}
         self._world.network.side_of = sides
-        self._world.trace(-1, "splits", [node for node, side in sides.items() if side])
-        self._world.after(self._some_delay(), self._if_on(self._world.network.side_of.clear))
+        self._for_some_time(-1, "splits", [node for node, side in sides.items() if side], sides.clear)
+        if not self._only:
+            sides |= {customer: self._rng.randint(0, 1) for customer in self._history.customers()}
 
     def _cut_links(self) -> None:
-        nodes = list(self._world.nodes)
-        links = {(self._rng.choice(nodes), self._rng.choice(nodes)) for _ in range(self._rng.randint(1, 6))}
+        links = {self._some_link(list(self._world.nodes)) for _ in range(self._rng.randint(1, 6))}
         self._world.network.cut = links
-        self._world.trace(-1, "cuts", sorted(links))
-        self._world.after(self._some_delay(), self._if_on(self._world.network.cut.clear))
+        self._for_some_time(-1, "cuts", sorted(links), links.clear)
+
+    def _some_link(self, nodes: list[int]) -> tuple[int, int]:
+        rng = self._rng
+        if not self._only:
+            return rng.choice(nodes), rng.choice(nodes)
+        target, other = rng.choice(self._targets).id, rng.choice(nodes)
+        return (target, other) if rng.random() < 0.5 else (other, target)
 
     def _bad_weather(self) -> None:
+        """Weather is over everybody."""
+        if self._only:
+            return
         rng = self._rng
         self._world.network.weather = Weather(
             loss=rng.choice((0.02, 0.1, 0.3)),
@@ -192,16 +201,16 @@ class Adversary:
 
     def _step_clock(self) -> None:
         """A clock jumps and is set right again later."""
-        node = self._rng.choice(self._clocks())
+        wrong = {node for node, _ in self._wrong_clocks}
+        may_step = self._history.receivers if self._clocks is None else [n for n in self._clocks if n not in wrong]
+        if not may_step:
+            return
+        node = self._rng.choice(may_step)
         step_ns = int(self._rng.choice((-1, 1)) * self._rng.uniform(10, 900) * MS)
         node.clock_offset_ns += step_ns
         self._wrong_clocks.append((node, step_ns))
         self._world.trace(node.id, "clock steps", step_ns)
         self._world.after(self._some_delay(), self._set_clocks_right)
-
-    def _clocks(self) -> list[SimNode]:
-        """Whose clocks may step."""
-        return self._field.receivers
 
     def _set_clocks_right(self) -> None:
         for node, step_ns in self._wrong_clocks:
@@ -214,45 +223,26 @@ class Adversary:
         node = self._rng.choice(self._targets)
         node.service_ns = int(self._rng.uniform(1, 12) * MS)
         self._world.trace(node.id, "slows down", node.service_ns)
-
-        def speed_up() -> None:
-            node.service_ns = 0
-
-        self._world.after(self._some_delay(), speed_up)
+        self._world.after(self._some_delay(), lambda: setattr(node, "service_ns", 0))
 
     def _change_membership(self) -> None:
-        self._field.change_membership()
+        """The configured set is the primaries'."""
+        if not self._only:
+            self._history.change_membership()
+
+
+_ByKind = dict[type, Moment]
+_KEPT: _ByKind = {Data: "data kept", Promise: "promise kept", Ring: "ring kept", ServerCounter: "counter kept"}
+_SENT: _ByKind = {Token: "token sent", Join: "join sent", Ring: "ring sent", Invite: "invite sent", Fault: "fault sent"}
+_DONE: _ByKind = {Release: "released", Witnessed: "witnessed", Voided: "voided"}
 
 
 def moment_of(effect: Effect, node: int) -> Moment | None:
     """The kind of moment that an effect is, if it is one that matters."""
-    if type(effect) is Persist:
-        entry = effect.entry
-        kind = type(entry)
-        if kind is Data:
-            return "data kept"
-        if isinstance(entry, Token):
-            return "own token kept" if entry.owner == node else None
-        if kind is Promise:
-            return "promise kept"
-        if kind is Ring:
-            return "ring kept"
-        return "counter kept" if kind is ServerCounter else None
-    if type(effect) is Send:
-        return _SENDS.get(type(effect.message))
-    if isinstance(effect, Release):
-        return "released"
-    if isinstance(effect, Witnessed):
-        return "witnessed"
-    if isinstance(effect, Voided):
-        return "voided"
-    return None
-
-
-_SENDS: dict[type, Moment] = {
-    Token: "token sent",
-    Join: "join sent",
-    Ring: "ring sent",
-    Invite: "invite sent",
-    Fault: "fault sent",
-}
+    if isinstance(effect, Send):
+        return _SENT.get(type(effect.message))
+    if not isinstance(effect, Persist):
+        return _DONE.get(type(effect))
+    if isinstance(effect.entry, Token):
+        return "own token kept" if effect.entry.owner == node else None
+    return _KEPT.get(type(effect.entry))

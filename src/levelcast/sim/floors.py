@@ -17,8 +17,9 @@ from levelcast.market.synthetic import MOST_RECORDS as MOST_RECORDS
 from levelcast.market.synthetic import Trades
 from levelcast.network import Floor
 from levelcast.protocol.history import Frame
-from levelcast.records import TRADE, RecordArray, dbn_metadata, stamp, trades
+from levelcast.records import TRADE, RecordArray, dbn_metadata, trades
 from levelcast.ring.source import Source
+from levelcast.sim.engine.disk import stamped_content
 from levelcast.sim.engine.world import SimNode
 
 RETRY_NS = 10_000_000
@@ -91,13 +92,7 @@ class SimFloor:
 
 def tape_bytes(frames: Sequence[Frame]) -> bytes:
     """The tape file of these frames: DBN metadata and the stamped records."""
-    parts = [dbn_metadata()]
-    for frame in frames:
-        sequence = frame.first_sequence
-        for packet in frame.packets:
-            parts.append(stamp(packet.payload, sequence, frame.timestamp_ns))
-            sequence += packet.records
-    return b"".join(parts)
+    return dbn_metadata() + b"".join(map(stamped_content, frames))
 
 
 def tape_fault(tape: bytes, frames: Sequence[Frame], floors: Sequence[Trading], *, whole: bool) -> str | None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-import traceback
 from array import array
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,12 +19,11 @@ from blake3 import blake3
 from levelcast.protocol.effects import Effect, Release
 from levelcast.sim.bulk.cities import build_globe, made_up_cities
 from levelcast.sim.bulk.run import Conditions, run_world
-from levelcast.sim.check.ring import InvariantBroken
-from levelcast.sim.compare_protocols import AGAIN, CONTROL, PROTOCOLS, ProtocolFigures, run_steady
+from levelcast.sim.check.ring import place_of, what_broke
+from levelcast.sim.compare_protocols import AGAIN, CONTROL, ProtocolFigures, run_steady
 from levelcast.sim.engine.world import SimNode
-from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.parameters import STEADY, WORLD, Values, branches, nack_sets, size_of
-from levelcast.sim.run import SCENARIOS
+from levelcast.sim.run import SCENARIOS, mutated
 from levelcast.sim.scenarios.ring import RingHistory
 from levelcast.units import quantiles
 
@@ -38,6 +35,7 @@ _DIGITS = 16
 Item = tuple[str, str, int]
 """Scenario, parameters as JSON, seed."""
 Row = dict[str, Any]
+_NAMES = ("scenario", "parameters", "seed", "verdict", "broken", "cpu_s", "figures")
 
 
 def as_text(values: Values) -> str:
@@ -69,28 +67,20 @@ def run_item(scenario: str, parameters: str, seed: int) -> Row:
     try:
         broken, figures = _run(scenario, json.loads(parameters), seed)
         verdict = HELD if broken is None else BROKEN
-    except InvariantBroken as error:
-        verdict, broken = BROKEN, str(error)
     except AssertionError as error:
-        verdict, broken = BROKEN, f"assertion: {error!r} in {_where(error)}"
+        verdict, broken = BROKEN, what_broke(error)
     except Exception as error:
-        verdict, broken = CRASHED, f"{type(error).__name__}: {error} in {_where(error)}"
-    return {
-        "scenario": scenario,
-        "parameters": parameters,
-        "seed": seed,
-        "verdict": verdict,
-        "broken": broken,
-        "cpu_s": time.process_time() - begun,
-        "figures": figures,
-    }
+        verdict, broken = CRASHED, f"{type(error).__name__}: {error} in {place_of(error)}"
+    return _row((scenario, parameters, seed), verdict, broken, time.process_time() - begun, figures)
 
 
 def crashed(item: Item, why: str) -> Row:
     """The row of a history whose process has died with it."""
-    scenario, parameters, seed = item
-    told = {"scenario": scenario, "parameters": parameters, "seed": seed, "verdict": CRASHED}
-    return told | {"broken": why, "cpu_s": None, "figures": {}}
+    return _row(item, CRASHED, why, None, {})
+
+
+def _row(item: Item, *found: object) -> Row:
+    return dict(zip(_NAMES, (*item, *found), strict=True))
 
 
 def _run(scenario: str, values: Values, seed: int) -> tuple[str | None, dict[str, Any]]:
@@ -98,8 +88,7 @@ def _run(scenario: str, values: Values, seed: int) -> tuple[str | None, dict[str
         return None, _steady(values, seed)
     if scenario == WORLD:
         return None, _world(values, seed)
-    without = values.get("without")
-    with MUTATIONS[str(without)].applied() if without is not None else nullcontext():
+    with mutated(values.get("without")):
         history = SCENARIOS[scenario](seed)
         latency = Latency(history)
         history.world.watchers.append(latency)
@@ -130,22 +119,19 @@ class Latency:
 
 
 def _steady(values: Values, seed: int) -> dict[str, Any]:
-    members, sets = int(values["members"] or 0), values["nack_sets"]
-    (protocol,) = (each for each in PROTOCOLS if each == values["protocol"])
-    nack = nack_sets(str(sets), members) if sets is not None and protocol == "timed" else None
-    seconds = float(values["seconds"] or 0)
+    members, sets, protocol = values["members"], values["nack_sets"], values["protocol"]
     found = run_steady(
         protocol,
         members=members,
-        loss=float(values["loss"] or 0),
-        load=float(values["load"] or 0),
-        lasting_ns=int(seconds * 1e9),
+        loss=values["loss"],
+        load=values["load"],
+        lasting_ns=int(values["seconds"] * 1e9),
         seed=seed,
-        nack=nack,
+        nack=nack_sets(sets, members) if sets is not None and protocol == "timed" else None,
         branch_of=branches(members),
-        branch_loss=float(values["branch_loss"] or 0),
+        branch_loss=values["branch_loss"],
     )
-    return {"simulated_s": seconds, **steady_figures(found)}
+    return {"simulated_s": float(values["seconds"]), **steady_figures(found)}
 
 
 def steady_figures(found: ProtocolFigures) -> dict[str, Any]:
@@ -170,16 +156,9 @@ def steady_figures(found: ProtocolFigures) -> dict[str, Any]:
 
 
 def _world(values: Values, seed: int) -> dict[str, Any]:
-    globe = build_globe(*made_up_cities(int(values["cities"] or 0), seed), size_of(values), seed)
-    conditions = Conditions(
-        float(values["loss"] or 0),
-        int(values["slots"] or 0),
-        int(values["follow"] or 0),
-        branch_loss=float(values["branch_loss"] or 0),
-        scoped=bool(values["scoped"]),
-        seed=seed,
-    )
-    figures: dict[str, Any] = dict(run_world(globe, conditions).figures())
+    globe = build_globe(*made_up_cities(values["cities"], seed), size_of(values), seed)
+    told = {name: values[name] for name in ("loss", "slots", "follow", "branch_loss", "scoped")}
+    figures: dict[str, Any] = dict(run_world(globe, Conditions(**told, seed=seed)).figures())
     figures["simulated_s"] = figures["slots"] * globe.size.slot_ms / 1e3
     figures["late_releases"] = round(figures["releases"] * (1 - figures["on_time"]))
     return figures
@@ -191,9 +170,3 @@ def _quantiles(name: str, values: Sequence[int]) -> dict[str, float]:
         return {}
     found = zip(("p50", "p99", "max"), quantiles(values, (0.5, 0.99, 1.0)), strict=True)
     return {f"{name}_{share}_ms": ns / 1e6 for share, ns in found}
-
-
-def _where(error: BaseException) -> str:
-    """The innermost place."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].name}:{frames[-1].lineno}" if frames else "?"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from levelcast.sim.bulk.cities import Size
 from levelcast.sim.bulk.run import Conditions
@@ -18,7 +19,8 @@ from levelcast.sim.run import SCENARIOS
 from levelcast.timing.nack_sets import MOST_SETS, NackSets, even_sets, tree_sets
 
 Value = int | float | str | bool | None
-Values = Mapping[str, Value]
+Values = Mapping[str, Any]
+"""Each a `Value`."""
 
 STEADY, WORLD = "steady", "world"
 NONE = "none"
@@ -29,12 +31,22 @@ _UNITS = {"%": 0.01, "ms": 1.0, "s": 1000.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """A number within bounds. A share may be written with %, a time in ms or s (it counts in ms)."""
+class Parameter:
+    """What a scenario can be told: a name, its meaning and its default."""
 
     name: str
     says: str
-    default: float
+    default: Value
+
+    def read(self, text: str) -> Value:
+        """Return the value that somebody has written; raises ValueError with a sentence."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Parameter):
+    """A number within bounds. A share may be written with %, a time in ms or s (it counts in ms)."""
+
     low: float
     high: float
     whole: bool = False
@@ -59,12 +71,9 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class Word(Parameter):
     """One of a few words; `none` is nothing, where that is possible."""
 
-    name: str
-    says: str
-    default: str | None
     words: Sequence[str]
 
     def read(self, text: str) -> Value:
@@ -78,12 +87,8 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(Parameter):
     """yes or no."""
-
-    name: str
-    says: str
-    default: bool = False
 
     def read(self, text: str) -> Value:
         word = text.strip().lower()
@@ -93,12 +98,8 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Sets:
+class Sets(Parameter):
     """Sets of receivers that ask one after the other (MS §5.2): a number, `tree` or `none`."""
-
-    name: str
-    says: str
-    default: None = None
 
     def read(self, text: str) -> Value:
         word = text.strip()
@@ -107,8 +108,6 @@ class Sets:
         nack_sets(word, MOST_SETS)
         return word
 
-
-Parameter = Number | Word | Flag | Sets
 
 _WITHOUT = (Word("without", "A clause that is taken out of the rules.", None, tuple(MUTATIONS)),)
 _SIZE, _CALM = Size(), Conditions(0.01)
@@ -122,7 +121,7 @@ PARAMETERS: dict[str, tuple[Parameter, ...]] = {
         Number("branch_loss", "Share lost at each of 4 branches, for all below.", 0.0, 0, 0.5, unit="%"),
         Number("load", "Packets a second.", 20.0, 0.01, 5_000),
         Number("seconds", "How long.", 10.0, 0.1, 3_600),
-        Sets("nack_sets", "Sets that ask one after the other; a number or tree."),
+        Sets("nack_sets", "Sets that ask one after the other; a number or tree.", None),
     ),
     WORLD: (
         Number("cities", "How many are made up.", 240, 10, 2_000, whole=True),
@@ -134,7 +133,7 @@ PARAMETERS: dict[str, tuple[Parameter, ...]] = {
         Number("slot", "The slot length τ, in ms.", _SIZE.slot_ms, 1, 60_000, unit="ms"),
         Number("loss", "Loss of every copy.", _CALM.loss, 0, 0.5, unit="%"),
         Number("branch_loss", "Multicasts that are lost for a whole city at once.", 0.0, 0, 0.5, unit="%"),
-        Flag("scoped", "Answers to several secondaries go to their group only."),
+        Flag("scoped", "Answers to several secondaries go to their group only.", False),
         Number("slots", "Slots that are counted in the core.", _CALM.slots, 2, 10**6, whole=True),
         Number("follow", "Slots that customers are followed through.", _CALM.follow, 1, 10**6, whole=True),
     ),
@@ -166,9 +165,10 @@ def read_value(scenario: str, name: str, text: str) -> Value:
 
 def complete(scenario: str, values: Values) -> dict[str, Value]:
     """With what was left out, in the order of the names; raises ValueError if the values do not go together."""
-    whole = {name: values.get(name, each.default) for name, each in sorted(parameters_of(scenario).items())}
+    known = sorted(parameters_of(scenario).items())
+    whole: dict[str, Any] = {name: values.get(name, each.default) for name, each in known}
     if scenario == STEADY and whole["nack_sets"] is not None:
-        nack_sets(str(whole["nack_sets"]), int(whole["members"] or 0))
+        nack_sets(whole["nack_sets"], whole["members"])
     if scenario == WORLD:
         size_of(whole)
     return whole
@@ -176,14 +176,8 @@ def complete(scenario: str, values: Values) -> dict[str, Value]:
 
 def size_of(values: Values) -> Size:
     """The size of a world; raises ValueError with a sentence."""
-    return Size(
-        primaries=int(values["primaries"] or 0),
-        receivers=int(values["receivers"] or 0),
-        customers=int(values["customers"] or 0),
-        regions=int(values["regions"] or 0),
-        reach_ms=float(values["reach"] or 0),
-        slot_ms=float(values["slot"] or 0),
-    )
+    told = {name: values[name] for name in ("primaries", "receivers", "customers", "regions")}
+    return Size(**told, reach_ms=values["reach"], slot_ms=values["slot"])
 
 
 def nack_sets(text: str, members: int) -> NackSets | None:

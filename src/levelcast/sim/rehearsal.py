@@ -24,13 +24,10 @@ from levelcast.protocol.effects import Effect, Persist, Release, Send
 from levelcast.protocol.events import RingEntered
 from levelcast.records import TRADE
 from levelcast.ring.member import Member
-from levelcast.ring.reformation_server import ReformationServer
-from levelcast.ring.source import Source
-from levelcast.sim.check.ring import Checker, InvariantBroken
-from levelcast.sim.engine.disk import Disk
-from levelcast.sim.engine.network import LinkNetwork
+from levelcast.sim.check.ring import what_broke
 from levelcast.sim.engine.world import START_NS, SimNode, Watcher, World
 from levelcast.sim.floors import RehearsalVerdict, SimFloor, Trading, judge
+from levelcast.sim.scenarios.base import SimulatedRing, link_network
 from levelcast.units import quantile
 from levelcast.wire.messages import Data, Request, Token
 from levelcast.wire.packets import singles
@@ -46,15 +43,12 @@ def with_loss(network: Network, loss_ratio: float) -> Network:
     """The same network with this loss between any two sites; its timing is derived anew."""
     if network.links is None:
         return replace(network, links=Links({}, Link(0, 0, loss_ratio)))
-    pairs = {
-        (a, b): link if a == b else replace(link, loss_ratio=loss_ratio) for (a, b), link in network.links.pairs.items()
-    }
-    default = network.links.default
-    default = None if default is None else replace(default, loss_ratio=loss_ratio)
-    return replace(network, links=Links(pairs, default))
+    pairs, default = network.links.pairs, network.links.default
+    lossy = {(a, b): link if a == b else replace(link, loss_ratio=loss_ratio) for (a, b), link in pairs.items()}
+    return replace(network, links=Links(lossy, default and replace(default, loss_ratio=loss_ratio)))
 
 
-class Deployment:
+class Deployment(SimulatedRing):
     """The nodes of one stripe of a network, in a world of their own."""
 
     def __init__(self, network: Network, seed: int, stripe: int | str = 0) -> None:
@@ -62,44 +56,25 @@ class Deployment:
         self.stripe = network.stripe(stripe)
         self.seed = seed
         floors = [floor for floor in network.floors if floor.stripe == self.stripe.name]
-        self._site_of = {
-            **{receiver.id: receiver.site for receiver in network.receivers},
-            **{server.id: server.site for server in network.reformation},
-            **{floor.id: floor.site for floor in floors},
-        }
         self.city_of = {site.name: site.city or site.name for site in network.sites}
-        self.config = ring_config(network, stripe)
         rng = Random(f"levelcast deployment {seed}")
-        self.world = World(self.config, seed, self._make_network(rng), rng)
-        self.world.servers = self.config.servers
-        self.receivers = [self._add(r.id, self._receiver_name(r.name, r.site)) for r in network.receivers]
-        self.servers = [self._add(s.id, f"the server in {self.city_of[s.site]}") for s in network.reformation]
-        self.feeds = [SimFloor(self._add(floor.id, floor.name), Trading(floor, seed)) for floor in floors]
-        self.checker = Checker(self.world, self.stripe.rules.clock_error_ns)
-        self.world.watchers.append(self.checker)
+        world = World(ring_config(network, stripe), seed, link_network(network, floors, rng), rng)
+        super().__init__(world, self.stripe.rules.clock_error_ns)
+        self.receivers = [
+            self._add(each.id, self._receiver_name(each.name, each.site), self._start_receiver)
+            for each in network.receivers
+        ]
+        self.servers = [
+            self._add(each.id, f"the server in {self.city_of[each.site]}", self._start_server)
+            for each in network.reformation
+        ]
+        self.feeds = [
+            SimFloor(self._add(floor.id, floor.name, self._start_source), Trading(floor, seed)) for floor in floors
+        ]
 
     def _receiver_name(self, name: str, site: str) -> str:
         alone = sum(receiver.site == site for receiver in self.network.receivers) == 1
         return self.city_of[site] if alone else name
-
-    def _make_network(self, rng: Random) -> LinkNetwork:
-        made = LinkNetwork(rng, {})
-        for a, site_a in self._site_of.items():
-            for b, site_b in self._site_of.items():
-                try:
-                    link = self.network.link(site_a, site_b)
-                except KeyError:  # two floors need no link between them
-                    made.cut.add((a, b))
-                    link = Link(0)
-                made.links[a, b] = link
-        return made
-
-    def _add(self, node: int, name: str) -> SimNode:
-        added = SimNode(self.world, node, name, self._start, Disk(self.config, 1))
-        error_ns = self.stripe.rules.clock_error_ns
-        added.set_clock(self.world.rng.randint(-error_ns, error_ns))
-        self.world.nodes[node] = added
-        return added
 
     def start(self) -> None:
         """Start every node within a few milliseconds, and let their clocks wander."""
@@ -110,18 +85,11 @@ class Deployment:
 
     def _wander(self) -> None:
         """Clocks drift and are pulled back, and stay within the file's clock error of true time."""
-        error_ns = self.stripe.rules.clock_error_ns
+        error_ns = self.clock_error_ns
         for node in self.world.nodes.values():
             step_ns = self.world.rng.randint(-WANDER_NS, WANDER_NS)
             node.clock_offset_ns = min(max(node.clock_offset_ns + step_ns, -error_ns), error_ns)
         self.world.after(WANDER_EVERY_NS, self._wander)
-
-    def _start(self, node: SimNode) -> Member | ReformationServer | Source:
-        if node in self.receivers:
-            return Member(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
-        if node in self.servers:
-            return ReformationServer(self.config, node.id, node.disk.journal, node.local_ns)
-        return Source(self.config, node.id, 1, node.disk.journal, node.local_ns)
 
     def receivers_at(self, name: str) -> list[SimNode]:
         """The receivers of a site, by its name or city, or the one receiver of that name; [] if unknown."""
@@ -181,10 +149,9 @@ class RehearsalRecorder:
                 figures.wanted.update((source, incarnation, number) for number in range(first, last + 1))
         elif isinstance(effect, Persist) and isinstance(effect.entry, Token | Data):
             entry = effect.entry
-            for key in (entry.slot,) if isinstance(entry, Token) else [packet[:3] for packet in singles(entry)]:
-                if key in figures.wanted:
-                    figures.wanted.remove(key)
-                    figures.repaired += 1
+            came = [entry.slot] if isinstance(entry, Token) else [packet[:3] for packet in singles(entry)]
+            figures.repaired += len(figures.wanted.intersection(came))
+            figures.wanted.difference_update(came)
         elif isinstance(effect, RingEntered):
             figures.rings += 1
 
@@ -318,10 +285,8 @@ class Rehearsal:
                 self._tell("step")
                 yield min((world.now - START_NS) / likely_ns, 1.0)
             self.deployment.checker.check_end(self.deployment.receivers, SLACK_NS)
-        except InvariantBroken as error:
-            self.broken = str(error)
         except AssertionError as error:
-            self.broken = f"an assertion failed: {error!r}"
+            self.broken = what_broke(error)
 
     @property
     def done(self) -> bool:

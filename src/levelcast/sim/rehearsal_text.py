@@ -69,10 +69,8 @@ class RehearsalText:
             case Fault():
                 self._on_fault(node, message)
             case Invite():
-                self._say(
-                    f"{node.name} invites everybody into generation {message.generation >> 32}",
-                    once=("invite", message.generation),
-                )
+                what = f"{node.name} invites everybody into generation {message.generation >> 32}"
+                self._say(what, once=("invite", message.generation))
             case Join():
                 self._joined.setdefault(message.generation, {})[node.id] = None
             case Ring():
@@ -81,43 +79,34 @@ class RehearsalText:
     def _on_token(self, token: Token) -> None:
         if token.generation > self._generation:
             self._generation = token.generation
-            if self._killed_ns and ("round",) not in self._said:
+            if self._killed_ns:
                 gap = show_ns(self._world.now - self._killed_ns)
                 self._say(f"the token goes round again, {gap} after the death", "green", once=("round",))
         self._highest = max(self._highest, token.slot)
 
     def _on_request(self, node: SimNode, to: int, request: Request) -> None:
-        if self._dead_slot and self._dead_slot in request.slots:
-            self._say(
-                f"{node.name} misses the token of slot {self._dead_slot} and asks {self._names[to]}, in vain",
-                once=("miss", self._dead_slot),
-            )
+        dead, whom = self._dead_slot, self._names[to]
+        if dead and dead in request.slots:
+            self._say(f"{node.name} misses the token of slot {dead} and asks {whom}, in vain", once=("miss", dead))
         elif not self._killed_ns:
             what = f"the token of slot {request.slots[0]}" if request.slots else "a packet"
-            self._say(
-                f"{node.name} misses {what} and asks {self._names[to]} (from now on only counted)",
-                once=("miss",),
-            )
+            self._say(f"{node.name} misses {what} and asks {whom} (from now on only counted)", once=("miss",))
 
     def _on_fault(self, node: SimNode, fault: Fault) -> None:
-        once = ("fault", fault.generation, node.id if node.id in self._returned else 0)
+        returned, slot, style = node.id in self._returned, fault.slot, ""
         if fault.generation == 0:
-            self._say("there is no ring yet: the receivers ask the reformation servers for one", once=once)
-        elif node.id in self._returned and fault.suspect == node.id:
-            self._say(f"{node.name} sees that its slot {fault.slot} is long past, and asks for a ring", once=once)
-        elif node.id in self._returned:
-            self._say(f"{node.name} hears of a ring that it is not in, and asks to be let in", once=once)
+            what = "there is no ring yet: the receivers ask the reformation servers for one"
+        elif returned and fault.suspect == node.id:
+            what = f"{node.name} sees that its slot {slot} is long past, and asks for a ring"
+        elif returned:
+            what = f"{node.name} hears of a ring that it is not in, and asks to be let in"
         elif fault.reason == FaultReason.TOKEN_MISSING:
-            attempts, suspect = self._deployment.config.timing.attempts, self._names.get(fault.suspect, "?")
-            self._say(
-                f"{node.name} has asked {attempts} times for slot {fault.slot} and reports a fault: "
-                f"it suspects {suspect}",
-                "yellow",
-                once=once,
-            )
+            times, suspect = self._deployment.config.timing.attempts, self._names.get(fault.suspect, "?")
+            what = f"{node.name} has asked {times} times for slot {slot} and reports a fault: it suspects {suspect}"
+            style = "yellow"
         else:
-            reason = FaultReason.NAMES.get(fault.reason, "?")
-            self._say(f"{node.name} reports a fault: {reason}", "yellow", once=once)
+            what, style = f"{node.name} reports a fault: {FaultReason.NAMES.get(fault.reason, '?')}", "yellow"
+        self._say(what, style, once=("fault", fault.generation, node.id if returned else 0))
 
     def _on_ring(self, ring: Ring) -> None:
         if ("ring", ring.generation) in self._said:
@@ -125,13 +114,9 @@ class RehearsalText:
         start = ring.lineage[-1].start_slot
         members = [self._names[life.member] for life in ring.members]
         void = f"; {self._highest - start + 1} slots are void" if self._highest >= start else ""
-        self._say(
-            f"{count_word(len(members))} join ({', '.join(members)}): generation {ring.generation >> 32} starts at "
-            f"slot {start}{void}",
-            "green",
-            once=("ring", ring.generation),
-            vital=True,
-        )
+        who, generation = f"{count_word(len(members))} join ({', '.join(members)})", ring.generation
+        what = f"{who}: generation {generation >> 32} starts at slot {start}{void}"
+        self._say(what, "green", once=("ring", generation), vital=True)
 
     def _on_report(self, node: SimNode, event: Event) -> None:
         if isinstance(event, CaughtUp) and node.id in self._returned:
@@ -147,20 +132,12 @@ class RehearsalText:
         slot = release.frame.slot
         released = self._ledger.on_time.get(slot, {})
         if len(released) == len(self._deployment.receivers) and ("release",) not in self._said:
-            spread = f"{(max(released.values()) - min(released.values())) / 1e6:.2f} ms"
-            trades = release.frame.records
-            self._say(
-                f"slot {slot} is the first to be released: {trades} trades, everywhere within {spread}",
-                "green",
-                once=("release",),
-            )
+            spread = f"everywhere within {(max(released.values()) - min(released.values())) / 1e6:.2f} ms"
+            what = f"slot {slot} is the first to be released: {release.frame.records} trades, {spread}"
+            self._say(what, "green", once=("release",))
         if node.id in self._returned and not release.late:
-            self._say(
-                f"{node.name} releases on time again, with the others: slot {slot}",
-                "cyan",
-                once=("again", node.id),
-                vital=True,
-            )
+            what = f"{node.name} releases on time again, with the others: slot {slot}"
+            self._say(what, "cyan", once=("again", node.id), vital=True)
 
     def on_event(self, event: Moment, nodes: Sequence[SimNode], slot: int) -> None:
         names = and_join(node.name for node in nodes)
@@ -179,9 +156,8 @@ class RehearsalText:
                 machine = node.machine
                 self._returned[node.id] = machine.released if isinstance(machine, Listener) else at
             behind = max(node.disk.tape.tip.slot for node in self._deployment.receivers) - at
-            self._say(
-                f"{names} {be} back, with {its} disk: the tape there is {behind} slots behind", "bold cyan", vital=True
-            )
+            what = f"{names} {be} back, with {its} disk: the tape there is {behind} slots behind"
+            self._say(what, "bold cyan", vital=True)
         elif event == "closed":
             self._next_chapter_ns = None
             made = sum(feed.trading.made for feed in self._deployment.feeds)
@@ -192,23 +168,17 @@ class RehearsalText:
     def _on_step(self, now: int) -> None:
         held_back = [feed for feed in self._deployment.feeds if feed.waiting]
         if held_back:
-            credit = self._deployment.config.credit
+            have = f"{'has' if len(held_back) == 1 else 'have'} {self._deployment.config.credit} packets unwitnessed"
             floors = and_join(feed.node.name for feed in held_back)
-            verb = "has" if len(held_back) == 1 else "have"
-            self._say(
-                f"{floors} {verb} {credit} packets unwitnessed, which is the limit: trades wait at the floor",
-                once=("credit",),
-            )
+            self._say(f"{floors} {have}, which is the limit: trades wait at the floor", once=("credit",))
         if self._next_chapter_ns is not None and now >= self._next_chapter_ns:
             self._next_chapter_ns += self._chapter_ns
-            figures = self._ledger.of.values()
-            self._say(
-                f"slot {self._highest}: {max(f.records for f in figures):,} trades released; "
-                f"{self._world.network.lost:,} of {self._world.network.sent:,} packets lost, "
-                f"{sum(f.requests for f in figures):,} requests, "
-                f"{sum(f.repaired for f in figures):,} repairs",
-                "dim",
-            )
+            figures, network = self._ledger.of.values(), self._world.network
+            released = f"{max(each.records for each in figures):,} trades released"
+            lost = f"{network.lost:,} of {network.sent:,} packets lost"
+            asked = f"{sum(each.requests for each in figures):,} requests"
+            repaired = f"{sum(each.repaired for each in figures):,} repairs"
+            self._say(f"slot {self._highest}: {released}; {lost}, {asked}, {repaired}", "dim")
 
 
 def count_word(number: int) -> str:

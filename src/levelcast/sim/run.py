@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields
+from functools import partial
 
 from levelcast.sim.engine.trace_text import narrate
 from levelcast.sim.mutations import MUTATIONS
 from levelcast.sim.scenarios.nack import nack_history
 from levelcast.sim.scenarios.receivers import ReceiversHistory
-from levelcast.sim.scenarios.ring import Outcome, RingHistory
+from levelcast.sim.scenarios.ring import HistoryCounts, Outcome, RingHistory
 from levelcast.units import quantile
 
 SCENARIOS: dict[str, Callable[[int], RingHistory]] = {
@@ -26,34 +27,10 @@ CHUNK = 25
 
 
 @dataclass(slots=True)
-class Summary:
+class Summary(HistoryCounts):
     """Many outcomes added up."""
 
     histories: int = 0
-    events: int = 0
-    datagrams: int = 0
-    simulated_ns: int = 0
-    packets: int = 0
-    releases: int = 0
-    late_releases: int = 0
-    reformations: int = 0
-    voided_slots: int = 0
-    crashes: int = 0
-    disks_lost: int = 0
-    membership_changes: int = 0
-    caught_up_by_frames: int = 0
-    strikes: int = 0
-    malformed: int = 0
-    secondaries: int = 0
-    groups: int = 0
-    layers: int = 0
-    stripes: int = 0
-    plans: int = 0
-    customers: int = 0
-    delivered: int = 0
-    requests: int = 0
-    lost: int = 0
-    merged: int = 0
     liveness_ratios: list[float] = field(default_factory=list)
     broken: list[Outcome] = field(default_factory=list)
 
@@ -82,22 +59,23 @@ class Summary:
         return values
 
 
-_ADDED = (
-    "events", "datagrams", "simulated_ns", "packets", "releases", "late_releases", "reformations", "voided_slots",
-    "crashes", "disks_lost", "membership_changes", "caught_up_by_frames", "strikes", "malformed",
-    "secondaries", "groups", "layers", "stripes", "plans", "customers", "delivered", "requests", "lost", "merged",
-)  # fmt: skip
+_ADDED = [each.name for each in fields(HistoryCounts)]
+
+
+def mutated(mutation: str | None) -> AbstractContextManager[None]:
+    """Return a context without a clause, or with all of them."""
+    return MUTATIONS[mutation].applied() if mutation is not None else nullcontext()
 
 
 def run_seed(scenario: str, seed: int, mutation: str | None = None) -> Outcome:
     """One history."""
-    with MUTATIONS[mutation].applied() if mutation is not None else nullcontext():
+    with mutated(mutation):
         return SCENARIOS[scenario](seed).run()
 
 
 def replay(scenario: str, seed: int, mutation: str | None = None, *, last: int = 120) -> tuple[Outcome, list[str]]:
     """One history with the end of its trace as text."""
-    with MUTATIONS[mutation].applied() if mutation is not None else nullcontext():
+    with mutated(mutation):
         history = SCENARIOS[scenario](seed)
         outcome = history.run()
     return outcome, list(narrate(history.world.trace_lines))[-last:]
@@ -115,21 +93,12 @@ def run_seeds(scenario: str, seeds: Sequence[int], jobs: int = 1, mutation: str 
         for seed in seeds:
             yield run_seed(scenario, seed, mutation)
         return
-    chunks = [(scenario, list(seeds[i : i + CHUNK]), mutation) for i in range(0, len(seeds), CHUNK)]
     # Forked before any thread exists; nothing is shared but the code.
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for outcomes in pool.imap(_run_chunk, chunks):
-            yield from outcomes
-
-
-def _run_chunk(chunk: tuple[str, list[int], str | None]) -> list[Outcome]:
-    scenario, seeds, mutation = chunk
-    return [run_seed(scenario, seed, mutation) for seed in seeds]
+        yield from pool.imap(partial(run_seed, scenario, mutation=mutation), seeds, CHUNK)
 
 
 def first_failing_seed(scenario: str, mutation: str, seeds: Sequence[int], jobs: int = 1) -> Outcome | None:
     """The first history that breaks without a clause, or None."""
-    for outcome in run_seeds(scenario, seeds, jobs, mutation):
-        if outcome.broken is not None:
-            return outcome
-    return None
+    outcomes = run_seeds(scenario, seeds, jobs, mutation)
+    return next((outcome for outcome in outcomes if outcome.broken is not None), None)

@@ -6,12 +6,12 @@ A `SimSubscriber` drives a `SessionReader` and knows which sessions it reads. On
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from levelcast.edge.server.machine import EdgeServer
-from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Effect, Grade, Lost, Stuck, SubscriberConfig
+from levelcast.edge.subscriber.delivery import Ask, Complete, Deliver, Grade, Lost
 from levelcast.edge.subscriber.merge import Merger
 from levelcast.edge.subscriber.plan_follower import Closed, Happening, PlanFollower
 from levelcast.edge.subscriber.plan_follower import Followed as FollowedSessions
@@ -19,36 +19,13 @@ from levelcast.edge.subscriber.session_reader import SessionReader
 from levelcast.records import RTYPE_TRADE, each_record, split
 from levelcast.sim.check.edge import Key, Truth, instrument_of, name_of, stamped, symbol_of
 from levelcast.sim.check.ring import InvariantBroken
-from levelcast.sim.engine.world import SimNode, World
+from levelcast.sim.engine.world import Alarm
 from levelcast.wire import mold
 from levelcast.wire.snapshot import Snapshot
 from levelcast.wire.watermark import decode_watermark
 
-
-class SimLine(Protocol):
-    """An edge, as its customers see it."""
-
-    node: SimNode
-    truth: Truth
-    server: EdgeServer | None
-    customers: list[SimSubscriber]
-
-    @property
-    def up(self) -> bool: ...
-
-    def answer(self, customer: SimSubscriber, request: bytes) -> None: ...
-
-
-class EdgeLinks(Protocol):
-    """What is between customers and edges (`levelcast.sim.edges`)."""
-
-    world: World
-    truths: list[Truth]
-    last_ns: int
-
-    def config_of(self, grade: Grade) -> SubscriberConfig: ...
-
-    def request(self, customer: SimSubscriber, line: SimLine, request: bytes) -> None: ...
+if TYPE_CHECKING:
+    from levelcast.sim.edges import Crowd, SimEdge
 
 
 @dataclass(slots=True)
@@ -72,7 +49,7 @@ class SessionProgress:
 class SimSubscriber:
     """One customer: a subscriber, two lines a stripe, and what it may rely on."""
 
-    def __init__(self, crowd: EdgeLinks, node: int, grade: Grade, lines: Sequence[SimLine]) -> None:
+    def __init__(self, crowd: Crowd, node: int, grade: Grade, lines: Sequence[SimEdge]) -> None:
         self.id = node
         self.grade = grade
         self.lines = list(lines)
@@ -81,13 +58,12 @@ class SimSubscriber:
         """Of its own thin lines, besides the weather."""
         self.expects: set[tuple[int, int]] | None = None
         """The floors and instruments of which it wants the latest price, if not of all: *latest only*."""
-        self.stuck = 0
         self.snapshots: list[Snapshot] = []
         self._crowd = crowd
         self._world = crowd.world
-        self._subscriber: SessionReader | None = None
-        self._heard: dict[bytes, SimLine] = {}
-        self._wake_at: int | None = None
+        self._reader: SessionReader | PlanFollower | None = None
+        self._heard: dict[bytes, SimEdge] = {}
+        self._alarm = Alarm(crowd.world, self._wake)
         self._merger: Merger | None = None
         self._handed: list[Key] = []
         self.delivered = 0
@@ -101,9 +77,10 @@ class SimSubscriber:
     def join(self, first: dict[bytes, tuple[Truth, int]], *, merged: bool) -> None:
         """Begin to read each session at a number."""
         self.sessions = {session: SessionProgress(truth, number, number) for session, (truth, number) in first.items()}
-        self._subscriber = SessionReader({session: number for session, (_, number) in first.items()}, self.config)
+        config = self._crowd.configs[self.grade]
+        self._reader = reader = SessionReader({session: number for session, (_, number) in first.items()}, config)
         for session in first if self.expects is not None else ():
-            self._subscriber.expect(session, self.expects or ())
+            reader.expect(session, self.expects or ())
         if merged:
             self._merger = Merger()
             for stripe, names in self._by_stripe().items():
@@ -121,84 +98,67 @@ class SimSubscriber:
 
     @property
     def requests(self) -> int:
-        return self._subscriber.counts.requests if self._subscriber is not None else 0
+        return self._reader.counts.requests if self._reader is not None else 0
 
     @property
     def lost(self) -> int:
-        return self._subscriber.counts.lost if self._subscriber is not None else 0
+        return self._reader.counts.lost if self._reader is not None else 0
 
     @property
     def merged(self) -> int:
         """Records that were handed on in the order of all its sessions."""
         return len(self._handed)
 
-    @property
-    def config(self) -> SubscriberConfig:
-        return self._crowd.config_of(self.grade)
-
     # -- packets ------------------------------------------------------------------------------------------
 
-    def receive(self, line: SimLine, datagrams: Sequence[bytes]) -> None:
-        if self._subscriber is None:
-            return
-        for datagram in datagrams:
-            self._heard[datagram[: mold.SESSION_SIZE]] = line
-        self._perform(self._subscriber.receive(datagrams, self._world.now))
+    def receive(self, line: SimEdge, datagrams: Sequence[bytes]) -> None:
+        if self._reader is not None:
+            self._heard |= dict.fromkeys((datagram[: mold.SESSION_SIZE] for datagram in datagrams), line)
+            self._perform(self._reader.receive(list(datagrams), self._world.now), self._reader)
 
     def _wake(self) -> None:
-        if self._subscriber is not None and self._wake_at == self._world.now:
-            self._wake_at = None
-            self._perform(self._subscriber.wake(self._world.now))
+        if self._reader is not None:
+            self._perform(self._reader.wake(self._world.now), self._reader)
 
-    def _perform(self, effects: Iterable[Effect]) -> None:
-        subscriber = self._subscriber
-        assert subscriber is not None
+    def _perform(self, effects: Iterable[Happening], reader: SessionReader | PlanFollower) -> None:
         for effect in effects:
-            if isinstance(effect, Deliver):
-                self._delivered(effect)
-            elif isinstance(effect, Complete):
-                self._complete(effect)
-            elif isinstance(effect, Ask):
-                self._ask(effect)
-            elif isinstance(effect, Lost):
-                self._lost(effect)
-            elif isinstance(effect, Stuck):
-                self.stuck += 1
-        self._wake_for(subscriber.next_ns)
+            self._do(effect)
+        if reader.next_ns is not None:
+            self._alarm.set(reader.next_ns)
 
-    def _wake_for(self, at: int | None) -> None:
-        if at is not None and (self._wake_at is None or at < self._wake_at or self._wake_at < self._world.now):
-            self._wake_at = max(at, self._world.now)
-            self._world.at(self._wake_at, self._wake)
+    def _do(self, effect: Happening) -> None:
+        match effect:
+            case Deliver():
+                self._delivered(effect)
+            case Complete():
+                self._complete(effect)
+            case Ask():
+                self._ask(effect)
+            case Lost():
+                self._lost(effect)
 
     def _ask(self, ask: Ask) -> None:
         """The line that was heard last comes first, then the others of the stripe."""
-        stripe = self._truth_of(ask.session)
-        lines = [line for line in self.lines if line.truth is stripe]
+        truth = self._progress(ask.session).truth
+        lines = [line for line in self.lines if line.truth is truth]
         heard = self._heard.get(ask.session)
         begin = lines.index(heard) if heard in lines else 0
         self._crowd.request(self, lines[(begin + ask.attempt) % len(lines)], ask.datagram)
 
-    def _truth_of(self, session: bytes) -> Truth:
-        return self.sessions[session].truth
-
     # -- what it may rely on ------------------------------------------------------------------------------
 
     def _delivered(self, deliver: Deliver) -> None:
-        followed = self.sessions[deliver.session]
-        stream = followed.truth.streams[deliver.session]
-        number = deliver.sequence
+        session, number = deliver.session, deliver.sequence
         records = list(each_record(deliver.payload))
         self.delivered += len(records)
-        if records != stream[number - 1 : number - 1 + deliver.records]:
-            raise InvariantBroken(
-                "true records", f"{self.name} has other records at {name_of(deliver.session)}/{number}"
-            )
+        followed = self._progress(session)
+        if records != followed.truth.streams[session][number - 1 : number - 1 + deliver.records]:
+            raise InvariantBroken("true records", f"{self.name} has other records at {name_of(session)}/{number}")
         if self.grade is Grade.LATEST_ONLY:
             self._check_newest(followed, number, records)
             return
         if number != followed.next:
-            what = f"{self.name} was given {name_of(deliver.session)}/{number}, {followed.next} is next"
+            what = f"{self.name} was given {name_of(session)}/{number}, {followed.next} is next"
             raise InvariantBroken("in order", what)
         followed.next = number + deliver.records
         for record in records:
@@ -208,7 +168,10 @@ class SimSubscriber:
                 self._mark(followed, record)
         for batch in split(deliver.payload) if self._merger is not None else ():
             if self._merger is not None and batch.kind.rtype == RTYPE_TRADE:
-                self._merger.take(deliver.session, batch.kind, batch.records)
+                self._merger.take(session, batch.kind, batch.records)
+
+    def _progress(self, session: bytes) -> SessionProgress:
+        return self.sessions[session]
 
     def _take(self, followed: SessionProgress, record: bytes) -> None:
         timestamp_ns, _ = stamped(record)
@@ -232,9 +195,7 @@ class SimSubscriber:
 
     def _hand_over(self, merger: Merger) -> None:
         for merged in merger.ready():
-            for timestamp_ns, sequence in zip(
-                merged.records["ts_recv"].tolist(), merged.records["sequence"].tolist(), strict=True
-            ):
+            for timestamp_ns, sequence in merged.records[["ts_recv", "sequence"]].tolist():
                 key = Key(timestamp_ns, merged.stripe, sequence)
                 if self._handed and key <= self._handed[-1]:
                     raise InvariantBroken("merged order", f"{self.name} was handed {key} behind {self._handed[-1]}")
@@ -247,9 +208,9 @@ class SimSubscriber:
         return min(max(each.complete_ns, each.last_ns - 1) for each in self.sessions.values())
 
     def _lost(self, lost: Lost) -> None:
-        followed = self.sessions[lost.session]
         if self.grade is Grade.GUARANTEED:
             raise InvariantBroken("in order", f"{self.name} lost {name_of(lost.session)}/{lost.sequence}")
+        followed = self.sessions[lost.session]
         followed.lost.append((lost.sequence, lost.sequence + lost.messages))
         if self.grade is Grade.BEST_EFFORT:
             if lost.sequence != followed.next:
@@ -288,9 +249,12 @@ class SimSubscriber:
         # A stripe has no watermark before its first frame (`levelcast.edge.server.feed`): the directory's, in a real
         # network.
         begun = all(followed.truth.frames() for followed in self.sessions.values())
-        if self._merger is not None and begun and self._merger.complete_ns < self._crowd.last_ns:
-            return f"{self.name} has not handed on everything up to {self._crowd.last_ns}"
-        return None
+        return self._unmerged() if begun else None
+
+    def _unmerged(self) -> str | None:
+        if self._merger is None or self._merger.complete_ns >= self._crowd.last_ns:
+            return None
+        return f"{self.name} has not handed on everything up to {self._crowd.last_ns}"
 
     def check_end(self) -> None:
         """What was merged is the tape of its sessions; what a snapshot said is the tape's."""
@@ -332,79 +296,56 @@ class SimSubscriber:
 class Follows(SimSubscriber):
     """A customer that follows the plans: guaranteed, from the beginning, some instruments or all (rule 15)."""
 
-    def __init__(self, crowd: EdgeLinks, node: int, lines: Sequence[SimLine], wanted: set[int] | None) -> None:
+    def __init__(self, crowd: Crowd, node: int, lines: Sequence[SimEdge], wanted: set[int] | None) -> None:
         super().__init__(crowd, node, Grade.GUARANTEED, lines)
         self._truth = lines[0].truth
         self._wanted = wanted
         first = dict.fromkeys(self._truth.plan.sessions, 1)
-        self._follower = PlanFollower(
-            wanted, dict.fromkeys(first, self._truth.stripe), start=first, config=crowd.config_of(self.grade)
+        stripes = dict.fromkeys(first, self._truth.stripe)
+        self._reader = self._follower = PlanFollower(
+            wanted, stripes, start=first, config=crowd.configs[Grade.GUARANTEED]
         )
-        self._merger = Merger()
-        self._next: dict[bytes, int] = {}
-        self._got: dict[int, int] = {}
+        self._merger: Merger = Merger()
+        self._got: Counter[int] = Counter()
         """Per instrument, how many of its trades it has."""
         self._last: dict[int, int] = {}
         """Per instrument, the global sequence of the last one."""
-        self._due: dict[int, int] = {}
+        self._due: Counter[int] = Counter()
         self.sessions = {session: SessionProgress(self._truth, 1, 1) for session in first}
 
     def hears(self, group: int, session: bytes) -> bool:
         return group in self._follower.groups
 
-    def receive(self, line: SimLine, datagrams: Sequence[bytes]) -> None:
-        for datagram in datagrams:
-            self._heard[datagram[: mold.SESSION_SIZE]] = line
-        self._happen(self._follower.receive(list(datagrams), self._world.now))
+    def _perform(self, effects: Iterable[Happening], reader: SessionReader | PlanFollower) -> None:
+        super()._perform(effects, reader)
+        self._hand_over(self._merger)
 
-    def _wake(self) -> None:
-        if self._wake_at == self._world.now:
-            self._wake_at = None
-            self._happen(self._follower.wake(self._world.now))
+    def _do(self, effect: Happening) -> None:
+        match effect:
+            case Complete():
+                self._merger.complete(effect.session, effect.watermark)
+            case FollowedSessions():
+                self._merger.follow(effect.sessions, effect.stripe, effect.complete_ns)
+            case Closed():
+                self._merger.end(effect.session)
+            case _:
+                super()._do(effect)
 
-    def _truth_of(self, session: bytes) -> Truth:
-        return self._truth
+    def _progress(self, session: bytes) -> SessionProgress:
+        """A plan may bring sessions at any time."""
+        return self.sessions.setdefault(session, SessionProgress(self._truth, 1, 1))
 
-    def _happen(self, happenings: Iterable[Happening]) -> None:
-        merger = self._merger
-        assert merger is not None
-        for each in happenings:
-            if isinstance(each, Deliver):
-                self._delivered(each)
-            elif isinstance(each, Complete):
-                merger.complete(each.session, each.watermark)
-            elif isinstance(each, Ask):
-                self._ask(each)
-            elif isinstance(each, Lost):
-                raise InvariantBroken("in order", f"{self.name} lost {name_of(each.session)}/{each.sequence}")
-            elif isinstance(each, FollowedSessions):
-                merger.follow(each.sessions, each.stripe, each.complete_ns)
-            elif isinstance(each, Closed):
-                merger.end(each.session)
-        self._hand_over(merger)
-        self._wake_for(self._follower.next_ns)
+    def _take(self, followed: SessionProgress, record: bytes) -> None:
+        if self._wants(instrument := instrument_of(record)):
+            _, sequence = stamped(record)
+            if sequence <= self._last.get(instrument, 0):
+                what = f"{self.name} was given {sequence} of {instrument} behind {self._last[instrument]}"
+                raise InvariantBroken("in order", what)
+            self._last[instrument] = sequence
+            self._got[instrument] += 1
 
-    def _delivered(self, deliver: Deliver) -> None:
-        session, number = deliver.session, deliver.sequence
-        records = list(each_record(deliver.payload))
-        self.delivered += len(records)
-        if records != self._truth.streams[session][number - 1 : number - 1 + deliver.records]:
-            raise InvariantBroken("true records", f"{self.name} has other records at {name_of(session)}/{number}")
-        if number != self._next.get(session, 1):
-            raise InvariantBroken("in order", f"{self.name} was given {name_of(session)}/{number}")
-        self._next[session] = number + deliver.records
-        for record in records:
-            if record[1] == RTYPE_TRADE and self._wants(instrument := instrument_of(record)):
-                _, sequence = stamped(record)
-                if sequence <= self._last.get(instrument, 0):
-                    what = f"{self.name} was given {sequence} of {instrument} behind {self._last[instrument]}"
-                    raise InvariantBroken("in order", what)
-                self._last[instrument] = sequence
-                self._got[instrument] = self._got.get(instrument, 0) + 1
-        assert self._merger is not None
-        for batch in split(deliver.payload):
-            if batch.kind.rtype == RTYPE_TRADE:
-                self._merger.take(session, batch.kind, batch.records)
+    def _mark(self, followed: SessionProgress, record: bytes) -> None:
+        """Which watermarks and ends of sessions there are is for the follower to know."""
 
     def _wants(self, instrument: int) -> bool:
         """One of no instrument is in every session, so it says nothing."""
@@ -412,30 +353,19 @@ class Follows(SimSubscriber):
 
     def _known_ns(self) -> int:
         """Which sessions there are is for the follower to know."""
-        assert self._merger is not None
         return self._merger.complete_ns
 
     def settle(self) -> None:
         """From now on it must have what is on the tape."""
-        self._due = {}
-        for record in self._truth.tape():
-            if self._wants(instrument := instrument_of(record)):
-                self._due[instrument] = self._due.get(instrument, 0) + 1
+        self._due = Counter(filter(self._wants, map(instrument_of, self._truth.tape())))
 
     def lacks(self, targets: dict[bytes, int]) -> str | None:
         for instrument, due in self._due.items():
-            if self._got.get(instrument, 0) < due:
-                return f"{self.name} has {self._got.get(instrument, 0)} of {due} trades of {instrument}"
-        assert self._merger is not None
-        if self._merger.complete_ns < self._crowd.last_ns:
-            return f"{self.name} has not handed on everything up to {self._crowd.last_ns}"
-        return None
+            if self._got[instrument] < due:
+                return f"{self.name} has {self._got[instrument]} of {due} trades of {instrument}"
+        return self._unmerged()
 
     def check_end(self) -> None:
-        handed, due = len(self._handed), sum(self._due.values())
+        handed, due = len(self._handed), self._due.total()
         if self._wanted is None and handed < due:
             raise InvariantBroken("merged order", f"{self.name} was handed {handed} of {due} trades")
-
-    @property
-    def requests(self) -> int:
-        return self._follower.counts.requests

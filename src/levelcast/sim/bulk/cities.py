@@ -89,19 +89,10 @@ class Globe:
         return derive(path, shape)
 
     def core(self, loss: float, *, branch_loss: float = 0.0, scoped: bool = False) -> Core:
-        rng = np.random.default_rng(self.seed)
         error = self.size.clock_error_ms
-        return Core(
-            self.delays.with_loss(loss),
-            self.city,
-            self.home,
-            self.sources,
-            self.derived(loss).timing,
-            self.size.primaries // 2 + 1,
-            rng.uniform(-error, error, len(self.city)),
-            branch_loss,
-            scoped,
-        )
+        clocks = np.random.default_rng(self.seed).uniform(-error, error, len(self.city))
+        delays, timing, needed = self.delays.with_loss(loss), self.derived(loss).timing, self.size.primaries // 2 + 1
+        return Core(delays, self.city, self.home, self.sources, timing, needed, clocks, branch_loss, scoped)
 
 
 def made_up_cities(count: int, seed: int = 1) -> tuple[Delays, Matrix]:
@@ -139,27 +130,17 @@ def build_globe(delays: Delays, weights: Matrix, size: Size, seed: int = 1) -> G
     region_of = turns[home]
     city = regions.sites[region_of, member % 2]
     members = [
-        (
-            np.flatnonzero((region_of == region) & (member % 2 == 0)),
-            np.flatnonzero((region_of == region) & (member % 2 == 1)),
-        )
+        [np.flatnonzero((region_of == region) & (member % 2 == site)) for site in (0, 1)]
         for region in range(size.regions)
     ]
     receivers = np.unique(city)
-    return Globe(
-        size,
-        delays,
-        regions,
-        city,
-        home,
-        sites[np.argsort(-weights[sites], kind="stable")][: size.sources],
-        _customers(regions, members, size, seed),
-        float(quantile[np.ix_(receivers, receivers)].max()),
-        seed,
-    )
+    longest_ms = float(quantile[np.ix_(receivers, receivers)].max())
+    sources = sites[np.argsort(-weights[sites], kind="stable")][: size.sources]
+    customers = _customers(regions, members, size, seed)
+    return Globe(size, delays, regions, city, home, sources, customers, longest_ms, seed)
 
 
-def _customers(regions: Regions, members: list[tuple[Indexes, Indexes]], size: Size, seed: int) -> BulkSubscribers:
+def _customers(regions: Regions, members: list[list[Indexes]], size: Size, seed: int) -> BulkSubscribers:
     order = np.argsort(regions.region, kind="stable")
     shares = share_out(regions.weight[order], size.customers)
     place = np.repeat(regions.customer[order], shares)

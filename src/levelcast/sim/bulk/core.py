@@ -22,8 +22,9 @@ Times are in ms: of the schedule where nothing is said, true time is that minus 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -77,28 +78,14 @@ class Core:
         return int((self.home == np.arange(len(self.home))).sum())
 
 
-@dataclass(slots=True)
-class CoreRun:
-    """What happened, by slot (row) and receiver (column), in ms after the slot's time by true time."""
+@dataclass(slots=True, kw_only=True)
+class RequestCounts:
+    """Requests and answers for slots that count."""
 
-    slots: range
-    """The slots that count: after the ring has warmed up, and early enough to be witnessed before the end."""
-    held: Floats
-    """The token and everything that it names, and all before."""
-    ready: Floats
-    """Held, and witnessed."""
-    release: Floats
-    late: Flags
-    packets: npt.NDArray[np.int64]
-    """How many packets each slot brought."""
-    wait_ms: Times
-    """From a packet's leaving its source to the time of the slot that names it, of each packet in `slots`."""
     sent_nacks: npt.NDArray[np.int64]
-    """Requests sent by each receiver for slots in `slots`."""
+    """Requests sent by each receiver."""
     nacks: npt.NDArray[np.int64]
-    """Requests that reached each receiver, for slots in `slots`."""
-    completing_ms: Times
-    """From each slot's time to that of the token that completes its witness."""
+    """Requests that reached each receiver."""
     answers: int = 0
     answers_to_all: int = 0
     """Those that were multicast because somebody else had asked just before."""
@@ -113,6 +100,26 @@ class CoreRun:
     faults: int = 0
     """Things of primaries that k_r requests did not bring: each would form the ring anew (rule 5)."""
 
+
+@dataclass(slots=True)
+class CoreRun(RequestCounts):
+    """What happened, by slot (row) and receiver (column), in ms after the slot's time by true time."""
+
+    slots: range
+    """The slots that count: after the ring has warmed up, and early enough to be witnessed before the end."""
+    held: Floats
+    """The token and everything that it names, and all before."""
+    ready: Floats
+    """Held, and witnessed."""
+    release: Floats
+    late: Flags
+    packets: npt.NDArray[np.int64]
+    """How many packets each slot brought."""
+    wait_ms: Times
+    """From a packet's leaving its source to the time of the slot that names it, of each packet in `slots`."""
+    completing_ms: Times
+    """From each slot's time to that of the token that completes its witness."""
+
     @property
     def on_time(self) -> float:
         """The share of releases at timestamp + Δ_A."""
@@ -121,20 +128,6 @@ class CoreRun:
     @property
     def packets_counted(self) -> int:
         return int(self.packets.sum())
-
-
-@dataclass(slots=True)
-class _Counts:
-    sent: npt.NDArray[np.int64]
-    got: npt.NDArray[np.int64]
-    answers: int = 0
-    answers_to_all: int = 0
-    copies: int = 0
-    peak: int = 0
-    resent: int = 0
-    attempts_most: int = 0
-    faults: int = 0
-    counting: bool = False
 
 
 @dataclass(slots=True)
@@ -150,7 +143,6 @@ class _Item:
 class _Packets:
     """The packets of a run, in the order of their sources' sending."""
 
-    source: Indexes
     sent_ms: Times
     slot: Indexes
     """The first slot that names each; beyond the last one if none does."""
@@ -177,29 +169,23 @@ class BulkCore:
         self.hold_ms = timing.hold_ns / NS_PER_MS
         self.hear_ms = timing.hear_ns / NS_PER_MS
         self.resend_ms = timing.resend_ns / NS_PER_MS
-        self._delay = core.delays.delay_ms.astype(np.float32)
-        self._jitter = core.delays.jitter_ms.astype(np.float32)
-        self._loss = core.delays.loss.astype(np.float32)
         self._rows: dict[int, tuple[Floats, Floats, Floats]] = {}
-        self._counts = _Counts(np.zeros(self.n, np.int64), np.zeros(self.n, np.int64))
+        """Delay, jitter and loss from a city to every receiver."""
+        delays = core.delays
+        self._delay, self._jitter, self._loss = (
+            matrix.astype(np.float32) for matrix in (delays.delay_ms, delays.jitter_ms, delays.loss)
+        )
+        self._counts = RequestCounts(sent_nacks=np.zeros(self.n, np.int64), nacks=np.zeros(self.n, np.int64))
+        self._counting = False
 
     # -- the network --------------------------------------------------------------------------------------
 
-    def _row(self, city: int) -> tuple[Floats, Floats, Floats]:
-        """Delay, jitter and loss from a city to every receiver."""
-        row = self._rows.get(city)
-        if row is None:
-            to = self.core.city
-            row = self._rows[city] = self._delay[city][to], self._jitter[city][to], self._loss[city][to]
-        return row
-
     def _multicast(self, city: int, at_ms: float) -> Times:
-        """When a multicast reaches every receiver; inf where it is lost. One draw is loss and jitter both."""
-        delay, jitter, loss = self._row(city)
-        chance = self.rng.random(self.n, np.float32)
-        kept = (chance - loss) / np.maximum(1.0 - loss, 1e-6)
-        arrives: Times = at_ms + delay + (jitter * kept).astype(np.float64)
-        arrives[chance < loss] = np.inf
+        """When a multicast reaches every receiver; inf where it is lost."""
+        if city not in self._rows:
+            to = self.core.city
+            self._rows[city] = self._delay[city][to], self._jitter[city][to], self._loss[city][to]
+        arrives = self._arrives(*self._rows[city], at_ms)
         if self.core.branch_loss:
             gone = self.rng.random(len(self._delay)) < self.core.branch_loss
             gone[city] = False
@@ -208,10 +194,13 @@ class BulkCore:
 
     def _unicast(self, sender: Indexes, to: Indexes, at_ms: Times) -> Times:
         """When messages between cities arrive; inf for those that are lost."""
-        loss = self._loss[sender, to]
-        chance = self.rng.random(len(sender), np.float32)
+        return self._arrives(self._delay[sender, to], self._jitter[sender, to], self._loss[sender, to], at_ms)
+
+    def _arrives(self, delay: Floats, jitter: Floats, loss: Floats, at_ms: float | Times) -> Times:
+        """When messages over these links arrive; inf for those that are lost. One draw is loss and jitter both."""
+        chance = self.rng.random(len(loss), np.float32)
         kept = (chance - loss) / np.maximum(1.0 - loss, 1e-6)
-        arrives: Times = at_ms + self._delay[sender, to] + self._jitter[sender, to] * kept
+        arrives: Times = at_ms + delay + (jitter * kept).astype(np.float64)
         arrives[chance < loss] = np.inf
         return arrives
 
@@ -227,41 +216,36 @@ class BulkCore:
         read = np.empty((total, self.n), np.float32)
         have_ms = np.full(self.n, -np.inf)
         read_ms = np.full(self.n, -np.inf)
-        recent: list[Times] = []
+        recent = deque([have_ms] * MAX_OPEN_SLOTS)
         for slot in range(total):
-            self._counts.counting = slot in counted
+            self._counting = slot in counted
             at_ms = slot * self.slot_ms
-            opened_ms = recent[slot - MAX_OPEN_SLOTS] if slot >= MAX_OPEN_SLOTS else np.full(self.n, -np.inf)
-            token_ms = self._token(slot, opened_ms)
+            token_ms = self._token(slot, recent.popleft())
             whole_ms = self._named(slot, token_ms, packets)
             have_ms = np.maximum(have_ms, whole_ms)
             read_ms = np.maximum(read_ms, token_ms)
             held[slot], read[slot] = have_ms - at_ms, read_ms - at_ms
             recent.append(have_ms)
-            if slot >= MAX_OPEN_SLOTS:
-                recent[slot - MAX_OPEN_SLOTS] = np.empty(0)
             if tell is not None:
                 tell(slot + 1, total)
         return self._outcome(held, read, packets, counted)
 
     def _send_packets(self, lasting_ms: float, gap_ms: float, total: int) -> _Packets:
-        source: list[int] = []
-        sent: list[float] = []
-        for number in range(len(self.core.sources)):
+        sent: list[tuple[int, float]] = []
+        for source in range(len(self.core.sources)):
             at_ms = self.rng.exponential(gap_ms)
             while at_ms < lasting_ms:
-                source.append(number)
-                sent.append(at_ms)
+                sent.append((source, at_ms))
                 at_ms += self.rng.exponential(gap_ms)
-        packets = _Packets(np.array(source, np.intp), np.array(sent), np.full(len(source), total, np.intp))
+        packets = _Packets(np.array([at_ms for _, at_ms in sent]), np.full(len(sent), total, np.intp))
         last_of: dict[int, int] = {}
-        for number in range(len(source)):
-            slots, arrives = self._name(source[number], sent[number], last_of.get(source[number], 0), total)
-            last_of[source[number]] = packets.slot[number] = slots[0]
+        for number, (source, at_ms) in enumerate(sent):
+            slots, arrives = self._name(source, at_ms, last_of.get(source, 0), total)
+            last_of[source] = packets.slot[number] = slots[0]
             for slot in slots:
                 packets.by_slot.setdefault(slot, []).append(number)
             packets.last_slot.append(slots[-1])
-            packets.arrivals.append((arrives - sent[number]).astype(np.float32))
+            packets.arrivals.append((arrives - at_ms).astype(np.float32))
         return packets
 
     def _name(self, source: int, sent_ms: float, not_before: int, total: int) -> tuple[list[int], Times]:
@@ -277,9 +261,7 @@ class BulkCore:
             site = slot % self.m
             site_ms = slot * self.slot_ms - self.core.clock_ms[site]
             if again_ms < site_ms:
-                arrives = np.minimum(arrives, self._multicast(city, again_ms))
-                self._counts.resent += 1
-                again_ms += self.resend_ms
+                again_ms = self._resend(city, again_ms, arrives)
             if arrives[site] <= site_ms:
                 break
             slot += 1
@@ -288,10 +270,14 @@ class BulkCore:
         heard_ms = self._unicast(sites, cities, slots * self.slot_ms).min()
         until_ms = slot * self.slot_ms + self.core.timing.unwitnessed_ns(self.core.witnesses) / NS_PER_MS
         while again_ms < min(heard_ms, until_ms):
-            arrives = np.minimum(arrives, self._multicast(city, again_ms))
-            self._counts.resent += 1
-            again_ms += self.resend_ms
+            again_ms = self._resend(city, again_ms, arrives)
         return slots.tolist(), arrives
+
+    def _resend(self, city: int, at_ms: float, arrives: Times) -> float:
+        """Multicast a packet again: its times are brought forward. Return when it would be sent the next time."""
+        np.minimum(arrives, self._multicast(city, at_ms), out=arrives)
+        self._counts.resent += 1
+        return at_ms + self.resend_ms
 
     def _named_again(self, slot: int, arrives: Times) -> Indexes:
         """Later slots whose site holds a packet and has not heard yet that `slot` names it (rule 4): harmless, but
@@ -300,11 +286,9 @@ class BulkCore:
         later = slot + np.arange(1, 2 + int((self.late_ms + self.request_ms) / self.slot_ms))
         sites = later % self.m
         sent_ms = later * self.slot_ms - self.core.clock_ms[sites]
-        knows_ms = self._unicast(
-            np.full(len(later), city[slot % self.m]), city[sites], slot * self.slot_ms + 0.0 * sent_ms
-        )
-        way_ms = self._delay[city[slot % self.m], city[sites]]
-        knows_ms = np.minimum(knows_ms, slot * self.slot_ms + self.late_ms + 2 * way_ms)
+        here, named_ms = city[slot % self.m], slot * self.slot_ms
+        knows_ms = self._unicast(np.full(len(later), here), city[sites], np.full(len(later), named_ms))
+        knows_ms = np.minimum(knows_ms, named_ms + self.late_ms + 2 * self._delay[here, city[sites]])
         again: Indexes = later[(arrives[sites] <= sent_ms) & (knows_ms > sent_ms) & (sites != slot % self.m)]
         return again
 
@@ -352,7 +336,7 @@ class BulkCore:
         for attempt in range(MOST_ROUNDS):
             if not len(wanting):
                 return
-            if counts.counting:
+            if self._counting:
                 counts.attempts_most = max(counts.attempts_most, attempt + 1)
                 if attempt and attempt % self.core.timing.attempts == 0:
                     counts.faults += int((wanting < self.m).sum())
@@ -366,11 +350,11 @@ class BulkCore:
         counts, city = self._counts, self.core.city
         asked = self._whom(slot, attempt, asking)
         heard_ms = self._unicast(city[asking], city[asked], asked_ms)
-        if counts.counting:
-            counts.sent[asking] += 1
+        if self._counting:
+            counts.sent_nacks[asking] += 1
             got = np.bincount(asked[np.isfinite(heard_ms)], minlength=self.n)
-            counts.got += got
-            counts.peak = max(counts.peak, int(got.max()))
+            counts.nacks += got
+            counts.nacks_peak = max(counts.nacks_peak, int(got.max()))
         for item in items:
             has_ms = item.has_ms
             answered = (has_ms[asking] > asked_ms) & (has_ms[asked] <= heard_ms) & np.isfinite(heard_ms)
@@ -399,7 +383,7 @@ class BulkCore:
         arrives = self._unicast(city[asked[alone]], city[asking[alone]], heard_ms[alone])
         has_ms[asking[alone]] = np.minimum(has_ms[asking[alone]], arrives)
         to_group = to_all & (asking >= self.m) & self.core.scoped
-        if counts.counting:
+        if self._counting:
             groups, others = int(to_group.sum()), int((to_all & ~to_group).sum())
             counts.answers += len(asking)
             counts.answers_to_all += groups + others
@@ -435,12 +419,9 @@ class BulkCore:
 
     def _outcome(self, held: Floats, read: Floats, packets: _Packets, counted: range) -> CoreRun:
         total = len(held)
-        claims = self._claims(held)
-        completing = self._completing(claims)
-        slots = np.arange(total)
         first, last = counted.start, counted.stop
-        done = completing[first:last]
-        times = slots[first:last] * self.slot_ms
+        done = self._completing(self._claims(held))[first:last]
+        times = np.arange(first, last) * self.slot_ms
         inside = np.minimum(done, total - 1)
         heard = read[inside] + ((inside * self.slot_ms - times)[:, None]).astype(np.float32)
         heard[done >= total] = np.inf
@@ -452,7 +433,6 @@ class BulkCore:
         for row in range(1, len(release)):
             np.maximum(release[row], release[row - 1] - np.float32(self.slot_ms), out=release[row])
         numbers = np.flatnonzero((packets.slot >= first) & (packets.slot < last))
-        counts = self._counts
         return CoreRun(
             slots=counted,
             held=held[first:last].copy(),
@@ -461,16 +441,8 @@ class BulkCore:
             late=release + clock > self.hold_ms + PUNCTUAL_MS,
             packets=np.bincount(packets.slot[numbers] - first, minlength=len(counted)),
             wait_ms=packets.slot[numbers] * self.slot_ms - packets.sent_ms[numbers],
-            sent_nacks=counts.sent,
-            nacks=counts.got,
             completing_ms=done * self.slot_ms - times,
-            answers=counts.answers,
-            answers_to_all=counts.answers_to_all,
-            copies=counts.copies,
-            resent=counts.resent,
-            nacks_peak=counts.peak,
-            attempts_most=counts.attempts_most,
-            faults=counts.faults,
+            **{each.name: getattr(self._counts, each.name) for each in fields(RequestCounts)},
         )
 
     def _claims(self, held: Floats) -> Indexes:

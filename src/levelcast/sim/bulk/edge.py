@@ -93,6 +93,11 @@ class EdgeRun:
         counts = self.arrivals.sum(axis=0) if region is None else self.arrivals[region]
         return histogram_quantile(counts, share)
 
+    def region_spreads_ms(self) -> list[float]:
+        """The time between the first and the last percent of the packets, in each region that has customers."""
+        regions = np.flatnonzero(self.arrivals.any(axis=1)).tolist()
+        return [self.quantile_ms(0.99, region) - self.quantile_ms(0.01, region) for region in regions]
+
 
 def histogram_quantile(counts: Counts, share: float) -> float:
     """A quantile of what was counted in bins from `EARLIEST_MS` on."""
@@ -119,11 +124,7 @@ class BulkEdge:
 
     def __init__(self, delays: Delays, city: Indexes, customers: BulkSubscribers, rules: EdgeRules, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self._delays = delays
-        self._city = city
-        self._customers = customers
-        self._rules = rules
-        self._hold_ms = 0.0
+        self._delays, self._city, self._customers, self._rules = delays, city, customers, rules
 
     def run(
         self, core: CoreRun, hold_ms: float, slot_ms: float, follow: int, tell: Callable[[int, int], None] | None = None
@@ -135,14 +136,9 @@ class BulkEdge:
         gap_ms = np.minimum(gaps[np.searchsorted(sent, chosen)], self._rules.watermark_ms)
         release = core.release[chosen] - np.float32(hold_ms)
         regions = len(self._customers.starts) - 1
-        run = EdgeRun(
-            len(chosen),
-            np.zeros((regions, BINS), np.int64),
-            np.zeros(len(chosen)),
-            np.zeros((regions, len(chosen))),
-            np.zeros(len(self._city), np.int64),
-            np.zeros(len(chosen), np.int64),
-        )
+        slots, arrivals = len(chosen), np.zeros((regions, BINS), np.int64)
+        nacks, asked = np.zeros(len(self._city), np.int64), np.zeros(slots, np.int64)
+        run = EdgeRun(slots, arrivals, np.zeros(slots), np.zeros((regions, slots)), nacks, asked)
         soonest, latest = np.full(len(chosen), np.inf), np.full(len(chosen), -np.inf)
         for region in range(regions):
             part = slice(int(self._customers.starts[region]), int(self._customers.starts[region + 1]))
@@ -216,9 +212,8 @@ class BulkEdge:
         seen = rng.geometric(np.maximum(1.0 - unseen, 1e-3))
         way = first.delay[who] + first.jitter[who] * rng.random(len(who), np.float32)
         ask_ms = release[first.receiver[who]] + seen * gap_ms + way + rules.reorder_ms
-        retry_ms = 2.0 * (
-            np.maximum(first.delay[who] + first.jitter[who], second.delay[who] + second.jitter[who]) + 1.0
-        )
+        farther = np.maximum(first.delay[who] + first.jitter[who], second.delay[who] + second.jitter[who])
+        retry_ms = 2.0 * (farther + 1.0)
         for attempt in range(MOST_ROUNDS):
             if not len(who):
                 return

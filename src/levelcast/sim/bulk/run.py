@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -105,9 +106,8 @@ class WorldRun:
     def _edge_figures(self) -> dict[str, float]:
         edge = self.edge
         came = max(int(edge.arrivals.sum()), 1)
-        regions = [r for r in range(len(edge.arrivals)) if edge.arrivals[r].any()]
-        inner = [edge.quantile_ms(0.99, region) - edge.quantile_ms(0.01, region) for region in regions]
-        first_to_last = np.median(edge.region_spread_ms[regions], axis=1)
+        inner = edge.region_spreads_ms()
+        first_to_last = np.median(edge.region_spread_ms[edge.arrivals.any(axis=1)], axis=1)
         return {
             "followed": edge.slots,
             **{f"customer_p{name}_ms": edge.quantile_ms(at) for name, at in (*_SHARES, ("99.99", 0.9999))},
@@ -132,13 +132,13 @@ class WorldRun:
         slots_per_s = 1e9 / self.timing.slot_ns
         packets_per_s = self.core.packets_counted / len(self.core.slots) * slots_per_s
         group = self.core.release.shape[1] // self.primaries
+        copies = self.core.copies / max(self.core.packets_counted, 1) / self.core.release.shape[1]
         return {
             "tokens_per_s": slots_per_s,
             "packets_per_s": packets_per_s,
             "group_tokens_per_s": (group - 2) * 1e9 / self.timing.request_ns,
-            "answers_per_s": self.core.copies / max(self.core.packets_counted, 1)
-            / self.core.release.shape[1] * packets_per_s,
-        }  # fmt: skip
+            "answers_per_s": copies * packets_per_s,
+        }
 
 
 _SHARES = (("50", 0.5), ("90", 0.9), ("99", 0.99), ("99.9", 0.999))
@@ -149,19 +149,9 @@ def run_world(globe: Globe, conditions: Conditions, tell: Tell | None = None) ->
     size = globe.size
     core = globe.core(conditions.loss, branch_loss=conditions.branch_loss, scoped=conditions.scoped)
     gap_ms = size.sources * size.slot_ms / conditions.packets_per_slot
-    in_core = BulkCore(core, conditions.seed).run(
-        conditions.slots,
-        gap_ms,
-        warm=2 * size.primaries,
-        tell=None if tell is None else lambda done, total: tell("core", done, total),
-    )
+    of_core, of_edge = (partial(tell, part) if tell is not None else None for part in ("core", "customers"))
+    in_core = BulkCore(core, conditions.seed).run(conditions.slots, gap_ms, warm=2 * size.primaries, tell=of_core)
     rules = EdgeRules(branch_loss=conditions.branch_loss)
-    hold_ms = core.timing.hold_ns / NS_PER_MS
-    edge = BulkEdge(core.delays, core.city, globe.customers, rules, conditions.seed + 1).run(
-        in_core,
-        hold_ms,
-        size.slot_ms,
-        conditions.follow,
-        None if tell is None else lambda done, total: tell("customers", done, total),
-    )
-    return WorldRun(conditions, core.timing, in_core, edge, size.primaries)
+    edge = BulkEdge(core.delays, core.city, globe.customers, rules, conditions.seed + 1)
+    at_edge = edge.run(in_core, core.timing.hold_ns / NS_PER_MS, size.slot_ms, conditions.follow, of_edge)
+    return WorldRun(conditions, core.timing, in_core, at_edge, size.primaries)

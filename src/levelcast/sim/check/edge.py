@@ -9,9 +9,9 @@ from random import Random
 from typing import NamedTuple
 
 from levelcast.edge.server.packetizer import Outgoing, SessionMap
-from levelcast.protocol.history import Frame
-from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, each_record, stamp, trades
+from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, each_record, trades
 from levelcast.sim.check.ring import Checker, InvariantBroken
+from levelcast.sim.engine.disk import stamped_content
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import ChannelPlan, Kind, build_channel_plan, decode_record, session_of
 from levelcast.wire.mold import session_name
@@ -25,11 +25,6 @@ _SET = struct.Struct("<HIQq")
 _SET_AT = 2
 _TRADE_ID = struct.Struct("<Q")
 _TRADE_ID_AT = 48
-_KEY = struct.Struct("<QiI")
-"""`ts_recv`, an unused delta and the sequence of a trade."""
-_KEY_AT = 32
-_INSTRUMENT = struct.Struct("<I")
-_INSTRUMENT_AT = 4
 
 
 def trade(floor: int, instrument: int, number: int, at_ns: int) -> bytes:
@@ -41,8 +36,7 @@ def trade(floor: int, instrument: int, number: int, at_ns: int) -> bytes:
 
 def stamped(record: bytes) -> tuple[int, int]:
     """Timestamp and sequence of a trade on the tape."""
-    timestamp_ns, _, sequence = _KEY.unpack_from(record, _KEY_AT)
-    return timestamp_ns, sequence
+    return int.from_bytes(record[32:40], "little"), int.from_bytes(record[44:48], "little")
 
 
 class Key(NamedTuple):
@@ -54,8 +48,7 @@ class Key(NamedTuple):
 
 
 def instrument_of(record: bytes) -> int:
-    (instrument,) = _INSTRUMENT.unpack_from(record, _INSTRUMENT_AT)
-    return int(instrument)
+    return int.from_bytes(record[4:8], "little")
 
 
 def symbol_of(record: bytes) -> tuple[int, int]:
@@ -71,7 +64,7 @@ class Truth:
         self.plan = plan
         self.plans: dict[int, ChannelPlan] = {}
         """Those that the operator has sent, by number."""
-        self._checker = checker
+        self.frames = checker.frames
         self.streams: dict[bytes, list[bytes]] = {session: [] for session in plan.sessions}
         """Each session's records, watermarks among them; the first has number 1."""
         self._trains: dict[tuple[bytes, int], bytes] = {}
@@ -95,13 +88,10 @@ class Truth:
                 stream.extend(each_record(bytes(packet.payload)))
         return sent
 
-    def frames(self) -> list[Frame]:
-        return self._checker.frames()
-
     def tape(self) -> Iterator[bytes]:
         """Every trade on the tape, stamped."""
         for frame in self.frames():
-            for record in each_record(stamp(frame.content, frame.first_sequence, frame.timestamp_ns)):
+            for record in each_record(stamped_content(frame)):
                 if record[1] == RTYPE_TRADE:
                     yield record
 
@@ -111,7 +101,7 @@ class Truth:
         wanted: dict[bytes, list[bytes]] = {session: [] for session in plan.sessions}
         for frame in self.frames():
             swapped = plan
-            for record in each_record(stamp(frame.content, frame.first_sequence, frame.timestamp_ns)):
+            for record in each_record(stamped_content(frame)):
                 if record[1] != RTYPE_TRADE:
                     swapped = self._swapped(record) or swapped
                 elif (instrument := instrument_of(record)) == 0:
@@ -136,7 +126,7 @@ class Truth:
 
     def check_end(self) -> None:
         """The sessions are the tape, and the watermarks in them are true."""
-        sequences = self._sequences_upto()
+        sequences = [(frame.timestamp_ns, frame.first_sequence + frame.records) for frame in self.frames()]
         for session, wanted in self.expected().items():
             done = 0
             times = [stamped(record)[0] for record in wanted]
@@ -150,9 +140,8 @@ class Truth:
                     if mark is None:
                         self._check_watermark(session, record, times, done, sequences)
                 elif done == len(wanted) or record != wanted[done]:
-                    raise InvariantBroken(
-                        "edge tape", f"{name_of(session)} has another record {done + 1} than the tape"
-                    )
+                    what = f"{name_of(session)} has another record {done + 1} than the tape"
+                    raise InvariantBroken("edge tape", what)
                 else:
                     done += 1
 
@@ -175,15 +164,8 @@ class Truth:
 
     def last_records(self, next_global: int) -> list[bytes]:
         """The last trade of each floor and instrument below a sequence, whatever session it is in."""
-        last: dict[tuple[int, int], bytes] = {}
-        for record in self.tape():
-            if stamped(record)[1] < next_global:
-                last[symbol_of(record)] = record
-        return sorted(last.values())
-
-    def _sequences_upto(self) -> list[tuple[int, int]]:
-        """Each frame's timestamp, and the sequence after it."""
-        return [(frame.timestamp_ns, frame.first_sequence + frame.records) for frame in self.frames()]
+        below = (record for record in self.tape() if stamped(record)[1] < next_global)
+        return sorted({symbol_of(record): record for record in below}.values())
 
     def _check_watermark(
         self, session: bytes, record: bytes, times: list[int], done: int, sequences: list[tuple[int, int]]
@@ -222,9 +204,8 @@ def draw_channel_plan(rng: Random, stripe: int, number: int) -> ChannelPlan:
     """A plan for the sequence, of one to three sessions."""
     sessions = rng.randint(1, 3)
     pairs = [(each, rng.randrange(sessions)) for each in instruments_of(stripe)]
-    return build_channel_plan(
-        number, pairs, [rng.randrange(3) for _ in range(sessions)], default=rng.randrange(sessions)
-    )
+    groups = [rng.randrange(3) for _ in range(sessions)]
+    return build_channel_plan(number, pairs, groups, default=rng.randrange(sessions))
 
 
 def one_session(stripe: int) -> SessionMap:

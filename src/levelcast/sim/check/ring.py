@@ -20,6 +20,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable
 
 from levelcast.protocol.effects import Effect, Persist, Release, Send
@@ -41,6 +42,17 @@ class InvariantBroken(AssertionError):
         self.promise = promise
 
 
+def place_of(error: BaseException) -> str:
+    """Return the innermost place of an error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].name}:{frames[-1].lineno}" if frames else "?"
+
+
+def what_broke(error: AssertionError) -> str:
+    """Return the promise that was broken, or the assertion that failed and its place."""
+    return str(error) if isinstance(error, InvariantBroken) else f"assertion: {error!r} in {place_of(error)}"
+
+
 class Checker:
     """Watches every effect of every node."""
 
@@ -58,27 +70,23 @@ class Checker:
         self._claimed: dict[tuple[int, int], tuple[int, int]] = {}
         self._on_time: dict[int, tuple[int, int]] = {}
         self._instants: dict[int, set[int]] = {}
-        self.release_times: dict[int, list[int]] = {}
         self.releases = 0
         self.late_releases = 0
-        self.spread_ns = 0
         self.forged = False
         """Whether somebody sends tokens that contradict the order, on purpose."""
 
     # -- while it happens ---------------------------------------------------------------------------------
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
-        kind = type(effect)
-        if kind is Send:
-            assert isinstance(effect, Send)
+        if isinstance(effect, Send):
             message = effect.message
-            if type(message) is Token:
+            if isinstance(message, Token):
                 self._check_one_token(message)
                 self._note_claim(node, message)
-            elif type(message) is Join:
+            elif isinstance(message, Join):
                 self._check_claims_kept(node, message)
-            elif type(message) is Data:
-                self._note_submitted(node, message)
+            elif isinstance(message, Data):
+                self._note_submitted(message)
             if isinstance(message, Token | Data | Ring | Group):
                 self._note_sealed(node, message, sends=True)
             elif isinstance(message, Repair):
@@ -99,7 +107,7 @@ class Checker:
         """Remember what an author has journaled or sent: others may pass it on from then on."""
         if self.forged:  # a seal without a key does not prove its author
             return
-        if author_of(message) != node.id:
+        if _name_of(message)[0] != node.id:
             if sends:
                 raise InvariantBroken("author's bytes", f"{node.name} sends {_name_of(message)} as its own")
             return
@@ -118,7 +126,7 @@ class Checker:
         if isinstance(event, RingRefused) and event.reason is RefuseReason.VOIDS:
             raise InvariantBroken("witness kept", f"{node.name} is to void slot {event.slot}, which is witnessed")
 
-    def _note_submitted(self, node: SimNode, data: Data) -> None:
+    def _note_submitted(self, data: Data) -> None:
         for packet in open_packets(data):
             key = packet[:3]
             known = self.submitted.setdefault(key, packet.payload)
@@ -147,10 +155,9 @@ class Checker:
         self._claimed[life] = now
 
     def _check_release(self, node: SimNode, release: Release) -> None:
-        frame = release.frame
         self.releases += 1
-        self._check_agreement(node, frame)
-        self._check_packets(node, frame)
+        self._check_agreement(node, release.frame)
+        self._check_packets(node, release.frame)
         self._check_time(node, release)
 
     def _check_agreement(self, node: SimNode, frame: Frame) -> None:
@@ -160,9 +167,8 @@ class Checker:
         # A frame that follows another one at one receiver follows it at all of them.
         after = self._chain_after.setdefault(frame.chain_before, (frame.slot, frame.chain))
         if after != (frame.slot, frame.chain):
-            raise InvariantBroken(
-                "agreement", f"{node.name} releases slot {frame.slot} where others released slot {after[0]}"
-            )
+            what = f"{node.name} releases slot {frame.slot} where others released slot {after[0]}"
+            raise InvariantBroken("agreement", what)
 
     def _check_packets(self, node: SimNode, frame: Frame) -> None:
         tape = (node.id, node.disk.journal.life)
@@ -187,7 +193,6 @@ class Checker:
             raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} {instant - now} ns early")
         if now < release.scheduled_ns - self._clock_error_ns:
             raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} before its instant")
-        self.release_times.setdefault(frame.slot, []).append(now)
         self.late_releases += release.late
         if not release.late:
             low, high = self._on_time.get(frame.slot, (now, now))
@@ -205,7 +210,6 @@ class Checker:
     def check_end(self, receivers: Iterable[SimNode], slack_ns: int) -> None:
         """Simultaneity and byte identity."""
         for slot, (low, high) in self._on_time.items():
-            self.spread_ns = max(self.spread_ns, high - low)
             if high - low > 2 * self._clock_error_ns + slack_ns:
                 raise InvariantBroken("simultaneity", f"slot {slot} was released over {high - low} ns")
         if self._world.report_counts["forms"] <= 1:
@@ -249,13 +253,6 @@ class Checker:
         for node in receivers:
             if missing := self.missing_from(node, wanted):
                 raise InvariantBroken("no loss", f"{node.name} never released {missing[:3]}, witnessed to its source")
-
-
-def author_of(message: Token | Data | Ring | Group) -> int:
-    """The node that seals a message."""
-    if isinstance(message, Token):
-        return message.owner
-    return message.source if isinstance(message, Data) else message.server
 
 
 def _name_of(message: Token | Data | Ring | Group) -> tuple[object, ...]:

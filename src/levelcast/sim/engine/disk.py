@@ -9,7 +9,13 @@ from levelcast.protocol.config import StripeConfig
 from levelcast.protocol.effects import ServeTape
 from levelcast.protocol.history import GENESIS, Frame, first_tip
 from levelcast.protocol.journal_image import JournalImage
+from levelcast.records import stamp
 from levelcast.wire.messages import Message
+
+
+def stamped_content(frame: Frame) -> bytes:
+    """Return the records of a frame as they are on the tape, with sequence and timestamp."""
+    return stamp(frame.content, frame.first_sequence, frame.timestamp_ns)
 
 
 class SimTape:
@@ -17,18 +23,19 @@ class SimTape:
 
     def __init__(self, config: StripeConfig) -> None:
         self.frames: list[Frame] = []
-        self._slots: list[int] = []
         self.tip = first_tip(config)
 
     def append(self, frame: Frame) -> None:
         self.tip.append(frame)
         self.frames.append(frame)
-        self._slots.append(frame.slot)
+
+    def after(self, slot: int) -> int:
+        """Return the index of the first frame after a slot."""
+        return bisect_right(self.frames, slot, key=lambda frame: frame.slot)
 
     def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
         """What to send to a member that is behind (rule 9)."""
-        first = bisect_right(self._slots, request.after_slot)
-        last = bisect_right(self._slots, request.upto_slot)
+        first, last = self.after(request.after_slot), self.after(request.upto_slot)
         chain_before = self.frames[first - 1].chain if first else GENESIS
         frames = self.frames[first : min(last, first + 64)]
         upto_slot = request.upto_slot if last <= first + 64 else frames[-1].slot

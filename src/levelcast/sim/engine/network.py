@@ -70,13 +70,17 @@ class VirtualNetwork:
         copies: list[Copy] = []
         for to in receivers:
             self.sent += 1
-            if not self.passes(sender, to) or random() < weather.loss or self.branch_of.get(to, 0) in lost_branches:
+            lost = not self.passes(sender, to) or random() < self._loss(sender, to)
+            if lost or self.branch_of.get(to, 0) in lost_branches:
                 self.lost += 1
                 continue
             copies.append(Copy(to, self._delay(sender, to), self._damage(datagram)))
             if weather.duplicate and random() < weather.duplicate:
                 copies.append(Copy(to, self._delay(sender, to), None))
         return copies
+
+    def _loss(self, sender: int, to: int) -> float:
+        return self.weather.loss
 
     def _delay(self, sender: int, to: int) -> int:
         weather, rng = self.weather, self.rng
@@ -104,15 +108,9 @@ class LinkNetwork(VirtualNetwork):
 
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
 
-    def copies(self, sender: int, receivers: Sequence[int], datagram: bytes) -> list[Copy]:
-        """The copies of a datagram that arrive, and when."""
-        random = self.rng.random
-        copies: list[Copy] = []
-        for to in receivers:
-            link = self.links[sender, to]
-            self.sent += 1
-            if not self.passes(sender, to) or random() < link.loss_ratio:
-                self.lost += 1
-            else:
-                copies.append(Copy(to, link.delay_ns + int(link.jitter_ns * random()), None))
-        return copies
+    def _loss(self, sender: int, to: int) -> float:
+        return self.links[sender, to].loss_ratio
+
+    def _delay(self, sender: int, to: int) -> int:
+        link = self.links[sender, to]
+        return link.delay_ns + int(link.jitter_ns * self.rng.random())

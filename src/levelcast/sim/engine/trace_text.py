@@ -8,32 +8,14 @@ from levelcast.protocol.effects import GROUP, SERVERS
 from levelcast.protocol.event_text import generation_name, sentence
 from levelcast.protocol.events import Event
 from levelcast.sim.engine.world import START_NS, TraceLine
-from levelcast.wire.messages import (
-    CatchUp,
-    CatchUpPackets,
-    Data,
-    Fault,
-    FaultReason,
-    Group,
-    GroupInvite,
-    GroupRequest,
-    GroupToken,
-    Invite,
-    Join,
-    Message,
-    Promised,
-    Repair,
-    Request,
-    Ring,
-    Run,
-    Token,
-)
+from levelcast.wire import messages as wire
+from levelcast.wire.messages import FaultReason, Message, Run
 
 
 def narrate(lines: Iterable[TraceLine], *, data: bool = True) -> Iterator[str]:
     """Each line of a trace as text; `data` False leaves out the sources' packets."""
     for line in lines:
-        if not data and line.what == "sends" and isinstance(line.about, tuple) and type(line.about[1]) is Data:
+        if not data and line.what == "sends" and isinstance(line.about, tuple) and type(line.about[1]) is wire.Data:
             continue
         who = f"{line.node:>4}" if line.node >= 0 else "   ."
         yield f"{(line.at_ns - START_NS) / 1e6:10.3f} ms {who}  {line.what} {_about(line.about)}".rstrip()
@@ -51,55 +33,56 @@ def _about(about: object) -> str:
 def describe(message: Message | tuple[object, ...]) -> str:
     """One message in a few words."""
     match message:
-        case Data():
-            numbers = f"{message.first}" if message.first == message.last else f"{message.first}-{message.last}"
+        case wire.Data():
+            numbers = str(message.first) + (f"-{message.last}" if message.last > message.first else "")
             return f"data {message.source}.{message.incarnation}#{numbers}"
-        case Token():
-            marks = ",".join(f"{m.source}.{m.incarnation}#{m.number}" for m in message.witnessed)
-            return (
-                f"token {generation_name(message.generation)}/{message.slot} have {message.have}"
-                f" [{_runs(message.runs)}]" + (f" witnessed {marks}" if marks else "")
-            )
-        case Request():
+        case wire.Token():
+            marks = ",".join(map(_place, message.witnessed))
+            token = f"{generation_name(message.generation)}/{message.slot} have {message.have} [{_runs(message.runs)}]"
+            return f"token {token}" + (f" witnessed {marks}" if marks else "")
+        case wire.Request():
             return f"request slots {list(message.slots)} packets [{_runs(message.packets)}] have {message.have}"
-        case Repair():
+        case wire.Repair():
             return "repair " + "; ".join(describe(item) for item in message.items)
-        case CatchUp():
+        case wire.CatchUp():
             return f"settled {message.after_slot + 1}..{message.upto_slot}"
-        case CatchUpPackets():
-            numbers = " ".join(f"{each.source}.{each.incarnation}#{each.number}" for each in message.packets)
-            return f"packets after slot {message.after_slot}: {numbers}"
-        case Fault():
+        case wire.CatchUpPackets():
+            return f"packets after slot {message.after_slot}: {' '.join(map(_place, message.packets))}"
+        case wire.Fault():
             return (
                 f"fault: {FaultReason.NAMES.get(message.reason)} at slot {message.slot}, suspect {message.suspect}, "
                 f"entered {generation_name(message.generation)}, promised {generation_name(message.promised)}"
             )
-        case Invite():
+        case wire.Invite():
             return f"INVITE {generation_name(message.generation)}"
-        case Join():
+        case wire.Join():
             return (
                 f"JOIN {generation_name(message.generation)} life {message.life} caught up "
                 f"{generation_name(message.caught_up)} have {message.have} settled {message.settled}"
                 f" set {message.current.version}{'' if message.current_witnessed else ' in doubt'}"
             )
-        case Promised():
+        case wire.Promised():
             return f"PROMISED {generation_name(message.generation)}"
-        case Ring():
+        case wire.Ring():
             members = " ".join(f"{life.member}/{life.life}" for life in message.members)
             eras = " ".join(f"{generation_name(era.generation)}@{era.start_slot}" for era in message.lineage)
             return f"RING {generation_name(message.generation)} of {members}, lineage {eras}, helper {message.helper}"
-        case GroupToken():
+        case wire.GroupToken():
             return f"group token {message.turn} in {generation_name(message.generation)} have {message.have}"
-        case GroupRequest():
+        case wire.GroupRequest():
             suspect = f", suspect {message.suspect}" if message.suspect else ""
             return f"plea for a group, has {generation_name(message.group)} of {message.primary}{suspect}"
-        case GroupInvite():
+        case wire.GroupInvite():
             return f"GROUP INVITE {generation_name(message.number)}"
-        case Group():
+        case wire.Group():
             members = " ".join(map(str, message.members))
             return f"GROUP {generation_name(message.number)} of {message.primary}: {members}"
         case _:
             return str(message)
+
+
+def _place(packet: wire.Packet | wire.Mark) -> str:
+    return f"{packet.source}.{packet.incarnation}#{packet.number}"
 
 
 def _runs(runs: Iterable[Run]) -> str:

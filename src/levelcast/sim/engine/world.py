@@ -49,6 +49,26 @@ class TraceLine(NamedTuple):
     about: object
 
 
+class Alarm:
+    """The next time at which something is to be done: an earlier one takes the place of a later one."""
+
+    def __init__(self, world: World, action: Callable[[], None]) -> None:
+        self._world = world
+        self._action = action
+        self.at_ns: int | None = None
+
+    def set(self, at_ns: int) -> None:
+        now = self._world.now
+        if self.at_ns is None or at_ns < self.at_ns or self.at_ns < now:
+            self.at_ns = max(at_ns, now)
+            self._world.at(self.at_ns, self._ring)
+
+    def _ring(self) -> None:
+        if self.at_ns == self._world.now:
+            self.at_ns = None
+            self._action()
+
+
 class SimNode:
     """A host for one protocol class: disk, clock, inbox, life and death."""
 
@@ -76,7 +96,7 @@ class SimNode:
         self.crashes = 0
         self._start = start
         self._guard: ClockGuard | None = None
-        self._wake_at: int | None = None
+        self._alarm = Alarm(world, self._wake)
         self._control: deque[Message] = deque()
         self._data: deque[Data] = deque()
         self._serving = False
@@ -96,9 +116,8 @@ class SimNode:
     def start(self) -> None:
         """Start the process on whatever its disk holds."""
         assert self.machine is None
-        self._guard = ClockGuard(
-            self.world.now + self._nominal_offset_ns, self.world.now, self.world.clock_tolerance_ns
-        )
+        now = self.world.now
+        self._guard = ClockGuard(now + self._nominal_offset_ns, now, self.world.clock_tolerance_ns)
         self.machine = self._start(self)
         self.world.trace(self.id, "starts", "")
         self._schedule_wake()
@@ -107,37 +126,29 @@ class SimNode:
         """kill -9: memory and inbox are gone, the disk stays."""
         self.machine = None
         self.crashes += 1
-        self._wake_at = None
+        self._alarm.at_ns = None
         self._control.clear()
         self._data.clear()
         self.world.trace(self.id, "crashes", "")
 
     # -- the inbox ----------------------------------------------------------------------------------------
 
-    def arrive(self, message: Message) -> None:
-        if self.machine is None:
-            return
-        if self.service_ns == 0 and self.world.now >= self.paused_until_ns and not self._serving:
-            self.step((message,))
-            return
-        # Control before data in every queue (rule 17).
-        if isinstance(message, Data):
-            self._data.append(message)
-        else:
-            self._control.append(message)
-        if not self._serving:
-            self._serving = True
-            self.world.at(max(self.world.now + self.service_ns, self.paused_until_ns), self._serve)
-
-    def arrive_together(self, messages: list[Message]) -> None:
-        """Messages that a driver finds in its socket at one time."""
+    def arrive(self, *messages: Message) -> None:
+        """Take in messages that a driver finds in its socket at one time, or later if it is busy."""
         if self.machine is None:
             return
         if self.service_ns == 0 and self.world.now >= self.paused_until_ns and not self._serving:
             self.step(messages)
-        else:
-            for message in messages:
-                self.arrive(message)
+            return
+        # Control before data in every queue (rule 17).
+        for message in messages:
+            if isinstance(message, Data):
+                self._data.append(message)
+            else:
+                self._control.append(message)
+        if not self._serving:
+            self._serving = True
+            self.world.at(max(self.world.now + self.service_ns, self.paused_until_ns), self._serve)
 
     def _serve(self) -> None:
         if self.machine is None:
@@ -146,13 +157,8 @@ class SimNode:
         if self.world.now < self.paused_until_ns:
             self.world.at(self.paused_until_ns, self._serve)
             return
-        batch: list[Message] = []
-        while len(batch) < SLOW_BATCH and self._control:
-            batch.append(self._control.popleft())
-        data: list[Data] = []
-        while len(batch) + len(data) < SLOW_BATCH and self._data:
-            data.append(self._data.popleft())
-        batch += join(data)
+        batch = [self._control.popleft() for _ in range(min(SLOW_BATCH, len(self._control)))]
+        batch += join([self._data.popleft() for _ in range(min(SLOW_BATCH - len(batch), len(self._data)))])
         self._serving = bool(self._control or self._data)
         if self._serving:
             self.world.at(self.world.now + self.service_ns, self._serve)
@@ -179,12 +185,9 @@ class SimNode:
         self._schedule_wake()
 
     def _perform(self, effect: Effect) -> None:
-        kind = type(effect)
-        if kind is Persist:
-            assert isinstance(effect, Persist)
+        if isinstance(effect, Persist):
             self.disk.journal.apply(effect.entry)
-        elif kind is Send:
-            assert isinstance(effect, Send)
+        elif isinstance(effect, Send):
             self.world.send(self, effect.to, effect.message)
         elif isinstance(effect, Release):
             self.disk.tape.append(effect.frame)
@@ -205,20 +208,13 @@ class SimNode:
         at = max(machine.wake_ns - self.clock_offset_ns, self.world.now)
         if grain_ns := self.world.grain_ns:
             at = -(-at // grain_ns) * grain_ns
-        if self._wake_at is None or at < self._wake_at or self._wake_at < self.world.now:
-            self._wake_at = at
-            self.world.at(at, self._wake)
+        self._alarm.set(at)
 
     def _wake(self) -> None:
-        if self.machine is None or self._wake_at != self.world.now:
-            return
+        wake_ns = self.machine.wake_ns if self.machine is not None else None
         if self.world.now < self.paused_until_ns:
-            self._wake_at = self.paused_until_ns
-            self.world.at(self.paused_until_ns, self._wake)
-            return
-        self._wake_at = None
-        wake_ns = self.machine.wake_ns
-        if wake_ns is not None and wake_ns <= self.local_ns:
+            self._alarm.set(self.paused_until_ns)
+        elif wake_ns is not None and wake_ns <= self.local_ns:
             self.step(())
         else:
             self._schedule_wake()
@@ -279,7 +275,7 @@ class World:
             receivers = [to]
         if self.partial_multicast is not None and len(receivers) > 1:
             receivers = self.partial_multicast(sender, message, receivers)
-        self.trace_lines.append(TraceLine(self.now, sender.id, "sends", (to, message)))
+        self.trace(sender.id, "sends", (to, message))
         if isinstance(message, Data) and message.first < message.last:
             self._carry_train(sender, receivers, singles(message))
             return
@@ -335,7 +331,7 @@ class World:
             self.events += 1
             batches.setdefault(node, []).append(message)
         for node, messages in batches.items():
-            node.arrive_together(messages)
+            node.arrive(*messages)
 
     def run(self, until_ns: int, done: Callable[[], bool] | None = None) -> None:
         """Let time pass until `until_ns`, or until `done` (looked at every few events)."""
@@ -349,12 +345,10 @@ class World:
                     break
                 self.now, _, node, message = pop(arrivals)
                 self.events += 1
-                if not self.grain_ns:
-                    node.arrive(message)
-                elif not arrivals or arrivals[0][0] > self.now:
-                    node.arrive_together([message])
-                else:
+                if self.grain_ns:
                     self._arrive_together(node, message)
+                else:
+                    node.arrive(message)
             else:
                 if heap[0][0] > until_ns:
                     break

@@ -26,19 +26,6 @@ def draw_sets(seed: int, members: list[int]) -> NackSets:
     return tree_sets(branches)
 
 
-class NackRing(RingHistory):
-    """`ring` with sets."""
-
-    def _draw_nack(self) -> NackSets | None:
-        return draw_sets(self.seed, self._member_ids)
-
-
-class NackReceivers(ReceiversHistory):
-    """`receivers` with sets."""
-
-    def _draw_nack(self) -> NackSets | None:
-        return draw_sets(self.seed, self._member_ids)
-
-
 def nack_history(seed: int) -> RingHistory:
-    return NackReceivers(seed) if seed % 2 else NackRing(seed)
+    """`ring` with sets, or `receivers` with sets."""
+    return (ReceiversHistory if seed % 2 else RingHistory)(seed, draw_sets)

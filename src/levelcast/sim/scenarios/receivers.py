@@ -33,55 +33,31 @@ from levelcast.protocol.events import RingFormed
 from levelcast.protocol.machine import Machine
 from levelcast.ring.group_server import ReformationAndGroupServer
 from levelcast.ring.listener import Listener
+from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
-from levelcast.sim.check.edge import (
-    Truth,
-    draw_channel_plan,
-    draw_instrument,
-    draw_plan,
-    instruments_of,
-    one_session,
-    trade,
-)
+from levelcast.sim.check.edge import Truth, draw_channel_plan, draw_instrument, draw_plan, one_session, trade
 from levelcast.sim.check.ring import InvariantBroken
 from levelcast.sim.edges import Crowd
-from levelcast.sim.engine.network import VirtualNetwork, Weather
+from levelcast.sim.engine.network import VirtualNetwork
 from levelcast.sim.engine.world import START_NS, SideWorld, SimNode, World
 from levelcast.sim.faults import MS, Adversary
-from levelcast.sim.scenarios.ring import Outcome, RingHistory
+from levelcast.sim.scenarios.ring import LAST_SUBMIT_NS, DrawSets, Outcome, RingHistory, draw
+from levelcast.timing.rules import Mode
 from levelcast.timing.secondary import patience_ns, secondary_bound_ns, silent_after_ns
 from levelcast.wire.channel_plan import Kind, PlanRecord, encode_record, part_records
-from levelcast.wire.messages import (
-    CONTROL_SOURCE,
-    Group,
-    GroupRequest,
-    GroupToken,
-    Message,
-    Repair,
-    Request,
-    Ring,
-    Token,
-)
+from levelcast.wire.messages import Group, GroupRequest, GroupToken, Message, Repair, Request, Ring, Token
 
 FIRST_SECONDARY = 301
-LAST_SUBMIT_NS = 60 * MS
-"""After the last fault."""
 SETTLED_AFTER_NS = 600 * MS
 """When a history whose faults strike secondaries only begins with them: the ring is whole by then."""
 
 GRAINS_NS = (0, 2 * MS, 2 * MS, 2 * MS, 3 * MS)
 """How often nodes look at socket and clock, if not all the time: a batch costs little more than a message."""
-PUNCTUAL_NS = 3 * MS
-"""So late a release is then still on time."""
-PLANS = (0, 0, 0, 0, 1, 2)
-"""How often the plan is replaced; then customers follow the plans."""
 STRIPES_SHARE = 1 / 5
 """So many histories have a second stripe."""
 SECONDARIES = (0, 1, 1, 2)
 MOST_IN_LAYER = (1, 2, 3, 4)
-LAYERS = (1, 1, 1, 1, 2, 2, 3)
-TEMPERS = ("all", "all", "all", "secondaries", "widow", "line")
 
 SAYS: tuple[type, ...] = (Request, GroupToken, GroupRequest)
 """All that a secondary ever sends, but to those below it."""
@@ -92,54 +68,46 @@ SERVES: tuple[type, ...] = (Repair, Ring, Group)
 class ReceiversHistory(RingHistory):
     """Builds and runs the history of one seed."""
 
+    SERVER: ClassVar[type[ReformationServer]] = ReformationAndGroupServer
+    SIZES: ClassVar[tuple[tuple[int, ...], ...]] = (3, 3, 3, 3, 3, 4, 5), (0, 0, 0, 1), (1, 1, 2, 3)
     SLOTS_MS: ClassVar[tuple[int, ...]] = (5, 10, 10, 20, 20, 30, 30, 30)
+    FAULTS_S: ClassVar[dict[Mode, tuple[float, float]]] = {"lockstep": (1.5, 4), "pipelined": (0.3, 1.0)}
+    PUNCTUAL_NS: ClassVar[int] = 3 * MS
+    """A release that is so late is still on time where nodes look at the clock only now and then."""
+    LAYERS: ClassVar[tuple[int, ...]] = (1, 1, 1, 1, 2, 2, 3)
+    TEMPERS: ClassVar[tuple[str, ...]] = ("all", "all", "all", "secondaries", "widow", "line")
+    PLANS: ClassVar[tuple[int, ...]] = (0, 0, 0, 0, 1, 2)
+    """How often the plan is replaced; then customers follow the plans."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self._new_plans = self.rng.choice(PLANS) if self._may_have_stripes else 0
+    def __init__(self, seed: int, draw_sets: DrawSets | None = None, main: ReceiversHistory | None = None) -> None:
+        self._main = main
+        super().__init__(seed, draw_sets)
+        self._new_plans = draw(self.rng, self.PLANS)
         self.plan = one_session(self.STRIPE) if self._new_plans else draw_plan(self.rng, self.STRIPE)
-        self._gone: set[int] = set()
-        self.crowd = self._make_crowd()
+        self.crowd: Crowd = Crowd(self.world, self.rng) if main is None else main.crowd
         self.world.watchers.insert(0, self.crowd)
-        striped = self._may_have_stripes and not self._new_plans and self.rng.random() < STRIPES_SHARE
-        self.beside = SecondStripe(self) if striped else None
+        self.bound_ns += secondary_bound_ns(self.config.timing, len(self._server_ids), max(1, self.layers))
+        striped = main is None and not self._new_plans and self.rng.random() < STRIPES_SHARE
+        self.beside = SecondStripe(self.rng.getrandbits(48), main=self) if striped else None
 
-    def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
-        world = super()._make_world(network, rng)
-        world.grain_ns = rng.choice(GRAINS_NS)
+    def _make_world(self, config: StripeConfig, network: VirtualNetwork) -> World:
+        if self._main is not None:
+            return SideWorld(self._main.world, config, network, network.rng)
+        world = super()._make_world(config, network)
+        world.grain_ns = network.rng.choice(GRAINS_NS)
         return world
 
-    @property
-    def _may_have_stripes(self) -> bool:
-        return True
-
-    def _make_crowd(self) -> Crowd:
-        return Crowd(self.world, self.rng)
-
-    def _draw_sizes(self, rng: Random) -> tuple[int, int, int]:
-        return rng.choice((3, 3, 3, 3, 3, 4, 5)), rng.choice((0, 0, 0, 1)), rng.choice((1, 1, 2, 3))
-
-    def _draw_fault_ns(self, rng: Random) -> int:
-        seconds = rng.uniform(1.5, 4) if self.config.timing.mode == "lockstep" else rng.uniform(0.3, 1.0)
-        return int(seconds * 1000 * MS)
-
-    def _draw_secondaries(self, rng: Random) -> list[int]:
+    def _draw_secondaries(self, rng: Random) -> None:
         """Trees of one layer mostly, of two or three sometimes (MS §4.1)."""
-        self._homes: dict[int, int] = {}
-        self._temper = rng.choice(TEMPERS)
+        self._temper = draw(rng, self.TEMPERS)
         above = self._member_ids
-        self._layers = rng.choice(LAYERS)
-        for _ in range(self._layers):
+        self.layers = draw(rng, self.LAYERS)
+        for _ in range(self.layers):
             homes = [home for home in above for _ in range(rng.choice(SECONDARIES))]
             homes = sorted(rng.sample(homes, min(len(homes), rng.choice(MOST_IN_LAYER))))
             first = FIRST_SECONDARY + len(self._homes)
             above = list(range(first, first + len(homes)))
             self._homes |= zip(above, homes, strict=True)
-        return list(self._homes)
-
-    @property
-    def layers(self) -> int:
-        return self._layers
 
     def _submit(self, node: SimNode, together: int) -> None:
         """Nothing is new when the end is looked at: the ring's liveness first, then the customers'."""
@@ -148,60 +116,32 @@ class ReceiversHistory(RingHistory):
 
     def _packet(self, node: SimNode, source: Source) -> tuple[bytes, int]:
         """One to three trades."""
-        rng = self.rng
+        rng, stripe, now = self.rng, self.STRIPE, self.world.now
         count = rng.choice((1, 1, 2, 3))
-        made = [
-            trade(node.id, draw_instrument(rng, self.STRIPE), rng.getrandbits(62), self.world.now) for _ in range(count)
-        ]
+        made = [trade(node.id, draw_instrument(rng, stripe), rng.getrandbits(62), now) for _ in range(count)]
         return b"".join(made), count
 
-    def _make_config(self, rng: Random, members: int) -> StripeConfig:
-        return replace(super()._make_config(rng, members), homes=self._homes, punctual_ns=PUNCTUAL_NS)
-
-    def _build_nodes(self) -> None:
-        super()._build_nodes()
-        self.secondaries = [
-            self._add(node, f"secondary {node}", self._start_secondary, Secondary.LISTENS) for node in self._homes
-        ]
-        for server in self._server_ids:
-            self.world.nodes[server].listens = ReformationAndGroupServer.LISTENS
-
     def _start_receiver(self, node: SimNode) -> Machine:
-        machine = super()._start_receiver(node)
-        self.crowd.started(node, machine)
-        return machine
-
-    def _start_server(self, node: SimNode) -> Machine:
-        return ReformationAndGroupServer(self.config, node.id, node.disk.journal, node.local_ns)
+        return self.crowd.started(node, super()._start_receiver(node))
 
     def _start_secondary(self, node: SimNode) -> Machine:
-        machine = Secondary(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
-        self.crowd.started(node, machine)
-        return machine
+        return self.crowd.started(node, super()._start_secondary(node))
 
-    def _make_adversary(self, rng: Random, calm: Weather) -> Adversary:
-        self._watch = watch = SecondaryChecker(self.world, {node.id for node in self.secondaries})
-        self.world.watchers.append(watch)
-        if self._temper != "secondaries" or not self.secondaries:
-            targets = [node for node in self.world.nodes.values() if node.id != CONTROL_SOURCE]
-            clocks = [*self.receivers, *self.secondaries]
-            return WholeTree(self, rng, targets, clocks, strikes=rng.choice((0, 2, 5, 10)), calm=calm)
-        calm.loss = 0.0
-        self.fault_ns += SETTLED_AFTER_NS
+    def _make_adversary(self, clocks: list[SimNode] | None = None) -> Adversary:
+        struck, settled_ns = self.secondaries, START_NS + SETTLED_AFTER_NS
+        only = self._temper == "secondaries" and bool(struck)
         counted = self.config.witnesses in ("majority", len(self._member_ids) // 2 + 1)
-        watch.undisturbed_from(self.faults_begin_ns, on_time=counted)
-        targets = self.secondaries
-        return SecondariesOnly(self, rng, targets, targets, strikes=rng.choice((2, 5, 10)), calm=calm)
+        self._watch = SecondaryChecker(self.world, set(self._homes), settled_ns if only else None, on_time=counted)
+        self.world.watchers.append(self._watch)
+        if not only:
+            return super()._make_adversary([*self.receivers, *struck])
+        self.world.network.weather.loss = 0.0
+        self.fault_ns += SETTLED_AFTER_NS
+        self.faults_begin_ns = settled_ns
+        return Adversary(self, struck, self.rng.choice((2, 5, 10)), struck, only=True)
 
-    @property
-    def faults_begin_ns(self) -> int:
-        only = self._temper == "secondaries" and self.secondaries
-        return START_NS + SETTLED_AFTER_NS if only else super().faults_begin_ns
-
-    def _make_bound_ns(self, members: int) -> int:
-        return super()._make_bound_ns(members) + secondary_bound_ns(
-            self.config.timing, len(self._server_ids), max(1, self.layers)
-        )
+    def customers(self) -> list[int]:
+        return [customer.id for customer in self.crowd.customers]
 
     # -- customers, and the stripe beside -----------------------------------------------------------------
 
@@ -217,10 +157,9 @@ class ReceiversHistory(RingHistory):
             self.beside.fault_ns = self.fault_ns
             self.beside.begin()
             stripes.append((Truth(self.beside.STRIPE, self.beside.plan, self.beside.checker), self.beside.lines))
-        if not isinstance(self, SecondStripe):
+        if self._main is None:
             plans = self._new_plans > 0
-            listed, floors = instruments_of(self.STRIPE), self._source_ids
-            self.crowd.draw(stripes, listed, floors, START_NS, end_ns, plans=plans)
+            self.crowd.draw(stripes, self._source_ids, end_ns, plans=plans)
             self.crowd.begin()
             if plans:
                 self.world.at(START_NS + self.rng.randint(0, self.fault_ns), self._send_plan)
@@ -242,8 +181,7 @@ class ReceiversHistory(RingHistory):
 
     def _say(self, records: list[bytes], then: Callable[[], None]) -> None:
         """Each record of the operator when the one before is witnessed."""
-        node = self.world.nodes[CONTROL_SOURCE]
-        source = node.machine
+        node, source = self.operator, self.operator.machine
         if isinstance(source, Source) and source.witnessed >= self._control_packets and source.room:
             if not records:
                 then()
@@ -278,31 +216,21 @@ class ReceiversHistory(RingHistory):
             self.beside._end_faults()
         if self._temper == "widow" and self._may_lose_a_primary():
             served = [node for node in self._operable() if node.id in self._homes.values() and self.may_wipe(node)]
-            if served:
-                self._lose_for_good(self.rng.choice(served))
+            self._lose_one_for_good(served)
         if self._temper == "line":
             heard = [line.node for customer in self.crowd.customers for line in customer.lines]
-            mortal = [node for node in heard if node in self.secondaries]
-            if mortal:
-                self._lose_for_good(self.rng.choice(mortal))
+            self._lose_one_for_good([node for node in heard if node in self.secondaries])
 
-    def _lose_for_good(self, node: SimNode) -> None:
-        self._gone.add(node.id)
-        node.crash()
-
-    def _may_return(self, node: SimNode) -> bool:
-        return node.id not in self._gone
+    def _lose_one_for_good(self, mortal: list[SimNode]) -> None:
+        if mortal:
+            node = self.rng.choice(mortal)
+            self._gone.add(node.id)
+            node.crash()
 
     def _may_lose_a_primary(self) -> bool:
         """Not if a slot needs as many witnesses as there are: a count, unlike "all", does not shrink with the ring."""
         witnesses = self.config.witnesses
         return not isinstance(witnesses, int) or witnesses < len(self._configured.members)
-
-    def _releasing(self) -> list[SimNode]:
-        return [*super()._releasing(), *(node for node in self.secondaries if node.up)]
-
-    def _tapes(self) -> list[SimNode]:
-        return [*super()._tapes(), *self.secondaries]
 
     def _all_released(self) -> bool:
         if self._new_plans or (self.beside is not None and not self.beside._all_released()):
@@ -329,18 +257,18 @@ class ReceiversHistory(RingHistory):
         return None
 
     def _outcome(self, broken: str | None) -> Outcome:
-        outcome = super()._outcome(broken)
-        outcome.secondaries = len(self.secondaries)
-        outcome.groups = self.world.report_counts["forms-group"]
-        outcome.layers = self.config.layers
-        outcome.stripes = 1 if self.beside is None else 2
-        outcome.plans = sum(len(truth.plans) for truth in self.crowd.truths)
         customers = self.crowd.customers
-        outcome.customers = len(customers)
-        outcome.delivered = sum(customer.delivered for customer in customers)
-        outcome.requests = sum(customer.requests for customer in customers)
-        outcome.lost = sum(customer.lost for customer in customers)
-        outcome.merged = sum(customer.merged for customer in customers)
+        outcome = replace(
+            super()._outcome(broken),
+            secondaries=len(self.secondaries),
+            groups=self.world.report_counts["forms-group"],
+            layers=self.config.layers,
+            stripes=1 if self.beside is None else 2,
+            plans=sum(len(truth.plans) for truth in self.crowd.truths),
+            customers=len(customers),
+        )
+        for name in ("delivered", "requests", "lost", "merged"):
+            setattr(outcome, name, sum(getattr(customer, name) for customer in customers))
         return outcome
 
 
@@ -349,30 +277,10 @@ class SecondStripe(ReceiversHistory):
 
     ID_BASE: ClassVar[int] = 1000
     STRIPE: ClassVar[int] = 1
-
-    def __init__(self, main: ReceiversHistory) -> None:
-        self._main = main
-        super().__init__(main.rng.getrandbits(48))
-        self._temper = "all"
-
-    def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
-        return SideWorld(self._main.world, self.config, network, rng)
-
-    def _make_crowd(self) -> Crowd:
-        return self._main.crowd
-
-    @property
-    def _may_have_stripes(self) -> bool:
-        return False
-
-    def _draw_sizes(self, rng: Random) -> tuple[int, int, int]:
-        return 3, 0, 1
-
-    def _draw_secondaries(self, rng: Random) -> list[int]:
-        self._homes = {}
-        self._temper = "all"
-        self._layers = 0
-        return []
+    SIZES: ClassVar[tuple[tuple[int, ...], ...]] = (3,), (0,), (1,)
+    LAYERS: ClassVar[tuple[int, ...]] = (0,)
+    TEMPERS: ClassVar[tuple[str, ...]] = ("all",)
+    PLANS: ClassVar[tuple[int, ...]] = (0,)
 
 
 class SecondaryChecker:
@@ -388,18 +296,16 @@ class SecondaryChecker:
       rests on it: what is gone from the journals is on the tape of its home (rule 9).
     """
 
-    def __init__(self, world: World, secondaries: set[int]) -> None:
+    def __init__(
+        self, world: World, secondaries: set[int], undisturbed_ns: int | None = None, *, on_time: bool = False
+    ) -> None:
         self._world = world
         self._secondaries = secondaries
         self._layer_of = {node: world.config.layer_of(node) for node in secondaries}
         self._said: dict[tuple[int, int, int], tuple[int, int]] = {}
         """Life and time of each group token."""
-        self._undisturbed_ns: int | None = None
-        self._on_time = False
-
-    def undisturbed_from(self, at_ns: int, *, on_time: bool) -> None:
+        self._undisturbed_ns = undisturbed_ns
         """Only secondaries are struck from then on: the primary ring must not notice."""
-        self._undisturbed_ns = at_ns
         self._on_time = on_time
 
     def is_heard(self, node: SimNode, home: Listener) -> bool:
@@ -463,76 +369,3 @@ class SecondaryChecker:
             return
         if self._on_time and effect.frame.timestamp_ns >= since_ns:
             raise InvariantBroken("undisturbed", f"{node.name} released slot {effect.frame.slot} late")
-
-
-class WholeTree(Adversary):
-    """Strikes everybody; clocks of secondaries step too."""
-
-    def __init__(
-        self,
-        field: RingHistory,
-        rng: Random,
-        targets: list[SimNode],
-        clocks: list[SimNode],
-        *,
-        strikes: int,
-        calm: Weather,
-    ) -> None:
-        super().__init__(field, rng, targets, strikes=strikes, calm=calm)
-        self._may_step = clocks
-
-    def _customers(self) -> list[int]:
-        field = self._field
-        return [each.id for each in field.crowd.customers] if isinstance(field, ReceiversHistory) else []
-
-    def _clocks(self) -> list[SimNode]:
-        """Those that are right: two steps that nearly cancel leave an error that no node could notice (rule 13)."""
-        wrong = {node.id for node, _ in self._wrong_clocks}
-        return [node for node in self._may_step if node.id not in wrong]
-
-    def _split(self) -> None:
-        """Customers are on a side too."""
-        super()._split()
-        for customer in self._customers():
-            self._world.network.side_of[customer] = self._rng.randint(0, 1)
-
-    def _step_clock(self) -> None:
-        if self._clocks():
-            super()._step_clock()
-
-
-class SecondariesOnly(WholeTree):
-    """Strikes secondaries, and the links that end at one."""
-
-    def _is_target(self, node: int) -> bool:
-        return any(target.id == node for target in self._targets)
-
-    def on_effect(self, node: SimNode, effect: Effect) -> None:
-        if node in self._targets:
-            super().on_effect(node, effect)
-
-    def _reaches(self, sender: SimNode, message: Message, receivers: list[int]) -> list[int]:
-        reached = set(super()._reaches(sender, message, receivers))
-        return [node for node in receivers if node in reached or not self._is_target(node)]
-
-    def _split(self) -> None:
-        sides = {node.id: self._rng.randint(0, 1) for node in self._targets}
-        self._world.network.side_of = sides
-        self._world.trace(-1, "splits", [node for node, side in sides.items() if side])
-        self._world.after(self._some_delay(), self._if_on(self._world.network.side_of.clear))
-
-    def _cut_links(self) -> None:
-        nodes = list(self._world.nodes)
-        links: set[tuple[int, int]] = set()
-        for _ in range(self._rng.randint(1, 6)):
-            target, other = self._rng.choice(self._targets).id, self._rng.choice(nodes)
-            links.add((target, other) if self._rng.random() < 0.5 else (other, target))
-        self._world.network.cut = links
-        self._world.trace(-1, "cuts", sorted(links))
-        self._world.after(self._some_delay(), self._if_on(self._world.network.cut.clear))
-
-    def _bad_weather(self) -> None:
-        """Weather is over everybody."""
-
-    def _change_membership(self) -> None:
-        """The configured set is the primaries'."""

@@ -8,21 +8,21 @@ must then be released at every operable receiver within the bound that the timin
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from levelcast.protocol.config import StripeConfig
-from levelcast.protocol.machine import Machine
 from levelcast.ring.member import Member
-from levelcast.ring.reformation_server import ReformationServer
+from levelcast.ring.secondary import Secondary
 from levelcast.ring.source import Source
-from levelcast.sim.check.ring import Checker, InvariantBroken, PacketId
+from levelcast.sim.check.ring import InvariantBroken, PacketId, what_broke
 from levelcast.sim.engine.disk import Disk
 from levelcast.sim.engine.network import VirtualNetwork, Weather
 from levelcast.sim.engine.world import START_NS, SimNode, World
 from levelcast.sim.faults import MS, Adversary
+from levelcast.sim.scenarios.base import SimulatedRing
 from levelcast.timing.derive import Given, Path, Shape, derive
 from levelcast.timing.nack_sets import NackSets
 from levelcast.timing.rules import Mode, liveness_bound_ns
@@ -32,15 +32,16 @@ from levelcast.wire.messages import CONTROL_SOURCE, MemberLife, Membership
 FIRST_SERVER = 101
 FIRST_SOURCE = 201
 CLOCK_ERROR_NS = 1 * MS
+LAST_SUBMIT_NS = 60 * MS
+"""After the last fault."""
+Option = TypeVar("Option")
 _PAYLOAD = struct.Struct("<HQQ")
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What one history contained, so that nobody can call it vacuous."""
+@dataclass(slots=True, kw_only=True)
+class HistoryCounts:
+    """What one history contained, or several together, so that nobody can call it vacuous."""
 
-    seed: int
-    broken: str | None = None
     events: int = 0
     datagrams: int = 0
     simulated_ns: int = 0
@@ -58,13 +59,21 @@ class Outcome:
     secondaries: int = 0
     groups: int = 0
     layers: int = 0
-    stripes: int = 1
+    stripes: int = 0
     plans: int = 0
     customers: int = 0
     delivered: int = 0
     requests: int = 0
     lost: int = 0
     merged: int = 0
+
+
+@dataclass(slots=True)
+class Outcome(HistoryCounts):
+    """What one history came to."""
+
+    seed: int
+    broken: str | None = None
     liveness_ns: int = 0
     bound_ns: int = 0
     mode: str = ""
@@ -72,129 +81,104 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
 
 
-class RingHistory:
+DrawSets = Callable[[int, list[int]], NackSets]
+"""Draws sets of receivers that ask one after the other, from the seed and the members, with its own generator."""
+
+
+class RingHistory(SimulatedRing):
     """Builds and runs the history of one seed."""
 
+    CLOCK_PARTS: ClassVar[int] = 2
     ID_BASE: ClassVar[int] = 0
     """Below every id but the operator's: nodes of two stripes in one history have different ones."""
     STRIPE: ClassVar[int] = 0
+    SIZES: ClassVar[tuple[tuple[int, ...], ...]] = (3, 3, 4, 5), (0, 0, 0, 1, 2), (2, 3, 4)
+    """How many primaries, spare ones, and sources."""
     SLOTS_MS: ClassVar[tuple[int, ...]] = (5, 10, 20, 30)
     """Lengths of a slot, where it is not lockstep that gives one."""
+    FAULTS_S: ClassVar[dict[Mode, tuple[float, float]]] = {"lockstep": (4, 9), "pipelined": (0.8, 3)}
+    """How long there are faults."""
+    PUNCTUAL_NS: ClassVar[int] = 1 * MS
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, draw_sets: DrawSets | None = None) -> None:
         self.seed = seed
-        self.rng = rng = Random(seed)
-        members, spares, sources = self._draw_sizes(rng)
+        rng = Random(seed)
+        members, spares, sources = (draw(rng, each) for each in self.SIZES)
         base = self.ID_BASE
         self._member_ids = list(range(base + 1, base + members + 1))
         self._spare_ids = list(range(base + members + 1, base + members + 1 + spares))
         self._server_ids = [base + FIRST_SERVER, base + FIRST_SERVER + 1]
         self._source_ids = list(range(base + FIRST_SOURCE, base + FIRST_SOURCE + sources))
-        self._secondary_ids = self._draw_secondaries(rng)
-        self.config = self._make_config(rng, members)
+        self._homes: dict[int, int] = {}
+        self.layers = 0
+        self._draw_secondaries(rng)
+        config = self._make_config(rng, draw_sets(seed, self._member_ids) if draw_sets is not None else None)
         nodes = [*self._member_ids, *self._spare_ids, *self._server_ids, *self._source_ids, CONTROL_SOURCE]
-        nodes += self._secondary_ids
+        nodes += self._homes
         delays = {(a, b): int(rng.uniform(1, 8) * MS) for a in nodes for b in nodes if a != b}  # asymmetric on purpose
         calm = Weather(loss=rng.choice((0.0, 0.01, 0.02)), jitter_ns=1 * MS)
         network = VirtualNetwork(rng, delays, {node: rng.randint(0, 2) for node in nodes}, calm)
-        self.world = self._make_world(network, rng)
-        self.world.servers = tuple(self._server_ids)
-        self.receivers: list[SimNode] = []
-        self._lives = dict.fromkeys(nodes, 1)
-        self._incarnations = dict.fromkeys(nodes, 1)
+        super().__init__(self._make_world(config, network), CLOCK_ERROR_NS)
         self._lost_lives: set[MemberLife] = set()
         self._wanted: list[Membership] = []
-        self._configured = self.config.membership
+        self._configured = config.membership
         self._control_packets = 0
         self._change_number = 0
         """The operator's packet that has the change that is under way."""
+        self._gone: set[int] = set()
+        """Nodes that do not return."""
         self.disks_lost = 0
         self._build_nodes()
-        self.checker = Checker(self.world, CLOCK_ERROR_NS)
-        self.world.watchers.append(self.checker)
-        self.fault_ns = self._draw_fault_ns(rng)
-        self.adversary = self._make_adversary(rng, calm)
+        self.faults_begin_ns = START_NS + 20 * MS
+        self.fault_ns = int(rng.uniform(*self.FAULTS_S[config.timing.mode]) * 1000 * MS)
+        self.adversary = self._make_adversary()
         self.world.watchers.append(self.adversary)
-        self.bound_ns = self._make_bound_ns(members)
+        self.bound_ns = liveness_bound_ns(config.timing, members, len(self._server_ids))
         self.liveness_ns = 0
 
-    def _draw_nack(self) -> NackSets | None:
-        """Sets of receivers that ask one after the other, drawn without this history's generator."""
-        return None
+    def _make_world(self, config: StripeConfig, network: VirtualNetwork) -> World:
+        return World(config, self.seed, network, network.rng)
 
-    def _draw_sizes(self, rng: Random) -> tuple[int, int, int]:
-        """How many primaries, spare ones, and sources."""
-        return rng.choice((3, 3, 4, 5)), rng.choice((0, 0, 0, 1, 2)), rng.randint(2, 4)
+    def _draw_secondaries(self, rng: Random) -> None:
+        """Draw the homes of secondary receivers, in a scenario that has some (`sim.scenarios.receivers`)."""
 
-    def _draw_fault_ns(self, rng: Random) -> int:
-        """How long there are faults."""
-        lockstep = self.config.timing.mode == "lockstep"
-        return int(rng.uniform(4, 9) * 1000 * MS) if lockstep else int(rng.uniform(0.8, 3) * 1000 * MS)
-
-    def _make_world(self, network: VirtualNetwork, rng: Random) -> World:
-        return World(self.config, self.seed, network, rng)
-
-    def _draw_secondaries(self, rng: Random) -> list[int]:
-        """The ids of secondary receivers; a scenario that has some builds them (`sim.receivers_scenario`)."""
+    def customers(self) -> list[int]:
+        """Return the ids of customers, in a scenario that has some."""
         return []
 
-    @property
-    def layers(self) -> int:
-        """Layers of secondary receivers."""
-        return 0
-
-    def _make_adversary(self, rng: Random, calm: Weather) -> Adversary:
+    def _make_adversary(self, clocks: list[SimNode] | None = None) -> Adversary:
         targets = [node for node in self.world.nodes.values() if node.id != CONTROL_SOURCE]
-        return Adversary(self, rng, targets, strikes=rng.choice((0, 2, 5, 10)), calm=calm)
+        return Adversary(self, targets, self.rng.choice((0, 2, 5, 10)), clocks, only=False)
 
-    def _make_bound_ns(self, members: int) -> int:
-        return liveness_bound_ns(self.config.timing, members, len(self._server_ids))
-
-    def _make_config(self, rng: Random, members: int) -> StripeConfig:
-        lockstep = rng.random() < 0.2
-        slot_ns = None if lockstep else rng.choice(self.SLOTS_MS) * MS
-        nack = self._draw_nack()
-        sets = nack.count if nack is not None else 1
-        mode: Mode = "lockstep" if lockstep else "pipelined"
+    def _make_config(self, rng: Random, nack: NackSets | None) -> StripeConfig:
+        mode: Mode = "lockstep" if rng.random() < 0.2 else "pipelined"
+        slot_ns = None if mode == "lockstep" else rng.choice(self.SLOTS_MS) * MS
+        members, sets = len(self._member_ids), nack.count if nack is not None else 1
         shape = Shape(mode, slot_ns, members // 2 + 1, members, 2, self.layers, sets)
         path = Path(delay_ns=10 * MS, loss_ratio=0.02, clock_error_ns=CLOCK_ERROR_NS, process_ns=2 * MS)
-        timing = derive(path, shape, Given(attempts=3)).timing
         return StripeConfig(
             stripe=self.STRIPE,
-            timing=timing,
+            timing=derive(path, shape, Given(attempts=3)).timing,
             witnesses=rng.choice(("majority",) * 16 + ("all", "all", members // 2 + 1, members)),
             membership=Membership(0, tuple(MemberLife(member, 1) for member in self._member_ids)),
             servers=tuple(self._server_ids),
             credit=rng.choice((4, 16, 64)),
+            punctual_ns=self.PUNCTUAL_NS,
+            homes=self._homes,
             nack=nack,
         )
 
     def _build_nodes(self) -> None:
-        for member in (*self._member_ids, *self._spare_ids):
-            self.receivers.append(self._add(member, f"receiver {member}", self._start_receiver, Member.LISTENS))
+        members = (*self._member_ids, *self._spare_ids)
+        self.receivers = [self._add(node, f"receiver {node}", self._start_receiver, Member.LISTENS) for node in members]
         for server in self._server_ids:
-            self._add(server, f"server {server}", self._start_server, ReformationServer.LISTENS)
+            self._add(server, f"server {server}", self._start_server, self.SERVER.LISTENS)
         for source in (*self._source_ids, CONTROL_SOURCE):
             self._add(source, f"source {source}", self._start_source, Source.LISTENS)
-
-    def _add(self, node: int, name: str, start: Callable[[SimNode], Machine], listens: frozenset[type]) -> SimNode:
-        added = SimNode(self.world, node, name, start, Disk(self.config, self._lives[node]), listens)
-        added.set_clock(self.rng.randint(-CLOCK_ERROR_NS, CLOCK_ERROR_NS) // 2)
-        self.world.nodes[node] = added
-        return added
-
-    def _start_receiver(self, node: SimNode) -> Machine:
-        return Member(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
-
-    def _start_server(self, node: SimNode) -> Machine:
-        return ReformationServer(self.config, node.id, node.disk.journal, node.local_ns)
-
-    def _start_source(self, node: SimNode) -> Machine:
-        return Source(self.config, node.id, self._incarnations[node.id], node.disk.journal, node.local_ns)
-
-    @property
-    def faults_begin_ns(self) -> int:
-        return START_NS + 20 * MS
+        self.operator = self.world.nodes[CONTROL_SOURCE]
+        self.secondaries = [
+            self._add(node, f"secondary {node}", self._start_secondary, Secondary.LISTENS) for node in self._homes
+        ]
 
     # -- what the adversary may do ------------------------------------------------------------------------
 
@@ -204,28 +188,20 @@ class RingHistory:
             self._wipe(node)
 
         def up() -> None:
-            if not node.up and self._may_return(node):
+            if not node.up and node.id not in self._gone:
                 node.start()
 
         self.world.after(delay_ns, up)
 
-    def _may_return(self, node: SimNode) -> bool:
-        return True
-
     def _wipe(self, node: SimNode) -> None:
         """The disk is gone: a new life, a new incarnation, an empty tape."""
         self.disks_lost += 1
-        lost = MemberLife(node.id, self._lives[node.id])
-        self._lives[node.id] += 1
-        self._incarnations[node.id] += 1
-        node.disk = Disk(self.config, self._lives[node.id])
-        self.world.trace(node.id, "loses its disk", f"life {self._lives[node.id]}")
+        lost = life_of(node)
+        node.disk = Disk(self.config, lost.life + 1)
+        self.world.trace(node.id, "loses its disk", f"life {lost.life + 1}")
         if lost in self._configured.members:
             self._lost_lives.add(lost)
-            replaced = tuple(
-                MemberLife(node.id, self._lives[node.id]) if life == lost else life for life in self._configured.members
-            )
-            self._want(replaced)
+            self._want(tuple(life_of(node) if life == lost else life for life in self._configured.members))
 
     def may_wipe(self, node: SimNode) -> bool:
         if node not in self.receivers:
@@ -247,11 +223,8 @@ class RingHistory:
         if self._wanted or self._lost_lives:
             return
         members = list(self._configured.members)
-        outsiders = [
-            MemberLife(node.id, self._lives[node.id])
-            for node in self.receivers
-            if node.id not in {life.member for life in members}
-        ]
+        inside = {life.member for life in members}
+        outsiders = [life_of(node) for node in self.receivers if node.id not in inside]
         self.rng.shuffle(outsiders)
         for newcomer in outsiders[: self.rng.randint(1, 2)]:
             members[self.rng.randrange(len(members))] = newcomer
@@ -264,29 +237,22 @@ class RingHistory:
 
     def _operate(self) -> None:
         """The operator: one change at a time, each only when the one before is witnessed (rule 12)."""
-        node = self.world.nodes[CONTROL_SOURCE]
-        source = node.machine
         if not self._wanted:
             return
-        if not isinstance(source, Source):
-            self.world.after(20 * MS, self._operate)
-            return
-        wanted = self._wanted[0]
-        if wanted.version == self._configured.version:
-            if source.witnessed < self._change_number:
-                self.world.after(20 * MS, self._operate)
-                return
-            self._wanted.pop(0)
-            self._lost_lives = {life for life in self._lost_lives if life in wanted.members}
-            self.world.trace(CONTROL_SOURCE, "membership stands", wanted)
-            if self._wanted:
+        node, source, wanted = self.operator, self.operator.machine, self._wanted[0]
+        if isinstance(source, Source):
+            if wanted.version != self._configured.version:
+                self._configured = wanted
+                self._control_packets += 1
+                self._change_number = self._control_packets
+                self.world.trace(CONTROL_SOURCE, "membership changes", wanted)
+                node.perform(source.submit(encode_membership(wanted), 1, node.local_ns))
+            elif source.witnessed >= self._change_number:
+                self._wanted.pop(0)
+                self._lost_lives &= set(wanted.members)
+                self.world.trace(CONTROL_SOURCE, "membership stands", wanted)
                 self._operate()
-            return
-        self._configured = wanted
-        self._control_packets += 1
-        self._change_number = self._control_packets
-        self.world.trace(CONTROL_SOURCE, "membership changes", wanted)
-        node.perform(source.submit(encode_membership(wanted), 1, node.local_ns))
+                return
         self.world.after(20 * MS, self._operate)
 
     # -- the workload -------------------------------------------------------------------------------------
@@ -334,14 +300,12 @@ class RingHistory:
             self._end_faults()
             self._check_liveness(self.world.now)
             self._check_end()
-        except InvariantBroken as error:
-            broken = str(error)
         except AssertionError as error:
-            broken = f"assertion: {error!r} in {_where(error)}"
+            broken = what_broke(error)
         return self._outcome(broken)
 
     def _check_end(self) -> None:
-        self.checker.check_end(self._tapes(), 2 * MS)
+        self.checker.check_end([*self.receivers, *self.secondaries], 2 * MS)
         self.checker.check_no_loss(self._releasing(), self._witnessed())
 
     def _end_faults(self) -> None:
@@ -352,22 +316,17 @@ class RingHistory:
     def _operable(self) -> list[SimNode]:
         """Receivers that the configured set names, with the life that it names."""
         members = set(self._configured.members)
-        return [node for node in self.receivers if node.up and MemberLife(node.id, self._lives[node.id]) in members]
+        return [node for node in self.receivers if node.up and life_of(node) in members]
 
     def _releasing(self) -> list[SimNode]:
         """Everybody who must release everything."""
-        return self._operable()
-
-    def _tapes(self) -> list[SimNode]:
-        """Everybody who has a tape."""
-        return self.receivers
+        return [*self._operable(), *(node for node in self.secondaries if node.up)]
 
     def _check_liveness(self, faults_end_ns: int) -> None:
         """Everything that living sources sent is released everywhere, within the bound."""
-        last_submit_ns = faults_end_ns + 60 * MS
+        last_submit_ns = faults_end_ns + LAST_SUBMIT_NS
         self.world.run(last_submit_ns)
-        deadline_ns = last_submit_ns + self.bound_ns
-        self.world.run(deadline_ns, self._all_released)
+        self.world.run(last_submit_ns + self.bound_ns, self._all_released)
         if not self._all_released():
             stuck = self._what_is_stuck()
             raise InvariantBroken("liveness", f"not everything is released {self.bound_ns / 1e9:.2f} s after: {stuck}")
@@ -382,19 +341,13 @@ class RingHistory:
     def _what_is_stuck(self) -> str:
         living = self._living()
         lines = [f"operator waits for {self._wanted[0]}"] if self._wanted else []
-        for node in self._releasing():
-            missing = self.checker.missing_from(node, living)
-            if missing:
-                lines.append(f"{node.name} lacks {len(missing)}")
-        return "; ".join(lines)
+        lacking = [(node.name, len(self.checker.missing_from(node, living))) for node in self._releasing()]
+        return "; ".join([*lines, *(f"{name} lacks {missing}" for name, missing in lacking if missing)])
 
     def _living(self) -> list[PacketId]:
         """Packets whose sources still have their journal."""
-        return [
-            key
-            for key in self.checker.submitted
-            if key[1] == self._incarnations[key[0]] and self.checker.submitted_at[key] <= self.world.now
-        ]
+        lives = {node.id: node.disk.journal.life for node in self.world.nodes.values()}
+        return [key for key in self.checker.submitted if key[1] == lives[key[0]]]
 
     def _witnessed(self) -> list[PacketId]:
         witnessed: list[PacketId] = []
@@ -423,6 +376,7 @@ class RingHistory:
             membership_changes=self._configured.version,
             caught_up_by_frames=reports["caught-up"],
             strikes=self.adversary.strikes,
+            stripes=1,
             malformed=sum(sum(node.malformed.values()) for node in world.nodes.values()),
             liveness_ns=self.liveness_ns,
             bound_ns=self.bound_ns,
@@ -431,8 +385,11 @@ class RingHistory:
         )
 
 
-def _where(error: AssertionError) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace is not None else "?"
+def draw(rng: Random, options: Sequence[Option]) -> Option:
+    """Choose one of several options; a single one takes nothing from the generator."""
+    return rng.choice(options) if len(options) > 1 else options[0]
+
+
+def life_of(node: SimNode) -> MemberLife:
+    """Return a receiver's id with the life of its disk."""
+    return MemberLife(node.id, node.disk.journal.life)

@@ -14,29 +14,29 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
-from levelcast.network import Link, Network
+from levelcast.network import Network
+from levelcast.network.stripe_config import ring_config
 from levelcast.protocol.config import StripeConfig, Witnesses
 from levelcast.protocol.effects import Effect, Release, Send
 from levelcast.protocol.events import Witnessed
-from levelcast.protocol.machine import Machine
 from levelcast.ring.listener import Listener
 from levelcast.ring.member import Member
-from levelcast.ring.reformation_server import ReformationServer
 from levelcast.ring.source import Source
 from levelcast.sim.check.ring import Checker
-from levelcast.sim.engine.disk import Disk
-from levelcast.sim.engine.network import LinkNetwork, VirtualNetwork, Weather
+from levelcast.sim.engine.network import VirtualNetwork, Weather
 from levelcast.sim.engine.world import START_NS, SimNode, World
+from levelcast.sim.scenarios.base import SimulatedRing, link_network
 from levelcast.timing.derive import Path, Shape, derive
 from levelcast.timing.nack_sets import NackSets
 from levelcast.timing.rules import Mode, Timing, liveness_bound_ns
-from levelcast.wire.messages import Data, MemberLife, Membership, Request
-from levelcast.wire.packets import singles
+from levelcast.wire.messages import MemberLife, Membership, Request
 
 MS = 1_000_000
+DELAY_NS, JITTER_NS = 10 * MS, 1 * MS
+"""Between any two nodes of `steady_world`."""
 SLICE_NS = 500 * MS
 """A load is run by so much at a time: the world's limit of events is for nodes that spin, not for long days."""
 FIRST_SERVER = 101
@@ -48,9 +48,9 @@ PAYLOAD = struct.Struct("<HQ54x")
 class Samples:
     """A watcher that notes how long everything took."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, checker: Checker) -> None:
         self._world = world
-        self._submitted_at: dict[tuple[int, int, int], int] = {}
+        self._submitted_at = checker.submitted_at
         self._seen_upto: dict[int, int] = {}
         self.latency_ns = array("q")
         """Submit to release, per packet and receiver."""
@@ -62,27 +62,14 @@ class Samples:
         """Packet releases after timestamp + Δ_A, as the receivers count them (rule 7)."""
         self.late_slots: set[int] = set()
         self.requests = 0
-        self.resent = 0
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
-        kind = type(effect)
-        if kind is Send:
-            assert isinstance(effect, Send)
-            if type(effect.message) is Data:
-                self._note_sent(effect.message)
-            elif type(effect.message) is Request:
-                self.requests += 1
+        if isinstance(effect, Send):
+            self.requests += isinstance(effect.message, Request)
         elif isinstance(effect, Release):
             self._note_release(effect)
         elif isinstance(effect, Witnessed):
             self._note_ready(node, effect.slot)
-
-    def _note_sent(self, data: Data) -> None:
-        for packet in singles(data):
-            if packet[:3] in self._submitted_at:
-                self.resent += 1
-            else:
-                self._submitted_at[packet[:3]] = self._world.now
 
     def _note_release(self, release: Release) -> None:
         now = self._world.now
@@ -118,20 +105,16 @@ class Roles:
         return (*self.members, *self.servers, *self.sources)
 
 
-class SteadyWorld:
+class SteadyWorld(SimulatedRing):
     """One ring, its sources and nothing that fails."""
 
     def __init__(
         self, config: StripeConfig, roles: Roles, network: VirtualNetwork, seed: int, gap_ns: int, clock_error_ns: int
     ) -> None:
-        self.config = config
+        super().__init__(World(config, seed, network, network.rng), clock_error_ns)
         self.roles = roles
-        self.rng = network.rng
-        self.world = World(config, seed, network, self.rng)
-        self.world.servers = roles.servers
-        self.checker = Checker(self.world, clock_error_ns)
-        self.samples = Samples(self.world)
-        self.world.watchers += [self.checker, self.samples]
+        self.samples = Samples(self.world, self.checker)
+        self.world.watchers.append(self.samples)
         self.refused = 0
         """Packets that a source had no credit for (rule 10)."""
         self.unwitnessed_most = 0
@@ -144,7 +127,7 @@ class SteadyWorld:
             (roles.sources, "source", self._start_source),
         ):
             for node in ids:
-                self._add(node, f"{name} {node}", start, clock_error_ns)
+                self._add(node, f"{name} {node}", start)
 
     @property
     def timing(self) -> Timing:
@@ -159,37 +142,17 @@ class SteadyWorld:
     def bound_ns(self) -> int:
         return liveness_bound_ns(self.timing, len(self.roles.members), len(self.roles.servers))
 
-    @property
-    def reformations(self) -> int:
-        return self.world.report_counts["forms"]
-
-    @property
-    def faults(self) -> int:
-        """Faults that receivers reported, the first asking for a ring included."""
-        return self.world.report_counts["fault"]
-
-    def _add(self, node: int, name: str, start: Callable[[SimNode], Machine], clock_error_ns: int) -> None:
-        added = SimNode(self.world, node, name, start, Disk(self.config, 1))
-        added.set_clock(self.rng.randint(-clock_error_ns, clock_error_ns))
-        self.world.nodes[node] = added
-
-    def _start_receiver(self, node: SimNode) -> Machine:
-        return Member(self.config, node.id, node.disk.journal, node.disk.tape.tip, node.local_ns)
-
-    def _start_server(self, node: SimNode) -> Machine:
-        return ReformationServer(self.config, node.id, node.disk.journal, node.local_ns)
-
-    def _start_source(self, node: SimNode) -> Machine:
-        return Source(self.config, node.id, 1, node.disk.journal, node.local_ns)
-
     # -- the three phases ---------------------------------------------------------------------------------
 
     def form(self) -> None:
         """Start every node and wait until all members are in one ring that has released its first round."""
-        for node in self.world.nodes.values():
-            self.world.at(START_NS + self.rng.randint(0, 10 * MS), node.start)
+        self._start_all()
         self.world.run(START_NS + self.bound_ns, self._formed)
         assert self._formed(), "the ring did not form within the liveness bound"
+
+    def _start_all(self) -> None:
+        for node in self.world.nodes.values():
+            self.world.at(START_NS + self.rng.randint(0, 10 * MS), node.start)
 
     def _formed(self) -> bool:
         members = len(self.roles.members)
@@ -209,14 +172,11 @@ class SteadyWorld:
     def _submit_until(self, node: SimNode, end_ns: int) -> None:
         def tick() -> None:
             self._submit(node)
-            plan()
+            self._submit_until(node, end_ns)
 
-        def plan() -> None:
-            when = self.world.now + int(self.rng.expovariate(1.0) * self._gap_ns) + 1
-            if when <= end_ns:
-                self.world.at(when, tick)
-
-        plan()
+        when = self.world.now + int(self.rng.expovariate(1.0) * self._gap_ns) + 1
+        if when <= end_ns:
+            self.world.at(when, tick)
 
     def _submit(self, node: SimNode) -> None:
         source = node.machine
@@ -250,8 +210,6 @@ def steady_world(
     slot_ns: int | None = 20 * MS,
     witnesses: Witnesses = "majority",
     sources: int = 3,
-    delay_ns: int = 10 * MS,
-    jitter_ns: int = 1 * MS,
     gap_ns: int = 50 * MS,
     credit: int = 256,
     branch_of: dict[int, int] | None = None,
@@ -277,13 +235,21 @@ def steady_world(
         (FIRST_SERVER, FIRST_SERVER + 1),
         tuple(range(FIRST_SOURCE, FIRST_SOURCE + sources)),
     )
-    worst_ns = delay_ns + jitter_ns
+    worst_ns = DELAY_NS + JITTER_NS
     all_loss = 1.0 - (1.0 - loss) * (1.0 - branch_loss)
     path = Path(worst_ns, all_loss, clock_error_ns=MS // 2, process_ns=MS, reach_ns=worst_ns)
-    delays = {(a, b): delay_ns for a in roles.nodes for b in roles.nodes if a != b}
-    weather = Weather(loss=loss, branch_loss=branch_loss, jitter_ns=jitter_ns)
+    delays = {(a, b): DELAY_NS for a in roles.nodes for b in roles.nodes if a != b}
+    weather = Weather(loss=loss, branch_loss=branch_loss, jitter_ns=JITTER_NS)
     network = VirtualNetwork(rng, delays, branch_of or {}, weather)
-    config = _config(path, roles, mode, slot_ns, witnesses, credit, {}, nack)
+    config = StripeConfig(
+        stripe=0,
+        timing=_timing(path, roles, mode, slot_ns, witnesses, nack),
+        witnesses=witnesses,
+        membership=Membership(0, tuple(MemberLife(member, 1) for member in roles.members)),
+        servers=roles.servers,
+        credit=credit,
+        nack=nack,
+    )
     return build(config, roles, network, seed, gap_ns, path.clock_error_ns)
 
 
@@ -298,49 +264,22 @@ def steady_network(
     credit: int = 1024,
 ) -> SteadyWorld:
     """The ring of a network file with its links and its timing rules, but with this mode, slot and witness."""
-    owner_of: dict[int, str] = {receiver.id: receiver.site for receiver in network.receivers}
-    owner_of |= {server.id: server.site for server in network.reformation}
-    owner_of |= {floor.id: floor.site for floor in network.floors}
     roles = Roles(
         tuple(receiver.id for receiver in network.receivers),
         tuple(server.id for server in network.reformation),
         tuple(floor.id for floor in network.floors),
     )
-    links = {(a, b): network.link(owner_of[a], owner_of[b]) for a in roles.nodes for b in roles.nodes if a != b}
-    nearness = {member: _nearest_first(member, roles.members, links) for member in roles.members}
     path = network.path()
-    config = _config(path, roles, mode, slot_ns, witnesses, credit, nearness)
-    rng = Random(seed)
-    virtual = LinkNetwork(rng, {}, links=links)
+    timing = _timing(path, roles, mode, slot_ns, witnesses)
+    config = replace(ring_config(network), timing=timing, witnesses=witnesses, credit=credit, nack=None)
+    virtual = link_network(network, network.floors, Random(seed))
     return SteadyWorld(config, roles, virtual, seed, gap_ns, path.clock_error_ns)
 
 
-def _nearest_first(member: int, members: tuple[int, ...], links: dict[tuple[int, int], Link]) -> tuple[int, ...]:
-    others = [other for other in members if other != member]
-    return tuple(sorted(others, key=lambda other: links[member, other].delay_ns))
-
-
-def _config(
-    path: Path,
-    roles: Roles,
-    mode: Mode,
-    slot_ns: int | None,
-    witnesses: Witnesses,
-    credit: int,
-    nearness: dict[int, tuple[int, ...]],
-    nack: NackSets | None = None,
-) -> StripeConfig:
-    members = len(roles.members)
+def _timing(
+    path: Path, roles: Roles, mode: Mode, slot_ns: int | None, witnesses: Witnesses, nack: NackSets | None = None
+) -> Timing:
+    members, sets = len(roles.members), nack.count if nack is not None else 1
     needed = members // 2 + 1 if witnesses == "majority" else members if witnesses == "all" else witnesses
-    sets = nack.count if nack is not None else 1
     shape = Shape(mode, None if mode == "lockstep" else slot_ns, needed, members, len(roles.servers), nack_sets=sets)
-    return StripeConfig(
-        stripe=0,
-        timing=derive(path, shape).timing,
-        witnesses=witnesses,
-        membership=Membership(0, tuple(MemberLife(member, 1) for member in roles.members)),
-        servers=roles.servers,
-        credit=credit,
-        nearness=nearness,
-        nack=nack,
-    )
+    return derive(path, shape).timing
