@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from levelcast.network.line_assignment import LineAssignment
 from levelcast.node.edge_service import EdgeService
@@ -48,6 +49,7 @@ class ReleasingRole(Role):
         Metric("edge.snapshots", "edge_snapshots_total", "Snapshots that customers were given."),
         Metric("edge.clients_dropped", "edge_clients_dropped_total", "Customers that took too long."),
     )
+    MACHINE: ClassVar[type[Listener]]
     machine: Listener
     store: ReceiverStore
     edge: EdgeService | None = None
@@ -58,6 +60,7 @@ class ReleasingRole(Role):
             setup.directory, first_tip(setup.config), durable=tape.durable, records_per_segment=tape.segment_records
         )
         self._setup = setup
+        self.machine = self.MACHINE(setup.config, setup.place.id, self.store.image, self.store.tape.tip, setup.now)
 
     def services(self) -> Iterator[Service]:
         """Open the edge, if the network file gives the receiver groups, and the tape's retention, if it has limits."""
