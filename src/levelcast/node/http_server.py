@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from levelcast.errors import NetError
-from levelcast.runtime.sockets import Address
+from levelcast.runtime.sockets import Address, why_not_bound
 
 MAX_CLIENTS = 8
 MAX_REQUEST = 4096
@@ -229,13 +229,9 @@ def _listen(address: Address) -> socket.socket:
 
 def _why_not(address: Address, error: OSError) -> str:
     where = f"cannot tell the status at {address[0]} port {address[1]}"
-    if error.errno == errno.EADDRINUSE:
-        return f"{where}: another program has the port; end it, or give [status] another port in the network file"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{where}: this user may not; give [status] a port from 1024 on in the network file"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{where}: this machine has no such address; give [status] another one in the network file"
-    return f"{where}: {error.strerror or error}"
+    return f"{where}: {why_not_bound(error, '[status]')}"
 
 
 def _read(request: bytes) -> tuple[str, str, int]:

@@ -21,10 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from levelcast.client.publisher import Publisher
-from levelcast.client.replay import split_floors
-from levelcast.client.source_loop import SourceLoop
-from levelcast.network import Network, SymbolDirectory
+from levelcast.client.replay import Replay
+from levelcast.network import Network
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION
 from levelcast.node.cluster import Cluster, ClusterNode, ClusterRun, Kill
 from levelcast.node.demo.subscribers import DemoSubscribers
@@ -37,7 +35,6 @@ FORM_LIMIT_S = 60.0
 RECENT_SLOTS = 50
 """Of which the evenness is shown while it runs."""
 RATE_OVER_S = 1.0
-_TICK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,14 +320,8 @@ class Trader:
     """Floors that publish given trades, `rate` of them a second, in the order in which they come."""
 
     def __init__(self, network: Network, data: Path, batches: Sequence[RecordArray], rate: float, seed: int) -> None:
-        self._network = network
-        self._data = data
-        self._batches = batches
-        self._rate = rate
-        self._seed = seed
-        self._floors: dict[int, Publisher] = {}
-        self._loop: SourceLoop | None = None
-        self._stopping = False
+        self._open = lambda: Replay(network, lambda: iter(batches), data=data, rate=rate, impair=True, seed=seed)
+        self._replay: Replay | None = None
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, name="levelcast trader", daemon=True)
 
@@ -340,11 +331,7 @@ class Trader:
 
     def start(self) -> None:
         """Open all floors, and publish from now on."""
-        self._loop = SourceLoop(self._network)
-        for floor in SymbolDirectory(self._network).floors:
-            self._floors[floor.publisher] = Publisher(
-                self._network, floor.name, data=self._data, impair=True, seed=self._seed, loop=self._loop
-            )
+        self._replay = self._open()
         self._thread.start()
 
     def check(self) -> None:
@@ -354,47 +341,29 @@ class Trader:
 
     def stop(self) -> None:
         """Publish no more."""
-        self._stopping = True
+        if self._replay is not None:
+            self._replay.stopping = True
         if self._thread.is_alive():
             self._thread.join()
 
     def close(self) -> None:
         self.stop()
-        for floor in self._floors.values():
-            floor.close()
-        if self._loop is not None:
-            self._loop.close()
+        if self._replay is not None:
+            self._replay.close()
 
     def floors(self) -> list[FloorLine]:
+        replay = self._replay
         return [
             FloorLine(
-                each.floor.name, each.floor.site, each.published, each.waiting, each.unwitnessed, not self._stopping
+                each.floor.name, each.floor.site, each.published, each.waiting, each.unwitnessed, not replay.stopping
             )
-            for each in self._floors.values()
+            for each in (replay.floors.values() if replay is not None else ())
         ]
 
     def _run(self) -> None:
+        assert self._replay is not None
         try:
-            self._publish()
-            while not self._stopping and not all(floor.settled for floor in self._floors.values()):
-                time.sleep(_TICK_S)
+            for _ in self._replay.steps():
+                pass
         except BaseException as error:
             self._error = error
-
-    def _publish(self) -> None:
-        began_s, done = time.monotonic(), 0
-        for batch in self._batches:
-            first = 0
-            while first < len(batch) and not self._stopping:
-                due = int((time.monotonic() - began_s) * self._rate) - done
-                part = batch[first : first + due] if due > 0 else batch[:0]
-                for number, records in split_floors(part):
-                    self._insist(self._floors[number], records)
-                first += len(part)
-                done += len(part)
-                time.sleep(_TICK_S)
-
-    def _insist(self, floor: Publisher, records: RecordArray) -> None:
-        taken = 0
-        while taken < len(records) and not self._stopping:
-            taken += floor.publish(records[taken:], timeout=_TICK_S)
