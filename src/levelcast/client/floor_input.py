@@ -80,3 +80,24 @@ class FloorInput:
                 "levelcast.network.SymbolDirectory"
             )
         return records
+
+
+class FloorFigures:
+    """What both publishers tell of their floor."""
+
+    _input: FloorInput
+
+    @property
+    def room(self) -> int:
+        """Records that `publish` takes now without waiting."""
+        return self._input.room
+
+    @property
+    def waiting(self) -> int:
+        """Records that `publish` has taken and that are in no packet yet: they wait for credit (rule 10)."""
+        return self._input.queue.waiting
+
+    @property
+    def unwitnessed(self) -> int:
+        """Packets that were sent and are not yet safe."""
+        return self._input.queue.source.unwitnessed

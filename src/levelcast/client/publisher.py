@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from levelcast.client.floor_input import FloorInput
+from levelcast.client.floor_input import FloorFigures, FloorInput
 from levelcast.client.packet_queue import MAX_PACKET_BYTES, PacketQueue
 from levelcast.client.source_loop import FloorSeat, SourceLoop
 from levelcast.errors import NetError
@@ -55,7 +55,7 @@ MIN_PACKET_BYTES = INSTRUMENT.itemsize + DATA_OVERHEAD
 """A definition has to fit."""
 
 
-class Publisher:
+class Publisher(FloorFigures):
     """A trading floor at work. See the module's head; `async with` gives an `AsyncPublisher`."""
 
     def __init__(
@@ -112,21 +112,6 @@ class Publisher:
             undo.pop_all()
 
     # -- what it has come to ------------------------------------------------------------------------------
-
-    @property
-    def room(self) -> int:
-        """Records that `publish` takes now without waiting."""
-        return self._input.room
-
-    @property
-    def waiting(self) -> int:
-        """Records that `publish` has taken and that are in no packet yet: they wait for credit (rule 10)."""
-        return self.queue.waiting
-
-    @property
-    def unwitnessed(self) -> int:
-        """Packets that were sent and are not yet safe."""
-        return self.source.unwitnessed
 
     @property
     def published(self) -> int:

@@ -248,7 +248,7 @@ class Network:
 
     >>> from levelcast.network import five_cities, parse_network
     >>> network = parse_network(five_cities())
-    >>> network.delay_ns("new-york", "london"), network.witnesses()
+    >>> network.link("new-york", "london").delay_ns, network.witnesses()
     (35600000, 3)
     """
 
@@ -343,18 +343,6 @@ class Network:
         """The one-way delay by which to sort sites: infinite where the file has no link, 0 where it has no links."""
         link = Link(0) if self.links is None else self.links.between(site_a, site_b)
         return inf if link is None else link.delay_ns
-
-    def delay_ns(self, site_a: str, site_b: str) -> int:
-        """The one-way delay between two sites, without jitter."""
-        return self.link(site_a, site_b).delay_ns
-
-    def jitter_ns(self, site_a: str, site_b: str) -> int:
-        """How much longer than `delay_ns` a packet may take before it counts as late."""
-        return self.link(site_a, site_b).jitter_ns
-
-    def loss(self, site_a: str, site_b: str) -> float:
-        """The ratio of packets between two sites that are lost."""
-        return self.link(site_a, site_b).loss_ratio
 
     def witnesses(self, stripe: int | str = 0) -> int:
         """w: how many members must say that they have a slot before it is released (rule 8)."""
