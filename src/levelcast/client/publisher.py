@@ -21,7 +21,6 @@ import time
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -195,7 +194,7 @@ class Publisher(FloorFigures):
     def __enter__(self) -> Publisher:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 self.flush()
@@ -208,7 +207,7 @@ class Publisher(FloorFigures):
         self._awaited = AsyncPublisher(self._input)
         return self._awaited
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 await self._awaited.flush()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 
@@ -88,43 +88,33 @@ def five_cities(values: FiveCities | None = None) -> str:
     def time(ms: float) -> str:
         return f"{ms / values.nearer:g}ms"
 
-    pairs = [
-        f'    {{ between = ["{one}", "{other}"], delay = "{time(delay)}"'
-        + (f', jitter = "{time(jitter)}" }},' if jitter is not None else " },")
-        for one, other, delay, jitter in _LINKS_MS
-    ]
-    sites = [toml_table("site", name=site, city=city, region=region) for site, (city, region) in _SITES.items()]
-    receivers = [
-        toml_table("receiver", name=f"{site}-1", id=number, site=site) for number, site in enumerate(_SITES, 101)
-    ]
-    servers = [
-        toml_table("reformation", name=f"reform-{site}", id=number, site=site)
-        for number, site in enumerate(("london", "new-york"), 201)
-    ]
-    floors = [
-        toml_table("floor", name=name, publisher=number, site=site, symbols=list(symbols))
-        for number, (name, site, symbols) in enumerate(values.floors, 1)
-    ]
-    groups = [
-        toml_table("edge.group", name=name, address=f"{values.edge_block}.{at}", port=values.edge_port + at - 1, **rest)
-        for name, at, rest in _GROUPS
-    ]
-    return _TEXT.format(
-        name=values.name,
-        sites="\n".join(sites),
-        jitter=time(_JITTER_MS),
-        loss=values.loss_ratio,
-        pairs="\n".join(pairs),
-        slot=json.dumps(values.slot),
-        process=json.dumps(values.process),
-        receivers="\n".join(receivers),
-        servers="\n".join(servers),
-        floors="\n".join(floors),
-        core_address=values.core_address,
-        core_port=values.core_port,
-        groups="\n".join(groups),
-        status_port=values.status_port,
-    )
+    listed = {
+        "sites": [toml_table("site", name=site, city=city, region=region) for site, (city, region) in _SITES.items()],
+        "pairs": [
+            f'    {{ between = ["{one}", "{other}"], delay = "{time(delay)}"'
+            + (f', jitter = "{time(jitter)}" }},' if jitter is not None else " },")
+            for one, other, delay, jitter in _LINKS_MS
+        ],
+        "receivers": [
+            toml_table("receiver", name=f"{site}-1", id=number, site=site) for number, site in enumerate(_SITES, 101)
+        ],
+        "servers": [
+            toml_table("reformation", name=f"reform-{site}", id=number, site=site)
+            for number, site in enumerate(("london", "new-york"), 201)
+        ],
+        "floors": [
+            toml_table("floor", name=name, publisher=number, site=site, symbols=list(symbols))
+            for number, (name, site, symbols) in enumerate(values.floors, 1)
+        ],
+        "groups": [
+            toml_table(
+                "edge.group", name=name, address=f"{values.edge_block}.{at}", port=values.edge_port + at - 1, **rest
+            )
+            for name, at, rest in _GROUPS
+        ],
+    }
+    texts = {"jitter": time(_JITTER_MS), "slot": json.dumps(values.slot), "process": json.dumps(values.process)}
+    return _TEXT.format_map(asdict(values) | texts | {name: "\n".join(each) for name, each in listed.items()})
 
 
 def toml_table(head: str, **values: object) -> str:
@@ -155,7 +145,7 @@ name = "{name}"
 
 [links]
 jitter = "{jitter}"
-loss = {loss:g}
+loss = {loss_ratio:g}
 pairs = [
 {pairs}
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 KeyPath = tuple[str | int, ...]
@@ -124,8 +125,7 @@ class LineNumbers:
         """`key = value`: the pair is read as the only one of an inline table that a newline closes."""
         whole = _Open(table, is_table=True)
         stack = [whole]
-        token: _Token | None = first
-        while token is not None:
+        for token in chain((first,), tokens):
             top = stack[-1]
             if token.kind == "newline":
                 if top is whole:
@@ -136,7 +136,6 @@ class LineNumbers:
                 if top.reading_key:
                     top.keys.append(_key(token))
                 self._note(top.here(), token.line)
-            token = next(tokens, None)
 
     def _mark(self, stack: list[_Open], token: _Token) -> None:
         top = stack[-1]
