@@ -47,8 +47,8 @@ def _read_groups(edge: Fields, draft: Draft) -> tuple[MulticastGroup, ...]:
             if group.name in names:
                 fields.problem("name", "has the name of another group")
             names.add(group.name)
-            lines = {(each.region, each.line): each.name for each in reversed(groups) if each.line}
-            if twin := lines.get((group.region, group.line)):
+            lines = {(each.region, each.line): each.name for each in reversed(groups)}
+            if group.line and (twin := lines.get((group.region, group.line))):
                 fields.problem("line", f'is line "{group.line}" of its region, and so is edge group "{twin}"')
             groups.append(group)
     return tuple(groups)

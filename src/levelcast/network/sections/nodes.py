@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from levelcast.network.fields import Fields, ProblemReport, did_you_mean, show
-from levelcast.network.model import Floor, Network, ReceiverNode, ReformationNode, SecondaryNode, Stripe
+from levelcast.network.model import AnyNode, Floor, Network, ReceiverNode, ReformationNode, SecondaryNode, Stripe
 from levelcast.network.sections.draft import ID_LIMIT, Draft
 from levelcast.network.symbols import LARGEST_ID, symbols_of
 from levelcast.wire.group_codec import MAX_GROUP
@@ -48,7 +48,8 @@ def read(root: Fields, draft: Draft) -> None:
     )
     floors = tuple(_read_floor(node, draft.network.stripes) for node in floor_nodes)
     draft.add(receivers=receivers, reformation=servers, floors=floors, instruments=_read_instruments(root, floors))
-    ids = [each.id for each in (*receivers, *servers, *floors)]
+    named: tuple[AnyNode, ...] = (*receivers, *servers, *floors)
+    ids = [each.id for each in named]
     ids += (secondary_ids := _secondary_ids(secondary_nodes, set(ids)))
     _check_nodes([*receiver_nodes, *server_nodes, *floor_nodes, *secondary_nodes], ids, draft.report)
     for node, first, number in _repeated((floor.publisher for floor in floors), floor_nodes):

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
@@ -320,7 +321,7 @@ class Trader:
     """Floors that publish given trades, `rate` of them a second, in the order in which they come."""
 
     def __init__(self, network: Network, data: Path, batches: Sequence[RecordArray], rate: float, seed: int) -> None:
-        self._open = lambda: Replay(network, lambda: iter(batches), data=data, rate=rate, impair=True, seed=seed)
+        self._open = partial(Replay, network, partial(iter, batches), data=data, rate=rate, impair=True, seed=seed)
         self._replay: Replay | None = None
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, name="levelcast trader", daemon=True)
@@ -352,12 +353,12 @@ class Trader:
             self._replay.close()
 
     def floors(self) -> list[FloorLine]:
-        replay = self._replay
+        if self._replay is None:
+            return []
+        running = not self._replay.stopping
         return [
-            FloorLine(
-                each.floor.name, each.floor.site, each.published, each.waiting, each.unwitnessed, not replay.stopping
-            )
-            for each in (replay.floors.values() if replay is not None else ())
+            FloorLine(each.floor.name, each.floor.site, each.published, each.waiting, each.unwitnessed, running)
+            for each in self._replay.floors.values()
         ]
 
     def _run(self) -> None:
