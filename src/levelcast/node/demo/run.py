@@ -78,12 +78,7 @@ class Show(ClusterRun):
     """A cluster from its start to its end, with customers. Kills count from when the floors open, as `run_s` does."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        run_s: float,
-        bound_s: float,
-        kills: Sequence[Kill] = (),
-        trader: Trader | None = None,
+        self, cluster: Cluster, run_s: float, bound_s: float, kills: Sequence[Kill] = (), trader: Trader | None = None
     ) -> None:
         super().__init__(cluster, run_s, bound_s, kills)
         self.customers = DemoSubscribers(cluster.network)
@@ -165,7 +160,7 @@ class Show(ClusterRun):
         self.lives.look()
         self.releases.look()
         for name, place in list(self._back.items()):
-            if self.releases.on_time(name, place):
+            if self.releases.logs[name].last_on_time > place:
                 del self._back[name]
                 self.cluster.events.append((name, BackOnTime(0)))
 
@@ -174,8 +169,8 @@ class Show(ClusterRun):
         if self.phase in ("trading", "releasing"):
             super()._kill_on_time()
         for kill in waiting:
-            if kill.back and kill.name in self.releases:
-                self._back[kill.name] = self.releases.count(kill.name)
+            if kill.back and kill.name in self.releases.logs:
+                self._back[kill.name] = self.releases.logs[kill.name].count
 
     # -- what there is to see -----------------------------------------------------------------------------
 
@@ -244,31 +239,16 @@ class LiveReleases:
     """The release logs of receivers, read as they grow: how even the last releases were."""
 
     def __init__(self, data: Path, names: Sequence[str]) -> None:
-        self._logs = {name: _Log(data / name / "releases") for name in names}
+        self.logs = {name: ReleaseLogTail(data / name / "releases") for name in names}
         self._slots: dict[int, dict[str, int]] = {}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._logs
 
     def look(self) -> None:
         """Read what is new."""
-        for name, log in self._logs.items():
+        for name, log in self.logs.items():
             for slot, released_ns in log.read():
                 self._slots.setdefault(slot, {})[name] = released_ns
         for slot in sorted(self._slots)[: -4 * RECENT_SLOTS]:
             del self._slots[slot]
-
-    def count(self, name: str) -> int:
-        """Releases of a receiver so far."""
-        return self._logs[name].count
-
-    def late(self, name: str) -> int:
-        """Records that a receiver has released late so far."""
-        return self._logs[name].late
-
-    def on_time(self, name: str, place: int) -> bool:
-        """Whether a receiver has released something on time since its `place`-th release."""
-        return self._logs[name].last_on_time > place
 
     def behind_ns(self, name: str) -> int | None:
         """How long after the first receiver this one released, of the last slots: the median; None of none."""
@@ -282,16 +262,18 @@ class LiveReleases:
 
     def _recent(self, name: str | None = None) -> list[dict[str, int]]:
         """The last slots that more than half have released on time."""
-        slots = [slot for slot in sorted(self._slots) if 2 * len(self._slots[slot]) > len(self._logs)]
+        slots = [slot for slot in sorted(self._slots) if 2 * len(self._slots[slot]) > len(self.logs)]
         return [self._slots[slot] for slot in slots if name is None or name in self._slots[slot]][-RECENT_SLOTS:]
 
 
-class _Log:
-    """One growing release log."""
+class ReleaseLogTail:
+    """The release log of one receiver, read as it grows."""
 
     def __init__(self, directory: Path) -> None:
         self.count = 0
+        """Releases so far."""
         self.late = 0
+        """Records that were released late so far."""
         self.last_on_time = 0
         """The number of the last release that was on time."""
         self._directory = directory
