@@ -153,7 +153,7 @@ def _add_figures(result: Result, measured: dict[Case, Measured]) -> None:
                    "lockstep, majority", quantile(lockstep.latency_ns, at) / 1e9)
         )  # fmt: skip
     network = parse_network(five_cities())
-    farthest_ns = max(network.delay_ns(f.site, r.site) for f in network.floors for r in network.receivers)
+    farthest_ns = max(network.link(f.site, r.site).delay_ns for f in network.floors for r in network.receivers)
     result.figures += [
         Figure("latency, pipelined 50 ms, majority, p50", quantile(pipelined.latency_ns, 0.5) / 1e9, "s",
                "the longest one-way delay, below which nobody can be simultaneous", farthest_ns / 1e9),

@@ -62,7 +62,7 @@ def test_from_published_figures_to_a_network_that_includes_them(tmp_path: Path) 
     network = load_network(file)
     # The slower direction, half of 130 ms.
     assert network.path().delay_ns == 65_000_000
-    assert network.loss("eu-west-1", "us-west-2") == 0.02
+    assert network.link("eu-west-1", "us-west-2").loss_ratio == 0.02
     assert network.timing().hold_ns == told["timing"][0]["timing"]["hold_ns"]
     page = runner.invoke(app, ["report", "--lake", str(lake), "-o", str(tmp_path / "report.html")])
     assert page.exit_code == 0, page.output

@@ -96,8 +96,8 @@ def test_five_cities_is_a_network_without_a_warning() -> None:
     assert len(network.receivers) == 5
     assert [server.rank for server in network.reformation] == [0, 1]
     assert network.witnesses() == 3
-    assert network.delay_ns("sydney", "frankfurt") == network.delay_ns("frankfurt", "sydney") == 151_600_000
-    assert network.loss("tokyo", "london") == 0.01
+    assert network.link("sydney", "frankfurt").delay_ns == network.link("frankfurt", "sydney").delay_ns == 151_600_000
+    assert network.link("tokyo", "london").loss_ratio == 0.01
     assert warnings(network) == []
 
 
@@ -135,10 +135,10 @@ def test_nodes_keep_the_order_of_the_file() -> None:
 def test_a_pair_takes_what_it_does_not_say_from_the_defaults() -> None:
     text = edited("loss = 0.01", 'loss = 0.01\npairs = [{ between = ["osaka", "tokyo"], delay = "3ms" }]')
     network = parse_network(text)
-    assert network.delay_ns("tokyo", "osaka") == 3 * MS
-    assert network.loss("tokyo", "osaka") == 0.01
-    assert network.delay_ns("tokyo", "tokyo") == 100_000
-    assert network.loss("tokyo", "tokyo") == 0.0
+    assert network.link("tokyo", "osaka").delay_ns == 3 * MS
+    assert network.link("tokyo", "osaka").loss_ratio == 0.01
+    assert network.link("tokyo", "tokyo").delay_ns == 100_000
+    assert network.link("tokyo", "tokyo").loss_ratio == 0.0
 
 
 def test_a_floor_far_outside_the_core_lengthens_only_its_own_resending() -> None:
@@ -166,8 +166,8 @@ def test_without_links_the_given_numbers_are_enough_and_nothing_is_added_to_pack
     text = edited('[links]\ndelay = "10ms"\nloss = 0.01\n', "")
     network = parse_network(edited('slot = "5ms"', 'slot = "5ms"\nlate = "10ms"\nattempts = 3', text))
     assert network.timing().late_ns == 10 * MS
-    assert network.delay_ns("tokyo", "osaka") == 0
-    assert network.loss("tokyo", "osaka") == 0.0
+    assert network.link("tokyo", "osaka").delay_ns == 0
+    assert network.link("tokyo", "osaka").loss_ratio == 0.0
 
 
 def test_a_lockstep_slot_that_is_not_given_is_one_recovery_time() -> None:

@@ -16,9 +16,9 @@ CITIES = parse_network(five_cities())
 
 def test_delays_are_divided_and_everything_else_follows() -> None:
     network = parse_network(network_text())
-    assert network.delay_ns("london", "sydney") * SCALE == CITIES.delay_ns("london", "sydney")
-    assert network.jitter_ns("new-york", "sydney") * SCALE == CITIES.jitter_ns("new-york", "sydney")
-    assert network.loss("london", "tokyo") == CITIES.loss("london", "tokyo")
+    assert network.link("london", "sydney").delay_ns * SCALE == CITIES.link("london", "sydney").delay_ns
+    assert network.link("new-york", "sydney").jitter_ns * SCALE == CITIES.link("new-york", "sydney").jitter_ns
+    assert network.link("london", "tokyo").loss_ratio == CITIES.link("london", "tokyo").loss_ratio
     assert network.node_names == CITIES.node_names
     assert network.timing().hold_ns < 2_000_000_000
     assert warnings(network) == []
@@ -36,7 +36,7 @@ def test_two_stages_do_not_disturb_each_other(tmp_path: Path) -> None:
 def test_loss_and_floors_are_those_that_are_asked_for() -> None:
     text = network_text(0.0, {"XNAS": ["AAPL", "MSFT"], "XLON": ["VOD"], "ARCX": ["AAPL"]})
     network = parse_network(text)
-    assert network.loss("london", "tokyo") == 0.0
+    assert network.link("london", "tokyo").loss_ratio == 0.0
     assert [(floor.name, floor.publisher, floor.symbols) for floor in network.floors] == [
         ("XNAS", 1, ("AAPL", "MSFT")),
         ("XLON", 2, ("VOD",)),

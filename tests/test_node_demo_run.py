@@ -26,10 +26,10 @@ def test_release_logs_are_read_as_they_grow(tmp_path: Path) -> None:
     assert releases.behind_ns("b") == 40
     assert releases.behind_ns("c") == 10
     assert releases.behind_ns("d") is None
-    assert releases.late("c") == 10
-    assert releases.late("a") == 0
-    assert releases.count("c") == 3
-    assert not releases.on_time("c", 2)
-    assert releases.on_time("a", 2)
+    assert releases.logs["c"].late == 10
+    assert releases.logs["a"].late == 0
+    assert releases.logs["c"].count == 3
+    assert releases.logs["c"].last_on_time <= 2
+    assert releases.logs["a"].last_on_time > 2
     for log in logs.values():
         log.close()

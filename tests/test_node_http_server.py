@@ -225,7 +225,7 @@ def test_a_clock_that_is_set_back_changes_nothing(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        (None, r"cannot tell the status at 127\.0\.0\.1 port \d+: another program has the port; end it"),
+        (None, r"cannot tell the status at 127\.0\.0\.1 port \d+: another program has the port to itself: end it"),
         (("192.0.2.1", 0), "this machine has no such address"),
     ],
 )

@@ -69,7 +69,7 @@ def test_what_is_too_old_goes(tmp_path: Path) -> None:
     stage = Stage(tmp_path, Keeping(keep_age_ns=age_ns))
     for turn in range(50):
         stage.retention.step((), AT + turn * EVERY_NS // 1_000_000)
-        stage.retention._due_ns = stage.retention._wake_ns = 0
+        stage.retention._due_ns = stage.retention.wake_ns = 0
     (oldest, *_) = open_segments(stage.store.tape.directory)
     assert AT - oldest.lines[-1].timestamp_ns <= age_ns
     assert oldest.lines[0].slot > FRAMES[30].slot

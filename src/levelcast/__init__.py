@@ -5,6 +5,7 @@ of a customer needs is here, `levelcast.Subscriber` (docs/edge.md), and what one
 `levelcast.Publisher` (docs/operations.md). Each is loaded when it is used.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from levelcast.version import __version__
@@ -17,12 +18,6 @@ __all__ = ["Publisher", "Subscriber", "__version__"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "Publisher":
-        from levelcast.client.publisher import Publisher
-
-        return Publisher
-    if name != "Subscriber":
+    if name not in ("Publisher", "Subscriber"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from levelcast.client.subscriber import Subscriber
-
-    return Subscriber
+    return getattr(import_module(f"levelcast.client.{name.lower()}"), name)

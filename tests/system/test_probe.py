@@ -72,7 +72,7 @@ def test_what_is_measured_is_what_the_file_adds(tmp_path: Path) -> None:
     assert len(between) == 6
     for a, b in between:
         trips = [(row[3], row[5]) for row in gathered.rows if row[:2] == (a, b) and row[3] is not None]
-        delay = network.delay_ns(a, b)
+        delay = network.link(a, b).delay_ns
         assert min(trip for trip, _ in trips) >= 2 * delay
         # One machine has one clock, so every answer tells the way there.
         assert min(way for _, way in trips if way is not None) >= delay

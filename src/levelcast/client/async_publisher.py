@@ -5,27 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from levelcast.client.floor_input import FloorInput
+from levelcast.client.floor_input import FloorFigures, FloorInput
 from levelcast.records import RecordArray
 
 
-class AsyncPublisher:
+class AsyncPublisher(FloorFigures):
     """A `Publisher` for an event loop: `publish` and `flush` are awaited, and may be cancelled."""
 
     def __init__(self, floor: FloorInput) -> None:
         self._input = floor
-
-    @property
-    def room(self) -> int:
-        return self._input.room
-
-    @property
-    def waiting(self) -> int:
-        return self._input.queue.waiting
-
-    @property
-    def unwitnessed(self) -> int:
-        return self._input.queue.source.unwitnessed
 
     async def publish(self, records: RecordArray) -> int:
         """Queue all records. If it is cancelled, those that had found room are published."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 from collections.abc import Callable, Sequence
 
@@ -11,7 +10,7 @@ from levelcast import records
 from levelcast.client.line_stats import LineStats
 from levelcast.errors import NetError
 from levelcast.network import MulticastGroup, Network
-from levelcast.runtime.sockets import RECEIVE_BUFFER, Address, takes_trains
+from levelcast.runtime.sockets import RECEIVE_BUFFER, Address, listener, takes_trains
 from levelcast.wire.snapshot import HEADER_SIZE, Snapshot, decode_snapshot, snapshot_size
 
 __all__ = ["GroupSockets", "groups_of", "read_snapshot"]
@@ -43,38 +42,23 @@ def asking_socket(interface: str) -> socket.socket:
     """The socket from which to ask, and to which the answers come."""
     own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
-        own.setblocking(False)
-        takes_trains(own)
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         own.bind((interface, 0))
     except OSError as error:
         own.close()
         raise NetError(f"cannot have a socket on {interface}: {error.strerror}") from error
-    return own
+    return _prepared(own)
 
 
 def join(group: MulticastGroup, interface: str) -> socket.socket:
     """A socket that hears a group, as other customers on this machine do beside it."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        listener.setblocking(False)
-        takes_trains(listener)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        listener.bind((group.address, group.port))
-        membership = socket.inet_aton(group.address) + socket.inet_aton(interface)
-        listener.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
-    except OSError as error:
-        listener.close()
-        where = f"edge group {group.name}, {group.address} port {group.port}"
-        if error.errno == errno.EADDRINUSE:
-            why = "another program has the port to itself: end it, or give the group another port in the network file"
-        elif error.errno in (errno.ENODEV, errno.EADDRNOTAVAIL, errno.ENETUNREACH):
-            why = f"{interface} is no interface here that takes multicast: ip route add 224.0.0.0/4 dev INTERFACE"
-        else:
-            why = error.strerror or str(error)
-        raise NetError(f"cannot listen to {where}: {why}") from error
-    return listener
+    return _prepared(listener(group.address, group.port, interface, f"edge group {group.name}"))
+
+
+def _prepared(each: socket.socket) -> socket.socket:
+    each.setblocking(False)
+    takes_trains(each)
+    each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+    return each
 
 
 class GroupSockets:

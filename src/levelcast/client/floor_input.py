@@ -95,3 +95,24 @@ class FloorInput:
         if self._is_known.take(ids, mode="clip").all():
             return True
         return int(self._ids[-1]) > _TABLE_IDS and bool(np.isin(ids, self._ids).all())
+
+
+class FloorFigures:
+    """What both publishers tell of their floor."""
+
+    _input: FloorInput
+
+    @property
+    def room(self) -> int:
+        """Records that `publish` takes now without waiting."""
+        return self._input.room
+
+    @property
+    def waiting(self) -> int:
+        """Records that `publish` has taken and that are in no packet yet: they wait for credit (rule 10)."""
+        return self._input.queue.waiting
+
+    @property
+    def unwitnessed(self) -> int:
+        """Packets that were sent and are not yet safe."""
+        return self._input.queue.source.unwitnessed

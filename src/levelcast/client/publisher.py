@@ -21,11 +21,10 @@ import time
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from levelcast.client.floor_input import FloorInput
+from levelcast.client.floor_input import FloorFigures, FloorInput
 from levelcast.client.packet_queue import MAX_PACKET_BYTES, PacketQueue
 from levelcast.client.source_loop import FloorSeat, SourceLoop
 from levelcast.errors import NetError
@@ -54,7 +53,7 @@ MIN_PACKET_BYTES = INSTRUMENT.itemsize + DATA_OVERHEAD
 """A definition has to fit."""
 
 
-class Publisher:
+class Publisher(FloorFigures):
     """A trading floor at work. See the module's head; `async with` gives an `AsyncPublisher`."""
 
     def __init__(
@@ -111,21 +110,6 @@ class Publisher:
             undo.pop_all()
 
     # -- what it has come to ------------------------------------------------------------------------------
-
-    @property
-    def room(self) -> int:
-        """Records that `publish` takes now without waiting."""
-        return self._input.room
-
-    @property
-    def waiting(self) -> int:
-        """Records that `publish` has taken and that are in no packet yet: they wait for credit (rule 10)."""
-        return self.queue.waiting
-
-    @property
-    def unwitnessed(self) -> int:
-        """Packets that were sent and are not yet safe."""
-        return self.source.unwitnessed
 
     @property
     def published(self) -> int:
@@ -209,7 +193,7 @@ class Publisher:
     def __enter__(self) -> Publisher:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 self.flush()
@@ -222,7 +206,7 @@ class Publisher:
         self._awaited = AsyncPublisher(self._input)
         return self._awaited
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 await self._awaited.flush()

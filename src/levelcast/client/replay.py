@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -61,7 +60,10 @@ class _KeptBatches:
 
 
 class Replay:
-    """A publication at work. `batches` opens the trades, from the beginning, when it is called."""
+    """A publication at work. `batches` opens the trades, from the beginning, when it is called.
+
+    With `speed` they are published at a multiple of the speed at which they happened, with `rate` so many a second.
+    """
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class Replay:
         *,
         data: Path | None = None,
         speed: float | None = None,
+        rate: float | None = None,
         impair: bool = False,
         interface: str = LOOPBACK,
         seed: int = 1,
@@ -85,9 +88,11 @@ class Replay:
         self.before: Counter[int] = Counter()
         """Trades of each publisher that an earlier start has published."""
         self._speed = speed
+        self._rate = rate
         self._loops: dict[str, SourceLoop] = {}
         self._origin: tuple[float, int] | None = None
         self._latest_ns = 0
+        self._taken = 0
         try:
             self._open(data, impair, interface, seed)
         except BaseException:
@@ -180,6 +185,7 @@ class Replay:
                 yield from self._insist(dict(split_floors(batch[first:last])))
             else:
                 time.sleep(TICK_S)
+            self._taken += last - first
             first = last
             if time.monotonic() - told > STEP_S:
                 told = time.monotonic()
@@ -187,12 +193,15 @@ class Replay:
 
     def _due(self, dues: np.ndarray[tuple[int], np.dtype[np.uint64]], first: int) -> int:
         """Up to which trade the batch is due."""
-        if self._speed is None:
+        if self._speed is None and self._rate is None:
             return len(dues)
         now = time.monotonic()
         if self._origin is None:
             self._origin = (now, int(dues[first]))
         began, began_ns = self._origin
+        if self._rate is not None:
+            return min(len(dues), max(first, first + int((now - began) * self._rate) - self._taken))
+        assert self._speed is not None
         due_ns = began_ns + int((now - began) * 1e9 * self._speed)
         return first + int(np.searchsorted(dues[first:], np.uint64(due_ns), "right"))
 
@@ -222,7 +231,7 @@ class Replay:
     def __enter__(self) -> Replay:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -10,13 +10,14 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Condition, Lock, Thread
 
 from levelcast.client.packet_queue import PacketQueue
 from levelcast.native.layout import KIND_AT
 from levelcast.network import Network
 from levelcast.runtime.driver import LONGEST_SLEEP_NS, Driver
-from levelcast.runtime.sockets import LOOPBACK, Address, Arrival, CoreSockets
+from levelcast.runtime.sockets import LOOPBACK, Arrival, CoreSockets
 from levelcast.wire.header import sender_of
 from levelcast.wire.messages import Data
 from levelcast.wire.token_codec import KIND_TOKEN
@@ -27,7 +28,7 @@ class SharedSockets:
 
     def __init__(self, core: CoreSockets) -> None:
         self.inbox: list[Arrival] = []
-        self._core = core
+        self.learn, self.send, self.send_buffer = core.learn, core.send, core.send_buffer
 
     def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
         return bool(self.inbox), []
@@ -36,26 +37,17 @@ class SharedSockets:
         arrivals, self.inbox = self.inbox, []
         return arrivals
 
-    def learn(self, node: int, address: Address) -> None:
-        self._core.learn(node, address)
-
-    def send(self, to: int, datagrams: Sequence[bytes]) -> None:
-        self._core.send(to, datagrams)
-
-    def send_buffer(self, to: int, buffer: bytes, ends: bytes) -> None:
-        self._core.send_buffer(to, buffer, ends)
-
     def close(self) -> None:
         """The loop closes them."""
 
 
+@dataclass(eq=False, slots=True)
 class FloorSeat:
     """One floor of a loop."""
 
-    def __init__(self, driver: Driver, sockets: SharedSockets, queue: PacketQueue) -> None:
-        self.driver = driver
-        self.sockets = sockets
-        self.queue = queue
+    driver: Driver
+    sockets: SharedSockets
+    queue: PacketQueue
 
     def due_ns(self) -> int | None:
         impairment = self.driver.impairment
@@ -132,10 +124,7 @@ class SourceLoop:
                 self._turn()
         except BaseException as error:
             self.error = error
-        with self.changed:
-            self.changed.notify_all()
-        for watcher in list(self.watchers):
-            watcher()
+        self._notify()
 
     def _turn(self) -> None:
         now = time.time_ns()
@@ -154,6 +143,9 @@ class SourceLoop:
                     seat.driver.turn()
         if arrivals:
             self.heard_ns = now
+        self._notify()
+
+    def _notify(self) -> None:
         with self.changed:
             self.changed.notify_all()
         for watcher in list(self.watchers):

@@ -28,7 +28,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from os import PathLike
-from types import TracebackType
 from typing import Any, Literal
 
 from levelcast import native, records
@@ -209,9 +208,7 @@ class Subscriber:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._close()
 
     def __aiter__(self) -> Subscriber:

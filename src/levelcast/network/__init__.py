@@ -14,7 +14,6 @@ from levelcast.network.example import five_cities
 from levelcast.network.fields import Problem
 from levelcast.network.model import (
     Carriage,
-    Edge,
     Floor,
     Keeping,
     Link,
@@ -24,17 +23,13 @@ from levelcast.network.model import (
     ReceiverNode,
     ReformationNode,
     SecondaryNode,
-    Site,
-    Status,
     Stripe,
-    TimingRules,
 )
 from levelcast.network.parse import NetworkError, load_network, parse_network
 from levelcast.network.symbols import SymbolDirectory
 
 __all__ = [
     "Carriage",
-    "Edge",
     "Floor",
     "Keeping",
     "Link",
@@ -46,11 +41,8 @@ __all__ = [
     "ReceiverNode",
     "ReformationNode",
     "SecondaryNode",
-    "Site",
-    "Status",
     "Stripe",
     "SymbolDirectory",
-    "TimingRules",
     "five_cities",
     "load_network",
     "parse_network",

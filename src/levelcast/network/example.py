@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 
@@ -26,6 +26,21 @@ FLOORS = (
     ExampleFloor("XTKS", "tokyo", ("7203", "6758", "9984")),
     ExampleFloor("XASX", "sydney", ("BHP", "CBA", "CSL")),
 )
+_SITES = {
+    "new-york": ("New York", "americas"),
+    "london": ("London", "europe"),
+    "frankfurt": ("Frankfurt", "europe"),
+    "tokyo": ("Tokyo", "asia-pacific"),
+    "sydney": ("Sydney", "asia-pacific"),
+}
+"""City and region of each site."""
+_GROUPS = (
+    ("americas", 1, {"region": "americas", "line": "a"}),
+    ("americas-b", 4, {"region": "americas", "line": "b"}),
+    ("europe", 2, {"region": "europe"}),
+    ("asia-pacific", 3, {"region": "asia-pacific"}),
+)
+"""Name and number of each edge group, and what else is said of it."""
 _JITTER_MS = 6.0
 _LINKS_MS: tuple[tuple[str, str, float, float | None], ...] = (
     ("new-york", "london", 35.6, None),
@@ -73,29 +88,39 @@ def five_cities(values: FiveCities | None = None) -> str:
     def time(ms: float) -> str:
         return f"{ms / values.nearer:g}ms"
 
-    return _TEXT.format(
-        name=values.name,
-        jitter=time(_JITTER_MS),
-        loss=values.loss_ratio,
-        pairs="\n".join(
+    listed = {
+        "sites": [toml_table("site", name=site, city=city, region=region) for site, (city, region) in _SITES.items()],
+        "pairs": [
             f'    {{ between = ["{one}", "{other}"], delay = "{time(delay)}"'
             + (f', jitter = "{time(jitter)}" }},' if jitter is not None else " },")
             for one, other, delay, jitter in _LINKS_MS
-        ),
-        slot=json.dumps(values.slot),
-        process=json.dumps(values.process),
-        floors="\n".join(_floor(number, floor) for number, floor in enumerate(values.floors, 1)),
-        core_address=values.core_address,
-        core_port=values.core_port,
-        edge_block=values.edge_block,
-        edge_ports=range(values.edge_port - 1, values.edge_port + 4),
-        status_port=values.status_port,
-    )
+        ],
+        "receivers": [
+            toml_table("receiver", name=f"{site}-1", id=number, site=site) for number, site in enumerate(_SITES, 101)
+        ],
+        "servers": [
+            toml_table("reformation", name=f"reform-{site}", id=number, site=site)
+            for number, site in enumerate(("london", "new-york"), 201)
+        ],
+        "floors": [
+            toml_table("floor", name=name, publisher=number, site=site, symbols=list(symbols))
+            for number, (name, site, symbols) in enumerate(values.floors, 1)
+        ],
+        "groups": [
+            toml_table(
+                "edge.group", name=name, address=f"{values.edge_block}.{at}", port=values.edge_port + at - 1, **rest
+            )
+            for name, at, rest in _GROUPS
+        ],
+    }
+    texts = {"jitter": time(_JITTER_MS), "slot": json.dumps(values.slot), "process": json.dumps(values.process)}
+    return _TEXT.format_map(asdict(values) | texts | {name: "\n".join(each) for name, each in listed.items()})
 
 
-def _floor(number: int, floor: ExampleFloor) -> str:
-    name, site, symbols = json.dumps(floor.name), json.dumps(floor.site), json.dumps(list(floor.symbols))
-    return f"[[floor]]\nname = {name}\npublisher = {number}\nsite = {site}\nsymbols = {symbols}\n"
+def toml_table(head: str, **values: object) -> str:
+    """The text of one table of an array of tables."""
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    return "\n".join([f"[[{head}]]", *lines, ""])
 
 
 _TEXT = """\
@@ -111,31 +136,7 @@ name = "{name}"
 # ---------------------------------------------------------------------------------------------------------
 # Where nodes can stand. The city is for people and for reports; by its region a receiver knows its edge groups.
 
-[[site]]
-name = "new-york"
-city = "New York"
-region = "americas"
-
-[[site]]
-name = "london"
-city = "London"
-region = "europe"
-
-[[site]]
-name = "frankfurt"
-city = "Frankfurt"
-region = "europe"
-
-[[site]]
-name = "tokyo"
-city = "Tokyo"
-region = "asia-pacific"
-
-[[site]]
-name = "sydney"
-city = "Sydney"
-region = "asia-pacific"
-
+{sites}
 # ---------------------------------------------------------------------------------------------------------
 # What packets between the sites meet. delay is one way; jitter is how much longer a packet may take before it
 # counts as late; loss is a ratio. A pair takes what it does not say from the lines above it; a `delay` there
@@ -144,7 +145,7 @@ region = "asia-pacific"
 
 [links]
 jitter = "{jitter}"
-loss = {loss:g}
+loss = {loss_ratio:g}
 pairs = [
 {pairs}
 ]
@@ -177,31 +178,7 @@ process = {process:<12}# to handle a request and its answer, the journal's fsync
 # The primary receivers, in ring order. Ids are 1 to 65535, one namespace for all nodes, and stay with a node
 # for life: journals and datagrams name nodes by them.
 
-[[receiver]]
-name = "new-york-1"
-id = 101
-site = "new-york"
-
-[[receiver]]
-name = "london-1"
-id = 102
-site = "london"
-
-[[receiver]]
-name = "frankfurt-1"
-id = 103
-site = "frankfurt"
-
-[[receiver]]
-name = "tokyo-1"
-id = 104
-site = "tokyo"
-
-[[receiver]]
-name = "sydney-1"
-id = 105
-site = "sydney"
-
+{receivers}
 # Secondary receivers stand in no ring: a primary, their home, serves them and covers them with its tokens. They have
 # the same tape at the same instant, for customers of their own. The first one adds a term to the hold time.
 # [[secondary]]
@@ -212,16 +189,7 @@ site = "sydney"
 # ---------------------------------------------------------------------------------------------------------
 # They form a new ring when a receiver fails or returns. The first is asked first; the next one waits longer.
 
-[[reformation]]
-name = "reform-london"
-id = 201
-site = "london"
-
-[[reformation]]
-name = "reform-new-york"
-id = 202
-site = "new-york"
-
+{servers}
 # ---------------------------------------------------------------------------------------------------------
 # The trading floors, by market identifier code (ISO 10383). publisher is the publisher_id of their records
 # and, unless an id is given, their id on the ring.
@@ -239,32 +207,7 @@ port = {core_port}
 [edge]
 watermark = "100ms"  # how often each group says up to when it is complete
 
-[[edge.group]]
-name = "americas"
-address = "{edge_block}.1"
-port = {edge_ports[1]}
-region = "americas"
-line = "a"
-
-[[edge.group]]
-name = "americas-b"
-address = "{edge_block}.4"
-port = {edge_ports[4]}
-region = "americas"
-line = "b"
-
-[[edge.group]]
-name = "europe"
-address = "{edge_block}.2"
-port = {edge_ports[2]}
-region = "europe"
-
-[[edge.group]]
-name = "asia-pacific"
-address = "{edge_block}.3"
-port = {edge_ports[3]}
-region = "asia-pacific"
-
+{groups}
 # ---------------------------------------------------------------------------------------------------------
 # Where each node tells what it does: http://127.0.0.1:{status_port}/status for the first node of this file (receivers,
 # then reformation servers, floors, secondaries), the next port for the next one. `levelcast status network.toml` asks

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
-import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeGuard
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from decimal import Decimal
+from functools import partial
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from levelcast.network.toml_lines import KeyPath, LineNumbers
 from levelcast.units import BYTES_PER_UNIT, NS_PER_AGE_UNIT, NS_PER_UNIT, RATE_PER_UNIT, parse_amount, show_ns
@@ -19,6 +21,9 @@ from levelcast.units import BYTES_PER_UNIT, NS_PER_AGE_UNIT, NS_PER_UNIT, RATE_P
 LONGEST_NS = 3_600_000_000_000
 _TEXT_LIMIT = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_NAME_RULE = 'up to 64 letters, digits, "-", "_" or ".", and no blank'
+
+T = TypeVar("T")
 
 
 class Problem(NamedTuple):
@@ -55,12 +60,17 @@ class ProblemReport:
 class Fields:
     """One table, its place in the file, and what to call it in a message."""
 
-    def __init__(self, report: ProblemReport, path: KeyPath, table: dict[str, object], label: str) -> None:
+    def __init__(
+        self, report: ProblemReport, path: KeyPath, table: dict[str, object], label: str, *, given: bool = True
+    ) -> None:
         self.report = report
         self.path = path
         self.label = label
+        self.given = given
+        """Whether the file has this table."""
         self._table = table
         self._asked: set[str] = set()
+        self._parts: list[Fields] = []
 
     def __contains__(self, key: str) -> bool:
         return key in self._table
@@ -73,195 +83,175 @@ class Fields:
         """Report a problem with one key of this table."""
         self.report.add(self.at(key), f"{self.label} {message}")
 
+    def raw(self, key: str) -> object:
+        """A value as it is, for the caller to check; None if absent."""
+        self._asked.add(key)
+        return self._table.get(key)
+
+    def read(
+        self,
+        key: str,
+        accept: Callable[[Any], T | None],
+        expected: str,
+        hint: Callable[[object], str] = lambda _: "",
+        shown: Callable[[object], str] = lambda value: show(value),
+        missing: str = "",
+    ) -> T | None:
+        """What `accept` makes of a value; None if it is absent, or not what is `expected`, which is reported."""
+        value = self.raw(key)
+        found = None if value is None else accept(value)
+        if value is not None and found is None:
+            self.problem(key, f"has {key} = {shown(value)}: it must be {expected}{hint(value)}")
+        elif value is None and missing:
+            self.problem(key, missing)
+        return found
+
     def text(self, key: str) -> str:
         """Free text for people; empty if absent."""
-        value = self._ask(key)
-        if value is None:
-            return ""
-        if not isinstance(value, str) or len(value) > _TEXT_LIMIT:
-            self.problem(key, f"has {key} = {show(value)}: it must be a text of up to {_TEXT_LIMIT} characters")
-            return ""
-        return value
 
-    def name(self, key: str = "name", pattern: re.Pattern[str] = _NAME, expected: str = "") -> str | None:
+        def accept(value: object) -> str | None:
+            return value if isinstance(value, str) and len(value) <= _TEXT_LIMIT else None
+
+        return self.read(key, accept, f"a text of up to {_TEXT_LIMIT} characters") or ""
+
+    def name(self, key: str = "name", pattern: re.Pattern[str] = _NAME, expected: str = _NAME_RULE) -> str | None:
         """A required name: letters, digits, dots, dashes and underscores, so that it can name a file too."""
-        value = self._ask(key)
-        if value is None:
-            self.problem(key, f"has no {key}")
-        elif not isinstance(value, str) or not pattern.fullmatch(value):
-            expected = expected or 'up to 64 letters, digits, "-", "_" or ".", and no blank'
-            self.problem(key, f"has {key} = {show(value)}: it must be {expected}")
-        else:
-            return value
-        return None
+
+        def accept(value: object) -> str | None:
+            return value if isinstance(value, str) and pattern.fullmatch(value) else None
+
+        return self.read(key, accept, expected, missing=f"has no {key}")
+
+    def own_name(self, kind: str, pattern: re.Pattern[str] = _NAME, expected: str = _NAME_RULE) -> str | None:
+        """The required name of what the table describes, by which messages call it from now on."""
+        name = self.name("name", pattern, expected)
+        if name is not None:
+            self.label = f'{kind} "{name}"'
+        return name
 
     def names(self, key: str, limit: int) -> tuple[str, ...]:
         """An optional array of different ASCII texts without blanks."""
-        value = self._ask(key)
-        if value is None:
-            return ()
-        if not isinstance(value, list):
-            self.problem(key, f"has {key} = {show(value)}: it must be an array of texts")
-            return ()
+        value = self.read(key, lambda value: value if isinstance(value, list) else None, "an array of texts")
         found: dict[str, None] = {}
-        for index, item in enumerate(value):
-            where = (*self.path, key, index)
+        for index, item in enumerate(value or ()):
+            where, has = (*self.path, key, index), f"{self.label} has {show(item)}"
             if not isinstance(item, str) or not re.fullmatch(rf"[!-~]{{1,{limit}}}", item, re.ASCII):
-                self.report.add(
-                    where,
-                    f"{self.label} has {show(item)} in {key}: "
-                    f"each must be a text of 1 to {limit} visible ASCII characters",
-                )
+                rule = f"each must be a text of 1 to {limit} visible ASCII characters"
+                self.report.add(where, f"{has} in {key}: {rule}")
             elif item in found:
-                self.report.add(where, f"{self.label} has {show(item)} twice in {key}")
+                self.report.add(where, f"{has} twice in {key}")
             else:
                 found[item] = None
         return tuple(found)
 
-    def choice(self, key: str, options: tuple[str, ...], default: str) -> str:
+    def choice(self, key: str, *options: str) -> str | None:
         """One of a few words."""
-        value = self._ask(key)
-        if value is None:
-            return default
-        if isinstance(value, str) and value in options:
-            return value
         listed = " or ".join(f'"{option}"' for option in options)
-        hint = did_you_mean(value, options)
-        self.problem(key, f"has {key} = {show(value)}: it must be {listed}{hint}")
-        return default
+        hint = partial(did_you_mean, options=options)
+        return self.read(key, lambda value: value if value in options else None, listed, hint)
 
-    def flag(self, key: str, default: bool) -> bool:
+    def flag(self, key: str) -> bool | None:
         """true or false."""
-        value = self._ask(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            self.problem(key, f"has {key} = {show(value)}: it must be true or false")
-            return default
-        return value
+        return self.read(key, lambda value: value if isinstance(value, bool) else None, "true or false")
 
-    def whole(self, key: str, low: int, high: int) -> int | None:
+    def whole(self, key: str, low: int, high: int, missing: str = "") -> int | None:
         """A whole number from low to high, both included."""
-        value = self._ask(key)
-        if value is None:
-            return None
-        if is_int(value) and low <= value <= high:
-            return value
-        self.problem(key, f"has {key} = {show(value)}: it must be a whole number from {low} to {high}")
-        return None
+
+        def accept(value: object) -> int | None:
+            return value if is_int(value) and low <= value <= high else None
+
+        return self.read(key, accept, f"a whole number from {low} to {high}", missing=missing)
 
     def ratio(self, key: str) -> float | None:
         """A number from 0 to 1."""
-        value = self._ask(key)
-        if value is None:
-            return None
-        if (is_int(value) or isinstance(value, float)) and 0 <= value <= 1:
-            return float(value)
-        hint = ""
-        if (is_int(value) or isinstance(value, float)) and math.isfinite(value) and 1 < value <= 100:
-            hint = f"; for {show(value)} percent write {value / 100:g}"
-        self.problem(key, f"has {key} = {show(value)}: it must be a ratio from 0 to 1{hint}")
-        return None
 
-    def duration(self, key: str, *, zero: bool = False) -> int | None:
-        """A duration in nanoseconds, from a text such as "35.5ms"."""
-        value = self._ask(key)
-        if value is None:
-            return None
-        amount = parse_amount(value, NS_PER_UNIT) if isinstance(value, str) else None
-        if amount is None:
-            hint = f'; a number needs its unit: "{show(value)}ms"?' if _is_number(value) else ""
-            self.problem(
-                key,
-                f"has {key} = {show(value)}: it must be a duration with a unit (ns, us, ms, s, min), "
-                f'such as "50ms"{hint}',
+        def hint(value: Any) -> str:
+            return (
+                f"; for {show(value)} percent write {value / 100:g}" if _is_number(value) and 1 < value <= 100 else ""
             )
+
+        def accept(value: Any) -> float | None:
+            return float(value) if _is_number(value) and 0 <= value <= 1 else None
+
+        return self.read(key, accept, "a ratio from 0 to 1", hint)
+
+    def duration(self, key: str, *, zero: bool = False, missing: str = "") -> int | None:
+        """A duration in nanoseconds, from a text such as "35.5ms"."""
+
+        def hint(value: object) -> str:
+            return f'; a number needs its unit: "{show(value)}ms"?' if _is_number(value) else ""
+
+        expected = 'a duration with a unit (ns, us, ms, s, min), such as "50ms"'
+        amount = self.read(key, partial(_amount, units=NS_PER_UNIT), expected, hint, missing=missing)
+        if amount is None:
             return None
         ns = int(amount.to_integral_value())
         if ns < 0:
-            self.problem(key, f"has {key} = {show(value)}: a duration cannot be negative")
+            fault = "a duration cannot be negative"
         elif not ns and not zero:
-            self.problem(key, f"has {key} = {show(value)}: it must be more than nothing")
+            fault = "it must be more than nothing"
         elif ns > LONGEST_NS:
-            self.problem(key, f"has {key} = {show(value)}: that is longer than {show_ns(LONGEST_NS)}")
+            fault = f"that is longer than {show_ns(LONGEST_NS)}"
         else:
             return ns
+        self.problem(key, f"has {key} = {show(self._table[key])}: {fault}")
         return None
 
     def age(self, key: str) -> int | None:
         """A long time in nanoseconds, from a text such as "7d"."""
-        return self._amount(key, NS_PER_AGE_UNIT, 'an age with a unit (s, min, h, d), such as "7d"')
+        return self._positive(key, NS_PER_AGE_UNIT, 'an age with a unit (s, min, h, d), such as "7d"')
 
     def size(self, key: str) -> int | None:
         """A number of bytes, from a text such as "10GB"."""
-        return self._amount(key, BYTES_PER_UNIT, 'a size with a unit (kB, MB, GB, TB, MiB ...), such as "10GB"')
+        return self._positive(key, BYTES_PER_UNIT, 'a size with a unit (kB, MB, GB, TB, MiB ...), such as "10GB"')
 
     def bit_rate(self, key: str) -> int | None:
         """Bytes a second, from a number of bits a second such as "56kbit"."""
-        return self._amount(key, RATE_PER_UNIT, 'bits a second with a unit (kbit, Mbit, Gbit), such as "56kbit"')
+        return self._positive(key, RATE_PER_UNIT, 'bits a second with a unit (kbit, Mbit, Gbit), such as "56kbit"')
 
-    def _amount(self, key: str, units: Mapping[str, int], expected: str) -> int | None:
-        value = self._ask(key)
-        if value is None:
-            return None
-        amount = int((isinstance(value, str) and parse_amount(value, units)) or 0)
-        if amount > 0:
-            return amount
-        self.problem(key, f"has {key} = {show(value)}: it must be {expected}")
-        return None
+    def _positive(self, key: str, units: Mapping[str, int], expected: str) -> int | None:
+        return self.read(key, lambda value: max(0, int(_amount(value, units) or 0)) or None, expected)
 
     def address(self, key: str) -> str | None:
         """An IPv4 address of one machine."""
-        value = self._ask(key)
-        if value is None:
-            return None
-        try:
-            if isinstance(value, str) and not ipaddress.IPv4Address(value).is_multicast:
-                return value
-        except ValueError:
-            pass
-        self.problem(key, f'has {key} = {show(value)}: it must be an IPv4 address of this machine, such as "127.0.0.1"')
-        return None
+        return self._ipv4(key, 'an IPv4 address of this machine, such as "127.0.0.1"', multicast=False)
 
-    def multicast(self, key: str) -> str | None:
+    def multicast(self, key: str, missing: str = "") -> str | None:
         """An IPv4 multicast address."""
-        value = self._ask(key)
-        if value is None:
-            return None
-        try:
-            if isinstance(value, str) and ipaddress.IPv4Address(value).is_multicast:
-                return value
-        except ValueError:
-            pass
-        self.problem(
-            key,
-            f"has {key} = {show(value)}: it must be an IPv4 multicast address, 224.0.0.0 to 239.255.255.255",
-        )
-        return None
+        expected = "an IPv4 multicast address, 224.0.0.0 to 239.255.255.255"
+        return self._ipv4(key, expected, multicast=True, missing=missing)
 
-    def raw(self, key: str) -> object:
-        """A value as it is, for the caller to check; None if absent."""
-        return self._ask(key)
-
-    def table(self, key: str, label: str) -> Fields | None:
-        """A table under this one; None if absent."""
-        value = self._ask(key)
-        if value is None:
+    def _ipv4(self, key: str, expected: str, *, multicast: bool, missing: str = "") -> str | None:
+        def accept(value: object) -> str | None:
+            with suppress(ValueError):
+                if isinstance(value, str) and ipaddress.IPv4Address(value).is_multicast is multicast:
+                    return value
             return None
-        if not isinstance(value, dict):
+
+        return self.read(key, accept, expected, missing=missing)
+
+    def table(self, key: str) -> Fields:
+        """A table under this one; an empty one, which is not `given`, if absent."""
+        value, label = self.raw(key), f"[{'.'.join(map(str, self.at(key)))}]"
+        is_table = isinstance(value, dict)
+        if value is not None and not is_table:
             self.report.add(self.at(key), f"{key} is {show(value)}: it must be a table, written {label}")
-            return None
-        return Fields(self.report, self.at(key), value, label)
+        found = Fields(self.report, self.at(key), value if isinstance(value, dict) else {}, label, given=is_table)
+        self._parts.append(found)
+        return found
 
-    def tables(self, key: str, label: str) -> list[Fields]:
-        """The tables of an array of tables; empty if absent."""
-        value = self._ask(key)
-        if value is None:
-            return []
+    def tables(self, key: str, missing: str = "") -> list[Fields]:
+        """The tables of an array of tables; empty, which may be a problem (`missing`), if absent."""
+        value, label = self.raw(key), f"[[{'.'.join(map(str, self.at(key)))}]]"
+        value = [] if value is None else value
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             self.report.add(self.at(key), f"{key} must be an array of tables: write each one as {label}")
             return []
-        return [Fields(self.report, (*self.path, key, i), item, f"{label} {i + 1}") for i, item in enumerate(value)]
+        if missing and not value:
+            self.report.add((), missing)
+        found = [Fields(self.report, (*self.path, key, i), item, f"{label} {i + 1}") for i, item in enumerate(value)]
+        self._parts += found
+        return found
 
     def names_of_keys(self) -> tuple[str, ...]:
         """All keys, for a table whose keys are names."""
@@ -270,28 +260,29 @@ class Fields:
     def subtables(self) -> list[tuple[str, Fields]]:
         """All tables under this one by their keys, for a table whose keys are names."""
         found = []
-        for key, value in self._table.items():
-            self._asked.add(key)
-            label = f"[{'.'.join(str(part) for part in self.path)}.{key if _NAME.fullmatch(key) else show(key)}]"
+        for key in self._table:
             if not _NAME.fullmatch(key):
+                self.raw(key)
+                label = f"[{'.'.join(map(str, self.path))}.{show(key)}]"
                 self.report.add(self.at(key), f"{label}: a name has up to 64 letters, digits, dashes or dots")
-            elif not isinstance(value, dict):
-                self.report.add(self.at(key), f"{key} is {show(value)}: it must be a table, written {label}")
-            else:
-                found.append((key, Fields(self.report, self.at(key), value, label)))
+            elif (fields := self.table(key)).given:
+                found.append((key, fields))
         return found
 
     def finish(self) -> None:
-        """Report the keys that nobody asked for."""
+        """Report the keys that nobody asked for, in this table and in those under it."""
         for key in self._table:
             if key not in self._asked:
                 hint = did_you_mean(key, sorted(self._asked))
                 where = f" in {self.label}" if self.path else ""
                 self.report.add(self.at(key), f"unknown key {show(key)}{where}{hint}")
+        for part in self._parts:
+            part.finish()
 
-    def _ask(self, key: str) -> object:
-        self._asked.add(key)
-        return self._table.get(key)
+
+def known(**values: Any) -> dict[str, Any]:
+    """The values that are not None: arguments of a dataclass whose defaults are those of the file."""
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def is_int(value: object) -> TypeGuard[int]:
@@ -326,3 +317,7 @@ def show(value: object) -> str:
 
 def _is_number(value: object) -> bool:
     return is_int(value) or isinstance(value, float)
+
+
+def _amount(value: object, units: Mapping[str, int]) -> Decimal | None:
+    return parse_amount(value, units) if isinstance(value, str) else None

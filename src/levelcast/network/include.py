@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from levelcast.network.fields import Problem, show
 from levelcast.network.toml_lines import KeyPath, LineNumbers
@@ -78,6 +79,14 @@ class _File:
     name: str
     root: Table
     lines: LineNumbers
+    problems: list[Problem]
+
+    def problem(self, path: KeyPath, message: str) -> None:
+        self.problems.append(Problem(self.lines.of(path), message, self.name))
+
+    def place(self, merged: MergedTables, *path: str) -> None:
+        """Note that what is at `path` of the merged tables is from this file."""
+        merged.put(path, self.lines, self.name, path)
 
 
 def merge(
@@ -85,72 +94,63 @@ def merge(
 ) -> tuple[Table, MergedTables, tuple[Included, ...], list[Problem]]:
     """The tables with what the included files add, where all of it stands, and what is wrong with the including."""
     merged = MergedTables(lines)
-    problems: list[Problem] = []
+    own = _File("", root, lines, [])
     files = [
         file
-        for place, name in enumerate(_names(root, lines, directory, problems))
-        if (file := _read(name, lines.of((KEY, place)), directory or Path(), read_toml, problems)) is not None
+        for place, name in enumerate(_names(own, directory))
+        if (file := _read(name, own, place, directory or Path(), read_toml)) is not None
     ]
     sites = {name for site in _tables(root.get("site")) if isinstance(name := site.get("name"), str)}
     title = _table(root.get("network")).get("name")
     result = dict(root)
     result.pop(KEY, None)
     for file in files:
-        _check(file, sites, title, problems)
+        _check(file, sites, title)
     taken = _pairs(result)
     # The later file wins, so it is asked first; what is there already stays.
     counts = [_add(result, file, merged, taken) for file in reversed(files)]
-    _lay_out_pairs(result, merged)
-    return result, merged, tuple(reversed(counts)), problems
+    return result, merged, tuple(reversed(counts)), own.problems
 
 
-def _names(root: Table, lines: LineNumbers, directory: Path | None, problems: list[Problem]) -> list[str]:
-    listed = root.get(KEY)
-    if listed is None:
-        return []
+def _names(own: _File, directory: Path | None) -> list[str]:
+    listed: Any = own.root.get(KEY, [])
+    path: KeyPath = (KEY,)
     if not isinstance(listed, list) or not all(isinstance(each, str) and each for each in listed):
-        problems.append(Problem(lines.of((KEY,)), 'include must be an array of files, such as ["measured.toml"]'))
-        return []
-    if directory is None:
-        problems.append(Problem(lines.of((KEY,)), "include needs a file of its own: this text is none"))
-        return []
-    if len(listed) > MOST_FILES:
-        problems.append(Problem(lines.of((KEY,)), f"include has {len(listed)} files, {MOST_FILES} at most"))
-        return []
-    for place, name in enumerate(listed):
-        if name in listed[:place]:
-            problems.append(Problem(lines.of((KEY, place)), f"include names {show(name)} twice"))
-            return []
-    return listed
+        what = 'include must be an array of files, such as ["measured.toml"]'
+    elif directory is None and KEY in own.root:
+        what = "include needs a file of its own: this text is none"
+    elif len(listed) > MOST_FILES:
+        what = f"include has {len(listed)} files, {MOST_FILES} at most"
+    elif twice := [place for place, name in enumerate(listed) if name in listed[:place]]:
+        path, what = (KEY, twice[0]), f"include names {show(listed[twice[0]])} twice"
+    else:
+        return listed
+    own.problem(path, what)
+    return []
 
 
-def _read(name: str, line: int, directory: Path, read_toml: ReadToml, problems: list[Problem]) -> _File | None:
+def _read(name: str, own: _File, place: int, directory: Path, read_toml: ReadToml) -> _File | None:
     path = directory / name
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else _why(error)
-        problems.append(Problem(line, f"include names {show(name)}, which cannot be read: {why}"))
+        own.problem((KEY, place), f"include names {show(name)}, which cannot be read: {why}")
         return None
-    shown = str(path)
-    root, lines = read_toml(text, shown)
-    if KEY in root:
-        problems.append(Problem(lines.of((KEY,)), "an included file includes nothing itself", shown))
-    for table, value in root.items():
+    file = _File(str(path), *read_toml(text, str(path)), own.problems)
+    for table, value in file.root.items():
         if table == KEY:
-            continue
-        if table not in MAY_SET:
+            file.problem((KEY,), "an included file includes nothing itself")
+        elif table not in MAY_SET:
             what = f"[{table}] cannot be included: only [links], [helpers], [timing] and [measured] can"
-            problems.append(Problem(lines.of((table,)), what, shown))
+            file.problem((table,), what)
         elif not isinstance(value, dict):
-            problems.append(Problem(lines.of((table,)), f"{table} must be a table, written [{table}]", shown))
-        elif MAY_SET[table]:
-            for key in value:
-                if key not in MAY_SET[table]:
-                    may = ", ".join(MAY_SET[table])
-                    what = f"{show(key)} of [{table}] cannot be included: only {may} can"
-                    problems.append(Problem(lines.of((table, key)), what, shown))
-    return _File(shown, root, lines)
+            file.problem((table,), f"{table} must be a table, written [{table}]")
+        elif may := MAY_SET[table]:
+            for key in value.keys() - set(may):
+                what = f"{show(key)} of [{table}] cannot be included: only {', '.join(may)} can"
+                file.problem((table, key), what)
+    return file
 
 
 def _why(error: OSError | ValueError) -> str:
@@ -159,13 +159,12 @@ def _why(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _check(file: _File, sites: set[str], title: object, problems: list[Problem]) -> None:
+def _check(file: _File, sites: set[str], title: object) -> None:
     """A file that was measured for another network is told in one sentence, not pair by pair."""
     told = _table(file.root.get("measured")).get("network")
     if isinstance(told, str) and isinstance(title, str) and told and title and told != title:
-        line = file.lines.of(("measured", "network"))
         what = f"this was measured for the network {show(told)}, and the file that includes it is {show(title)}"
-        problems.append(Problem(line, what, file.name))
+        file.problem(("measured", "network"), what)
         return
     strangers: dict[str, KeyPath] = {}
     for place, pair in enumerate(_tables(_table(file.root.get("links")).get("pairs"))):
@@ -182,78 +181,49 @@ def _check(file: _File, sites: set[str], title: object, problems: list[Problem])
         others = len(strangers) - 1
         whose = f"site {show(first)} and {others} more of this file are" if others else f"site {show(first)} is"
         what = f"{whose} in no [[site]] of the network: levelcast matrix --network writes only those that are"
-        problems.append(Problem(file.lines.of(path), what, file.name))
+        file.problem(path, what)
 
 
 def _add(result: Table, file: _File, merged: MergedTables, taken: dict[frozenset[object], str]) -> Included:
     """Add what is not there yet."""
     for table in ("links", "timing", "helpers"):
         if table in file.root and table not in result:
-            merged.put((table,), file.lines, file.name, (table,))
-    added: dict[str, list[str]] = {"timing": [], "helpers": []}
-    for table, keys in added.items():
-        theirs = _table(file.root.get(table))
-        ours = dict(_table(result.get(table)))
-        for key, value in theirs.items():
-            if key not in ours:
-                ours[key] = value
-                merged.put((table, key), file.lines, file.name, (table, key))
-                keys.append(key)
-        if table in result or theirs:
-            result[table] = ours if isinstance(result.get(table, {}), dict) else result[table]
-    pairs = _add_links(result, file, merged, taken)
+            file.place(merged, table)
+    added = {table: _add_keys(result, file, merged, table) for table in ("timing", "helpers", "links")}
+    pairs = _add_pairs(result, file, merged, taken)
     about = _table(file.root.get("measured"))
     told = ", ".join(f"{key} {about[key]}" for key in ("at", "quantile") if key in about)
     return Included(file.name, pairs, len(added["helpers"]), tuple(added["timing"]), told)
 
 
-def _add_links(result: Table, file: _File, merged: MergedTables, taken: dict[frozenset[object], str]) -> int:
-    theirs = _table(file.root.get("links"))
-    if not theirs or not isinstance(result.get("links", {}), dict):
+def _add_keys(result: Table, file: _File, merged: MergedTables, table: str) -> list[str]:
+    """Add the keys of a table that are not there yet, but for pairs of links; return them."""
+    theirs = _table(file.root.get(table))
+    ours = result.get(table, {})
+    if not theirs or not isinstance(ours, dict):
+        return []
+    new = [key for key, value in theirs.items() if key not in ours and (key != "pairs" or not isinstance(value, list))]
+    result[table] = ours | {key: theirs[key] for key in new}
+    for key in new:
+        file.place(merged, table, key)
+    return new
+
+
+def _add_pairs(result: Table, file: _File, merged: MergedTables, taken: dict[frozenset[object], str]) -> int:
+    """Add the pairs of links that are not there yet; return how many."""
+    ours, listed = _table(result.get("links")), _list(_table(file.root.get("links")).get("pairs"))
+    pairs = ours.get("pairs", [])
+    if not listed or not isinstance(pairs, list):
         return 0
-    ours = dict(_table(result.get("links")))
-    for key, value in theirs.items():
-        if key != "pairs" and key not in ours:
-            ours[key] = value
-            merged.put(("links", key), file.lines, file.name, ("links", key))
-    count = 0
-    listed = theirs.get("pairs")
-    if listed is not None and not isinstance(listed, list):
-        ours.setdefault("pairs", listed)  # whoever reads it says what is wrong
-        merged.put(("links", "pairs"), file.lines, file.name, ("links", "pairs"))
-    elif isinstance(ours.get("pairs", []), list):
-        kept: list[object] = []
-        for place, pair in enumerate(listed or ()):
-            ends = _ends(pair)
-            if ends is not None and taken.get(ends, file.name) != file.name:
-                continue
-            if ends is not None:
-                taken[ends] = file.name
-            kept.append(_Placed(pair, file, place))
-        count = len(kept)
-        ours["pairs"] = [*_list(ours.get("pairs")), *kept]
-    result["links"] = ours
-    return count
-
-
-@dataclass(slots=True)
-class _Placed:
-    """A pair of an included file, until all are in their place."""
-
-    pair: object
-    file: _File
-    place: int
-
-
-def _lay_out_pairs(result: Table, merged: MergedTables) -> None:
-    links = result.get("links")
-    if not isinstance(links, dict) or not isinstance(links.get("pairs"), list):
-        return
-    pairs = links["pairs"]
-    for place, each in enumerate(pairs):
-        if isinstance(each, _Placed):
-            pairs[place] = each.pair
-            merged.put(("links", "pairs", place), each.file.lines, each.file.name, ("links", "pairs", each.place))
+    kept = [
+        (place, pair)
+        for place, pair in enumerate(listed)
+        if (ends := _ends(pair)) is None or taken.setdefault(ends, file.name) == file.name
+    ]
+    for number, (place, _) in enumerate(kept, len(pairs)):
+        merged.put(("links", "pairs", number), file.lines, file.name, ("links", "pairs", place))
+    result["links"] = ours | {"pairs": pairs + [pair for _, pair in kept]}
+    return len(kept)
 
 
 def _pairs(root: Table) -> dict[frozenset[object], str]:

@@ -18,45 +18,29 @@ Groups without a line are sent to by every receiver of their region, whoever is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from levelcast.network.model import MulticastGroup, Network
+    from levelcast.network.model import MulticastGroup, Network, ReceiverNode, SecondaryNode
 
 __all__ = ["LineAssignment", "holders", "preference", "warnings"]
-
-
-class Stand(NamedTuple):
-    """A receiver, primary or secondary, and where it stands."""
-
-    name: str
-    site: str
-
-
-def _stands(network: Network) -> list[Stand]:
-    primaries = [Stand(each.name, each.site) for each in network.receivers]
-    return primaries + [Stand(each.name, each.site) for each in network.secondaries]
 
 
 def preference(network: Network, region: str | None) -> list[str]:
     """All receivers, from the one that a region would have first (rule 2)."""
     sites = [site.name for site in network.sites if region in (None, site.region)]
-    met: dict[str, int] = {}
+    met: Counter[str] = Counter()
 
-    def key(stand: Stand) -> tuple[bool, int, float]:
-        if stand.site in sites:
-            met[stand.site] = met.get(stand.site, -1) + 1
-            return False, met[stand.site], 0
-        return True, 0, min((_delay_ns(network, stand.site, site) for site in sites), default=inf)
+    def key(receiver: ReceiverNode | SecondaryNode) -> tuple[bool, int, float]:
+        if receiver.site in sites:
+            met[receiver.site] += 1
+            return False, met[receiver.site], 0
+        return True, 0, min((network.distance_ns(receiver.site, site) for site in sites), default=inf)
 
-    return [stand.name for stand in sorted(_stands(network), key=key)]
-
-
-def _delay_ns(network: Network, here: str, there: str) -> float:
-    link = network.links.between(here, there) if network.links is not None else None
-    return inf if link is None else link.delay_ns
+    return [receiver.name for receiver in sorted(network.releasing, key=key)]
 
 
 def holders(network: Network, operable: Collection[str]) -> dict[str, str]:
@@ -112,13 +96,13 @@ class LineAssignment:
 
 def warnings(network: Network) -> Iterator[str]:
     """Regions whose customers hear from one receiver only, or two lines that come from one."""
-    everybody = [stand.name for stand in _stands(network)]
+    everybody = [receiver.name for receiver in network.releasing]
     held = holders(network, everybody)
     region_of = {site.name: site.region for site in network.sites}
     for region in dict.fromkeys(group.region for group in network.edge.groups):
         senders = {held[group.name] for group in network.edge.groups if _is_line_of(group, region)}
         if any(group.line is None and group.region in (None, region) for group in network.edge.groups):
-            senders |= {name for name, site in _stands(network) if region in (None, region_of[site])}
+            senders |= {each.name for each in network.releasing if region in (None, region_of[each.site])}
         if len(senders) == 1 and len(everybody) > 1:
             where = f'Region "{region}" is' if region is not None else "Customers are"
             yield (

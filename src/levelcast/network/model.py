@@ -6,12 +6,12 @@ opens a socket or reads a clock.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 from itertools import combinations, combinations_with_replacement
-from typing import Literal
+from math import ceil, inf
+from typing import Any, Literal
 
 from levelcast.network.include import Included
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, ROLES, SECONDARY, RoleKind
@@ -202,7 +202,7 @@ class Carriage:
         if self.rate_bytes is None:
             return DEFAULT_CREDIT
         packets = self.rate_bytes * timing.unwitnessed_ns(witnesses) / 1e9 / self.packet_bytes
-        return min(MOST_CREDIT, max(DEFAULT_CREDIT, math.ceil(packets)))
+        return min(MOST_CREDIT, max(DEFAULT_CREDIT, ceil(packets)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class Network:
 
     >>> from levelcast.network import five_cities, parse_network
     >>> network = parse_network(five_cities())
-    >>> network.delay_ns("new-york", "london"), network.witnesses()
+    >>> network.link("new-york", "london").delay_ns, network.witnesses()
     (35600000, 3)
     """
 
@@ -288,6 +288,11 @@ class Network:
         """The name of every node, role by role, each in the file's order."""
         return tuple(node.name for role in ROLES for node in self.nodes_of(role))
 
+    @property
+    def releasing(self) -> tuple[ReceiverNode | SecondaryNode, ...]:
+        """The receivers of both layers."""
+        return (*self.receivers, *self.secondaries)
+
     def status_address(self, name: str, stripe: int | str | None = None) -> tuple[str, int] | None:
         """Where a node tells its status, or its part in a stripe: of a floor in its own, else in the first.
 
@@ -317,8 +322,7 @@ class Network:
     def region_of(self, receiver: str) -> str:
         """The region of a receiver's or secondary's site. Raises KeyError for an unknown one."""
         sites = {site.name: site.region for site in self.sites}
-        releasing: tuple[ReceiverNode | SecondaryNode, ...] = (*self.receivers, *self.secondaries)
-        return {each.name: sites[each.site] for each in releasing}[receiver]
+        return {each.name: sites[each.site] for each in self.releasing}[receiver]
 
     def edge_groups_of(self, receiver: str) -> tuple[MulticastGroup, ...]:
         """The groups of a receiver's region; of its lines it sends to those that it holds (`network.lines`)."""
@@ -330,24 +334,15 @@ class Network:
 
     def link(self, site_a: str, site_b: str) -> Link:
         """What packets between two sites meet; nothing at all where the file does not speak of links."""
-        if self.links is None:
-            return Link(0)
-        link = self.links.between(site_a, site_b)
+        link = Link(0) if self.links is None else self.links.between(site_a, site_b)
         if link is None:
             raise KeyError((site_a, site_b))
         return link
 
-    def delay_ns(self, site_a: str, site_b: str) -> int:
-        """The one-way delay between two sites, without jitter."""
-        return self.link(site_a, site_b).delay_ns
-
-    def jitter_ns(self, site_a: str, site_b: str) -> int:
-        """How much longer than `delay_ns` a packet may take before it counts as late."""
-        return self.link(site_a, site_b).jitter_ns
-
-    def loss(self, site_a: str, site_b: str) -> float:
-        """The ratio of packets between two sites that are lost."""
-        return self.link(site_a, site_b).loss_ratio
+    def distance_ns(self, site_a: str, site_b: str) -> float:
+        """The one-way delay by which to sort sites: infinite where the file has no link, 0 where it has no links."""
+        link = Link(0) if self.links is None else self.links.between(site_a, site_b)
+        return inf if link is None else link.delay_ns
 
     def witnesses(self, stripe: int | str = 0) -> int:
         """w: how many members must say that they have a slot before it is released (rule 8)."""
@@ -369,12 +364,7 @@ class Network:
     @property
     def core_sites(self) -> frozenset[str]:
         """Where those stand who listen to the core group and ask for what they miss."""
-        nodes: tuple[ReceiverNode | SecondaryNode | ReformationNode, ...] = (
-            *self.receivers,
-            *self.reformation,
-            *self.secondaries,
-        )
-        return frozenset(node.site for node in nodes)
+        return frozenset(node.site for node in (*self.releasing, *self.reformation))
 
     def secondaries_of(self, primary: str) -> tuple[SecondaryNode, ...]:
         """Those whose home a primary is."""
@@ -401,37 +391,31 @@ class Network:
         """
         rules = self.stripe(stripe).rules
         core = self.core_sites
-        delay_ns, delay_between = 0, "members (the file has no links)"
-        loss_ratio, loss_between = 0.0, delay_between
-        reach_ns = 0
+        worst: dict[str, Any] = dict.fromkeys(("delay_between", "loss_between"), "members (the file has no links)")
         if self.links is not None:
-            links = list(known_links(self.links, combinations_with_replacement(sorted(core), 2)))
             reach = [(f.site, r.site) for f in self.floors for r in self.receivers]
-            reach_ns = max((link.quantile_ns for _, link in known_links(self.links, reach)), default=0)
-            slow = max(links, key=lambda named: named[1].quantile_ns, default=None)
-            lossy = max(links, key=lambda named: named[1].loss_ratio, default=None)
-            if slow is not None and lossy is not None:
-                delay_ns, delay_between = slow[1].quantile_ns, slow[0]
-                loss_ratio, loss_between = lossy[1].loss_ratio, lossy[0]
+            worst["reach_ns"] = max((link.quantile_ns for _, link in known_links(self.links, reach)), default=0)
+            links = list(known_links(self.links, combinations_with_replacement(sorted(core), 2)))
+            if links:
+                delay_between, slow = max(links, key=lambda named: named[1].quantile_ns)
+                loss_between, lossy = max(links, key=lambda named: named[1].loss_ratio)
                 apart = known_links(self.links, combinations(sorted(core), 2))
-                if len(core) > 2 and all(link.loss_ratio == loss_ratio for _, link in apart):
+                if len(core) > 2 and all(link.loss_ratio == lossy.loss_ratio for _, link in apart):
                     loss_between = "any two sites"
+                worst |= {"delay_ns": slow.quantile_ns, "delay_between": delay_between}
+                worst |= {"loss_ratio": lossy.loss_ratio, "loss_between": loss_between}
         return Path(
-            delay_ns=delay_ns,
-            loss_ratio=loss_ratio,
+            **{"delay_ns": 0, "loss_ratio": 0.0} | worst,
             clock_error_ns=rules.clock_error_ns,
             transmit_ns=rules.transmit_ns,
             process_ns=rules.process_ns,
-            reach_ns=reach_ns,
-            delay_between=delay_between,
-            loss_between=loss_between,
         )
 
     def nearness(self, site: str) -> Callable[[str], tuple[float, float]]:
         """A key to sort sites by whom a receiver at `site` had best ask: its own, the helpers, the others by delay."""
         helpers = self.helpers.get(site, ())
         order = {name: place for place, name in enumerate((site, *helpers))} if helpers else {}
-        return lambda other: (order.get(other, len(order)), self.delay_ns(site, other))
+        return lambda other: (order.get(other, len(order)), self.distance_ns(site, other))
 
     def derived(self, stripe: int | str = 0) -> Derived:
         """The stripe's timing with the rule behind each number."""
@@ -460,6 +444,10 @@ class Network:
 def known_links(links: Links, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Link]]:
     """The links that there are between pairs of sites, each with what to call it in a sentence."""
     for a, b in pairs:
-        link = links.between(a, b)
-        if link is not None:
-            yield (f"nodes of {a}" if a == b else f"{a} and {b}"), link
+        if (link := links.between(a, b)) is not None:
+            yield name_of_pair(a, b), link
+
+
+def name_of_pair(a: str, b: str) -> str:
+    """Two sites in a sentence."""
+    return f"nodes of {a}" if a == b else f"{a} and {b}"

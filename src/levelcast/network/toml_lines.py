@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 KeyPath = tuple[str | int, ...]
@@ -34,30 +36,23 @@ class _Token(NamedTuple):
     start: int
 
 
+@dataclass(slots=True)
 class _Open:
     """An array or inline table that is being read: the path of its next element or of its current key."""
 
-    __slots__ = ("index", "keys", "path", "reading_key")
-
-    def __init__(self, path: KeyPath, is_table: bool) -> None:
-        self.path = path
-        self.index = -1 if is_table else 0
-        self.keys: list[str] = []
-        self.reading_key = is_table
-
-    @property
-    def is_table(self) -> bool:
-        return self.index < 0
+    path: KeyPath
+    is_table: bool
+    index: int = 0
+    keys: list[str] = field(default_factory=list)
+    has_key: bool = False
+    """The key of a table's pair is complete."""
 
     def here(self) -> KeyPath:
         return (*self.path, *self.keys) if self.is_table else (*self.path, self.index)
 
     def next(self) -> None:
-        if self.is_table:
-            self.keys = []
-            self.reading_key = True
-        else:
-            self.index += 1
+        self.index += 1
+        self.keys, self.has_key = [], False
 
 
 class LineNumbers:
@@ -124,8 +119,7 @@ class LineNumbers:
         """`key = value`: the pair is read as the only one of an inline table that a newline closes."""
         whole = _Open(table, is_table=True)
         stack = [whole]
-        token: _Token | None = first
-        while token is not None:
+        for token in chain((first,), tokens):
             top = stack[-1]
             if token.kind == "newline":
                 if top is whole:
@@ -133,10 +127,9 @@ class LineNumbers:
             elif token.kind == "mark":
                 self._mark(stack, token)
             elif token.kind in ("bare", "string"):
-                if top.reading_key:
+                if top.is_table and not top.has_key:
                     top.keys.append(_key(token))
                 self._note(top.here(), token.line)
-            token = next(tokens, None)
 
     def _mark(self, stack: list[_Open], token: _Token) -> None:
         top = stack[-1]
@@ -149,7 +142,7 @@ class LineNumbers:
         elif token.text == ",":
             top.next()
         elif token.text == "=":
-            top.reading_key = False
+            top.has_key = True
 
 
 def _tokens(text: str) -> Iterator[_Token]:

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import NamedTuple
 
 from levelcast.errors import NetError
-from levelcast.runtime.sockets import Address
+from levelcast.runtime.sockets import Address, why_not_bound
 
 MAX_CLIENTS = 8
 MAX_REQUEST = 4096
@@ -31,14 +32,6 @@ RETRY_NS = 10_000_000
 """When to try again what a client's receive window had no room for."""
 
 _END = b"\r\n\r\n"
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-}
 
 
 class Page(NamedTuple):
@@ -155,16 +148,12 @@ class Responder:
 
     def _answer_one(self, here: int, now: int) -> None:
         """Answer whoever has waited longest, if the ring has the time."""
-        waiting = [(client.asked, client) for client in self._clients.values() if client.answer is None]
-        asked, client = min(
-            ((asked, client) for asked, client in waiting if asked is not None),
-            key=lambda each: each[0],
-            default=(0, None),
-        )
-        if client is None or here < self._next_answer:
+        waiting = [client for client in self._clients.values() if client.asked is not None and client.answer is None]
+        if not waiting or here < self._next_answer:
             return
+        client = min(waiting, key=lambda each: each.asked or 0)
         due_ns = self._busy_ns()
-        if due_ns is not None and due_ns - now < GAP_NS and here - asked < PATIENCE_NS:
+        if due_ns is not None and due_ns - now < GAP_NS and here - (client.asked or 0) < PATIENCE_NS:
             return
         self._next_answer = here + EVERY_NS
         client.answer = memoryview(self._answer(bytes(client.request), now))
@@ -175,7 +164,9 @@ class Responder:
         make = self._pages.get(path)
         if code != 200 or make is None:
             code = 404 if code == 200 else code
-            return _response(code, Page("text/plain", f"{_REASONS[code]}: there is {' '.join(self._pages)}\n"), method)
+            return _response(
+                code, Page("text/plain", f"{HTTPStatus(code).phrase}: there is {' '.join(self._pages)}\n"), method
+            )
         try:
             return _response(200, make(now), method)
         except Exception as error:  # whatever it is, a page that cannot be made must not end a node of the ring
@@ -238,13 +229,9 @@ def _listen(address: Address) -> socket.socket:
 
 def _why_not(address: Address, error: OSError) -> str:
     where = f"cannot tell the status at {address[0]} port {address[1]}"
-    if error.errno == errno.EADDRINUSE:
-        return f"{where}: another program has the port; end it, or give [status] another port in the network file"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{where}: this user may not; give [status] a port from 1024 on in the network file"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{where}: this machine has no such address; give [status] another one in the network file"
-    return f"{where}: {error.strerror or error}"
+    return f"{where}: {why_not_bound(error, '[status]')}"
 
 
 def _read(request: bytes) -> tuple[str, str, int]:
@@ -263,7 +250,7 @@ def _read(request: bytes) -> tuple[str, str, int]:
 def _response(code: int, page: Page, method: str) -> bytes:
     body = page.body.encode()
     head = (
-        f"HTTP/1.1 {code} {_REASONS[code]}\r\nContent-Type: {page.content_type}; charset=utf-8\r\n"
+        f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\nContent-Type: {page.content_type}; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n"
     )
     if code == 405:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from levelcast.errors import NetError
@@ -18,14 +18,7 @@ Row = tuple[str, str, int, int | None, int, int | None, str, str]
 def probe_status(prober: Prober, names: Mapping[int, str]) -> Status:
     """Per peer, for the status and for Prometheus."""
     return {
-        names.get(node, str(node)): {
-            "answered": peer.answered,
-            "lost": peer.lost,
-            "away": peer.away,
-            "clocks_apart": peer.clocks_apart,
-            "last_ns": peer.last_ns,
-            "least_ns": peer.least_ns,
-        }
+        names.get(node, str(node)): {key: value for key, value in asdict(peer).items() if key != "silent"}
         for node, peer in prober.peers.items()
     }
 

@@ -40,29 +40,21 @@ class Retention:
         self._report = report
         self._keeping = keeping
         self._machine = machine
-        self._due_ns = now
-        self._wake_ns = now
+        self.filenos: Sequence[int] = ()
+        self.wake_ns = self._due_ns = now
         self._leaving = Leaving()
-
-    @property
-    def filenos(self) -> Sequence[int]:
-        return ()
-
-    @property
-    def wake_ns(self) -> int | None:
-        return self._wake_ns
 
     def step(self, ready: Collection[int], now: int) -> None:
         """Let one segment go, if it is time and the ring has nothing to do just now."""
         if self._due_ns > now + EVERY_NS:  # the clock was set back
-            self._due_ns = self._wake_ns = now + EVERY_NS
-        if now < self._wake_ns:
+            self._due_ns = self.wake_ns = now + EVERY_NS
+        if now < self.wake_ns:
             return
         ring_ns = self._machine.wake_ns
         if ring_ns is not None and ring_ns - now < GAP_NS and now - self._due_ns < PATIENCE_NS:
-            self._wake_ns = now + SOON_NS
+            self.wake_ns = now + SOON_NS
             return
-        self._due_ns = self._wake_ns = now + EVERY_NS
+        self._due_ns = self.wake_ns = now + EVERY_NS
         try:
             upto_slot = self._store.tape.retain(
                 now,
@@ -76,7 +68,7 @@ class Retention:
             self._report(RetentionFailed(0, str(error)))
             return
         if self._keeping.keep_bytes is not None and self._store.tape.size_bytes > self._keeping.keep_bytes:
-            self._due_ns = self._wake_ns = now + SOON_NS
+            self._due_ns = self.wake_ns = now + SOON_NS
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
         pass

@@ -17,7 +17,7 @@ import os
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,21 +90,14 @@ class EventLog:
             self._cause = ""
 
     def as_json(self) -> Status:
-        return {
-            "reformations": [each._asdict() for each in self.reformations],
-            "events": list(self.events),
-        }
+        return {"reformations": [each._asdict() for each in self.reformations], "events": list(self.events)}
 
 
-class StatusService:
+class StatusService(Responder):
     """The status page of one node: a `runtime.driver.Service`. `known` returns the status line."""
 
     def __init__(
-        self,
-        address: Address,
-        role: Role,
-        known: Callable[[], Status],
-        probes: Callable[[], Status] | None = None,
+        self, address: Address, role: Role, known: Callable[[], Status], probes: Callable[[], Status] | None = None
     ) -> None:
         self.lateness = Lateness()
         self.log = EventLog()
@@ -115,27 +108,10 @@ class StatusService:
         pages: dict[str, Callable[[int], Page]] = {"/": self._index, "/status": self._json, "/metrics": self._metrics}
         if probes is not None:
             pages["/probes"] = lambda _: Page("application/json", json.dumps(probes()) + "\n")
-        self._responder = Responder(address, pages, lambda: role.machine.wake_ns)
-        self.address = self._responder.address
-
-    # -- as a service of the loop -------------------------------------------------------------------------
-
-    @property
-    def filenos(self) -> Sequence[int]:
-        return self._responder.filenos
-
-    @property
-    def wake_ns(self) -> int | None:
-        return self._responder.wake_ns
-
-    def step(self, ready: Collection[int], now: int) -> None:
-        self._responder.step(ready, now)
+        super().__init__(address, pages, lambda: role.machine.wake_ns)
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
         self.lateness.add(now - release.scheduled_ns)
-
-    def close(self) -> None:
-        self._responder.close()
 
     def note(self, event: Event) -> None:
         """Keep an event for the page."""
@@ -154,8 +130,8 @@ class StatusService:
             "cpu_s": time.process_time(),
             "rss_bytes": _resident_bytes(),
             "clock": self._clock(bool(status["clock_trusted"])),
+            "journal_bytes": self._role.store.journal.size_bytes,
         }
-        status["journal_bytes"] = self._role.store.journal.size_bytes
         if self._role.KIND.releases:
             status["lateness"] = self.lateness.as_json()
         return status | self._role.details(status, now) | self.log.as_json()

@@ -52,7 +52,11 @@ def ask_all(network: Network, names: Iterable[str] = (), timeout_s: float = 1.0,
         address = network.status_address(place.name, place.stripe)
         assert address is not None
         addresses.append((place.part, address))
-    return with_lags(asyncio.run(_ask_all(addresses, timeout_s, page)))
+
+    async def ask() -> list[Answer]:
+        return await asyncio.gather(*(_ask(name, address, timeout_s, page) for name, address in addresses))
+
+    return with_lags(asyncio.run(ask()))
 
 
 def with_lags(answers: list[Answer]) -> list[Answer]:
@@ -76,10 +80,6 @@ def _chosen(network: Network, names: list[str]) -> list[Placement]:
         whole = "/" not in name  # every part of the node
         chosen += [place for place in everywhere if place == found or (whole and place.name == name)]
     return chosen
-
-
-async def _ask_all(addresses: list[tuple[str, Address]], timeout_s: float, page: str) -> list[Answer]:
-    return await asyncio.gather(*(_ask(name, address, timeout_s, page) for name, address in addresses))
 
 
 async def _ask(name: str, address: Address, timeout_s: float, page: str) -> Answer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+from contextlib import suppress
 from typing import Literal
 
 Realtime = Literal["auto", "on", "off"]
@@ -32,20 +33,16 @@ def take_realtime_priority() -> bool:
 
 def sharpen_timers() -> None:
     """Sleeps end when they should, not up to 50 µs later as Linux allows itself for ordinary processes."""
-    try:
+    with suppress(OSError, AttributeError):  # not Linux
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-    except (OSError, AttributeError):  # not Linux
-        return
 
 
 def keep_freed_memory() -> None:
     """What is freed stays with the process: asking the kernel for fresh pages costs more than filling them."""
-    try:
+    with suppress(OSError, AttributeError):  # not glibc
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
         libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-    except (OSError, AttributeError):  # not glibc
-        return
 
 
 def calm_garbage_collection() -> None:

@@ -97,7 +97,7 @@ class CoreSockets:
             own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
             listeners = []
             for address in (self.group, self.data) if hears_data else (self.group,):
-                listeners.append(_listener(*address, interface))
+                listeners.append(listener(*address, interface))
                 opened.callback(listeners[-1].close)
             opened.pop_all()
         self._sockets = (own, *listeners)
@@ -150,13 +150,10 @@ class CoreSockets:
 
     def send(self, to: int, datagrams: Sequence[bytes]) -> None:
         """Send datagrams in order to a node, to `GROUP`, to `SERVERS` or to `RECEIVERS`."""
-        address = self._places.get(to) or self.peers.get(to)
-        if address is None:
-            self.counts.unknown_peer += len(datagrams)
-            return
-        _, error = self._sender.send(address, datagrams)
-        if error is not None and error.errno not in NO_ROOM:
-            raise NetError(_why_not_sent(address, error)) from error
+        if len(datagrams) == 1:
+            self.send_buffer(to, datagrams[0], _END.pack(len(datagrams[0])))
+        else:
+            self.send_buffer(to, b"".join(datagrams), b"".join(map(_END.pack, accumulate(map(len, datagrams)))))
 
     def send_buffer(self, to: int, buffer: Buffer, ends: Buffer) -> None:
         """`send` for datagrams that stand back to back in `buffer`, each up to one of `ends` (little-endian u32)."""
@@ -190,13 +187,6 @@ class Sender:
         self._socket = sender
         self._counts = counts
 
-    def send(self, address: Address, datagrams: Sequence[bytes]) -> tuple[int, OSError | None]:
-        """Send all of them in order, as `send_buffer` does."""
-        if len(datagrams) == 1:
-            return self.send_buffer(address, datagrams[0], _END.pack(len(datagrams[0])))
-        ends = b"".join(map(_END.pack, accumulate(map(len, datagrams))))
-        return self.send_buffer(address, b"".join(datagrams), ends)
-
     def send_buffer(self, address: Address, buffer: Buffer, ends: Buffer) -> tuple[int, OSError | None]:
         """Send datagrams that stand back to back in `buffer`, each up to one of `ends` (little-endian u32), in order.
 
@@ -219,15 +209,15 @@ def _udp() -> socket.socket:
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
 
-def _listener(group: str, port: int, interface: str) -> socket.socket:
-    """A socket that hears the group, as other nodes on this machine do beside it."""
-    listener = _udp()
+def listener(group: str, port: int, interface: str, whose: str = "[core]") -> socket.socket:
+    """A socket that hears a group, as others on this machine do beside it; `whose` port it is, for an error."""
+    listening = _udp()
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bind(listener, group, port)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bind(listening, group, port, whose)
         try:
             membership = socket.inet_aton(group) + socket.inet_aton(interface)
-            listener.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+            listening.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
         except OSError as error:
             if error.errno not in (errno.ENODEV, errno.EADDRNOTAVAIL, errno.ENETUNREACH):
                 raise
@@ -236,22 +226,25 @@ def _listener(group: str, port: int, interface: str) -> socket.socket:
                 f"be joined: ip route add 224.0.0.0/4 dev INTERFACE gives it a route"
             ) from error
     except BaseException:
-        listener.close()
+        listening.close()
         raise
-    return listener
+    return listening
 
 
-def _bind(each: socket.socket, host: str, port: int) -> None:
+def _bind(each: socket.socket, host: str, port: int, whose: str = "[core]") -> None:
     try:
         each.bind((host, port))
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            why = "another program has the port to itself: end it, or give [core] another port in the network file"
-        elif error.errno in (errno.EACCES, errno.EPERM):
-            why = "this user may not: give [core] a port from 1024 on in the network file"
-        else:
-            why = error.strerror or str(error)
-        raise NetError(f"cannot listen on {host} port {port}: {why}") from error
+        raise NetError(f"cannot listen on {host} port {port}: {why_not_bound(error, whose)}") from error
+
+
+def why_not_bound(error: OSError, whose: str) -> str:
+    """What the kernel has against a port of `whose` section of the network file, and what to do."""
+    if error.errno == errno.EADDRINUSE:
+        return f"another program has the port to itself: end it, or give {whose} another port in the network file"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"this user may not: give {whose} a port from 1024 on in the network file"
+    return error.strerror or str(error)
 
 
 def _ask_for_buffer(each: socket.socket, wanted: int) -> int:

@@ -16,17 +16,11 @@ What the paper leaves open and we chose: T_join, lead, backoff, ask and resend. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from levelcast.timing.rules import (
-    Mode,
-    Timing,
-    attempts_for,
-    closed_form_ns,
-    failure_ratio,
-    required_hold_ns,
-)
+from levelcast.timing.rules import Mode, Timing, attempts_for, closed_form_ns, failure_ratio, required_hold_ns
 from levelcast.units import show_ns
 
 Unit = Literal["ns", "count", "ratio"]
@@ -47,9 +41,7 @@ class Explained(NamedTuple):
     @property
     def text(self) -> str:
         """The value as a person reads it."""
-        if self.unit == "ns":
-            return show_ns(int(self.value))
-        return f"{self.value:g}"
+        return show_ns(int(self.value)) if self.unit == "ns" else f"{self.value:g}"
 
 
 class Contradiction(NamedTuple):
@@ -125,10 +117,7 @@ def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa
     late_ns = needed_late_ns if given.late_ns is None else given.late_ns
     least_request_ns = 2 * late_ns + handling_ns
     request_ns = least_request_ns if given.request_ns is None else given.request_ns
-    if given.attempts is None:
-        attempts = attempts_for(path.loss_ratio, shape.members)
-    else:
-        attempts = given.attempts
+    attempts = attempts_for(path.loss_ratio, shape.members) if given.attempts is None else given.attempts
     stagger_ns = (shape.nack_sets - 1) * request_ns
     next_site_ns = late_ns + 2 * attempts * request_ns
     recovery_ns = next_site_ns + stagger_ns
@@ -159,12 +148,8 @@ def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa
         stagger_ns=stagger_ns,
     )
     closed_ns = closed_form_ns(late_ns, max(request_ns - 2 * late_ns, 0), attempts)
-    explained = (
-        *_explain_network(path, shape, given, timing, needed_late_ns, least_request_ns),
-        *_explain_release(shape, given, timing, least_hold_ns, closed_ns),
-        *_explain_reformation(shape, timing),
-    )
-    return Derived(timing, explained, least_request_ns, least_hold_ns, closed_ns)
+    derived = Derived(timing, (), least_request_ns, least_hold_ns, closed_ns)
+    return replace(derived, explained=tuple(_explain(path, shape, given, derived, needed_late_ns)))
 
 
 def contradictions(derived: Derived, shape: Shape) -> list[Contradiction]:
@@ -174,43 +159,30 @@ def contradictions(derived: Derived, shape: Shape) -> list[Contradiction]:
     if timing.request_ns < derived.least_request_ns:
         found.append(_too_small("request", "τ_r", timing.request_ns, derived.least_request_ns, "2δ_N + X + P (rule 6)"))
     if timing.mode == "lockstep" and timing.slot_ns < timing.next_site_ns:
-        found.append(
-            _too_small(
-                "slot",
-                "τ",
-                timing.slot_ns,
-                timing.next_site_ns,
-                "in lockstep the recovery time R = δ_N + 2·k_r·τ_r (rule 4)",
-            )
-        )
+        rule = "in lockstep the recovery time R = δ_N + 2·k_r·τ_r (rule 4)"
+        found.append(_too_small("slot", "τ", timing.slot_ns, timing.next_site_ns, rule))
     if timing.hold_ns < derived.least_hold_ns:
         rule = f"{_hold_rule(shape)} (rule 6)"
         found.append(_too_small("hold", "Δ_A", timing.hold_ns, derived.least_hold_ns, rule))
     if shape.witnesses > shape.members:
-        found.append(
-            Contradiction(
-                "witness",
-                f"witness asks for {shape.witnesses} members and there {_are(shape.members, 'receiver')}: "
-                "nothing would ever be released (rule 8)",
-            )
-        )
+        are = "is 1 receiver" if shape.members == 1 else f"are {shape.members} receivers"
+        message = f"witness asks for {shape.witnesses} members and there {are}: nothing would ever be released (rule 8)"
+        found.append(Contradiction("witness", message))
     return found
 
 
 def _too_small(field: str, symbol: str, value_ns: int, least_ns: int, rule: str) -> Contradiction:
-    return Contradiction(
-        field,
-        f"{field} ({symbol}) is {show_ns(value_ns)}, {show_ns(least_ns - value_ns)} too short: "
-        f"it must be at least {show_ns(least_ns)}, {rule}",
-    )
+    short = f"{field} ({symbol}) is {show_ns(value_ns)}, {show_ns(least_ns - value_ns)} too short"
+    return Contradiction(field, f"{short}: it must be at least {show_ns(least_ns)}, {rule}")
 
 
-def _are(count: int, noun: str) -> str:
-    return f"is {count} {noun}" if count == 1 else f"are {count} {noun}s"
+def _waits(shape: Shape) -> str:
+    """The term by which sets of receivers make recovery longer."""
+    return "" if shape.nack_sets == 1 else " + (k_p − 1)·τ_r"
 
 
 def _hold_rule(shape: Shape) -> str:
-    waits = "" if shape.nack_sets == 1 else " + (k_p − 1)·τ_r"
+    waits = _waits(shape)
     if shape.witnesses <= 1 and shape.layers == 0:
         return f"R = δ_N{waits} + 2·k_r·τ_r"
     if shape.layers:
@@ -218,167 +190,102 @@ def _hold_rule(shape: Shape) -> str:
     return f"R + w·τ + δ_N{waits} + k_r·τ_r"
 
 
-def _explain_network(
-    path: Path, shape: Shape, given: Given, timing: Timing, needed_late_ns: int, least_request_ns: int
-) -> list[Explained]:
+_RULES: dict[str, tuple[str, Unit, str]] = {
+    "loss": ("p", "ratio", "the worst link"),
+    "attempts": ("k_r", "count", "fewest with q^k_r·max(1, 2(m−1)p) < 10⁻⁹, q = 1 − (1 − p)² (rule 5)"),
+    "late": ("δ_N", "ns", "largest delay quantile + 2·clock error (MS §5.1)"),
+    "request": ("τ_r", "ns", "τ_r ≥ 2δ_N + X + P (rule 6)"),
+    "slot": ("τ", "ns", "{slot} (rule 4{source})"),
+    "witness": ("w", "count", "w members say have ≥ t before release (rule 8)"),
+    "nack_sets": ("k_p", "count", "S_i asks i·τ_r later than S_0 (MS §5.2)"),
+    "recovery": ("R", "ns", "R = δ_N{waits} + 2·k_r·τ_r (rule 6, MS §5.1)"),
+    "closed form": ("R (MS)", "ns", "(1 + 2k_r)·δ_N + k_r·(X + P) (MS §5.1), not used"),
+    "hold": ("Δ_A", "ns", "Δ_A ≥ {hold} (rule 6)"),
+    "join": ("T_join", "ns", "⌈k_r / 3⌉·τ_r (rule 12)"),
+    "lead": ("", "ns", "δ_N + τ_r (rule 12)"),
+    "backoff": ("", "ns", "τ_r + T_join + lead (rule 12)"),
+    "ask": ("", "ns", "max(R, (servers + 2)·backoff) (rule 12)"),
+    "resend": ("", "ns", "max(τ_r, 2·reach + X + P) + 2τ (rule 10)"),
+}
+"""The symbol, unit and rule of each number; names in braces are filled in by `_explain`."""
+
+
+def _explain(path: Path, shape: Shape, given: Given, derived: Derived, needed_late_ns: int) -> Iterator[Explained]:
+    """Explain every number of a timing, in the order of `_RULES`."""
+    timing = derived.timing
+    lockstep = timing.mode == "lockstep"
+    filled = {
+        "slot": "τ ≥ R" if lockstep else "given; no lower bound",
+        "source": ", MS §5.1" if lockstep else "",
+        "waits": _waits(shape),
+        "hold": _hold_rule(shape),
+    }
+    values = {
+        "loss": path.loss_ratio,
+        "attempts": timing.attempts,
+        "witness": shape.witnesses,
+        "nack_sets": shape.nack_sets,
+        "closed form": derived.closed_form_ns,
+    }
+    reasons = _network_reasons(path, shape, given, derived, needed_late_ns) | _release_reasons(shape, given, derived)
+    for name, (symbol, unit, rule) in _RULES.items():
+        if name != "nack_sets" or shape.nack_sets > 1:
+            value = values[name] if name in values else getattr(timing, f"{name}_ns")
+            yield Explained(symbol, name, value, unit, rule.format_map(filled), reasons[name])
+
+
+def _network_reasons(path: Path, shape: Shape, given: Given, derived: Derived, needed_late_ns: int) -> dict[str, str]:
+    attempts = derived.timing.attempts
     failure = failure_ratio(min(max(path.loss_ratio, 0.0), 1.0))
-    if given.attempts is None:
-        attempts_because = (
-            f"p = {path.loss_ratio:g} between {path.loss_between}, so an attempt fails with "
-            f"q = {failure:.4g}: q^{timing.attempts} = {failure**timing.attempts:.1e}"
-        )
-    else:
-        attempts_because = (
-            f"given; at p = {path.loss_ratio:g} all of them fail once in {_once_in(failure, timing.attempts)}"
-        )
-    if given.late_ns is None:
-        late_because = (
-            f"{show_ns(path.delay_ns)} between {path.delay_between}, and two clocks may each be "
-            f"{show_ns(path.clock_error_ns)} off, to opposite sides"
-        )
-    else:
-        late_because = f"given; the links and clocks of the file ask for {show_ns(needed_late_ns)}"
-    if given.request_ns is None:
-        request_because = f"X = {show_ns(path.transmit_ns)}, P = {show_ns(path.process_ns)}: there, back and handling"
-    else:
-        request_because = f"given; at least {show_ns(least_request_ns)}"
-    if timing.mode == "lockstep":
-        slot_rule = "τ ≥ R (rule 4, MS §5.1)"
-        slot_because = "a site sends only when it holds everything before, so a slot leaves time to recover"
-    else:
-        slot_rule = "given; no lower bound (rule 4)"
-        slot_because = "a site sends on time whatever it misses; a packet waits at most one slot for its token"
-    return [
-        Explained("p", "loss", path.loss_ratio, "ratio", "the worst link", f"between {path.loss_between}"),
-        Explained(
-            "k_r",
-            "attempts",
-            timing.attempts,
-            "count",
-            "fewest with q^k_r·max(1, 2(m−1)p) < 10⁻⁹, q = 1 − (1 − p)² (rule 5)",
-            attempts_because,
-        ),
-        Explained(
-            "δ_N",
-            "late",
-            timing.late_ns,
-            "ns",
-            "largest delay quantile + 2·clock error (MS §5.1)",
-            late_because,
-        ),
-        Explained("τ_r", "request", timing.request_ns, "ns", "τ_r ≥ 2δ_N + X + P (rule 6)", request_because),
-        Explained("τ", "slot", timing.slot_ns, "ns", slot_rule, slot_because),
-        Explained(
-            "w",
-            "witness",
-            shape.witnesses,
-            "count",
-            "w members say have ≥ t before release (rule 8)",
-            f"of {shape.members} configured primaries",
-        ),
-    ]
+    reasons = {
+        "loss": f"between {path.loss_between}",
+        "attempts": f"p = {path.loss_ratio:g} between {path.loss_between}, so an attempt fails with "
+        f"q = {failure:.4g}: q^{attempts} = {failure**attempts:.1e}",
+        "late": f"{show_ns(path.delay_ns)} between {path.delay_between}, and two clocks may each be "
+        f"{show_ns(path.clock_error_ns)} off, to opposite sides",
+        "request": f"X = {show_ns(path.transmit_ns)}, P = {show_ns(path.process_ns)}: there, back and handling",
+        "slot": "a site sends on time whatever it misses; a packet waits at most one slot for its token",
+        "witness": f"of {shape.members} configured primaries",
+    }
+    if given.attempts is not None:
+        once_in = _once_in(failure, attempts)
+        reasons["attempts"] = f"given; at p = {path.loss_ratio:g} all of them fail once in {once_in}"
+    if given.late_ns is not None:
+        reasons["late"] = f"given; the links and clocks of the file ask for {show_ns(needed_late_ns)}"
+    if given.request_ns is not None:
+        reasons["request"] = f"given; at least {show_ns(derived.least_request_ns)}"
+    if derived.timing.mode == "lockstep":
+        reasons["slot"] = "a site sends only when it holds everything before, so a slot leaves time to recover"
+    return reasons
 
 
-def _explain_release(shape: Shape, given: Given, timing: Timing, least_hold_ns: int, closed_ns: int) -> list[Explained]:
-    if given.hold_ns is not None:
-        hold_because = f"given; at least {show_ns(least_hold_ns)}"
-    elif shape.witnesses <= 1 and shape.layers == 0:
-        hold_because = "by then every operable receiver has it, or the ring is being reformed"
-    else:
-        waits = "" if shape.nack_sets == 1 else "(k_p − 1)·τ_r + "
-        hold_because = (
-            "by R all hold it; within w slots more, w members say so; those tokens are heard within "
-            f"δ_N + {waits}k_r·τ_r"
-        )
-    waits = "" if shape.nack_sets == 1 else " + (k_p − 1)·τ_r"
-    return [
-        *_explain_nack(shape, timing, least_hold_ns),
-        Explained(
-            "R",
-            "recovery",
-            timing.recovery_ns,
-            "ns",
-            f"R = δ_N{waits} + 2·k_r·τ_r (rule 6, MS §5.1)",
-            "miss the token, recover it, then recover what it names: two stages of k_r requests",
-        ),
-        Explained(
-            "R (MS)",
-            "closed form",
-            closed_ns,
-            "ns",
-            "(1 + 2k_r)·δ_N + k_r·(X + P) (MS §5.1), not used",
-            f"it drops one recovery stage, k_r·τ_r: {show_ns(timing.next_site_ns - closed_ns)} less than "
-            + ("R" if shape.nack_sets == 1 else "R without sets"),
-        ),
-        Explained("Δ_A", "hold", timing.hold_ns, "ns", f"Δ_A ≥ {_hold_rule(shape)} (rule 6)", hold_because),
-    ]
-
-
-def _explain_nack(shape: Shape, timing: Timing, least_hold_ns: int) -> list[Explained]:
-    """Nothing where all ask at once."""
-    if shape.nack_sets == 1:
-        return []
+def _release_reasons(shape: Shape, given: Given, derived: Derived) -> dict[str, str]:
+    timing = derived.timing
     without_ns = required_hold_ns(
         timing.slot_ns, timing.late_ns, timing.request_ns, timing.attempts, shape.witnesses, shape.layers
     )
-    return [
-        Explained(
-            "k_p",
-            "nack_sets",
-            shape.nack_sets,
-            "count",
-            "S_i asks i·τ_r later than S_0 (MS §5.2)",
-            f"the last set waits {show_ns(timing.stagger_ns)}, which makes the least hold time "
-            f"{show_ns(least_hold_ns - without_ns)} longer",
-        )
-    ]
-
-
-def _explain_reformation(shape: Shape, timing: Timing) -> list[Explained]:
-    return [
-        Explained(
-            "T_join",
-            "join",
-            timing.join_ns,
-            "ns",
-            "⌈k_r / 3⌉·τ_r (rule 12)",
-            "round trips for the members whose invitation or answer was lost: a third of those that a lossy "
-            "exchange may need, since a ring that leaves somebody out is soon formed again",
-        ),
-        Explained(
-            "",
-            "lead",
-            timing.lead_ns,
-            "ns",
-            "δ_N + τ_r (rule 12)",
-            "RING reaches every member before its first slot, even if it has to be sent twice",
-        ),
-        Explained(
-            "",
-            "backoff",
-            timing.backoff_ns,
-            "ns",
-            "τ_r + T_join + lead (rule 12)",
-            "the server ranked before has invited, waited and started a ring by then: no duel",
-        ),
-        Explained(
-            "",
-            "ask",
-            timing.ask_ns,
-            "ns",
-            "max(R, (servers + 2)·backoff) (rule 12)",
-            f"letting one in reforms the ring: the last attempt, with the turns of all {shape.servers} "
-            "servers, must be over, and a ring must run for R before it is disturbed again",
-        ),
-        Explained(
-            "",
-            "resend",
-            timing.resend_ns,
-            "ns",
-            "max(τ_r, 2·reach + X + P) + 2τ (rule 10)",
-            "to a site and back, and two slots: only what two sites in turn have missed is sent again",
-        ),
-    ]
+    reasons = {
+        "nack_sets": f"the last set waits {show_ns(timing.stagger_ns)}, which makes the least hold time "
+        f"{show_ns(derived.least_hold_ns - without_ns)} longer",
+        "recovery": "miss the token, recover it, then recover what it names: two stages of k_r requests",
+        "closed form": "it drops one recovery stage, k_r·τ_r: "
+        f"{show_ns(timing.next_site_ns - derived.closed_form_ns)} less than R"
+        f"{'' if shape.nack_sets == 1 else ' without sets'}",
+        "hold": "by R all hold it; within w slots more, w members say so; those tokens are heard within "
+        f"δ_N{_waits(shape)} + k_r·τ_r",
+        "join": "round trips for the members whose invitation or answer was lost: a third of those that a lossy "
+        "exchange may need, since a ring that leaves somebody out is soon formed again",
+        "lead": "RING reaches every member before its first slot, even if it has to be sent twice",
+        "backoff": "the server ranked before has invited, waited and started a ring by then: no duel",
+        "ask": f"letting one in reforms the ring: the last attempt, with the turns of all {shape.servers} "
+        "servers, must be over, and a ring must run for R before it is disturbed again",
+        "resend": "to a site and back, and two slots: only what two sites in turn have missed is sent again",
+    }
+    if given.hold_ns is not None:
+        reasons["hold"] = f"given; at least {show_ns(derived.least_hold_ns)}"
+    elif shape.witnesses <= 1 and shape.layers == 0:
+        reasons["hold"] = "by then every operable receiver has it, or the ring is being reformed"
+    return reasons
 
 
 def _once_in(failure: float, attempts: int) -> str:

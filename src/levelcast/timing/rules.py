@@ -163,15 +163,9 @@ def liveness_terms(
         BoundTerm("a dead site's slot comes round", round_ns, "m·τ: each member has one slot in a round (rule 1)"),
         BoundTerm("its token is missed", timing.recovery_ns, "R: recovery succeeds or reports a fault (rule 6)"),
         BoundTerm(
-            "a promise without a ring, or a return",
-            timing.ask_ns,
-            "ask: who is outside says so that often (rule 12)",
+            "a promise without a ring, or a return", timing.ask_ns, "ask: who is outside says so that often (rule 12)"
         ),
-        BoundTerm(
-            "the report arrives",
-            timing.hear_ns,
-            "δ_N + k_r·τ_r: a report is repeated like a request (rule 5)",
-        ),
+        BoundTerm("the report arrives", timing.hear_ns, "δ_N + k_r·τ_r: a report is repeated like a request (rule 5)"),
         BoundTerm(
             "servers take their turns",
             max(2 * servers - 1, 0) * timing.backoff_ns,
@@ -202,22 +196,6 @@ def liveness_terms(
     return repeated + once
 
 
-def liveness_bound_ns(
-    timing: Timing,
-    members: int,
-    servers: int,
-    *,
-    reformations: int = REFORMATIONS,
-    catch_up_rounds: int = 1,
-    refused_asks: int = REFUSED_ASKS,
-) -> int:
-    """The sum of `liveness_terms`: when faults stop, everything sent is released within this time."""
-    terms = liveness_terms(
-        timing,
-        members,
-        servers,
-        reformations=reformations,
-        catch_up_rounds=catch_up_rounds,
-        refused_asks=refused_asks,
-    )
-    return sum(term.ns for term in terms)
+def liveness_bound_ns(timing: Timing, members: int, servers: int, **counts: int) -> int:
+    """The sum of `liveness_terms`, which has the `counts`: when faults stop, everything sent is released by then."""
+    return sum(term.ns for term in liveness_terms(timing, members, servers, **counts))

@@ -108,7 +108,7 @@ def _receivers(show: Show, receivers: Sequence[ClusterNode], gap: int) -> Table:
             f"{show.lives.records_a_second(name):,.0f}",
             f"{status.get('tape_records', 0):,}",
             f"{status.get('have', 0):,}",
-            f"{show.releases.late(name):,}",
+            f"{show.releases.logs[name].late:,}",
             f"{show.lives.total(name, 'requests'):,}",
             f"{show.lives.total(name, 'lost_on_purpose'):,}",
             "" if behind_ns is None else f"{behind_ns / 1e3:,.0f} µs",

@@ -57,32 +57,80 @@ class Delays:
         return Delays(tuple(self.names[i] for i in places), self.delay_ms[pick], self.jitter_ms[pick], self.loss[pick])
 
 
+class MeasuredCsv:
+    """A CSV of measurements, plain or packed: its header, its rows, and what is wrong with it."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        """Read a file. Raises NetworkError for what is in it, OSError if it cannot be read."""
+        self.path = Path(path)
+        raw = self.path.read_bytes()
+        if self.path.suffix == ".gz":
+            try:
+                raw = gzip.decompress(raw)
+            except (OSError, EOFError):
+                raise self.problem(1, "this is not a gzip file, although its name ends so") from None
+        try:
+            text = raw.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise self.problem(1, "this is not UTF-8 text") from None
+        reader = csv.reader(io.StringIO(text))
+        self.lines = [(reader.line_num, row) for row in reader if row]
+        """Every row, the header included, with its line."""
+        self.header = [name.strip() for name in self.lines[0][1]] if self.lines else []
+
+    def problem(self, line: int, message: str) -> NetworkError:
+        """The error to raise for one line."""
+        return NetworkError(str(self.path), [Problem(line, message)])
+
+    def column(self, *names: str) -> int | None:
+        """The place of the first of these columns that there is."""
+        return next((self.header.index(name) for name in names if name in self.header), None)
+
+    def need(self, name: str, other: str) -> int:
+        """The place of a column that there must be."""
+        at = self.column(name, other)
+        if at is None:
+            raise self.problem(1, f"the header has no column {name} (or {other})")
+        return at
+
+    def rows(self, fields: int | None = None) -> Iterator[tuple[int, list[str]]]:
+        """The rows after the header, each with its line; they must have as many fields as the header, or `fields`."""
+        for line, row in self.lines[1:]:
+            if len(row) < (len(self.header) if fields is None else fields):
+                raise self.problem(line, f"this row has {len(row)} fields, the header {len(self.header)}")
+            yield line, row
+
+    def number(self, line: int, text: str, name: str, most: float, what: str = "a number from 0 to {:g}") -> float:
+        """A number from 0 to `most`."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0.0 <= value <= most:
+            raise self.problem(line, f'{name} is "{text}", not {what.format(most)}')
+        return value
+
+
 def load_delays(path: str | PathLike[str], loss: float = 0.0) -> Delays:
     """Read a file of measurements. Raises NetworkError for what is in it, OSError if it cannot be read."""
-    rows = read_rows(Path(path))
-    _, header = next(rows, (1, []))
-    columns = {name.strip(): i for i, name in enumerate(header)}
-    origin = _column(path, columns, "from_city", "from")
-    to = _column(path, columns, "to_city", "to")
-    times = ("min_ms", "avg_ms") if "min_ms" in columns else ("delay_ms", "jitter_ms")
-    least = _column(path, columns, times[0], "min_ms")
-    more = columns.get(times[1])
-    lost = columns.get("loss")
-    pings = times[0] == "min_ms"
+    file = MeasuredCsv(path)
+    origin, to = file.need("from_city", "from"), file.need("to_city", "to")
+    pings = "min_ms" in file.header
+    times = ("min_ms", "avg_ms") if pings else ("delay_ms", "jitter_ms")
+    least = file.need(times[0], "min_ms")
+    more, lost = file.column(times[1]), file.column("loss")
     if pings and more is None:
-        raise NetworkError(str(path), [Problem(1, "there is min_ms but no avg_ms: the jitter comes from both")])
+        raise file.problem(1, "there is min_ms but no avg_ms: the jitter comes from both")
     found: dict[tuple[str, str], tuple[float, float, float]] = {}
-    for line, row in rows:
-        if len(row) < len(header):
-            raise NetworkError(str(path), [Problem(line, f"this row has {len(row)} fields, the header {len(header)}")])
-        low = _number(path, line, row[least], times[0], LARGEST_MS)
-        high = _number(path, line, row[more], times[1], LARGEST_MS) if more is not None else 0.0
-        ratio = _number(path, line, row[lost], "loss", 1.0) if lost is not None else loss
+    for line, row in file.rows():
+        low = file.number(line, row[least], times[0], LARGEST_MS)
+        high = file.number(line, row[more], times[1], LARGEST_MS) if more is not None else 0.0
+        ratio = file.number(line, row[lost], "loss", 1.0) if lost is not None else loss
         delay, jitter = (low / 2, max(high - low, 0.0)) if pings else (low, high)
-        found[_place(row[origin]), _place(row[to])] = delay, jitter, ratio
+        found[place_name(row[origin]), place_name(row[to])] = delay, jitter, ratio
     if not found:
-        raise NetworkError(str(path), [Problem(1, "there is no pair of places in this file")])
-    return _complete(path, found, loss)
+        raise file.problem(1, "there is no pair of places in this file")
+    return _complete(file, found, loss)
 
 
 def load_weights(path: str | PathLike[str], names: tuple[str, ...]) -> Matrix:
@@ -91,69 +139,27 @@ def load_weights(path: str | PathLike[str], names: tuple[str, ...]) -> Matrix:
     A place that the file does not name gets the median of those that it names; one that it names and `names` lacks is
     left out.
     """
-    rows = read_rows(Path(path))
-    _, header = next(rows, (1, []))
-    columns = {name.strip(): i for i, name in enumerate(header)}
-    place = _column(path, columns, "city", "site")
-    count = next((columns[name] for name in ("customers", "weight", "Population") if name in columns), None)
+    file = MeasuredCsv(path)
+    place, count = file.need("city", "site"), file.column("customers", "weight", "Population")
     if count is None:
-        raise NetworkError(str(path), [Problem(1, "there is no column customers, weight or Population")])
-    known: dict[str, float] = {}
-    for line, row in rows:
-        if len(row) <= max(place, count):
-            raise NetworkError(str(path), [Problem(line, f"this row has {len(row)} fields, the header {len(header)}")])
-        known[_place(row[place])] = _number(path, line, row[count], header[count].strip(), 1e12)
+        raise file.problem(1, "there is no column customers, weight or Population")
+    known = {
+        place_name(row[place]): file.number(line, row[count], file.header[count], 1e12)
+        for line, row in file.rows(max(place, count) + 1)
+    }
     weights = [known[name] for name in names if name in known]
     if not weights or sum(weights) <= 0:
-        raise NetworkError(
-            str(path), [Problem(1, "no place of the delays has customers here; are the names the same?")]
-        )
+        raise file.problem(1, "no place of the delays has customers here; are the names the same?")
     usual = float(np.median(weights))
     return np.array([known.get(name, usual) for name in names])
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV, plain or packed, each with its line."""
-    raw = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            raw = gzip.decompress(raw)
-        except (OSError, EOFError):
-            raise NetworkError(str(path), [Problem(1, "this is not a gzip file, although its name ends so")]) from None
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise NetworkError(str(path), [Problem(1, "this is not UTF-8 text")]) from None
-    reader = csv.reader(io.StringIO(text))
-    for row in reader:
-        if row:
-            yield reader.line_num, row
-
-
-def _column(path: str | PathLike[str], columns: dict[str, int], name: str, other: str) -> int:
-    at = columns.get(name, columns.get(other))
-    if at is None:
-        raise NetworkError(str(path), [Problem(1, f"the header has no column {name} (or {other})")])
-    return at
-
-
-def _number(path: str | PathLike[str], line: int, text: str, name: str, most: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value <= most:
-        raise NetworkError(str(path), [Problem(line, f'{name} is "{text}", not a number from 0 to {most:g}')])
-    return value
-
-
-def _place(text: str) -> str:
+def place_name(text: str) -> str:
+    """A city as these files write it: blanks may be plus signs."""
     return text.strip().replace("+", " ")
 
 
-def _complete(
-    path: str | PathLike[str], found: dict[tuple[str, str], tuple[float, float, float]], loss: float
-) -> Delays:
+def _complete(file: MeasuredCsv, found: dict[tuple[str, str], tuple[float, float, float]], loss: float) -> Delays:
     names = tuple(sorted({name for pair in found for name in pair}))
     index = {name: i for i, name in enumerate(names)}
     known = np.full((3, len(names), len(names)), np.nan)
@@ -167,7 +173,7 @@ def _complete(
     apart = np.argwhere(np.isnan(known[0]))
     if len(apart):
         a, b = (names[i] for i in apart[0])
-        raise NetworkError(str(path), [Problem(1, f"nothing connects {a} and {b}: no pair, and no third place")])
+        raise file.problem(1, f"nothing connects {a} and {b}: no pair, and no third place")
     return Delays(names, *known)
 
 

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+from levelcast.network.example import toml_table
 from levelcast.network.regions.delays import Delays
 from levelcast.network.regions.plan import Indexes, Regions
 
@@ -27,7 +28,7 @@ def region_file(delays: Delays, plan: Regions, receivers: Indexes, *, slot_ms: f
     lines = ["# Regions planned by `levelcast regions` from delay and loss. Each has two sites: line a and line b.", ""]
     for number, site in sites:
         city = delays.names[site].replace("\\", "").replace('"', "")
-        lines += _table("[[site]]", name=name_of[site], city=city, region=region_of[number])
+        lines.append(toml_table("site", name=name_of[site], city=city, region=region_of[number]))
     lines += ["[links]", "pairs = [", *_links(delays, name_of), "]", ""]
     lines += ["[timing]", f'slot = "{slot_ms:g}ms"', ""]
     number_of = dict.fromkeys(name_of.values(), 0)
@@ -36,13 +37,15 @@ def region_file(delays: Delays, plan: Regions, receivers: Indexes, *, slot_ms: f
             site_name = name_of[int(plan.sites[region, turn % 2])]
             number_of[site_name] += 1
             node = sum(number_of.values())
-            lines += _table("[[receiver]]", name=f"{site_name}-{number_of[site_name]}", id=node, site=site_name)
+            lines.append(toml_table("receiver", name=f"{site_name}-{number_of[site_name]}", id=node, site=site_name))
     for rank, site_name in enumerate(names[:2] if len(region_of) == 1 else region_of[:2]):
-        lines += _table("[[reformation]]", name=f"reform-{site_name}", id=FIRST_SERVER + rank, site=site_name)
+        lines.append(toml_table("reformation", name=f"reform-{site_name}", id=FIRST_SERVER + rank, site=site_name))
     for place, (name, line) in enumerate((name, line) for name in region_of for line in "ab"):
         address = f"239.192.{75 + place // 250}.{place % 250 + 1}"
         port = FIRST_GROUP_PORT + place
-        lines += _table("[[edge.group]]", name=f"{name}-{line}", address=address, port=port, region=name, line=line)
+        lines.append(
+            toml_table("edge.group", name=f"{name}-{line}", address=address, port=port, region=name, line=line)
+        )
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -61,11 +64,6 @@ def site_names(cities: Sequence[str]) -> list[str]:
             name, number = f"{base}-{number}", number + 1
         names.append(name)
     return names
-
-
-def _table(head: str, **values: str | int) -> list[str]:
-    shown = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in values.items()]
-    return [head, *shown, ""]
 
 
 def _links(delays: Delays, name_of: dict[int, str]) -> Iterator[str]:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from levelcast.network.fields import Fields
-from levelcast.network.model import MOST_CREDIT, PORTS_PER_STRIPE, Carriage, MulticastGroup
+from dataclasses import replace
+
+from levelcast.network.fields import Fields, known
+from levelcast.network.model import MOST_CREDIT, PORTS_PER_STRIPE, Carriage
 from levelcast.network.sections.draft import ID_LIMIT, LEAST_PACKET, MOST_PACKET, Draft
 
 
 def read(root: Fields, draft: Draft) -> None:
-    fields = root.table("core", "[core]")
-    if fields is None:
-        return
-    core, carriage = draft.network.core, Carriage()
+    fields = root.table("core")
     last_port = ID_LIMIT + 1 - PORTS_PER_STRIPE * len(draft.network.stripes)
-    draft.add(
-        core=MulticastGroup(
-            "core", fields.multicast("address") or core.address, fields.whole("port", 1, last_port) or core.port
-        ),
-        carriage=Carriage(
-            fields.whole("packet", LEAST_PACKET, MOST_PACKET) or carriage.packet_bytes,
-            fields.flag("trains", carriage.trains),
-            fields.whole("credit", 1, MOST_CREDIT),
-            fields.size("rate"),
-        ),
+    place = known(address=fields.multicast("address"), port=fields.whole("port", 1, last_port))
+    carriage = known(
+        packet_bytes=fields.whole("packet", LEAST_PACKET, MOST_PACKET),
+        trains=fields.flag("trains"),
+        credit=fields.whole("credit", 1, MOST_CREDIT),
+        rate_bytes=fields.size("rate"),
     )
-    fields.finish()
+    draft.add(core=replace(draft.network.core, **place), carriage=Carriage(**carriage))

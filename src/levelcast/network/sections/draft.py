@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from levelcast.network.fields import Fields, ProblemReport
+from levelcast.network.fields import ProblemReport
 from levelcast.network.model import Edge, MulticastGroup, Network
 from levelcast.network.toml_lines import KeyPath
 
@@ -37,9 +37,3 @@ class Draft:
     @property
     def site_names(self) -> set[str]:
         return {site.name for site in self.network.sites}
-
-
-def broken(root: Fields, key: str) -> bool:
-    """Whether a key is there and was reported as no array of tables: then its absence is no news."""
-    value = root.raw(key)
-    return value is not None and value != []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
-from levelcast.network.fields import Fields, did_you_mean, show
-from levelcast.network.model import PORTS_PER_STRIPE, Edge, MulticastGroup, ReceiverNode, SecondaryNode
+from levelcast.network.fields import Fields, did_you_mean, known, show
+from levelcast.network.model import PORTS_PER_STRIPE, Edge, MulticastGroup
 from levelcast.network.sections.draft import ID_LIMIT, LEAST_PACKET, MOST_PACKET, Draft
 
 _MOST_GROUPS = 65_536
@@ -14,21 +14,18 @@ _LEAST_STORE = 1_000_000
 
 
 def read(root: Fields, draft: Draft) -> None:
-    fields = root.table("edge", "[edge]")
-    if fields is None:
-        return
-    default = Edge()
-    edge = Edge(
-        _read_groups(fields, draft),
-        fields.duration("watermark") or default.watermark_ns,
-        fields.whole("ttl", 1, 255) or default.ttl,
-        fields.whole("packet", LEAST_PACKET, MOST_PACKET) or default.packet_bytes,
-        fields.flag("trains", default.trains),
-        fields.size("store") or default.store_bytes,
+    fields = root.table("edge")
+    values = known(
+        groups=_read_groups(fields, draft),
+        watermark_ns=fields.duration("watermark"),
+        ttl=fields.whole("ttl", 1, 255),
+        packet_bytes=fields.whole("packet", LEAST_PACKET, MOST_PACKET),
+        trains=fields.flag("trains"),
+        store_bytes=fields.size("store"),
     )
+    edge = Edge(**values)
     if edge.store_bytes < _LEAST_STORE:
         fields.problem("store", f"keeps {edge.store_bytes:,} bytes for customers who ask: 1MB is the least")
-    fields.finish()
     draft.add(edge=edge)
 
 
@@ -39,7 +36,7 @@ def _read_groups(edge: Fields, draft: Draft) -> tuple[MulticastGroup, ...]:
     }
     names: set[str] = set()
     groups: list[MulticastGroup] = []
-    for fields in edge.tables("group", "[[edge.group]]"):
+    for fields in edge.tables("group"):
         group = _read_group(fields, regions)
         if group is not None:
             for address in (group.at(place).address for place in range(group.count)):
@@ -50,24 +47,17 @@ def _read_groups(edge: Fields, draft: Draft) -> tuple[MulticastGroup, ...]:
             if group.name in names:
                 fields.problem("name", "has the name of another group")
             names.add(group.name)
-            twins = [
-                each.name for each in groups if group.line and (each.region, each.line) == (group.region, group.line)
-            ]
-            if twins:
-                fields.problem("line", f'is line "{group.line}" of its region, and so is edge group "{twins[0]}"')
+            lines = {(each.region, each.line): each.name for each in reversed(groups)}
+            if group.line and (twin := lines.get((group.region, group.line))):
+                fields.problem("line", f'is line "{group.line}" of its region, and so is edge group "{twin}"')
             groups.append(group)
-        fields.finish()
     return tuple(groups)
 
 
 def _read_group(fields: Fields, regions: set[str] | None) -> MulticastGroup | None:
-    name = fields.name()
-    if name is not None:
-        fields.label = f'edge group "{name}"'
-    for key in ("address", "port"):
-        if key not in fields:
-            fields.problem(key, f"has no {key}")
-    address, port = fields.multicast("address"), fields.whole("port", 1, ID_LIMIT)
+    name = fields.own_name("edge group")
+    address = fields.multicast("address", missing="has no address")
+    port = fields.whole("port", 1, ID_LIMIT, missing="has no port")
     region = fields.text("region") or None
     if region is not None and regions is not None and region not in regions:
         hint = did_you_mean(region, regions)
@@ -85,9 +75,6 @@ def _read_group(fields: Fields, regions: set[str] | None) -> MulticastGroup | No
 
 def _receiver_regions(draft: Draft) -> set[str] | None:
     """The regions in which receivers are; None while that is not known of each of them."""
-    network = draft.network
-    region_of = {site.name: site.region for site in network.sites}
-    receivers: tuple[ReceiverNode | SecondaryNode, ...] = (*network.receivers, *network.secondaries)
-    if any(receiver.site not in region_of for receiver in receivers):
-        return None
-    return {region_of[receiver.site] for receiver in receivers}
+    region_of = {site.name: site.region for site in draft.network.sites}
+    sites = {receiver.site for receiver in draft.network.releasing}
+    return {region_of[site] for site in sites} if sites <= region_of.keys() else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import combinations_with_replacement
+from typing import Any
 
-from levelcast.network.fields import Fields, did_you_mean, show
-from levelcast.network.model import Link, Links
+from levelcast.network.fields import Fields, did_you_mean, known, show
+from levelcast.network.model import Link, Links, name_of_pair
 from levelcast.network.sections.draft import Draft
 
 
@@ -16,38 +18,31 @@ def read(root: Fields, draft: Draft) -> None:
 
 
 def _read_links(root: Fields, draft: Draft) -> Links | None:
-    fields = root.table("links", "[links]")
-    if fields is None:
+    fields = root.table("links")
+    if not fields.given:
         return None
-    delay_ns = fields.duration("delay", zero=True)
-    base = Link(delay_ns or 0, fields.duration("jitter", zero=True) or 0, fields.ratio("loss") or 0.0)
+    values = _read_link(fields)
+    base = Link(**{"delay_ns": 0} | values)
     pairs: dict[tuple[str, str], Link] = {}
-    for pair in fields.tables("pairs", "[[links.pairs]]"):
-        link = _read_link(pair, base, has_default="delay" in fields)
+    for pair in fields.tables("pairs"):
+        if "delay" not in pair and "delay" not in fields:
+            pair.problem("delay", "has no delay, and [links] has no default delay")
+        link = replace(base, **_read_link(pair), source=pair.report.file_of(pair.path))
         ends = _read_ends(pair, draft.site_names)
         if ends is not None and ends in pairs:
             pair.problem("between", f'joins "{ends[0]}" and "{ends[1]}", which another pair does already')
         elif ends is not None:
             pairs[ends] = link
             if "loss" in pair:
-                between = f"nodes of {ends[0]}" if ends[0] == ends[1] else f"{ends[0]} and {ends[1]}"
-                draft.loss_at[between] = pair.at("loss")
-        pair.finish()
-    fields.finish()
-    return Links(pairs, None if delay_ns is None else base)
+                draft.loss_at[name_of_pair(*ends)] = pair.at("loss")
+    return Links(pairs, base if "delay_ns" in values else None)
 
 
-def _read_link(pair: Fields, base: Link, *, has_default: bool) -> Link:
-    delay_ns = pair.duration("delay", zero=True)
-    jitter_ns = pair.duration("jitter", zero=True)
-    loss_ratio = pair.ratio("loss")
-    if "delay" not in pair and not has_default:
-        pair.problem("delay", "has no delay, and [links] has no default delay")
-    return Link(
-        base.delay_ns if delay_ns is None else delay_ns,
-        base.jitter_ns if jitter_ns is None else jitter_ns,
-        base.loss_ratio if loss_ratio is None else loss_ratio,
-        source=pair.report.file_of(pair.path),
+def _read_link(fields: Fields) -> dict[str, Any]:
+    return known(
+        delay_ns=fields.duration("delay", zero=True),
+        jitter_ns=fields.duration("jitter", zero=True),
+        loss_ratio=fields.ratio("loss"),
     )
 
 
@@ -56,27 +51,22 @@ def _read_ends(pair: Fields, site_names: set[str]) -> tuple[str, str] | None:
     if not isinstance(value, list) or len(value) != 2 or not all(isinstance(end, str) for end in value):
         pair.problem("between", 'must have between = ["one site", "another"]')
         return None
-    sound = True
-    for end in value:
-        if end not in site_names:
-            hint = did_you_mean(end, site_names)
-            pair.problem("between", f"joins site {show(end)}, which no [[site]] names{hint}")
-            sound = False
-    return (min(value), max(value)) if sound else None
+    unknown = [end for end in value if end not in site_names]
+    for end in unknown:
+        hint = did_you_mean(end, site_names)
+        pair.problem("between", f"joins site {show(end)}, which no [[site]] names{hint}")
+    return None if unknown else (min(value), max(value))
 
 
 def _read_helpers(root: Fields, draft: Draft) -> dict[str, tuple[str, ...]]:
     """Per site, whom to ask for what is missing, best first."""
-    fields = root.table("helpers", "[helpers]")
-    if fields is None:
-        return {}
+    fields = root.table("helpers")
     found: dict[str, tuple[str, ...]] = {}
     for site in fields.names_of_keys():
         if site not in draft.site_names:
             hint = did_you_mean(site, draft.site_names)
             fields.problem(site, f"is for site {show(site)}, which no [[site]] names{hint}")
         found[site] = fields.names(site, limit=64)
-    fields.finish()
     draft.check_later(partial(_check_helpers, draft, fields))
     return found
 
@@ -101,8 +91,7 @@ def _check_links(draft: Draft) -> None:
     floors = {floor.site for floor in network.floors} & site_names
     wanted = set(combinations_with_replacement(sorted(core), 2))
     wanted |= {(min(a, b), max(a, b)) for a in floors for b in core}
-    missing = [(a, b) for a, b in sorted(wanted) if network.links.between(a, b) is None]
-    for a, b in missing:
-        draft.report.add(
-            ("links",), f'there is no link between "{a}" and "{b}": add a pair to [links], or a default delay'
-        )
+    for a, b in sorted(wanted):
+        if network.links.between(a, b) is None:
+            what = f'there is no link between "{a}" and "{b}": add a pair to [links], or a default delay'
+            draft.report.add(("links",), what)

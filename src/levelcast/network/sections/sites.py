@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from levelcast.network.fields import Fields
 from levelcast.network.model import Site
-from levelcast.network.sections.draft import Draft, broken
+from levelcast.network.sections.draft import Draft
 
 
 def read(root: Fields, draft: Draft) -> None:
-    about = root.table("network", "[network]")
-    if about is not None:
-        draft.add(name=about.text("name"))
-        about.finish()
-    draft.add(sites=_read_sites(root))
+    draft.add(name=root.table("network").text("name"), sites=_read_sites(root))
 
 
 def _read_sites(root: Fields) -> tuple[Site, ...]:
-    found: dict[str, Site] = {}
-    tables = root.tables("site", "[[site]]")
-    first_lines: dict[str, int] = {}
-    for fields in tables:
-        name = fields.name()
-        if name is not None:
-            fields.label = f'site "{name}"'
+    found: dict[str, tuple[Site, Fields]] = {}
+    for fields in root.tables("site", missing="there is no [[site]]: every node stands at one"):
+        name = fields.own_name("site")
         site = Site(name or "", fields.text("city"), fields.text("region"))
-        if name in found:
-            fields.problem("name", f"is named twice; the first is on line {first_lines[name]}")
-        elif name is not None:
-            found[name] = site
-            first_lines[name] = fields.report.line_of(fields.at("name"))
-        fields.finish()
-    if not tables and not broken(root, "site"):
-        root.report.add((), "there is no [[site]]: every node stands at one")
-    return tuple(found.values())
+        if name is not None and found.setdefault(name, (site, fields))[1] is not fields:
+            line = fields.report.line_of(found[name][1].at("name"))
+            fields.problem("name", f"is named twice; the first is on line {line}")
+    return tuple(site for site, _ in found.values())

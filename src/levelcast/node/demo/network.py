@@ -12,6 +12,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
@@ -124,30 +125,19 @@ def check_multicast(network: Network) -> None:
     """Raises NetError, with what to do, where a datagram to the core group does not come back over loopback."""
     group = network.core_group()
     try:
-        speaker = CoreSockets(group.address, group.port)
-        try:
-            listener = CoreSockets(group.address, group.port)
-        except BaseException:
-            speaker.close()
-            raise
+        with (
+            closing(CoreSockets(group.address, group.port)) as speaker,
+            closing(CoreSockets(group.address, group.port)) as listener,
+        ):
+            deadline = time.monotonic() + _HEARD_WITHIN_S
+            while time.monotonic() < deadline:
+                speaker.send(GROUP, [b"is there multicast?"])
+                if listener.wait(0.1)[0] and listener.drain():
+                    return
+        why = "what is sent is not heard"
     except (OSError, NetError) as error:
-        raise NetError(_no_multicast(str(error))) from None
-    try:
-        deadline = time.monotonic() + _HEARD_WITHIN_S
-        while time.monotonic() < deadline:
-            speaker.send(GROUP, [b"is there multicast?"])
-            if listener.wait(0.1)[0] and listener.drain():
-                return
-    except (OSError, NetError) as error:
-        raise NetError(_no_multicast(str(error))) from None
-    finally:
-        speaker.close()
-        listener.close()
-    raise NetError(_no_multicast("what is sent is not heard"))
-
-
-def _no_multicast(why: str) -> str:
-    return (
+        why = str(error)
+    raise NetError(
         f"multicast does not work over the loopback interface here ({why}): `ip link set lo up multicast on` mends it, "
         "and `levelcast demo --simulated` does without"
     )

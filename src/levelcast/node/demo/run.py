@@ -15,16 +15,15 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from levelcast.client.publisher import Publisher
-from levelcast.client.replay import split_floors
-from levelcast.client.source_loop import SourceLoop
-from levelcast.network import Network, SymbolDirectory
+from levelcast.client.replay import Replay
+from levelcast.network import Network
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION
 from levelcast.node.cluster import Cluster, ClusterNode, ClusterRun, Kill
 from levelcast.node.demo.subscribers import DemoSubscribers
@@ -37,7 +36,6 @@ FORM_LIMIT_S = 60.0
 RECENT_SLOTS = 50
 """Of which the evenness is shown while it runs."""
 RATE_OVER_S = 1.0
-_TICK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +78,7 @@ class Show(ClusterRun):
     """A cluster from its start to its end, with customers. Kills count from when the floors open, as `run_s` does."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        run_s: float,
-        bound_s: float,
-        kills: Sequence[Kill] = (),
-        trader: Trader | None = None,
+        self, cluster: Cluster, run_s: float, bound_s: float, kills: Sequence[Kill] = (), trader: Trader | None = None
     ) -> None:
         super().__init__(cluster, run_s, bound_s, kills)
         self.customers = DemoSubscribers(cluster.network)
@@ -167,7 +160,7 @@ class Show(ClusterRun):
         self.lives.look()
         self.releases.look()
         for name, place in list(self._back.items()):
-            if self.releases.on_time(name, place):
+            if self.releases.logs[name].last_on_time > place:
                 del self._back[name]
                 self.cluster.events.append((name, BackOnTime(0)))
 
@@ -176,8 +169,8 @@ class Show(ClusterRun):
         if self.phase in ("trading", "releasing"):
             super()._kill_on_time()
         for kill in waiting:
-            if kill.back and kill.name in self.releases:
-                self._back[kill.name] = self.releases.count(kill.name)
+            if kill.back and kill.name in self.releases.logs:
+                self._back[kill.name] = self.releases.logs[kill.name].count
 
     # -- what there is to see -----------------------------------------------------------------------------
 
@@ -246,31 +239,16 @@ class LiveReleases:
     """The release logs of receivers, read as they grow: how even the last releases were."""
 
     def __init__(self, data: Path, names: Sequence[str]) -> None:
-        self._logs = {name: _Log(data / name / "releases") for name in names}
+        self.logs = {name: ReleaseLogTail(data / name / "releases") for name in names}
         self._slots: dict[int, dict[str, int]] = {}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._logs
 
     def look(self) -> None:
         """Read what is new."""
-        for name, log in self._logs.items():
+        for name, log in self.logs.items():
             for slot, released_ns in log.read():
                 self._slots.setdefault(slot, {})[name] = released_ns
         for slot in sorted(self._slots)[: -4 * RECENT_SLOTS]:
             del self._slots[slot]
-
-    def count(self, name: str) -> int:
-        """Releases of a receiver so far."""
-        return self._logs[name].count
-
-    def late(self, name: str) -> int:
-        """Records that a receiver has released late so far."""
-        return self._logs[name].late
-
-    def on_time(self, name: str, place: int) -> bool:
-        """Whether a receiver has released something on time since its `place`-th release."""
-        return self._logs[name].last_on_time > place
 
     def behind_ns(self, name: str) -> int | None:
         """How long after the first receiver this one released, of the last slots: the median; None of none."""
@@ -284,16 +262,18 @@ class LiveReleases:
 
     def _recent(self, name: str | None = None) -> list[dict[str, int]]:
         """The last slots that more than half have released on time."""
-        slots = [slot for slot in sorted(self._slots) if 2 * len(self._slots[slot]) > len(self._logs)]
+        slots = [slot for slot in sorted(self._slots) if 2 * len(self._slots[slot]) > len(self.logs)]
         return [self._slots[slot] for slot in slots if name is None or name in self._slots[slot]][-RECENT_SLOTS:]
 
 
-class _Log:
-    """One growing release log."""
+class ReleaseLogTail:
+    """The release log of one receiver, read as it grows."""
 
     def __init__(self, directory: Path) -> None:
         self.count = 0
+        """Releases so far."""
         self.late = 0
+        """Records that were released late so far."""
         self.last_on_time = 0
         """The number of the last release that was on time."""
         self._directory = directory
@@ -323,14 +303,8 @@ class Trader:
     """Floors that publish given trades, `rate` of them a second, in the order in which they come."""
 
     def __init__(self, network: Network, data: Path, batches: Sequence[RecordArray], rate: float, seed: int) -> None:
-        self._network = network
-        self._data = data
-        self._batches = batches
-        self._rate = rate
-        self._seed = seed
-        self._floors: dict[int, Publisher] = {}
-        self._loop: SourceLoop | None = None
-        self._stopping = False
+        self._open = partial(Replay, network, partial(iter, batches), data=data, rate=rate, impair=True, seed=seed)
+        self._replay: Replay | None = None
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, name="levelcast trader", daemon=True)
 
@@ -340,11 +314,7 @@ class Trader:
 
     def start(self) -> None:
         """Open all floors, and publish from now on."""
-        self._loop = SourceLoop(self._network)
-        for floor in SymbolDirectory(self._network).floors:
-            self._floors[floor.publisher] = Publisher(
-                self._network, floor.name, data=self._data, impair=True, seed=self._seed, loop=self._loop
-            )
+        self._replay = self._open()
         self._thread.start()
 
     def check(self) -> None:
@@ -354,47 +324,29 @@ class Trader:
 
     def stop(self) -> None:
         """Publish no more."""
-        self._stopping = True
+        if self._replay is not None:
+            self._replay.stopping = True
         if self._thread.is_alive():
             self._thread.join()
 
     def close(self) -> None:
         self.stop()
-        for floor in self._floors.values():
-            floor.close()
-        if self._loop is not None:
-            self._loop.close()
+        if self._replay is not None:
+            self._replay.close()
 
     def floors(self) -> list[FloorLine]:
+        if self._replay is None:
+            return []
+        running = not self._replay.stopping
         return [
-            FloorLine(
-                each.floor.name, each.floor.site, each.published, each.waiting, each.unwitnessed, not self._stopping
-            )
-            for each in self._floors.values()
+            FloorLine(each.floor.name, each.floor.site, each.published, each.waiting, each.unwitnessed, running)
+            for each in self._replay.floors.values()
         ]
 
     def _run(self) -> None:
+        assert self._replay is not None
         try:
-            self._publish()
-            while not self._stopping and not all(floor.settled for floor in self._floors.values()):
-                time.sleep(_TICK_S)
+            for _ in self._replay.steps():
+                pass
         except BaseException as error:
             self._error = error
-
-    def _publish(self) -> None:
-        began_s, done = time.monotonic(), 0
-        for batch in self._batches:
-            first = 0
-            while first < len(batch) and not self._stopping:
-                due = int((time.monotonic() - began_s) * self._rate) - done
-                part = batch[first : first + due] if due > 0 else batch[:0]
-                for number, records in split_floors(part):
-                    self._insist(self._floors[number], records)
-                first += len(part)
-                done += len(part)
-                time.sleep(_TICK_S)
-
-    def _insist(self, floor: Publisher, records: RecordArray) -> None:
-        taken = 0
-        while taken < len(records) and not self._stopping:
-            taken += floor.publish(records[taken:], timeout=_TICK_S)

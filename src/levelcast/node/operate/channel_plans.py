@@ -189,11 +189,7 @@ def _edges(network: Network, stripe: Stripe) -> list[Answer]:
 
 
 def apply_plan(
-    network: Network,
-    stored: StoredPlan,
-    rates: Rates | None = None,
-    timeout_s: float = 30.0,
-    interface: str = LOOPBACK,
+    network: Network, stored: StoredPlan, rates: Rates | None = None, timeout_s: float = 30.0, interface: str = LOOPBACK
 ) -> Applied:
     """Put a plan in force while everything runs, and wait until every edge that answers sends by it."""
     plans: dict[str, ChannelPlan] = {}

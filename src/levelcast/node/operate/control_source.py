@@ -112,12 +112,7 @@ def send_records(
 
 
 def publish(
-    network: Network,
-    stripe: str,
-    membership: Membership,
-    incarnation: int,
-    timeout_s: float,
-    interface: str = LOOPBACK,
+    network: Network, stripe: str, membership: Membership, incarnation: int, timeout_s: float, interface: str = LOOPBACK
 ) -> None:
     """Send a change of the configured set."""
     what = f"version {membership.version} of the configured set"

@@ -17,11 +17,11 @@ class FloorRole(Role):
 
     KIND = FLOOR
     METRICS = (
-        Metric("published", "records_published_total", "counter", "Records that the floor has published."),
-        Metric("waiting", "records_waiting", "gauge", "Records that wait for credit (rule 10)."),
-        Metric("packets_witnessed", "packets_witnessed", "gauge", "Packets up to this number are witnessed."),
-        Metric("packets_unwitnessed", "packets_unwitnessed", "gauge", "Packets that are not witnessed yet."),
-        Metric("credit", "credit_packets", "gauge", "How many packets may be unwitnessed."),
+        Metric("published", "records_published_total", "Records that the floor has published."),
+        Metric("waiting", "records_waiting", "Records that wait for credit (rule 10)."),
+        Metric("packets_witnessed", "packets_witnessed", "Packets up to this number are witnessed."),
+        Metric("packets_unwitnessed", "packets_unwitnessed", "Packets that are not witnessed yet."),
+        Metric("credit", "credit_packets", "How many packets may be unwitnessed."),
     )
     machine: Source
     store: JournalStore

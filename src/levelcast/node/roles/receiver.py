@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from levelcast.network.roles import RECEIVER
-from levelcast.node.roles.base import Names, NodeSetup, Status, name_of
+from levelcast.node.roles.base import Names, Status, name_of
 from levelcast.node.roles.releasing import ReleasingRole
 from levelcast.ring.member import Member
 from levelcast.ring.member_state import State
@@ -18,11 +18,8 @@ class ReceiverRole(ReleasingRole):
 
     KIND = RECEIVER
     STATE = ("state", get_args(State))
+    MACHINE = Member
     machine: Member
-
-    def __init__(self, setup: NodeSetup) -> None:
-        super().__init__(setup)
-        self.machine = Member(setup.config, setup.place.id, self.store.image, self.store.tape.tip, setup.now)
 
     def status(self, counters: Counters, names: Names, now: int) -> Status:
         said = self.machine.status(now)

@@ -19,8 +19,8 @@ class ReformationRole(Role):
 
     KIND = REFORMATION
     METRICS = (
-        Metric("rings_formed", "rings_formed_total", "counter", "Rings that the server has formed."),
-        Metric("groups_formed", "groups_formed_total", "counter", "Groups of secondaries that the server has formed."),
+        Metric("rings_formed", "rings_formed_total", "Rings that the server has formed."),
+        Metric("groups_formed", "groups_formed_total", "Groups of secondaries that the server has formed."),
     )
     STATE = ("phase", get_args(Phase))
     machine: ReformationServer

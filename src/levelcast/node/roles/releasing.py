@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from levelcast.network.line_assignment import LineAssignment
 from levelcast.node.edge_service import EdgeService
@@ -21,35 +22,34 @@ class ReleasingRole(Role):
     """A receiver of either layer."""
 
     METRICS = (
-        Metric("generation_number", "generation", "gauge", "The generation of the ring that the receiver has entered."),
-        Metric("slot", "slot", "gauge", "The slot that is due now by the ring's schedule (rule 1)."),
-        Metric("have", "slot_have", "gauge", "Everything up to this slot is held."),
-        Metric("witnessed", "slot_witnessed", "gauge", "Everything up to this slot is witnessed (rule 8)."),
-        Metric("released_slot", "slot_released", "gauge", "Everything up to this slot is released."),
-        Metric("complete_upto_ns", "complete_seconds", "gauge", "Everything stamped up to then is released.", 1e-9),
-        Metric("gaps", "gaps", "gauge", "Slots of which something is missing and asked for (rule 5)."),
-        Metric("requests", "requests_total", "counter", "Requests for what was missing."),
-        Metric("frames", "releases_total", "counter", "Frames that were released."),
-        Metric("records", "records_released_total", "counter", "Records in those frames."),
-        Metric("late", "late_releases_total", "counter", "Frames released after timestamp + hold time (rule 7)."),
-        Metric("rings_entered", "reformations_total", "counter", "Rings that the receiver has entered."),
-        Metric("membership.version", "membership_version", "gauge", "Version of the configured set (rule 12)."),
-        Metric("membership.stands", "membership_stands", "gauge", "1 if the record of that set is witnessed."),
-        Metric("tape_records", "tape_records", "gauge", "Sequence of the last record on the tape."),
-        Metric("tape_bytes", "tape_bytes", "gauge", "Size of the tape."),
-        Metric("tape_segments", "tape_segments", "gauge", "Segments of the tape."),
-        Metric("edge.packets", "edge_packets_total", "counter", "Packets sent to customers."),
-        Metric("edge.bytes", "edge_bytes_total", "counter", "Bytes of those packets."),
-        Metric("edge.requests", "edge_requests_total", "counter", "Requests of customers for what they missed."),
-        Metric("edge.retransmitted", "edge_retransmitted_total", "counter", "Packets sent again for them."),
-        Metric("edge.from_tape", "edge_from_tape_total", "counter", "Those of them that came from the tape."),
-        Metric("edge.to_group", "edge_to_group_total", "counter", "Those that answered several customers at once."),
-        Metric(
-            "edge.plan.number", "edge_plan", "gauge", "Number of the plan in force; 0: none, everything in one session."
-        ),
-        Metric("edge.snapshots", "edge_snapshots_total", "counter", "Snapshots that customers were given."),
-        Metric("edge.clients_dropped", "edge_clients_dropped_total", "counter", "Customers that took too long."),
+        Metric("generation_number", "generation", "The generation of the ring that the receiver has entered."),
+        Metric("slot", "slot", "The slot that is due now by the ring's schedule (rule 1)."),
+        Metric("have", "slot_have", "Everything up to this slot is held."),
+        Metric("witnessed", "slot_witnessed", "Everything up to this slot is witnessed (rule 8)."),
+        Metric("released_slot", "slot_released", "Everything up to this slot is released."),
+        Metric("complete_upto_ns", "complete_seconds", "Everything stamped up to then is released.", 1e-9),
+        Metric("gaps", "gaps", "Slots of which something is missing and asked for (rule 5)."),
+        Metric("requests", "requests_total", "Requests for what was missing."),
+        Metric("frames", "releases_total", "Frames that were released."),
+        Metric("records", "records_released_total", "Records in those frames."),
+        Metric("late", "late_releases_total", "Frames released after timestamp + hold time (rule 7)."),
+        Metric("rings_entered", "reformations_total", "Rings that the receiver has entered."),
+        Metric("membership.version", "membership_version", "Version of the configured set (rule 12)."),
+        Metric("membership.stands", "membership_stands", "1 if the record of that set is witnessed."),
+        Metric("tape_records", "tape_records", "Sequence of the last record on the tape."),
+        Metric("tape_bytes", "tape_bytes", "Size of the tape."),
+        Metric("tape_segments", "tape_segments", "Segments of the tape."),
+        Metric("edge.packets", "edge_packets_total", "Packets sent to customers."),
+        Metric("edge.bytes", "edge_bytes_total", "Bytes of those packets."),
+        Metric("edge.requests", "edge_requests_total", "Requests of customers for what they missed."),
+        Metric("edge.retransmitted", "edge_retransmitted_total", "Packets sent again for them."),
+        Metric("edge.from_tape", "edge_from_tape_total", "Those of them that came from the tape."),
+        Metric("edge.to_group", "edge_to_group_total", "Those that answered several customers at once."),
+        Metric("edge.plan.number", "edge_plan", "Number of the plan in force; 0: none, everything in one session."),
+        Metric("edge.snapshots", "edge_snapshots_total", "Snapshots that customers were given."),
+        Metric("edge.clients_dropped", "edge_clients_dropped_total", "Customers that took too long."),
     )
+    MACHINE: ClassVar[type[Listener]]
     machine: Listener
     store: ReceiverStore
     edge: EdgeService | None = None
@@ -60,6 +60,7 @@ class ReleasingRole(Role):
             setup.directory, first_tip(setup.config), durable=tape.durable, records_per_segment=tape.segment_records
         )
         self._setup = setup
+        self.machine = self.MACHINE(setup.config, setup.place.id, self.store.image, self.store.tape.tip, setup.now)
 
     def services(self) -> Iterator[Service]:
         """Open the edge, if the network file gives the receiver groups, and the tape's retention, if it has limits."""

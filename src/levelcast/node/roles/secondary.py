@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from levelcast.network.roles import SECONDARY
-from levelcast.node.roles.base import Names, NodeSetup, Status, name_of
+from levelcast.node.roles.base import Names, Status, name_of
 from levelcast.node.roles.releasing import ReleasingRole
 from levelcast.ring.secondary import Secondary, Standing
 from levelcast.ring.status import SecondaryStatus
@@ -17,11 +17,8 @@ class SecondaryRole(ReleasingRole):
 
     KIND = SECONDARY
     STATE = ("state", get_args(Standing))
+    MACHINE = Secondary
     machine: Secondary
-
-    def __init__(self, setup: NodeSetup) -> None:
-        super().__init__(setup)
-        self.machine = Secondary(setup.config, setup.place.id, self.store.image, self.store.tape.tip, setup.now)
 
     def status(self, counters: Counters, names: Names, now: int) -> Status:
         said = self.machine.status(now)
