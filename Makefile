@@ -19,12 +19,12 @@ JAVA_MAJOR  := $(shell $(JAVA) -version 2>&1 | sed -n 's/.* version "\([0-9]*\).
 HAS_SPARK   := $(shell [ "$(JAVA_MAJOR)" -ge 17 ] 2>/dev/null && echo yes)
 OPTIMISED   := $(foreach part,ring protocol wire storage timing sim,$(wildcard tests/test_$(part)_*.py)) tests/test_conftest.py
 # Tests that share a Spark session stay in one process (loadgroup).
-PYTEST      := -m pytest -q -n $(JOBS) --dist loadgroup
+PYTEST      := -m pytest -q -n $(JOBS) --dist loadgroup -m 'not campaign'
 INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/native/_*.[ch])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-optimised test-spark bench lint format types fuzz clean
+.PHONY: help setup run test test-optimised test-spark campaign bench lint format types fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,9 @@ test-optimised: $(READY) ## run the tests of the protocols and the simulator und
 
 test-spark: $(SPARK_READY) ## run only the tests of the pipeline on Spark, which need Java 17
 	$(BIN)/python $(PYTEST) $(SPARK_TESTS) $(PYTEST_ARGS)
+
+campaign: $(SPARK_READY) ## run the long tests: Spark on a cluster and beside a network, real days (needs Java 17)
+	$(BIN)/python -m pytest -q -m campaign $(PYTEST_ARGS)
 
 bench: $(BENCH_READY) ## run the benchmarks and print each figure beside its limit
 	$(BIN)/python -m benchmarks

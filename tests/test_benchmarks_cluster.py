@@ -12,7 +12,7 @@ from tests.spark_parts import need_spark
 
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.usefixtures("_spark_here")]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1800), pytest.mark.usefixtures("_spark_here")]
 
 
 @pytest.fixture(scope="module")

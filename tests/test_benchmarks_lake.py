@@ -34,7 +34,7 @@ def quick(name: str, out: Path) -> dict[str, Any]:
     return written
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_a_quick_run_compares_with_the_query_by_hand(tmp_path: Path) -> None:
     written = quick("lake", tmp_path)
@@ -44,7 +44,7 @@ def test_a_quick_run_compares_with_the_query_by_hand(tmp_path: Path) -> None:
     assert sum("peak memory" in note for note in written["notes"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_a_quick_day_of_streaming_counts_the_files(tmp_path: Path) -> None:
     written = quick("lake-day", tmp_path)

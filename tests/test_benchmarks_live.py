@@ -85,7 +85,7 @@ def test_half_of_the_kills_are_of_the_stream_and_a_seed_gives_the_same() -> None
     assert schedule(Settings(kills=10, seed=3), ["a-1", "b-1"], (2.0, 4.0)) == plan
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(1800)
 def test_a_quick_run_kills_a_stream_and_a_receiver_and_all_tables_are_equal(tmp_path: Path) -> None:
     need_spark()

@@ -31,7 +31,7 @@ def test_pairs_in_parts_are_the_pairs() -> None:
     assert np.concatenate([flow for _, flow in parts]).tolist() == flows.tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_a_quick_run_plans_two_sizes(tmp_path: Path) -> None:
     """In a process of its own: it needs a Spark of its own."""

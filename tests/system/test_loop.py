@@ -14,7 +14,7 @@ from benchmarks.report import Options
 from tests.spark_parts import need_spark
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_a_plan_from_the_tape_takes_over_under_load_and_customers_filter_what_it_says(tmp_path: Path) -> None:
     need_spark()
