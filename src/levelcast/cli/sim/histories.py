@@ -64,7 +64,7 @@ def sim(
     if scenario == steady.NAME:
         if trace or mutations or without is not None:
             raise typer.BadParameter("the scenario steady has no history to trace and no clause to take out")
-        settings = steady.SteadySettings(members, loss, load, seconds, branch_loss)
+        settings = steady.SteadyOptions(members, loss, load, seconds, branch_loss)
         settings.check()
         sets = steady.chosen_sets(nack_sets, members)
         wanted, chosen = steady.chosen_protocols(protocol), parse_seeds("1" if seeds is None else seeds)

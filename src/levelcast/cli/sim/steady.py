@@ -35,7 +35,7 @@ def chosen_sets(text: str | None, members: int) -> NackSets | None:
         raise typer.BadParameter(f"--{error}".replace("nack_sets", "nack-sets")) from None
 
 
-class SteadySettings(NamedTuple):
+class SteadyOptions(NamedTuple):
     """The numbers of a run."""
 
     members: int
@@ -52,7 +52,7 @@ class SteadySettings(NamedTuple):
 
 
 def run(
-    protocols: Sequence[Protocol], seeds: range, settings: SteadySettings, nack: NackSets | None, *, as_json: bool
+    protocols: Sequence[Protocol], seeds: range, settings: SteadyOptions, nack: NackSets | None, *, as_json: bool
 ) -> None:
     """Run every protocol with every seed and show what it came to."""
     measured = [measure(protocol, seeds, settings, nack) for protocol in protocols]
@@ -73,7 +73,7 @@ def run(
     console.print(f"δ_N {show_ns(timing.late_ns)}, R {show_ns(timing.recovery_ns)}; timed: one witness; rmp: MS §2.1")
 
 
-def measure(protocol: Protocol, seeds: range, settings: SteadySettings, nack: NackSets | None) -> ProtocolFigures:
+def measure(protocol: Protocol, seeds: range, settings: SteadyOptions, nack: NackSets | None) -> ProtocolFigures:
     """The runs of all seeds, added up."""
     runs = [
         run_steady(
