@@ -466,7 +466,7 @@ def test_a_request_for_more_than_it_can_say_is_cut() -> None:
 
 
 def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).resolve().parents[1] / "docs" / "edge.md").read_text(encoding="utf-8")
-    example = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1]  # the first one needs a network
-    exec(compile(example, "docs/edge.md", "exec"), {})
+    text = (Path(__file__).resolve().parents[1] / "docs" / "edge-internals.md").read_text(encoding="utf-8")
+    example = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1]
+    exec(compile(example, "docs/edge-internals.md", "exec"), {})
     assert capsys.readouterr().out.splitlines() == ["1 20 trade", "21 30 trade"]
