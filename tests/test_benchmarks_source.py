@@ -21,7 +21,7 @@ def test_without_pyspark_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.
     assert result.notes == ["pyspark is not installed, so nothing was measured: pip install 'levelcast[spark]'"]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_quick_run_compares_with_parquet(tmp_path: Path) -> None:
     """In a process of its own: it needs a Spark of its own."""
     need_spark()

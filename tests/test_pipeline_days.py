@@ -78,7 +78,7 @@ def trades_of(path: Path, day: str) -> list[Trade]:
     ]
 
 
-@pytest.fixture(scope="module", params=DAYS)
+@pytest.fixture(scope="module", params=["2013-10-07", pytest.param("2013-10-08", marks=pytest.mark.campaign)])
 def day(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -257,6 +257,7 @@ def test_best_quotes_and_trades_through_them(lake: Lake, data_dir: Path, day: st
     assert by_hand
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("consolidated", [True, False])
 def test_the_day_cut_by_time_gives_the_same_rows(spark: Any, lake: Lake, day: str, consolidated: bool) -> None:
     if day != "2013-10-07":

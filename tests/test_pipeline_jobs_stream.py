@@ -108,7 +108,7 @@ def test_bars_close_by_slot_and_end_as_those_of_a_batch_run(spark: Any, tmp_path
 
 
 def test_kill_9_in_the_middle_and_again(spark: Any, tmp_path: Path) -> None:
-    write(tmp_path / "node" / "tape", traded(60, S // 8, seed=2)).close()
+    write(tmp_path / "node" / "tape", traded(30, S // 8, seed=2)).close()
     lake = tmp_path / "lake"
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     command = [
