@@ -51,7 +51,9 @@ class PacketQueue:
         self._packet_bytes = packet_bytes
         self._progress = progress
         self._changed = changed
-        self._queue = bytearray()
+        self._buffer = bytearray()
+        self._start = self._end = 0
+        """The queue is the bytes of `_buffer` between them."""
         self._definitions = memoryview(definitions.tobytes())
         self._unwitnessed: deque[tuple[int, int]] = deque()
         """The last packet of each batch, and `total` behind it."""
@@ -66,7 +68,11 @@ class PacketQueue:
 
     def put(self, records: RecordArray) -> None:
         """Queue a copy of records. The caller holds `changed`."""
-        self._queue += np.ascontiguousarray(records).data.cast("B")
+        content = np.ascontiguousarray(records).data.cast("B")
+        if self._end + len(content) > len(self._buffer):
+            self._make_room(len(content))
+        self._buffer[self._end : self._end + len(content)] = content
+        self._end += len(content)
         self.waiting += len(records)
         self.wake_ns = 0
 
@@ -88,12 +94,22 @@ class PacketQueue:
         self._definitions = self._definitions[submitted.taken :]
         return submitted
 
+    def _make_room(self, size: int) -> None:
+        """Move the queue to the start of the buffer, of which it and `size` more bytes fill at most a half."""
+        waiting = self._buffer[self._start : self._end]
+        if 2 * (len(waiting) + size) > len(self._buffer):
+            self._buffer = bytearray(4 * (len(waiting) + size))
+        self._buffer[: len(waiting)] = waiting
+        self._start, self._end = 0, len(waiting)
+
     def _submit(self, now: int) -> Submitted:
-        with memoryview(self._queue) as front:
+        with memoryview(self._buffer)[self._start : self._end] as front:
             submitted = self.source.submit_all(front, self._packet_bytes, now)
             if self._hash is not None:
                 self._hash.update(front[: submitted.taken])
-        del self._queue[: submitted.taken]
+        self._start += submitted.taken
+        if self._start == self._end:
+            self._start = self._end = 0
         self.waiting -= submitted.records
         self.total += submitted.records
         self._position += submitted.records

@@ -372,9 +372,10 @@ class Subscriber:
     # -- effects ------------------------------------------------------------------------------------------
 
     def _perform(self, effects: Iterable[Happening]) -> None:
+        counts = self.counts
         for effect in effects:
             if isinstance(effect, Deliver):
-                self._batches.deliver(effect, self.counts)
+                self._batches.deliver(effect, counts)
             elif isinstance(effect, Complete):
                 assert self._core is not None
                 self._batches.complete(effect, self._core.position(effect.session) or 1)

@@ -273,9 +273,12 @@ class Feed:
 
     def book(self, packets: list[Outgoing], content: mold.Buffer = b"") -> None:
         """Keep packets that were sent for those who ask, and records for the snapshot."""
-        self._read_definitions()
         self.retransmitter.keep(packets)
+        known = len(self._latest)
         self._latest.update(content)
+        if len(self._latest) == known and self._unread is content:  # nothing in it is new, so nothing is defined
+            self._unread = b""
+        self._read_definitions()
         self.records += sum(packet.records for packet in packets)
 
     def _read_definitions(self) -> None:
