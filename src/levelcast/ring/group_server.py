@@ -199,7 +199,7 @@ class GroupServer:
             self._deadline_ns = now + self.timing.request_ns
 
     def _primary_for(self, plea: GroupRequest, members: dict[int, list[int]], ring: Ring | None) -> int:
-        """Return its assigned primary, if in the ring and not refused; else its last one, or the one with fewest secondaries.
+        """Return its assigned primary, if in the ring and not refused; else its last one, or the one with the fewest.
 
         A secondary of the layer above may serve as a primary, if it is in a group and no secondary that is assigned now
         suspects it. Unlike a primary, it can fail without a notice to other nodes.

@@ -3,7 +3,7 @@
 | phase      | action                                 | next phase |
 |------------|----------------------------------------|----------------|
 | IDLE       | listens for faults, invitations, rings | a fault: WAITING |
-| WAITING    | backs off by rank: servers do not duel | timeout: INVITING; another server's INVITE or RING: IDLE |
+| WAITING    | backs off by rank, to avoid contention | timeout: INVITING; another server's INVITE or RING: IDLE |
 | INVITING   | repeats INVITE(g), collects JOINs      | enough: ANNOUNCING; a higher promise: WAITING; |
 |            |                                        | no majority, or a higher INVITE or RING of another: IDLE |
 | ANNOUNCING | repeats RING(g)                        | k_r times sent: IDLE |

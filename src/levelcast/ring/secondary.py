@@ -65,7 +65,7 @@ from levelcast.wire.messages import Group, GroupInvite, GroupRequest, GroupToken
 Standing = Literal["ALONE", "LOST", "FOLLOWS", "ORPHAN", "SILENT"]
 
 AWAY_ASKS = 5
-"""Number of `ask` with another primary before it requests its assigned one: no server refuses by then (`REFUSED_ASKS`)."""
+"""Number of `ask` with another primary before it requests its assigned one. No server refuses then (`REFUSED_ASKS`)."""
 MOST_AWAY_ASKS = 80
 """The interval doubles after each request without effect, up to this number."""
 
@@ -236,7 +236,7 @@ class Secondary(Listener):
         return GroupRequest(self.member, invitation, self._number, self.primary or 0, self.suspect)
 
     def _servers_turn(self, now: int) -> None:
-        """Send its group token if due, look for inactive nodes, and request a group if needed: the last part of a step."""
+        """Send its group token if due, find inactive nodes, and request a group if needed (the last part of a step)."""
         if not self._trusted:
             self._heard_ns = dict.fromkeys(self._heard_ns, now)
             self._newer_ns = now
