@@ -9,7 +9,7 @@ it, and its failure does not affect the primary ring.
 | `ALONE`   | no group                                     | requests one from the servers, every `ask` |
 | `LOST`    | a group, but not the current ring            | its group token shows that; the primary sends the RING |
 | `FOLLOWS` | a group, and the ring                        | requests missing items from its primary, sends `have` |
-| `ORPHAN`  | its primary has left the ring or is inactive | requests another one from the servers, listens on |
+| `ORPHAN`  | its primary has left the ring or is inactive | requests another one, continues to listen |
 | `SILENT`  | the clock is not trusted                     | none |
 
 It releases in every state except `SILENT`, as soon as it has been in a ring. A secondary with another primary than the

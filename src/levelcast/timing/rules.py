@@ -164,7 +164,7 @@ def liveness_terms(
     each = [
         BoundTerm("the slot of a failed site is due", round_ns, "m·τ: each member has one slot in a round (rule 1)"),
         BoundTerm(
-            "its token is reported missing", timing.recovery_ns, "R: recovery succeeds or reports a fault (rule 6)"
+            "its token is found missing", timing.recovery_ns, "R: recovery succeeds or reports a fault (rule 6)"
         ),
         BoundTerm("a missing ring is reported, or a join request sent", timing.ask_ns, "ask: their interval (rule 12)"),
         BoundTerm("the report arrives", timing.hear_ns, "δ_N + k_r·τ_r: a report is repeated like a request (rule 5)"),
