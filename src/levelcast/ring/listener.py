@@ -491,7 +491,7 @@ class Listener(ReceiverHooks):
     # -- rings (rules 12, 13) -------------------------------------------------------------------------------
 
     def _enter(self, ring: Ring, now: int) -> None:
-        """Continue in `ring`, which was checked before."""
+        """Continue in `ring`, unless it voids slots that are witnessed or released here."""
         self._read_claims()
         start_slot = ring.lineage[-1].start_slot
         if not guarantees(self.config.witnesses, len(ring.membership.members)):
