@@ -565,7 +565,7 @@ def test_sequences_beyond_32_bits_are_whole_again() -> None:
         ({"region": "europe", "start": "yesterday"}, 'start is "now", "snapshot", or a sequence'),
         ({"region": "europe", "start": {"main": 0}}, 'start is "now", "snapshot", or a sequence'),
         ({"region": "europe", "grade": "fast"}, 'is no grade of service; there are "guaranteed", "best effort"'),
-        ({"region": "europe", "sessions": ["a name too long"]}, "is no session name"),
+        ({"region": "europe", "sessions": ["a name too long"]}, "is not a session name"),
     ],
 )
 def test_a_wrong_argument_is_one_sentence(arguments: dict[str, Any], says: str) -> None:

@@ -1,7 +1,7 @@
-"""The few functions that work per record or per datagram: compiled where there was a compiler, else in Python.
+"""Functions that run per record or per datagram: compiled where a compiler was available, else in Python.
 
-`levelcast.native.pure_core` says what each does, and `_core.c` does it faster; `pure_mold` and `_mold.c` are the same
-for the edge. Nothing else in the project knows which of the two it has; LEVELCAST_PURE=1 takes the Python ones.
+`levelcast.native.pure_core` specifies each function, and `_core.c` is the faster version; `pure_mold` and `_mold.c` are
+the same for the edge. No other code depends on which of the two is used; LEVELCAST_PURE=1 selects the Python versions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if not TYPE_CHECKING and os.environ.get("LEVELCAST_PURE", "") in ("", "0"):
         from levelcast.native import _mold as _chosen_mold
 
 COMPILED = _chosen is not pure_core and _chosen_mold is not pure_mold
-"""Whether the compiled modules are at work."""
+"""The compiled modules are in use."""
 
 LastRecords = _chosen_mold.LastRecords
 assemble = _chosen.assemble
@@ -47,7 +47,7 @@ unstamp = _chosen.unstamp
 
 
 def teach(rows: Iterable[tuple[int, int, int, int]]) -> None:
-    """The record types that there are, for both of them: see `pure_core`."""
+    """Define the record types for both versions: see `pure_core`."""
     listed = list(rows)
     pure_core.teach(listed)
     _chosen.teach(listed)

@@ -1,6 +1,6 @@
-/* The per-record and per-datagram work that Python is too slow for. levelcast/native/pure_core.py says what each function
- * does, and the tests compare the two; this file only does it faster. Nothing here keeps state but the table of record
- * types, and nothing blocks. Little-endian machines only (pure_core.py serves the others). */
+/* Functions per record and per datagram for which Python is too slow. levelcast/native/pure_core.py specifies each
+ * function, and the tests compare the two; this file is only faster. The only state is the table of record types, and
+ * no function blocks. Little-endian machines only (others use pure_core.py). */
 
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
@@ -49,7 +49,7 @@ static int has_clmul, has_wide_clmul;
 
 #define FOLD(x, k) _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11))
 
-/* Carry-less multiplication: a block is folded onto one further on, because x^k mod P is known for each distance k.
+/* Carry-less multiplication: a block is folded onto a later one, because x^k mod P is known for each distance k.
  * The constants are x^(distance ± 32) mod P, bit-reflected, for the polynomial of CRC-32. At least 64 bytes. */
 __attribute__((target("pclmul,sse4.1"))) static uint32_t crc_by_clmul(uint32_t c, const uint8_t *p, size_t n)
 {
@@ -104,7 +104,7 @@ __attribute__((target("avx512f,avx512vl,vpclmulqdq,pclmul,sse4.1"))) static uint
     for (; n >= 64; p += 64, n -= 64)
         y = WIDE_FOLD(y, by_64, _mm512_loadu_si512(p));
     _mm512_storeu_si512(last, y);
-    /* The checksum of what has been folded into 64 bytes, begun anew: as an inverted one it starts from nothing. */
+    /* The checksum of the 64 folded bytes, computed from scratch: as an inverted one it starts from zero. */
     return crc_by_table(crc_by_clmul(0, last, 64), p, n);
 }
 #endif
@@ -142,7 +142,7 @@ static PyObject *crc32_py(PyObject *self, PyObject *const *args, Py_ssize_t narg
 
 /* ---- records --------------------------------------------------------------------------------------------------- */
 
-/* The size of the record at `p`, of which `left` bytes are there; 0 if it is no allowed record. */
+/* The size of the record at `p`, with `left` bytes available; 0 if it is not an allowed record. */
 static inline size_t record_size(const uint8_t *p, size_t left)
 {
     size_t size;
@@ -158,7 +158,7 @@ static inline int is_fresh(const uint8_t *p)
            (type->ts_recv < 0 || u64_at(p + type->ts_recv) == 0);
 }
 
-/* How many allowed records fill the bytes; -1 if others do, or with `fresh` if one has a stamp. */
+/* The number of allowed records that fill the bytes; -1 for others, or with `fresh` if one has a stamp. */
 static Py_ssize_t count_in(const uint8_t *p, size_t n, int fresh)
 {
     Py_ssize_t count = 0;
@@ -192,7 +192,7 @@ static PyObject *count_py(PyObject *self, PyObject *payload)
     return PyLong_FromSsize_t(count);
 }
 
-/* Where each record ends, as int64, whatever its type is; it stops before one that is empty or incomplete. */
+/* The end of each record, as int64, whatever its type is; it stops before one that is empty or incomplete. */
 static PyObject *record_ends_py(PyObject *self, PyObject *payload)
 {
     Py_buffer data;
@@ -259,7 +259,7 @@ static PyObject *unstamp_py(PyObject *self, PyObject *buffer)
 
 /* ---- core datagrams: Data -------------------------------------------------------------------------------------- */
 
-/* What a packet has besides its records when it is sealed with a CRC-32. */
+/* The overhead of a packet that is sealed with a CRC-32. */
 enum { CRC32_OVERHEAD = PAYLOAD_AT + CRC32_SIZE };
 
 /* The fields of a `Data`, a tuple (source, incarnation, first, last, sealed). */
@@ -271,7 +271,7 @@ struct packet {
     uint32_t records;
 };
 
-/* Whether the bytes are one sound packet of the stripe whose records are all fresh ones. */
+/* True if the bytes are one valid packet of the stripe with only fresh records. */
 static int open_packet(const uint8_t *p, size_t n, long stripe, struct packet *packet)
 {
     if (n <= CRC32_OVERHEAD || n > MAX_DATAGRAM || u32_at(p) != DATA_MAGIC || u16_at(p + STRIPE_AT) != stripe ||
@@ -286,7 +286,7 @@ static int open_packet(const uint8_t *p, size_t n, long stripe, struct packet *p
            count_in(p + PAYLOAD_AT, n - CRC32_OVERHEAD, 1) == (Py_ssize_t)packet->records;
 }
 
-/* A `type` of so many packets from this one on; `sealed` is taken over. */
+/* A `type` of this number of packets from this one on; it owns `sealed`. */
 static PyObject *data_of(PyTypeObject *type, const struct packet *first, uint64_t packets, PyObject *sealed)
 {
     PyObject *data = sealed == NULL ? NULL : type->tp_alloc(type, DATA_FIELDS);
@@ -322,7 +322,7 @@ static PyObject *open_data_py(PyObject *self, PyObject *const *args, Py_ssize_t 
     return data_of((PyTypeObject *)args[2], &packet, 1, Py_NewRef(args[0]));
 }
 
-/* The size of the datagram at `p`, of which `left` bytes are there; 0 if it is none. */
+/* The size of the datagram at `p`, with `left` bytes available; 0 if it is not one. */
 static inline size_t sealed_size(const uint8_t *p, size_t left)
 {
     size_t size;
@@ -331,7 +331,7 @@ static inline size_t sealed_size(const uint8_t *p, size_t left)
                : size;
 }
 
-/* How many bytes of records a sealed packet of `size` bytes has, whatever seals it. */
+/* Bytes of records in a sealed packet of `size` bytes, whatever seals it. */
 static inline size_t payload_size(const uint8_t *p, size_t size) { return size - PAYLOAD_AT - p[SEAL_SIZE_AT]; }
 
 static PyObject *bad_sealed(void)
@@ -484,7 +484,7 @@ static PyObject *seal_packets_py(PyObject *self, PyObject *args)
     const uint8_t *first = payload.buf, *p = first, *end = p + payload.len;
     size_t packets = 0, records = 0, total = 0;
     PyObject *sealed = NULL;
-    /* Twice over the records: how large it becomes, and then the packets. */
+    /* Two passes over the records: the total size, and then the packets. */
     for (int fill = 0; fill < 2; fill++) {
         uint8_t *to = fill ? (uint8_t *)PyBytes_AS_STRING(sealed) : NULL;
         packets = records = 0;
@@ -534,7 +534,7 @@ static int append_pair(PyObject *list, PyObject *value, PyObject *source)
     return failed ? -1 : 0;
 }
 
-/* A socket's own address, whose datagrams are left out. */
+/* A socket's own address; its datagrams are left out. */
 static int own_address(const char *host, int port, struct sockaddr_in *own)
 {
     *own = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -553,7 +553,7 @@ static PyObject *drain_py(PyObject *self, PyObject *args)
         return NULL;
     PyObject *list = PyList_New(0), *source = NULL;
     struct arrivals in;
-    static int trains; /* they come one at a time, so that a drain stays bounded */
+    static int trains; /* read one at a time, so that a drain stays bounded */
     while (list != NULL && limit > 0) {
         int wanted = trains ? 1 : limit < AT_ONCE ? limit : AT_ONCE, got = take_arrivals(fd, wanted, &in);
         if (got < 0)
@@ -592,7 +592,7 @@ failed:
     return NULL;
 }
 
-/* Packets that follow one another and wait to become one value: where their bytes are in the inbox. */
+/* Consecutive packets that will become one value: the position of their bytes in the inbox. */
 struct together {
     struct packet first;
     uint64_t packets;
@@ -616,7 +616,7 @@ static int append_together(PyObject *list, struct together *held, PyTypeObject *
     return append_pair(list, data_of(type, &held->first, packets, sealed), held->source);
 }
 
-/* Sort one datagram: behind the packets that it follows, or, if it is no sound packet, as it is. */
+/* Append one datagram to the packets that it follows, or as it is if it is not a valid packet. */
 static int take_datagram(PyObject *list, struct together *held, const uint8_t *p, size_t n, PyObject *source, long stripe,
                          size_t most, PyTypeObject *type)
 {

@@ -1,6 +1,6 @@
-/* The work on records and packets of the edge that Python is too slow for. levelcast/native/pure_mold.py says what each
- * function does, and the tests compare the two; this file only does it faster. Functions keep no state but the table of
- * record types; LastRecords keeps what it is shown. Little-endian machines only (pure_mold.py serves the others). */
+/* Functions on records and packets of the edge for which Python is too slow. levelcast/native/pure_mold.py specifies
+ * each function, and the tests compare the two; this file is only faster. The only state of functions is the table of
+ * record types; LastRecords stores records. Little-endian machines only (others use pure_mold.py). */
 
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE
@@ -10,7 +10,7 @@
 
 static void put_u32(uint8_t *at, uint32_t x) { memcpy(at, &x, 4); }
 
-/* Copy a record, of mostly 16 bytes and more: without a call, which costs more than the copy. */
+/* Copy a record, usually 16 bytes or more: without a call, which costs more than the copy. */
 static inline void copy_record(uint8_t *to, const uint8_t *from, size_t size)
 {
     if (size < 16) {
@@ -23,8 +23,8 @@ static inline void copy_record(uint8_t *to, const uint8_t *from, size_t size)
     memcpy(to + size - 16, from + size - 16, 16);
 }
 
-/* The size of the record at `p`. Neighbours mostly have one size: it is guessed to be `before` and only compared, so that
- * the processor goes on without waiting for it. The compiler must not make a plain read of that. */
+/* The size of the record at `p`. Neighbours usually have one size: it is guessed to be `before` and only compared, so
+ * that the processor continues without waiting for it. The compiler must not turn that into a plain read. */
 static inline size_t size_at(const uint8_t *p, size_t before)
 {
     size_t size = (size_t)p[0] * 4;
@@ -48,7 +48,7 @@ enum { MAX_KINDS = 16, FIRST_BITS = 8 };
 
 struct kind { /* one type of records that are kept, in rows of one size */
     uint16_t base, size;
-    int16_t where; /* a byte of the record that has to be `what`; -1: none has to */
+    int16_t where; /* offset of the byte that must be `what`; -1: none */
     uint8_t what;
     uint8_t blank[MAX_RECORD];
     uint8_t *rows;
@@ -58,7 +58,7 @@ struct kind { /* one type of records that are kept, in rows of one size */
 struct place { /* of an open-addressing table */
     uint64_t key; /* kind, instrument and floor; EMPTY */
     uint32_t row;
-    uint32_t at; /* where the last record of this key is, in the payload of update number `update` */
+    uint32_t at; /* offset of the last record of this key in the payload of update number `update` */
     uint64_t update;
 };
 #define EMPTY UINT64_MAX
@@ -69,7 +69,7 @@ typedef struct {
     int16_t kind_of[256]; /* by rtype; -1: not kept */
     struct kind *kinds;
     struct place *places;
-    uint32_t *touched; /* as many as places */
+    uint32_t *touched; /* as many as entries */
     unsigned bits;
     size_t used;
     uint64_t update;
@@ -77,7 +77,7 @@ typedef struct {
 
 static inline size_t first_place(uint64_t key, unsigned bits) { return (key * 0x9E3779B97F4A7C15u) >> (64 - bits); }
 
-/* Twice as many places, or the first ones; -1 without memory, and nothing has changed. */
+/* Double the entries, or allocate the first ones; -1 without memory, and nothing has changed. */
 static int grow(LastRecords *self)
 {
     unsigned bits = self->places == NULL ? FIRST_BITS : self->bits + 1;
@@ -217,7 +217,7 @@ static PyObject *last_update(LastRecords *self, PyObject *payload)
             at = (at + 1) & mask;
         struct place *place = &self->places[at];
         if (place->key == EMPTY) {
-            /* It is written at once, so that the table is whole whatever happens later. */
+            /* It is written immediately, so that the table is consistent whatever happens later. */
             struct kind *mine = &self->kinds[which];
             if (keep_record(mine, (uint32_t)mine->used, p) < 0)
                 goto done;
@@ -225,7 +225,7 @@ static PyObject *last_update(LastRecords *self, PyObject *payload)
             mine->used++;
             self->used++;
             if (self->used * 2 > mask) {
-                /* The places are about to move: what was touched so far is written before. */
+                /* The entries are about to move: those touched so far are written first. */
                 for (size_t i = 0; i < touched; i++) {
                     struct place *one = &self->places[self->touched[i]];
                     if (keep_record(&self->kinds[one->key >> 48], one->row, begin + one->at) < 0)
@@ -318,7 +318,7 @@ struct packet { /* of data, its records all of one size */
     size_t count, size;
 };
 
-/* Whether `p` is a packet of data in which all records have one size, and with `checked` are of allowed types. */
+/* True if `p` is a packet of data with records of one size and, with `checked`, of allowed types. */
 static int is_even(const uint8_t *p, size_t n, int checked, struct packet *found)
 {
     if (n < MOLD_HEADER + 6 || n > MAX_DATAGRAM || p[0] == ' ')
@@ -340,12 +340,12 @@ static int is_even(const uint8_t *p, size_t n, int checked, struct packet *found
     return 1;
 }
 
-/* The records of a packet without their lengths; returns where they end. */
+/* Copy the records of a packet without their lengths; return their end. */
 static uint8_t *copy_out(uint8_t *to, const struct packet *packet)
 {
     const uint8_t *from = packet->bytes + MOLD_HEADER + MOLD_LENGTH;
     size_t size = packet->size;
-    if (size == 64) /* a trade: the compiler makes four moves of it */
+    if (size == 64) /* a trade: compiled to four moves */
         for (size_t i = 0; i < packet->count; i++, from += 64 + MOLD_LENGTH, to += 64)
             memcpy(to, from, 64);
     else
@@ -354,8 +354,8 @@ static uint8_t *copy_out(uint8_t *to, const struct packet *packet)
     return to;
 }
 
-/* Neighbouring packets with nothing between them as one `type` of session, sequence, records, size and payload, and
- * of their number if it has room for that. */
+/* Consecutive packets with nothing between them as one `type` of session, sequence, records, size and payload, and
+ * of their number if it has a field for that. */
 static PyObject *join_packets(const struct packet *packets, size_t number, PyTypeObject *type, int fields)
 {
     size_t count = 0;
@@ -402,12 +402,12 @@ static PyObject *open_mold_py(PyObject *self, PyObject *const *args, Py_ssize_t 
     return join_packets(&packet, 1, (PyTypeObject *)args[1], 5);
 }
 
-/* What the records of a payload make: packets of at most `room` bytes of blocks each. */
+/* The packets for the records of a payload, with at most `room` bytes of blocks each. */
 struct train {
     size_t records, packets, bytes;
 };
 
-/* Count it; 0 unless records fill the payload, each of an instrument or `every`. */
+/* Measure it; 0 unless records fill the payload, each of an instrument or `every`. */
 static int measure_train(const uint8_t *p, size_t n, size_t room, int every, struct train *train)
 {
     const uint8_t *end = p + n;
@@ -442,7 +442,7 @@ static void put_count(uint8_t *packet, size_t count)
     packet[19] = (uint8_t)count;
 }
 
-/* Make what was measured. */
+/* Write the measured packets. */
 static void make_train(const uint8_t *p, size_t n, size_t room, const char *session, uint64_t sequence, uint8_t *to,
                        uint8_t *ends)
 {
@@ -517,7 +517,7 @@ done:
 
 enum { BLOCK_PACKETS = 256, BLOCK_BYTES = 1 << 20 };
 
-struct run { /* packets of one session, source and record size, each behind the one before it */
+struct run { /* consecutive packets of one session, source and record size */
     struct packet packets[BLOCK_PACKETS];
     size_t number, bytes;
     uint64_t next;
@@ -525,7 +525,7 @@ struct run { /* packets of one session, source and record size, each behind the 
     PyTypeObject *type;
 };
 
-/* Append the item, as a pair with the source where there is one. */
+/* Append the item, as a pair with the source if one is given. */
 static int append_item(const struct run *run, PyObject *item)
 {
     if (item != NULL && run->source != NULL)
@@ -542,7 +542,7 @@ static int end_run(struct run *run)
     return number == 0 ? 0 : append_item(run, join_packets(run->packets, number, run->type, 6));
 }
 
-/* The next datagram from the run's source; it has to stay until the run has ended. */
+/* Add the next datagram from the run's source; its bytes must remain valid until the run has ended. */
 static int add_to_run(struct run *run, const uint8_t *p, size_t n)
 {
     struct packet packet;
@@ -561,7 +561,7 @@ static int add_to_run(struct run *run, const uint8_t *p, size_t n)
         run->bytes = 0;
     run->packets[run->number++] = packet;
     run->bytes += bytes;
-    run->next = packet.sequence + packet.count; /* 0 behind the last that there can be */
+    run->next = packet.sequence + packet.count; /* 0 after the highest possible one */
     return 0;
 }
 
@@ -602,7 +602,7 @@ static int is_no_train(int error)
     return error == EINVAL || error == EIO || error == ENOPROTOOPT || error == EOPNOTSUPP || error == EMSGSIZE;
 }
 
-/* Datagrams back to back: datagram i ends at end_of(i) and begins where the one before it ends. */
+/* Datagrams back to back: datagram i ends at end_of(i) and begins at the end of the previous one. */
 struct outbox {
     uint8_t *bytes;
     const uint8_t *ends;
@@ -644,7 +644,7 @@ static int send_train(int fd, struct sockaddr_in *to, const struct outbox *box, 
     return sent < 0 ? -1 : 0;
 }
 
-/* How many of the datagrams from `first` on were taken; -1 if the first was not. */
+/* The number of datagrams from `first` on that the kernel accepted; -1 if it refused the first. */
 static int send_batch(int fd, struct sockaddr_in *to, const struct outbox *box, Py_ssize_t first, Py_ssize_t last)
 {
     struct mmsghdr messages[BATCH];
@@ -682,7 +682,7 @@ static PyObject *send_many_py(PyObject *self, PyObject *args)
     }
     while (at < count) {
         Py_ssize_t last = able ? train_end(&box, at, count) : count;
-        Py_ssize_t number = able ? last - at : 1; /* what an error is about */
+        Py_ssize_t number = able ? last - at : 1; /* the datagrams that an error affects */
         int taken = able ? send_train(fd, &to, &box, at, last) : send_batch(fd, &to, &box, at, last);
         if (taken >= 0) {
             number = able ? number : taken;
@@ -726,7 +726,7 @@ static PyObject *drain_molds_py(PyObject *self, PyObject *const *args, Py_ssize_
     struct run run = {.number = 0, .list = PyList_New(0), .type = (PyTypeObject *)args[2]};
     struct sockaddr_in known = {0};
     struct arrivals in;
-    static long cars = 1; /* datagrams in what came last: trains are taken a few at a time, so that it stays bounded */
+    static long cars = 1; /* datagrams in the last arrival: few trains are read at a time, so that a drain is bounded */
     while (run.list != NULL && limit > 0) {
         int wanted = limit / cars < 1 ? 1 : limit / cars > AT_ONCE ? AT_ONCE : (int)(limit / cars);
         int got = take_arrivals((int)fd, wanted, &in);

@@ -1,9 +1,9 @@
-/* The loops of the channel planner (TH). levelcast/native/pure_planner.py says what each function does, and the tests
- * compare the two, bit for bit: floats are rounded alike in both (no contraction), chance is splitmix64 in both, and the
- * weight of a heat-bath choice is a power by squaring. This file only does it faster, and keeps no state.
+/* The loops of the channel planner (TH). levelcast/native/pure_planner.py specifies each function, and the tests
+ * compare the two, bit for bit: both round floats in the same way (no contraction) and use splitmix64 for random
+ * numbers, and the weight of a heat-bath choice is a power by squaring. This file is only faster, and keeps no state.
  *
- * How many of an item's users a cluster has already is wanted for all clusters at once. Interest is sparse, so a row of
- * bytes is kept for each user, one byte a cluster, and the rows of the item's users are added up. */
+ * The number of an item's users that are already in a cluster is needed for all clusters together. Interest is sparse,
+ * so each user has a row of bytes, one byte per cluster, and the rows of the item's users are summed. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -15,7 +15,7 @@
 #error "the compiled planner is for little-endian machines; pure_planner.py does its work elsewhere"
 #endif
 
-/* One binary for all machines of a kind: the loader picks the clone for the processor at hand. */
+/* One binary for all machines of an architecture: the loader selects the clone for the processor. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__)
 #define CLONES __attribute__((target_clones("default", "avx2", "arch=x86-64-v4"), noinline))
 #else
@@ -25,9 +25,9 @@
 #define BLOCK 64
 typedef uint8_t Row __attribute__((vector_size(BLOCK)));
 
-#define NEVER 1e30f /* the cost of what is not allowed */
-#define MANY 65535u /* a user who wants so many items of one cluster is taken to want it for ever */
-#define REACH 16.0  /* targets dearer than the cheapest by this many temperatures are not looked at */
+#define NEVER 1e30f /* the cost of a target that is not allowed */
+#define MANY 65535u /* a user with this number of items in one cluster counts as a permanent user of it */
+#define REACH 16.0  /* targets that cost this many temperatures more than the cheapest are skipped */
 
 static Py_ssize_t padded(Py_ssize_t n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }
 
@@ -65,7 +65,7 @@ static void let_go(Array *arrays, int n)
             PyBuffer_Release(&arrays[i].view);
 }
 
-/* The interest of the items: the users of item k are users[start[k]..start[k + 1]). Only those in `items` are looked at,
+/* The interest of the items: the users of item k are users[start[k]..start[k + 1]). Only those in `items` are checked,
  * or all of them if it is NULL. */
 static const char *interest_fault(const Array *start, const Array *users, Py_ssize_t n_items, int64_t n_users,
                                   const int32_t *items, Py_ssize_t n)
@@ -94,12 +94,12 @@ static const char *label_fault(const int32_t *label, Py_ssize_t n, Py_ssize_t lo
     return NULL;
 }
 
-/* ---- One level of clusters: who is in, how many, how fast --------------------------------------------------------- */
+/* ---- One level of clusters: users, counts, rates ------------------------------------------------------------------ */
 
 typedef struct {
     Py_ssize_t n;     /* a multiple of BLOCK */
     uint8_t *present; /* users x n */
-    uint16_t *count;  /* users x n: how many of the cluster's items the user wants; MANY is for ever */
+    uint16_t *count;  /* users x n: number of the cluster's items that the user wants; MANY is permanent */
     float *size;      /* users of the cluster */
     float *rate_f;
     double *rate;
@@ -167,7 +167,7 @@ static void level_remove(Level *level, Py_ssize_t from, const int32_t *users, Py
 static float own_distance(const Level *level, Py_ssize_t at, const int32_t *users, Py_ssize_t degree, double rate,
                           float weight)
 {
-    float alone = 0.0f; /* users whom only this item brings here */
+    float alone = 0.0f; /* users that are here only because of this item */
     if (level->members[at] == 1)
         return 0.0f;
     for (Py_ssize_t i = 0; i < degree; i++)
@@ -176,8 +176,8 @@ static float own_distance(const Level *level, Py_ssize_t at, const int32_t *user
     return weight * ((float)rate * (size - common) + (float)(level->rate[at] - rate) * alone);
 }
 
-/* Distance (8), weighted, to `width` clusters from `first` on, a multiple of BLOCK: what the item would add to their
- * excess. */
+/* Distance (8), weighted, to `width` clusters from `first` on, a multiple of BLOCK: the excess that the item
+ * would add to them. */
 CLONES static void distances(const uint8_t *restrict present, Py_ssize_t n, Py_ssize_t width,
                              const float *restrict size, const float *restrict rate_f, const int32_t *restrict users,
                              Py_ssize_t degree, float rate, float weight, float *restrict cost)
@@ -200,7 +200,7 @@ CLONES static void distances(const uint8_t *restrict present, Py_ssize_t n, Py_s
         cost[b] = weight * (rate * (size[b] - cost[b]) + rate_f[b] * (many - cost[b]));
 }
 
-/* cost += bar + base; returns the least. */
+/* cost += bar + base; returns the minimum. */
 CLONES static float finish(float *restrict cost, const float *restrict bar, float base, Py_ssize_t width)
 {
     float low[16], least;
@@ -238,18 +238,18 @@ typedef struct {
     const int64_t *start;
     const int32_t *users;
     const double *rate;
-    int32_t *label; /* item to slot: slots of a group lie side by side, padded; -1: not placed yet */
+    int32_t *label; /* item to slot: slots of a group are contiguous, padded; -1: not assigned yet */
     Py_ssize_t n_groups, slots, width;
     Level sessions, groups;
     float alpha, beta;
     double session_cap, group_cap;
-    const int64_t *apart_start; /* or NULL: the items that may not share a session with item k */
+    const int64_t *apart_start; /* or NULL: the items that must not be in a session with item k */
     const int32_t *apart;
-    const int32_t *home; /* or NULL: where the item was */
+    const int32_t *home; /* or NULL: the previous slot of the item */
     const int32_t *weight;
     float penalty;
-    int64_t budget;         /* how much weight may still leave home */
-    int64_t used, most;     /* sessions in use, and how many there may be */
+    int64_t budget;         /* weight that may still leave `home` */
+    int64_t used, most;     /* sessions in use, and their maximum */
     Py_ssize_t *first_free; /* the lowest empty slot of each group, or `slots` */
     float *cost, *group_cost, *bar, *least;
     double *chance;
@@ -308,7 +308,7 @@ static void lift(Run *run, int32_t k)
         run->budget += run->weight[k];
 }
 
-/* What each group costs the item, before any session of it. */
+/* The cost of each group for the item, without its sessions. */
 static void weigh_groups(Run *run, int32_t k, int32_t from)
 {
     Py_ssize_t degree, m = run->n_groups, own = from >= 0 ? group_at(run, from) : -1;
@@ -330,7 +330,7 @@ static void weigh_groups(Run *run, int32_t k, int32_t from)
         run->group_cost[g] = NEVER;
 }
 
-/* What each session of group g costs the item, a new one included; the least of them. */
+/* The cost of each session of group g for the item, including a new one; returns the minimum. */
 static float weigh_sessions(Run *run, int32_t k, int32_t from, Py_ssize_t g)
 {
     Py_ssize_t degree, first = g * run->width;
@@ -363,8 +363,8 @@ static float weigh_sessions(Run *run, int32_t k, int32_t from, Py_ssize_t g)
     return special ? least_of(cost, run->width) : least;
 }
 
-/* The first of the cheapest targets, or one by the heat bath; -1 if there is none. A session costs at least what its
- * group does, so most groups need no look at their sessions. */
+/* The first of the cheapest targets, or one by the heat bath; -1 if all are barred. A session costs at least as much as
+ * its group, so the sessions of many groups are skipped. */
 static int32_t choose(Run *run, int32_t k, int32_t from, double temperature, uint64_t *random)
 {
     Py_ssize_t m = run->n_groups, n = 0, nearest = 0, own = from >= 0 ? group_at(run, from) : -1;
@@ -492,7 +492,7 @@ static int64_t sweeps(Run *run, int32_t *order, Py_ssize_t n, const double *temp
     return moves;
 }
 
-/* A copy of labels in which the slots of a group are padded. */
+/* A copy of the labels with the slots of a group padded. */
 static int32_t *spread(const int32_t *label, Py_ssize_t n, Py_ssize_t slots, Py_ssize_t width)
 {
     int32_t *wide = malloc((n + 1) * sizeof(int32_t));
@@ -661,8 +661,8 @@ typedef struct {
     const int32_t *group;
     int32_t *into, *partner, *next; /* next: the clusters of a group, in a list */
     int32_t *first, *best;          /* of each group: the head of its list, and the cluster with the cheapest partner */
-    int64_t *row;                   /* where in `pair` the row of a cluster begins */
-    int32_t *rank;                  /* a cluster's place among those of its group */
+    int64_t *row;                   /* offset in `pair` of the row of a cluster */
+    int32_t *rank;                  /* a cluster's index among those of its group */
     float *pair;                    /* the cost of each pair, group by group */
 } Merge;
 
@@ -673,7 +673,7 @@ static float *pair_of(const Merge *merge, Py_ssize_t a, Py_ssize_t b)
 
 static float cost_of(const Merge *merge, int32_t a) { return *pair_of(merge, a, merge->partner[a]); }
 
-/* What it costs to make one session of a and another: θ_a·|C_b∖C_a| + θ_b·|C_a∖C_b|. */
+/* The cost of merging a with another session: θ_a·|C_b∖C_a| + θ_b·|C_a∖C_b|. */
 static void weigh_pairs(Merge *merge, Py_ssize_t a, int32_t from)
 {
     for (int32_t b = from; b >= 0; b = merge->next[b]) {
@@ -724,7 +724,7 @@ static void unite(Merge *merge, int32_t a, int32_t b)
     find_best(merge, g);
 }
 
-/* The cheapest pair of all groups, and so on until `left` are left. */
+/* Merge the cheapest pair of all groups, repeatedly, until `left` are left. */
 static void merge_all(Merge *merge, Py_ssize_t n_groups, long long left)
 {
     for (Py_ssize_t i = 0; i < merge->n; i++)
@@ -754,7 +754,7 @@ static void merge_all(Merge *merge, Py_ssize_t n_groups, long long left)
     }
 }
 
-/* Lists, ranks, sizes and room for the pairs; -1 without memory. */
+/* Initialise lists, ranks and sizes, and allocate the pairs; -1 without memory. */
 static int merge_make(Merge *merge, Py_ssize_t n_groups, const void *bits, const void *rate)
 {
     Py_ssize_t n = merge->n, words = merge->words;

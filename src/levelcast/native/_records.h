@@ -1,4 +1,4 @@
-/* What every extension here knows of bytes and of records. Each has a table of its own, and `teach` fills it. */
+/* Common definitions of the extensions for bytes and records. Each has a table of its own, and `teach` fills it. */
 
 #include <stdint.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static inline uint32_t u32_at(const uint8_t *at) { uint32_t x; memcpy(&x, at, 4)
 static inline uint64_t u64_at(const uint8_t *at) { uint64_t x; memcpy(&x, at, 8); return x; }
 
 struct record_type {
-    uint16_t base; /* the least size; 0: there is no such type */
+    uint16_t base; /* the minimum size; 0: the type does not exist */
     int16_t sequence, ts_recv; /* offsets, -1 where the type has no such field */
 };
 static struct record_type types[256];

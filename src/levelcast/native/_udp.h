@@ -1,5 +1,5 @@
-/* Datagrams that wait at a socket, taken some at a time without blocking. A train that the kernel has kept together
- * (UDP_GRO) is one arrival of several datagrams. */
+/* Read waiting datagrams of a socket in batches without blocking. A train that the kernel has kept together (UDP_GRO)
+ * is one arrival of several datagrams. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,7 +22,7 @@ struct arrivals {
 
 static uint8_t *inbox; /* AT_ONCE buffers of LARGEST bytes: one thread drains at a time, under the interpreter's lock */
 
-/* How many have come, at most `wanted`; their bytes stay until the next call. -1 with an exception. */
+/* Return the number of arrivals, at most `wanted`; their bytes stay until the next call. -1 with an exception. */
 static int take_arrivals(int fd, int wanted, struct arrivals *in)
 {
     if (inbox == NULL && (inbox = malloc((size_t)AT_ONCE * LARGEST)) == NULL) {
@@ -51,7 +51,7 @@ static int take_arrivals(int fd, int wanted, struct arrivals *in)
     }
 }
 
-/* The size of the datagrams of an arrival, of which the last may be shorter. */
+/* The size of the datagrams of an arrival; the last may be shorter. */
 static size_t segment_of(struct arrivals *in, int i)
 {
     struct msghdr *message = &in->messages[i].msg_hdr;

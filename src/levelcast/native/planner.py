@@ -1,6 +1,6 @@
-"""The planner's loops: compiled where there was a compiler, else in Python. LEVELCAST_PURE=1 takes the Python ones.
+"""The planner's loops: compiled where a compiler was available, else in Python. LEVELCAST_PURE=1 selects Python.
 
-`levelcast.native.pure_planner` says what each does; `_planner.c` does it faster, with the same answers to the last bit.
+`levelcast.native.pure_planner` specifies each function; `_planner.c` is faster and returns the same bits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if not TYPE_CHECKING and os.environ.get("LEVELCAST_PURE", "") in ("", "0"):
         from levelcast.native import _planner as _chosen
 
 COMPILED = _chosen is not pure_planner
-"""Whether the compiled module is at work."""
+"""The compiled module is in use."""
 
 anneal = _chosen.anneal
 members = _chosen.members

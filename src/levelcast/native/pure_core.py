@@ -1,7 +1,7 @@
-"""What the compiled module does, said in Python: the oracle of its tests, and its stand-in where there is no compiler.
+"""Pure-Python implementation of the compiled module: test oracle, and fallback without a C compiler.
 
-Every function answers with a plain "no" (-1 or None) where its input is not the ordinary case. Callers then take
-their own, slower way, which also finds out what is wrong.
+Every function returns -1 or None if its input is not the ordinary case. Callers then use their own, slower path, which
+also finds the error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _types: dict[int, tuple[int, int, int]] = {}
 
 
 def crc32(data: Buffer, value: int = 0, /) -> int:
-    """zlib's CRC-32."""
+    """Return zlib's CRC-32."""
     return zlib.crc32(data, value)
 
 
@@ -48,13 +48,13 @@ def crc32(data: Buffer, value: int = 0, /) -> int:
 
 
 def teach(rows: Iterable[tuple[int, int, int, int]], /) -> None:
-    """The record types that there are: rtype, least size, offsets of sequence and ts_recv (-1 for none)."""
+    """Define the record types: rtype, minimum size, offsets of sequence and ts_recv (-1 for none)."""
     for rtype, base, sequence, ts_recv in rows:
         _types[rtype] = (base, sequence, ts_recv)
 
 
 def _walk(view: memoryview) -> Iterator[tuple[int, int, int]]:
-    """Offset and stamped fields' offsets of each record; a ValueError where there is no allowed one."""
+    """Yield the offset and the stamped fields' offsets of each record; raises ValueError at one that is not allowed."""
     at, end = 0, len(view)
     while at < end:
         if end - at < _WORD or view[at + 1] not in _types:
@@ -68,7 +68,7 @@ def _walk(view: memoryview) -> Iterator[tuple[int, int, int]]:
 
 
 def count(payload: Buffer, /) -> int:
-    """How many records fill `payload`; -1 unless all of them are allowed ones."""
+    """Return the number of records that fill `payload`; -1 unless all of them are allowed ones."""
     try:
         return sum(1 for _ in _walk(memoryview(payload)))
     except ValueError:
@@ -76,7 +76,7 @@ def count(payload: Buffer, /) -> int:
 
 
 def record_ends(payload: Buffer, /) -> bytes:
-    """The offset after each record as int64, whatever its type; ends before one that is empty or incomplete."""
+    """Return the offset after each record as int64, whatever its type; ends before one that is empty or incomplete."""
     view = memoryview(payload)
     found, at = array("q"), 0
     while at < len(view) and 0 < (size := view[at] * _WORD) <= len(view) - at:
@@ -86,7 +86,7 @@ def record_ends(payload: Buffer, /) -> bytes:
 
 
 def count_fresh(payload: Buffer, /) -> int:
-    """`count`, and -1 also if a record has a sequence or a receive time already."""
+    """Return `count`; -1 also if a record already has a sequence or a receive time."""
     view = memoryview(payload)
     number = 0
     try:
@@ -102,12 +102,12 @@ def count_fresh(payload: Buffer, /) -> int:
 
 
 def stamp(buffer: bytearray | memoryview, first_sequence: int, ts_recv_ns: int, /) -> int:
-    """Number the records from `first_sequence` on (the low 32 bits) and date them; how many. On -1 nothing is done."""
+    """Write sequences from `first_sequence` on (low 32 bits) and times; return the number of records. -1: unchanged."""
     return _set_stamps(buffer, first_sequence, 1, ts_recv_ns)
 
 
 def unstamp(buffer: bytearray | memoryview, /) -> int:
-    """Set the stamped fields back to 0; how many records there are. On -1 nothing is done."""
+    """Reset the stamped fields to 0; return the number of records. -1: unchanged."""
     return _set_stamps(buffer, 0, 0, 0)
 
 
@@ -129,20 +129,21 @@ def _set_stamps(buffer: bytearray | memoryview, first_sequence: int, step: int, 
 # Datagrams
 
 _PAYLOAD_AT = HEADER.size + DATA_BODY.size
-"""Where the records of a Data begin; they end where the seal does, whose size the header states."""
+"""Offset of the records of a Data; they end at the seal, and the header states the size of that."""
 _ROW = struct.Struct("<HQQII")
 _U32 = struct.Struct("<I")
 _CRC32_OVERHEAD = _PAYLOAD_AT + CRC32_SIZE
 
 
 def _header(stripe: int, source: int, length: int) -> bytes:
-    """The header of a Data that is sealed with a CRC-32: no key epoch, and a network without an identifier."""
+    """Return the header of a Data with a CRC-32 seal: no key epoch, and a network without an identifier."""
     return HEADER.pack(MAGIC, VERSION, KIND_DATA, stripe, source, 0, length, CRC32_KIND, CRC32_SIZE, 0, 0)
 
 
 def open_data(datagram: bytes, stripe: int, kind: type[_T], /) -> _T | None:
-    """A sound Data datagram of the stripe as a `kind` (source, incarnation, first, last, sealed), if all its records
-    are fresh ones; else None."""
+    """Return a valid Data datagram of the stripe as a `kind` (source, incarnation, first, last, sealed), if all its
+    records are fresh; else None.
+    """
     if not _CRC32_OVERHEAD < len(datagram) <= _LARGEST_DATAGRAM:
         return None
     sender = int.from_bytes(datagram[SENDER_AT : SENDER_AT + 2], "little")
@@ -157,7 +158,7 @@ def open_data(datagram: bytes, stripe: int, kind: type[_T], /) -> _T | None:
 
 
 def _datagrams(sealed: bytes) -> Iterator[tuple[int, int]]:
-    """Where each of the datagrams that lie back to back begins and ends; a ValueError if others do."""
+    """Yield begin and end of each datagram, which are stored back to back; raises ValueError for other bytes."""
     at, end = 0, len(sealed)
     while at < end:
         size = _U32.unpack_from(sealed, at + LENGTH_AT)[0] if end - at >= _PAYLOAD_AT else 0
@@ -168,7 +169,7 @@ def _datagrams(sealed: bytes) -> Iterator[tuple[int, int]]:
 
 
 def cut(sealed: bytes, skip: int, take: int, /) -> bytes:
-    """The datagrams of `take` packets behind the first `skip`; a ValueError if there are not so many."""
+    """Return the datagrams of `take` packets after the first `skip`; raises ValueError if there are fewer."""
     places = list(islice(_datagrams(sealed), max(0, skip + take)))
     if skip < 0 or take < 1 or len(places) < skip + take:
         raise ValueError("these are no sealed packets")
@@ -176,14 +177,15 @@ def cut(sealed: bytes, skip: int, take: int, /) -> bytes:
 
 
 def ends(sealed: bytes, /) -> bytes:
-    """Where each datagram ends, 32 bits each."""
+    """Return the end of each datagram, 32 bits each."""
     return b"".join(_U32.pack(end) for _, end in _datagrams(sealed))
 
 
 def assemble(values: Sequence[tuple[Any, ...]], /) -> tuple[bytes, bytes, int]:
-    """Of values (source, incarnation, first, last, sealed): a row for each packet, all payloads, how many records.
+    """Return a row for each packet, all payloads, and the number of records.
 
-    A row is source, incarnation, number, records and the bytes of the payload.
+    `values` are (source, incarnation, first, last, sealed); a row is source, incarnation, number, records and bytes of
+    the payload.
     """
     rows: list[bytes] = []
     payloads: list[bytes] = []
@@ -197,9 +199,9 @@ def assemble(values: Sequence[tuple[Any, ...]], /) -> tuple[bytes, bytes, int]:
 
 
 def stamped(table: Buffer, content: Buffer, first_sequence: int, ts_recv_ns: int, /) -> bytearray | None:
-    """The payloads of packets with their records numbered and dated; `table` has their rows.
+    """Return the payloads of packets with sequences and times in their records; `table` contains their rows.
 
-    None unless every packet holds as many fresh records as it says.
+    None unless every packet contains as many fresh records as its row states.
     """
     found, at = bytearray(content), 0
     if len(table) % _ROW.size:
@@ -217,9 +219,10 @@ def stamped(table: Buffer, content: Buffer, first_sequence: int, ts_recv_ns: int
 def seal_packets(
     payload: Buffer, packet_bytes: int, most: int, stripe: int, source: int, incarnation: int, number: int, /
 ) -> tuple[bytes, int, int, int]:
-    """Records as sealed datagrams of at most `packet_bytes`, at most so many, numbered from `number` on.
+    """Seal records in datagrams of at most `packet_bytes`, at most `most` datagrams, numbered from `number` on.
 
-    How many packets, records and bytes of `payload` that are; it ends before what is no allowed record.
+    Returns the datagrams and the number of packets, records and bytes of `payload`; ends before a record that is not
+    allowed.
     """
     view, taken, total = memoryview(payload), 0, 0
     sealed: list[bytes] = []
@@ -248,9 +251,9 @@ _UDP_GRO = 104
 
 
 def drain(fileno: int, limit: int, own_host: str, own_port: int, /) -> list[tuple[bytes, Source]]:
-    """Waiting datagrams with where they came from, without one's own; trains of them are cut up.
+    """Return waiting datagrams with their source addresses, without the socket's own; trains are split.
 
-    It stops at `limit`, of which the last train may go beyond.
+    It stops at `limit`, which the last train may exceed.
     """
     found: list[tuple[bytes, Source]] = []
     with socket.socket(fileno=fileno) as receiver:
@@ -277,9 +280,10 @@ def drain(fileno: int, limit: int, own_host: str, own_port: int, /) -> list[tupl
 def drain_packets(
     fileno: int, limit: int, own_host: str, own_port: int, stripe: int, most: int, kind: type[_T], /
 ) -> list[tuple[_T | bytes, Source]]:
-    """`drain` for packets: those that follow one another are one `kind` of at most about `most` bytes.
+    """Drain packets: consecutive ones become one `kind` of at most about `most` bytes.
 
-    What is no sound packet of the stripe (`open_data`) comes as it is. It stops after about `limit` bytes.
+    A datagram that is not a valid packet of the stripe (`open_data`) is returned as it is. It stops after about `limit`
+    bytes.
     """
     found: list[tuple[_T | bytes, Source]] = []
     pending: list[_T] = []

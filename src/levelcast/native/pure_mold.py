@@ -1,7 +1,7 @@
-"""What the compiled module for the edge does, said in Python: as `levelcast.native.pure_core` is for the other one.
+"""Pure-Python implementation of the compiled module for the edge: test oracle, and fallback without a C compiler.
 
-Every function answers with a plain "no" (None) where its input is not the ordinary case. Callers then take their own,
-slower way, which also finds out what is wrong.
+Every function returns None if its input is not the ordinary case. Callers then use their own, slower path, which also
+finds the error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOLD = struct.Struct(">10sQHH")
 
 
 def open_mold(datagram: bytes, kind: type[_T], /) -> _T | None:
-    """Session, sequence, count, size and records of a MoldUDP64 packet whose blocks all have one size; else None."""
+    """Return session, sequence, count, size and records of a MoldUDP64 packet with blocks of one size; else None."""
     if not _MOLD.size + _WORD <= len(datagram) <= _LARGEST_DATAGRAM:
         return None
     session, sequence, number, size = _MOLD.unpack_from(datagram)
@@ -47,10 +47,10 @@ def open_mold(datagram: bytes, kind: type[_T], /) -> _T | None:
 def mold_train(
     content: Buffer, session: bytes, sequence: int, packet_bytes: int, every: bool, /
 ) -> tuple[int, bytes, bytes] | None:
-    """The packets, of at most `packet_bytes` each, that carry the records of `content` from `sequence` on.
+    """Return the packets, of at most `packet_bytes` each, that carry the records of `content` from `sequence` on.
 
-    The number of records, the packets back to back, and where each ends (little-endian u32). None unless records fill
-    `content` and every one is of an instrument (has an id above 0), or `every` takes the others too.
+    The result is the number of records, the packets back to back, and the end of each (little-endian u32). None unless
+    records fill `content` and each has an instrument (an id above 0), or `every` includes the others too.
     """
     if len(session) != 10 or not 20 + 2 + 1020 <= packet_bytes <= _LARGEST_DATAGRAM:
         raise ValueError("a session has 10 bytes, and a packet room for the largest record")
@@ -80,7 +80,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def join_molds(datagrams: list[bytes], kind: type[_T], /) -> list[_T | bytes]:
-    """Neighbouring packets with nothing between them as one, all of allowed records of one size; others as they are.
+    """Join consecutive packets with allowed records of one size and nothing between them; return others as they are.
 
     A `kind` is (session, sequence, records, size, payload, packets). At most `BLOCK_PACKETS` packets and `BLOCK_BYTES`
     bytes of records are joined.
@@ -109,8 +109,9 @@ def join_molds(datagrams: list[bytes], kind: type[_T], /) -> list[_T | bytes]:
 class LastRecords:
     """The last record of each instrument on each floor, by kind.
 
-    A kind is (rtype, least size, a blank record, where, what): records of the type whose byte `where` is `what`, or all
-    if `where` is -1. They are kept in the size of the blank, which fills up shorter ones behind the least size.
+    A kind is (rtype, minimum size, a blank record, where, what): records of the type with the value `what` in byte
+    `where`, or all if `where` is -1. They are stored with the size of the blank, which supplies the missing bytes of
+    shorter ones after the minimum size.
     """
 
     def __init__(self, kinds: tuple[tuple[int, int, bytes, int, int], ...], /) -> None:
@@ -126,7 +127,7 @@ class LastRecords:
         self._rows: dict[tuple[int, int, int], bytes] = {}
 
     def update(self, payload: Buffer, /) -> bool:
-        """Take in records: later ones count. On False, for other bytes than allowed records, nothing is done."""
+        """Store records, of which later ones replace earlier ones. False for other bytes, and nothing is changed."""
         content = bytes(payload)
         if count(content) < 0:
             return False
@@ -147,7 +148,7 @@ class LastRecords:
         return True
 
     def payload(self) -> bytes:
-        """All of them, by kind, instrument and floor."""
+        """Return all records, by kind, instrument and floor."""
         return b"".join(self._rows[key] for key in sorted(self._rows))
 
     def __len__(self) -> int:
@@ -165,7 +166,7 @@ _NO_TRAINS = frozenset({errno.EINVAL, errno.EIO, errno.ENOPROTOOPT, errno.EOPNOT
 
 
 def trains(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First and end of each train: datagrams of one size, of which the last may be shorter; an empty one goes alone."""
+    """Yield first and end of each train: datagrams of one size; the last may be shorter; an empty one is sent alone."""
     first = total = 0
     for place, size in enumerate(sizes):
         full = place - first == _TRAIN_CARS or total + size > _TRAIN_BYTES
@@ -180,14 +181,15 @@ def trains(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 def send_many(
     fileno: int, host: str, port: int, buffer: Buffer, ends: Buffer, offload: bool, /
 ) -> tuple[int, int, int, int, bool]:
-    """Send datagrams that stand back to back in `buffer`, each up to one of `ends` (little-endian u32), in order.
+    """Send datagrams that are stored back to back in `buffer`, each up to one of `ends` (little-endian u32), in order.
 
-    With `offload` neighbours of one size leave as trains (UDP_SEGMENT), until the kernel refuses one. Returned are:
+    With `offload`, consecutive datagrams of one size are sent as trains (UDP_SEGMENT), until the kernel refuses one.
+    Returns:
 
-    - how many were sent;
-    - how many were refused for want of room: sending goes on behind them. Any other error ends it;
-    - the last error number, 0 if there was none;
-    - how many trains there were, and whether the kernel (still) takes them.
+    - the number of datagrams sent;
+    - the number refused for lack of buffer space: sending continues after them. Any other error ends it;
+    - the last error number, 0 if none occurred;
+    - the number of trains, and whether the kernel (still) accepts them.
     """
     view = memoryview(buffer)
     try:
@@ -228,9 +230,9 @@ def send_many(
 
 
 def drain_molds(fileno: int, limit: int, kind: type[_T], /) -> list[tuple[_T | bytes, Source]]:
-    """Waiting datagrams as `join_molds` joins them, each with where it came from; trains of them are cut up.
+    """Return waiting datagrams as `join_molds` joins them, each with its source address; trains are split.
 
-    It stops at `limit` datagrams, of which the last train may go beyond.
+    It stops at `limit` datagrams, which the last train may exceed.
     """
     found: list[tuple[_T | bytes, Source]] = []
     for source, arrivals in groupby(drain(fileno, limit, "", 0), key=lambda each: each[1]):

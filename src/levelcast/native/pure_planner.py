@@ -1,7 +1,7 @@
-"""What the compiled planner does, said in Python: the oracle of its tests, and its stand-in without a compiler.
+"""Pure-Python implementation of the compiled planner: test oracle, and fallback without a C compiler.
 
-The answers are the same to the last bit: costs of targets are 32-bit floats computed in the same order, the chance of
-a target is a power by squaring instead of `exp`, and random numbers come from splitmix64.
+Both return the same bits: costs of targets are 32-bit floats computed in the same order, the probability of a target is
+a power by squaring instead of `exp`, and random numbers are from splitmix64.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Singles = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint64]
 
 _NEVER = np.float32(1e30)
-"""The cost of what is not allowed."""
+"""The cost of a target that is not allowed."""
 _MANY = 65_535
-"""A user who wants so many items of one cluster is taken to want it for ever."""
+"""A user with this number of items in one cluster counts as a permanent user of it."""
 _REACH = 16.0
 _MASK = (1 << 64) - 1
 
@@ -35,7 +35,7 @@ def members(start: Longs, users: Ints, label: Ints, n_users: int, bits: Words, /
 def merge_down(bits: Words, rate: Floats, group: Ints, n_users: int, n_groups: int, left: int, into: Ints, /) -> None:
     """Merge two clusters of one group at a time, the cheapest pair first, until `left` are left in all.
 
-    To make one of a and b costs θ_a·|C_b∖C_a| + θ_b·|C_a∖C_b|. `into[c]` becomes the lowest cluster that c is part of.
+    Merging a and b costs θ_a·|C_b∖C_a| + θ_b·|C_a∖C_b|. `into[c]` becomes the lowest cluster that c is part of.
     """
     sets = [frozenset(np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist()) for row in bits]
     rates = [float(each) for each in rate]
@@ -98,18 +98,18 @@ def anneal(
     budget: int,
     /,
 ) -> int:
-    """Visit all `items` once a temperature, in a new order each time, and put each where the heat bath says.
+    """Visit all `items` once per temperature, in a new order each time, and assign each by the heat bath.
 
     Each group has `slots` slots for sessions: slot g·slots + j is in group g, and `label` is an item's slot, or -1 if
-    it has none yet. At most `most` slots are in use at a time. An item goes to a slot with a chance ∝
+    it has none yet. At most `most` slots are in use at a time. An item is assigned to a slot with a probability ∝
     exp(−cost/temperature), where the cost of session b in group g is β·(8) with b and α·(8) with g, both as if the
-    item had left. Of a group's empty slots only the first is a target. At temperature 0 the item goes to the cheapest
-    slot, and stays in case of a tie (TH §4.2), and all ends after a round without a move. With one group there is one
-    level only. Items that are not in `items` are not there.
+    item had left. Of a group's empty slots only the first is a target. At temperature 0 the item is assigned to the
+    cheapest slot, and stays in case of a tie (TH §4.2), and the run ends after a round without a move. With one group
+    there is one level only. Items that are not in `items` are ignored.
 
-    Out of reach are a session that would exceed `session_cap`, a group that would exceed `group_cap`, a session with
-    one of the item's `apart` items and, once the items away from `home` weigh `budget`, any slot but home; leaving
-    home costs `penalty` times the weight. An item may always stay where it is. Returns how many items moved in the
+    Not allowed are a session that would exceed `session_cap`, a group that would exceed `group_cap`, a session with
+    one of the item's `apart` items and, once the items away from `home` weigh `budget`, any slot but `home`; leaving
+    `home` costs `penalty` times the weight. An item may always keep its slot. Returns the number of items moved in the
     last round.
     """
     run = _Run(
@@ -131,7 +131,7 @@ def anneal(
 
 
 class _Level:
-    """Clusters of one level: how many of a cluster's items each user wants, its users, its rate."""
+    """Clusters of one level: the number of a cluster's items that each user wants, its users, its rate."""
 
     def __init__(self, n: int, n_users: int) -> None:
         self.count = np.zeros((n_users, n), np.uint16)
@@ -152,7 +152,7 @@ class _Level:
         self.rate[at] = self.rate[at] - rate if self.members[at] else 0.0
 
     def distances(self, users: Ints, rate: float, factor: np.float32, own: int) -> Singles:
-        """TH (8) for every cluster, weighted; for cluster `own` as if the item had left it."""
+        """Return TH (8) for every cluster, weighted; for cluster `own` as if the item had left it."""
         common = (self.count[users] > 0).sum(axis=0).astype(np.float32)
         size, rates = self.size.copy(), self.rate.astype(np.float32)
         if own >= 0:
@@ -225,7 +225,7 @@ class _Run:
         self.budget += int(self.weight[k]) if self.away(k, slot) else 0
 
     def weigh(self, k: int, at: int) -> Singles:
-        """The cost of every slot for item k, which is at slot `at`, or nowhere (-1)."""
+        """Return the cost of every slot for item k, which is at slot `at`, or not assigned (-1)."""
         users, rate = self.users_of(k), float(self.rate[k])
         own = at // self.slots if at >= 0 else -1
         by_group = np.zeros(self.n_groups, np.float32)
@@ -258,7 +258,7 @@ class _Run:
         return barred
 
     def choose(self, cost: Singles, temperature: float) -> int:
-        """The first of the cheapest slots, or one by the heat bath; -1 if there is none."""
+        """Return the first of the cheapest slots, or one by the heat bath; -1 if all are barred."""
         least = float(cost.min())
         if least >= _NEVER:
             return -1

@@ -1,16 +1,16 @@
-"""Measuring the network from inside it (TT §2, §3): a probe to all, an echo from each, by the way that tokens go.
+"""Measure the network from inside (TT §2, §3): a probe to all nodes, an echo from each, on the path of the tokens.
 
-A prober multicasts a numbered probe with its time every `every_ns`; whoever hears it answers to it alone, with that
-time and its own. So each answer tells the round trip by one clock, and the way there by two. The same probe goes to
-everybody at once: what is lost to several of them together is seen as such.
+A prober multicasts a numbered probe with its time every `every_ns`; each node that receives it replies to the prober
+alone, with that time and its own. So each reply yields the round-trip time from one clock, and the one-way delay from
+two. The same probe goes to all nodes, so a loss that several of them have in common is visible.
 
-- A probe that is not answered within `WAIT_NS` is lost, there or back. Losses are noted when the peer answers again: if
-  more than `AWAY` probes in a row were not answered, the peer was away, and that says nothing about the network.
-- A peer that has never answered is not there.
-- Everybody answers, up to `MOST_ANSWERS` a second to each peer; only who has an interval sends probes itself.
-- A way there that is longer than the round trip, or negative, shows that two clocks disagree: it is left out.
+- A probe that is not answered within `WAIT_NS` is lost, in either direction. Losses are recorded when the peer answers
+  again: if more than `AWAY` probes in a row were not answered, the peer was down, and no loss is counted.
+- A peer that has never answered does not count as present.
+- Every node answers, at most `MOST_ANSWERS` probes/s of each peer; only a node with an interval sends probes itself.
+- A one-way delay that is longer than the round trip, or negative, shows that two clocks disagree: it is left out.
 
-Nothing here touches the ring: no order, no repair, no timing depends on a probe.
+Nothing here affects the ring: no order, no repair, no timing depends on a probe.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ WAIT_NS = 3_000_000_000
 AWAY = 10
 MOST_ANSWERS = 200
 KEPT = 1_000
-"""Samples that are kept to be asked for."""
+"""Number of samples that are kept for readers."""
 
 
 class Sample(NamedTuple):
     """One probe and one peer. Without a round trip it was lost."""
 
     number: int
-    """From 1, in the order in which they became known."""
+    """From 1, in the order in which the results became known."""
     at_ns: int
     peer: int
     round_trip_ns: int | None
@@ -44,22 +44,22 @@ class Sample(NamedTuple):
 
 @dataclass(slots=True)
 class Peer:
-    """What is known of the way to one peer."""
+    """Results for one peer."""
 
     answered: int = 0
     lost: int = 0
     away: int = 0
-    """Probes that it was not there for."""
+    """Probes during which it was down."""
     clocks_apart: int = 0
-    """Answers whose two clocks cannot both be right."""
+    """Answers with two clocks that cannot both be right."""
     last_ns: int | None = None
     least_ns: int | None = None
     silent: list[int] = field(default_factory=list)
-    """When those probes were sent that it has not answered since its last answer."""
+    """Send times of the probes that it has not answered since its last answer."""
 
 
 class Prober:
-    """One node's probes and answers. `peers` are those whose answers count; without `every_ns` it only answers."""
+    """Sends and answers the probes of one node. Answers of `peers` count; without `every_ns` it only answers."""
 
     def __init__(self, node: int, peers: Collection[int], every_ns: int | None, now: int) -> None:
         self.every_ns = every_ns
@@ -67,18 +67,18 @@ class Prober:
         self.peers = {peer: Peer() for peer in sorted(peers)}
         self.samples: deque[Sample] = deque(maxlen=KEPT)
         self.known = 0
-        """Samples that there have been."""
+        """Number of samples so far."""
         self.refused = 0
-        """Probes that were not answered because there were too many."""
+        """Probes that were not answered because of the rate limit."""
         self._node = node
         self._number = 0
         self._open: dict[int, tuple[int, set[int]]] = {}
-        """Probes under way: when sent, and who has not answered."""
+        """Open probes: send time, and the peers that have not answered."""
         self._limits: dict[int, RateLimit] = {}
-        """Of the answers to each peer."""
+        """Limit of the answers to each peer."""
 
     def step(self, batch: Iterable[Probe | Echo], now: int) -> list[Effect]:
-        """Answer, note what was answered and what was lost, and send the next probe if it is due."""
+        """Answer probes, record answers and losses, and send the next probe if it is due."""
         effects: list[Effect] = []
         for message in batch:
             if isinstance(message, Probe):
@@ -105,7 +105,7 @@ class Prober:
     def _on_echo(self, echo: Echo, now: int) -> None:
         sent_ns, waiting = self._open.get(echo.number, (0, set()))
         if echo.sender not in waiting or echo.sent_ns != sent_ns:
-            return  # it has been answered, was given up, or is of a life before this one
+            return  # already answered, timed out, or of an earlier life
         waiting.remove(echo.sender)
         peer = self.peers[echo.sender]
         round_trip, one_way = now - sent_ns, echo.heard_ns - sent_ns
@@ -120,7 +120,7 @@ class Prober:
         self._note(sent_ns, echo.sender, round_trip, None if apart else one_way)
 
     def _settle(self, node: int, peer: Peer) -> None:
-        """It answers: what it did not answer before was lost, unless it was away."""
+        """Count the probes before this answer as lost, unless the peer was down."""
         if len(peer.silent) > AWAY or not peer.answered:
             peer.away += len(peer.silent)
         else:

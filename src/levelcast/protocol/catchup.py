@@ -1,6 +1,6 @@
-"""Catching up from a tape: for members that are too far behind for repairs (rule 9).
+"""Catching up from a tape, for members that lag too far for repairs (rule 9).
 
-The answer is one `CatchUp`, which states exactly what each slot ordered, and its packets as `CatchUpPackets`. It covers
+The answer is one `CatchUp`, which states exactly the order of each slot, and its packets as `CatchUpPackets`. It covers
 released slots only, so nothing in it can be voided.
 
 A tape keeps no seals, so the serving member seals both kinds itself. The member that catches up verifies with the hash
@@ -12,7 +12,7 @@ chain that
 It cannot verify that the sources sent these packets, nor that the chain after is that of the other members: for both it
 relies on the serving member, as a primary relies on the helper of its ring. Two tapes that differ are found when their
 chains are compared (`levelcast tape verify`, certificates). Such packets are therefore used for the catch-up alone:
-they are neither journaled nor held nor sent to others in a Repair, which carries only what authors have sealed.
+they are neither journaled nor held nor sent to others in a Repair, which carries only messages sealed by their authors.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MAX_PACKETS_TOGETHER = 16
 def from_tape(
     member: int, frames: Sequence[Frame], after_slot: int, upto_slot: int, chain_before: bytes, credit: int
 ) -> list[Message]:
-    """The messages that bring a member from `after_slot` towards `upto_slot`.
+    """Return the messages that advance a member from `after_slot` towards `upto_slot`.
 
     `frames` are the tape's frames with slots in that range. The answer stops before any source would have more
-    packets in it than its credit, because the other side keeps no more; it asks again from there.
+    packets in it than its credit, because the receiving member keeps no more; it sends another request from there.
     """
     taken: list[Frame] = []
     per_source: Counter[int] = Counter()
@@ -61,7 +61,7 @@ def from_tape(
 
 
 class PendingCatchUp:
-    """A catch-up from the slot that a receiver has, until all of its packets are there."""
+    """A catch-up that continues a receiver's last slot, until all of its packets are received."""
 
     def __init__(self, stripe: int, accept_ahead: int) -> None:
         self._stripe = stripe
@@ -78,9 +78,9 @@ class PendingCatchUp:
         self._packets = Holdings()
 
     def take(self, message: CatchUp | CatchUpPackets, history: History, last_slot: int) -> None:
-        """Keep what continues the history and ends at `last_slot`, which is due now, at the latest.
+        """Store a message that continues the history and ends no later than `last_slot`, which is due now.
 
-        Packets may come before the `CatchUp` that states their order.
+        Packets may arrive before the `CatchUp` that states their order.
         """
         if message.after_slot != history.have:
             return
@@ -96,7 +96,7 @@ class PendingCatchUp:
                 self._packets.add(seal(packet, self._stripe))
 
     def _is_near(self, packet: Packet, history: History) -> bool:
-        """Whether a packet is within the credit of its source: the other side sends no more at a time."""
+        """Return whether a packet is within the credit of its source: the serving member sends no more at a time."""
         place = history.tip.places.get(packet.source)
         if place is not None and (packet.incarnation, packet.number) < place:
             return False
@@ -104,7 +104,7 @@ class PendingCatchUp:
         return packet.number < lowest + self._accept_ahead
 
     def complete(self, history: History, held: Holdings) -> tuple[CatchUp, Holdings] | None:
-        """The catch-up and its packets, once all are there; packets that the sources themselves sent count too."""
+        """Return the catch-up and its packets once all are held; packets received from the sources count too."""
         message = self._message
         if message is None:
             return None
@@ -124,7 +124,7 @@ class PendingCatchUp:
 
 
 def take_over(message: CatchUp, history: History, packets: Holdings) -> bool:
-    """Put the slots of a catch-up behind the history; False, and nothing changed, if they do not fit it."""
+    """Append the slots of a catch-up to the history; return False, and change nothing, if they do not fit it."""
     if message.chain_before != history.tip.chain:
         return False
     before = history.have

@@ -1,7 +1,7 @@
-"""What a protocol class asks its driver to do, in order.
+"""Effects: the actions that a protocol class returns to its driver, in order.
 
-A driver carries out the effects of one step strictly one after the other: what a `Persist` names is in the
-journal before a `Send` behind it leaves (rules 2, 8, 10, 12). A process may die between any two of them.
+A driver carries out the effects of one step strictly in sequence: the entry of a `Persist` is in the journal before a
+later `Send` leaves (rules 2, 8, 10, 12). A process may crash between any two of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from levelcast.protocol.history import Frame, SourcePosition
 from levelcast.wire.messages import Data, Message, Ring, Token
 
 GROUP = -1
-"""The destination of a multicast to the whole core group."""
+"""The destination of a multicast to the complete core group."""
 SERVERS = -2
 """The destination of a message to every reformation server."""
 
@@ -25,7 +25,7 @@ class Promise(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Journal: everything up to `slot` is on the tape, whose hash chain stands at `chain` (rule 9)."""
+    """Journal: everything up to `slot` is on the tape, which has the hash chain `chain` (rule 9)."""
 
     slot: int
     chain: bytes
@@ -48,7 +48,7 @@ JournalEntry = Token | Data | Ring | Promise | Checkpoint | ServerCounter | Sour
 
 
 class Persist(NamedTuple):
-    """Write `entry` to the journal before going on."""
+    """Write `entry` to the journal before continuing."""
 
     entry: JournalEntry
 
@@ -61,7 +61,7 @@ class Send(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Append `frame` to the tape and send it to the customers, now (rules 7, 14)."""
+    """Append `frame` to the tape and send it to the subscribers, now (rules 7, 14)."""
 
     frame: Frame
     scheduled_ns: int
@@ -69,14 +69,14 @@ class Release(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """The journal may drop tokens up to `slot`, and each source's packets before its place (rule 9)."""
+    """Allow the journal to drop tokens up to `slot`, and each source's packets before its position (rule 9)."""
 
     slot: int
     places: dict[int, SourcePosition]
 
 
 class ServeTape(NamedTuple):
-    """Send the node `to` what the tape holds after `after_slot`, up to `upto_slot` (rule 9)."""
+    """Send the node `to` the frames on the tape after `after_slot`, up to `upto_slot` (rule 9)."""
 
     to: int
     after_slot: int

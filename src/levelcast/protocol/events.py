@@ -1,8 +1,8 @@
-"""Events: what a protocol, or the driver around it, reports to people, logs and tests.
+"""Events that a protocol, or its driver, reports to operators, logs and tests.
 
-An event is a value with fields; nothing reads its text. `protocol.event_text` writes the sentence. `KIND` is a short
-fixed word: the label of the metric `reports_total` and of `--json` lines. Every event has the slot it is about, 0
-for none.
+An event is a value with fields; no program parses its text. `protocol.event_text` formats the message. `KIND` is a
+short fixed word: the label of the metric `reports_total` and of `--json` lines. Every event has the slot it refers to,
+0 for none.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class Event:
 
 
 class RejectReason(StrEnum):
-    """Why a receiver rejects a well-formed message."""
+    """Reasons for which a receiver rejects a well-formed message."""
 
     SCHEDULE = "schedule"
-    """A token of a slot that is not its owner's, or not at its time."""
+    """A token of a node that does not own the slot, or with a wrong time."""
     CREDIT = "credit"
-    """A packet beyond what its source may have unwitnessed."""
+    """A packet beyond the credit of its source."""
     ORDER = "order"
-    """A token whose runs do not continue the order."""
+    """A token with runs that do not continue the order."""
 
 
 class RefuseReason(StrEnum):
-    """Why a member refuses a RING."""
+    """Reasons for which a member refuses a RING."""
 
     EARLY = "early"
-    """Its start time is before the last slot of the ring before it."""
+    """Its start time is before the last slot of the previous ring."""
     FAR = "far"
     """Its start time is too far in the future."""
     VOIDS = "voids"
@@ -67,7 +67,7 @@ class Rejected(Event):
 
 @dataclass(frozen=True, slots=True)
 class Diverged(Event):
-    """Frames of `sender` do not continue this tape; with sender 0 the ring has voided what was released here."""
+    """Frames of `sender` do not continue this tape; with sender 0 the ring has voided slots released here."""
 
     KIND = "diverged"
     sender: int = 0
@@ -93,14 +93,14 @@ class Witnessed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Placed(Event):
-    """RMP: the message of this slot has its place."""
+    """RMP: the message of this slot is ordered."""
 
     KIND = "placed"
 
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp(Event):
-    """Slots from `first` to this one came by frames from the tape of `sender`."""
+    """Slots from `first` to this one were received as frames from the tape of `sender`."""
 
     KIND = "caught-up"
     sender: int
@@ -117,7 +117,7 @@ class Voided(Event):
 
 @dataclass(frozen=True, slots=True)
 class PromiseMade(Event):
-    """A member sends and counts nothing below `generation` any more."""
+    """A member no longer sends or counts anything below `generation`."""
 
     KIND = "promised"
     generation: int
@@ -143,7 +143,7 @@ class FaultReported(Event):
 
 @dataclass(frozen=True, slots=True)
 class RmpFault(Event):
-    """RMP: something was sent k_r times without effect."""
+    """RMP: a message was sent k_r times without effect."""
 
     KIND = "fault"
     what: str
@@ -172,7 +172,7 @@ class Suspected(Event):
 
 @dataclass(frozen=True, slots=True)
 class FaultReceived(Event):
-    """A server acts on the fault that `reporter` reported about `suspect`."""
+    """A server starts a reformation because of the fault that `reporter` reported about `suspect`."""
 
     KIND = "fault-heard"
     reason: int
@@ -190,7 +190,7 @@ class RingInvited(Event):
 
 @dataclass(frozen=True, slots=True)
 class InvitationEnded(Event):
-    """A server ends an invitation: `joined` members are no majority."""
+    """A server ends an invitation: `joined` members are not a majority."""
 
     KIND = "gives-up"
     joined: int
@@ -218,7 +218,7 @@ class GroupFormed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Superseded(Event):
-    """The source has sent in a higher incarnation from elsewhere."""
+    """Another process has sent as this source with a higher incarnation."""
 
     KIND = "superseded"
     incarnation: int
@@ -229,14 +229,14 @@ class Superseded(Event):
 
 @dataclass(frozen=True, slots=True)
 class ClockWrong(Event):
-    """The wall clock was set: a receiver is silent (rule 13)."""
+    """The wall clock was set: a receiver stops sending and releasing (rule 13)."""
 
     KIND = "clock-wrong"
 
 
 @dataclass(frozen=True, slots=True)
 class ClockBack(Event):
-    """The wall clock is back where it was."""
+    """The wall clock is correct again."""
 
     KIND = "clock-back"
 
@@ -257,18 +257,18 @@ NODE_EVENTS: dict[str, type[Event]] = {
         ClockWrong, ClockBack, RetentionFailed,
     )
 }  # fmt: skip
-"""What a node may report, by kind."""
+"""The events that a node may report, by kind."""
 
 
 def event_fields(event: Event) -> dict[str, Any]:
-    """The fields of an event without its slot, as JSON has them."""
+    """Return the fields of an event without its slot, as they appear in JSON."""
     values = asdict(event)
     del values["slot"]
     return values
 
 
 def event_from_json(kind: str, slot: int, values: Mapping[str, Any]) -> Event | None:
-    """The event of a `--json` line; None for a kind that this version does not know, or with other fields."""
+    """Return the event of a `--json` line; None for an unknown kind, or for other fields."""
     known = NODE_EVENTS.get(kind)
     if known is None:
         return None

@@ -1,7 +1,7 @@
-"""From tokens to the one order (rule 3), and the frames of the tape (rule 14).
+"""Compute the order from tokens (rule 3), and the frames of the tape (rule 14).
 
-- Tokens come in slot order. The runs of a token come in the order of hash(chain hash of the frame before, source),
-  so that neither a source nor the site chooses a place; incarnations of one source in rising order; packets of a
+- Tokens are in slot order. The runs of a token are in the order of hash(chain hash of the previous frame, source), so
+  that neither a source nor the slot owner chooses a position; incarnations of one source in rising order; packets of a
   run in number order.
 - A packet that two tokens name belongs to the lower slot.
 - A run of an incarnation lower than one already ordered for that source is skipped.
@@ -9,11 +9,11 @@
   everything that is in them, so equal chains mean equal tapes: the chain before, slot, timestamp, first sequence and
   number of packets, a row for each packet (source, incarnation, number, records, bytes), and all payloads.
 
-Everything here is a pure function of the tokens and packets, so every receiver that holds them gets the same
-bytes. Slots that are ordered but not released can be taken back (`rollback`), because a reformation may void them.
+Everything here is a pure function of the tokens and packets, so every receiver that holds them computes the same
+bytes. Slots that are ordered but not released can be undone (`rollback`), because a reformation may void them.
 
 Deviation from MS §5: the paper numbers the messages of a token in the order in which its site lists them; hashing
-takes that choice from the site (DESIGN rule 3).
+removes that choice (DESIGN rule 3).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GENESIS = bytes(32)
 """The chain hash before the first frame."""
 
 SETTLED = 0
-"""The generation of a slot that came from another member's tape: it is released, so no lineage can void it."""
+"""The generation of a slot from another member's tape: it is released, so no lineage can void it."""
 
 _FRAME_HEAD = struct.Struct("<QQQI")
 PACKET_ROW = struct.Struct("<HQQII")
@@ -45,7 +45,7 @@ _SOURCE = struct.Struct("<H")
 
 
 class Frame(NamedTuple):
-    """What one slot adds to the tape, the same at every receiver."""
+    """The part of the tape that one slot adds, the same at every receiver."""
 
     slot: int
     timestamp_ns: int
@@ -62,7 +62,7 @@ class Frame(NamedTuple):
 
     @property
     def packets(self) -> tuple[Packet, ...]:
-        """Packet by packet, for whoever wants to look at each."""
+        """The packets of the frame, one by one."""
         packets: list[Packet] = []
         at = 0
         for source, incarnation, number, records, size in PACKET_ROW.iter_unpack(self.table):
@@ -72,11 +72,11 @@ class Frame(NamedTuple):
 
 
 class Misplaced(LevelcastError):
-    """A run that does not continue the order of its source: whoever named it had another order."""
+    """A run that does not continue the order of its source: the sender of its token had another order."""
 
 
 class SourcePosition(NamedTuple):
-    """How far a source's packets are ordered: everything below `next` in `incarnation`, nothing lower counts."""
+    """Position of a source in the order: everything below `next` in `incarnation`, nothing lower counts."""
 
     incarnation: int
     next: int
@@ -91,7 +91,7 @@ class MembershipChange(NamedTuple):
 
 @dataclass(slots=True)
 class Tip:
-    """The state of the order after one slot: all that is needed to order the next one."""
+    """The state of the order after one slot: everything needed to order the next one."""
 
     slot: int = 0
     chain: bytes = GENESIS
@@ -103,7 +103,7 @@ class Tip:
         return Tip(self.slot, self.chain, self.next_sequence, dict(self.places), list(self.records))
 
     def append(self, frame: Frame) -> None:
-        """Move past a frame, as a tape does that is read from its beginning."""
+        """Advance past a frame, as when a tape is read from its beginning."""
         assert frame.slot > self.slot
         assert frame.chain_before == self.chain
         assert frame.first_sequence == self.next_sequence
@@ -115,7 +115,7 @@ class Tip:
         self.note_memberships(frame)
 
     def note_memberships(self, frame: Frame) -> None:
-        """Take in the changes of the configured set that a frame has (rule 12)."""
+        """Apply the changes of the configured set in a frame (rule 12)."""
         if any(run.source == CONTROL_SOURCE for run in frame.runs):
             for packet in frame.packets:
                 if packet.source == CONTROL_SOURCE:
@@ -129,7 +129,7 @@ class Tip:
 
 
 class Ordered(NamedTuple):
-    """A slot in its place, with what it takes to undo it."""
+    """An ordered slot, with the values needed to undo it."""
 
     slot: int
     generation: int
@@ -140,7 +140,7 @@ class Ordered(NamedTuple):
 
 
 class Shelved(Protocol):
-    """What is held of one incarnation of a source (`levelcast.protocol.holdings.PacketRanges`)."""
+    """The held packets of one incarnation of a source (`levelcast.protocol.holdings.PacketRanges`)."""
 
     def take(self, first: int, last: int) -> Iterable[Data]: ...
 
@@ -150,7 +150,7 @@ Held = Mapping[tuple[int, int], Shelved]
 
 
 class History:
-    """The order of slots up to `have`, of which those up to `base` can no longer be taken back."""
+    """The order of slots up to `have`; those up to `base` can no longer be undone."""
 
     def __init__(self, base: Tip) -> None:
         assert base.records, "a history begins with a configured set"
@@ -166,17 +166,17 @@ class History:
         return self._slots[slot]
 
     def get(self, slot: int) -> Ordered | None:
-        """A slot above the base; None for an empty one that came from a tape."""
+        """Return a slot above the base; None for an empty one from a tape."""
         return self._slots.get(slot)
 
     def fresh(self, runs: Iterable[Run]) -> list[Run]:
-        """What the next slot would order of `runs`: skipped incarnations and known packets left out (rule 3)."""
+        """Return the part of `runs` to order next: without known packets and lower incarnations (rule 3)."""
         places = self.tip.places
         found = (_fresh(run, places.get(run.source)) for run in runs)
         return [run for run in found if run is not None]
 
     def sorted_runs(self, runs: Iterable[Run]) -> list[Run]:
-        """The runs of a token in the order that nobody chooses (rule 3)."""
+        """Return the runs of a token in the order that no node can choose (rule 3)."""
         listed = list(runs)
         if len(listed) > 1:
             chain = self.tip.chain
@@ -184,7 +184,7 @@ class History:
         return listed
 
     def extend(self, slot: int, generation: int, timestamp_ns: int, runs: Iterable[Run], held: Held) -> Ordered:
-        """Order the next slot. The caller has made sure that every fresh packet is held.
+        """Order the next slot. The caller has checked that every fresh packet is held.
 
         Raises `Misplaced`, and changes nothing, if a run does not continue the order of its source.
         """
@@ -201,7 +201,7 @@ class History:
                 continue
             expected = place.next if place is not None and place.incarnation == fresh.incarnation else 1
             if fresh.first != expected:
-                raise Misplaced(f"slot {slot} names {fresh} but {expected} is next")
+                raise Misplaced(f"slot {slot} contains {fresh}, but packet {expected} is next")
             pieces.extend(held[fresh.source, fresh.incarnation].take(fresh.first, fresh.last))
             before.append((fresh.source, place))
             places[fresh.source] = SourcePosition(fresh.incarnation, fresh.last + 1)
@@ -218,7 +218,7 @@ class History:
         return ordered
 
     def rollback(self, slot: int) -> None:
-        """Take back every slot above `slot` (a reformation has voided them)."""
+        """Undo every slot above `slot` (a reformation has voided them)."""
         assert slot >= self.base.slot
         tip = self.tip
         while tip.slot > slot:
@@ -238,7 +238,7 @@ class History:
             tip.slot -= 1
 
     def settle(self, slot: int) -> None:
-        """Slots up to `slot` are released everywhere that matters: they leave memory."""
+        """Remove slots up to `slot`, which are released everywhere that matters, from memory."""
         assert slot <= self.tip.slot
         base = self.base
         for number in range(base.slot + 1, slot + 1):
@@ -249,7 +249,7 @@ class History:
 
 
 def _fresh(run: Run, place: SourcePosition | None) -> Run | None:
-    """What a run adds to the order behind `place`; None: nothing."""
+    """Return the part of a run that continues the order after `place`, or None."""
     if place is None:
         return run
     if run.incarnation != place.incarnation:
@@ -260,12 +260,12 @@ def _fresh(run: Run, place: SourcePosition | None) -> Run | None:
 
 
 def skips_lower_incarnation(run: Run, place: SourcePosition) -> bool:
-    """A run of an incarnation lower than one already ordered for that source is skipped (rule 3)."""
+    """Return whether to skip a run: its incarnation is lower than one already ordered for its source (rule 3)."""
     return run.incarnation < place.incarnation
 
 
 def make_frame(slot: int, timestamp_ns: int, first_sequence: int, pieces: Sequence[Data], chain_before: bytes) -> Frame:
-    """Chain a slot's packets to the frame before."""
+    """Chain a slot's packets to the previous frame."""
     table, content, records = native.assemble(pieces)
     return chained(slot, timestamp_ns, first_sequence, records, runs_of(pieces), table, content, chain_before)
 
@@ -280,7 +280,7 @@ def chained(
     content: bytes,
     chain_before: bytes,
 ) -> Frame:
-    """The frame of these packets, with its hash."""
+    """Return the frame of these packets, with its hash."""
     digest = blake3(chain_before)
     digest.update(_FRAME_HEAD.pack(slot, timestamp_ns, first_sequence, len(table) // PACKET_ROW.size))
     digest.update(table)
@@ -289,7 +289,7 @@ def chained(
 
 
 def runs_of(pieces: Iterable[Data | Run]) -> tuple[Run, ...]:
-    """Packets in the order in which they come as runs, keeping that order."""
+    """Return packets as runs, in the given order."""
     runs: list[Run] = []
     for source, incarnation, first, last, *_ in pieces:
         if runs and runs[-1][:2] == (source, incarnation) and runs[-1].last + 1 == first:
@@ -300,5 +300,5 @@ def runs_of(pieces: Iterable[Data | Run]) -> tuple[Run, ...]:
 
 
 def first_tip(config: StripeConfig) -> Tip:
-    """The order before the first slot: nothing but the configured set."""
+    """Return the order before the first slot: only the configured set."""
     return Tip(records=[MembershipChange(0, config.membership)])

@@ -1,7 +1,7 @@
-"""The tokens and packets that a receiver holds and its tape does not yet make superfluous.
+"""Tokens and packets that a receiver holds until they are on its tape.
 
-Packets are held as they came: a `Data` of several stays one for as long as nothing cuts it (`levelcast.wire.packets`),
-so what is done here costs by the piece and not by the packet.
+Packets are held as they were received: a `Data` of several packets stays one value until it is cut
+(`levelcast.wire.packets`), so the cost is per piece and not per packet.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class PacketRanges:
         return iter(self._pieces)
 
     def add(self, data: Data) -> list[Data]:
-        """Keep what was not held of `data`; the pieces of it that are new."""
+        """Store the parts of `data` that were not held; return these pieces."""
         pieces = self._pieces
-        if not pieces or data.first > pieces[-1].last:  # as they mostly come
+        if not pieces or data.first > pieces[-1].last:  # the usual case
             pieces.append(data)
             self._firsts.append(data.first)
             return [data]
@@ -42,7 +42,7 @@ class PacketRanges:
         return new
 
     def missing(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """The spans of `first` to `last` that are not held."""
+        """Yield the spans of `first` to `last` that are not held."""
         wanted = first
         for piece in self._pieces[self._place(first) :]:
             if piece.first > last:
@@ -54,7 +54,7 @@ class PacketRanges:
             yield wanted, last
 
     def take(self, first: int, last: int) -> Iterator[Data]:
-        """What is held of `first` to `last`, in order."""
+        """Yield the held pieces of `first` to `last`, in order."""
         for piece in self._pieces[self._place(first) :]:
             if piece.first > last:
                 return
@@ -62,7 +62,7 @@ class PacketRanges:
                 yield cut(piece, max(first, piece.first), min(last, piece.last))
 
     def contiguous_from(self, first: int) -> int:
-        """The last number up to which all from `first` on are held; `first - 1` if not even that is."""
+        """Return the last number up to which all from `first` on are held; `first - 1` if `first` is not."""
         last = first - 1
         for piece in self._pieces[self._place(first) :]:
             if piece.first > last + 1:
@@ -71,7 +71,7 @@ class PacketRanges:
         return last
 
     def forget(self, before: int) -> None:
-        """Let go of all numbers below `before`."""
+        """Drop all numbers below `before`."""
         gone = 0
         while gone < len(self._pieces) and self._pieces[gone].last < before:
             gone += 1
@@ -81,7 +81,7 @@ class PacketRanges:
             self._firsts[0] = before
 
     def _place(self, number: int) -> int:
-        """The index of the first piece that can have `number` or a later one."""
+        """Return the index of the first piece that can contain `number` or a later one."""
         return max(0, bisect_right(self._firsts, number) - 1)
 
 
@@ -93,7 +93,7 @@ class Holdings:
         self.packets: dict[tuple[int, int], PacketRanges] = {}
 
     def add(self, data: Data) -> list[Data]:
-        """Keep packets; those of them that were not held already."""
+        """Store packets; return those that were not held already."""
         key = (data.source, data.incarnation)
         shelf = self.packets.get(key)
         if shelf is None:
@@ -101,7 +101,7 @@ class Holdings:
         return shelf.add(data)
 
     def is_complete(self, runs: Iterable[Run], history: History) -> bool:
-        """Whether every packet that these runs would add to the order is held."""
+        """Return whether every packet that these runs would add to the order is held."""
         for run in history.fresh(runs):
             shelf = self.packets.get((run.source, run.incarnation))
             if shelf is None or shelf.contiguous_from(run.first) < run.last:
@@ -109,7 +109,7 @@ class Holdings:
         return True
 
     def missing(self, runs: Iterable[Run], history: History) -> tuple[Run, ...]:
-        """The packets that these runs name, that are not yet ordered and not held."""
+        """Return the packets of these runs that are neither ordered nor held."""
         missing: list[Run] = []
         for run in history.fresh(runs):
             shelf = self.packets.get((run.source, run.incarnation)) or PacketRanges()

@@ -1,11 +1,11 @@
-"""What a node remembers across a restart: the image that its journal's entries add up to.
+"""State of a node after a restart: the result of applying its journal's entries.
 
-The image is what `Receiver`, `ReformationServer` and `Source` start from. A driver keeps the entries on disk in
-whatever form it likes and builds this image by applying them in order.
+`Listener`, `ReformationServer` and `Source` start from this image. A driver keeps the entries on disk in any format and
+builds this image by applying them in order.
 
 - `Promise`, `Ring`, `ServerCounter`: the last one counts (rule 12).
 - `Token`, `Data`: held until a `Forget` (rules 2, 8, 9).
-- `Checkpoint`: the tape holds everything up to there, so the journal need not (rule 9).
+- `Checkpoint`: the tape holds everything up to that slot, so the journal need not (rule 9).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from levelcast.wire.packets import singles
 
 
 class JournalImage:
-    """The image of one node's journal. `life` names the disk it is on."""
+    """The image of one node's journal. `life` identifies the disk it is on."""
 
     def __init__(self, life: int = 1) -> None:
         self.life = life
@@ -29,10 +29,10 @@ class JournalImage:
         self.mark: SourceMark | None = None
         self.tokens: dict[tuple[int, int], Token] = {}
         self.packets: dict[tuple[int, int, int], Data] = {}
-        """Each packet by itself: (source, incarnation, number)."""
+        """Each packet separately: (source, incarnation, number)."""
 
     def apply(self, entry: JournalEntry) -> None:
-        """Take in one entry, in the order in which it was written."""
+        """Apply one entry, in the order in which it was written."""
         if isinstance(entry, Data):
             for single in singles(entry):
                 self.packets[single.source, single.incarnation, single.first] = single

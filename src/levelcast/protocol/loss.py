@@ -1,19 +1,19 @@
-"""Finding what is missing and asking for it (rule 5).
+"""Find missing tokens and packets, and schedule requests for them (rule 5).
 
 Each slot that is not complete has one record here, in one of two stages:
 
-| stage   | begins                                 | asks for                    | ends                  |
+| stage   | begins                                 | requests                    | ends                  |
 |---------|----------------------------------------|-----------------------------|-----------------------|
 | TOKEN   | slot time + δ_N, token not held        | the token                   | token held -> PACKETS |
 | PACKETS | token held, not before slot time + δ_N | its packets still missing   | all held -> gone      |
 
 With NACK reduction a member of the set S_i counts from slot time + δ_N + i·τ_r instead (`levelcast.timing.nack_sets`).
-Each stage asks every τ_r; after k_r requests without success a fault is reported, and asking goes on. That is the
-paper's two-stage recovery, R = δ_N + 2·k_r·τ_r (MS §5.1). The first holder asked is the slot's site, which holds
-what it acknowledged; each further attempt goes to another member, those that claim to have the slot first.
+Each stage sends a request every τ_r; after k_r requests without success a fault is reported, and requests continue.
+This is the paper's two-stage recovery, R = δ_N + 2·k_r·τ_r (MS §5.1). The first request goes to the slot owner, which
+holds the packets that it acknowledged; each further one goes to another member, first to those that claim the slot.
 
-A member that catches up with slots from before its ring asks for many and gets a part at a time. While that brings it
-forward its attempts at such slots count anew: what the ring would be formed again for is a helper that does not help.
+A member that catches up with slots from before its ring requests many and receives a part at a time. While that
+advances it, its attempts at such slots restart from 0: a reformation is needed only if the helper does not answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from levelcast.timing.rules import Timing
 from levelcast.wire.messages import FaultReason, Run
 
 MAX_OPEN_SLOTS = 128
-"""How many incomplete slots are worked on at once: a member far behind catches up in steps."""
+"""Maximum number of incomplete slots that are repaired at a time: a member with a large lag catches up in steps."""
 MAX_SLOTS_PER_REQUEST = 64
 MAX_RUNS_PER_REQUEST = 128
 
@@ -44,7 +44,7 @@ class OpenSlot:
 
 
 class Want(NamedTuple):
-    """Something to ask for now: the token of `slot`, or `runs` of packets that it names."""
+    """A request to send now: the token of `slot`, or `runs` of packets that it names."""
 
     slot: int
     stage: Stage
@@ -60,7 +60,7 @@ class LossDetector:
         self._open: dict[int, OpenSlot] = {}
         self._have = 0
         self.next_ns: int | None = None
-        """When `due` should be called next."""
+        """Time of the next call of `due`."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -70,7 +70,7 @@ class LossDetector:
         return len(self._open) >= MAX_OPEN_SLOTS
 
     def open(self, slot: int, stage: Stage, at_ns: int) -> None:
-        """Note that `slot` is incomplete; it is asked for from `at_ns` on."""
+        """Note that `slot` is incomplete; requests for it start at `at_ns`."""
         known = self._open.get(slot)
         if known is None:
             self._open[slot] = OpenSlot(stage, 0, at_ns)
@@ -82,7 +82,7 @@ class LossDetector:
             self.next_ns = at_ns
 
     def close_up_to(self, have: int) -> None:
-        """Slots up to `have` are complete: nobody is to be woken for them."""
+        """Remove the slots up to `have`, which are complete, and their timers."""
         done = [slot for slot in self._open if slot <= have]
         for slot in done:
             del self._open[slot]
@@ -92,7 +92,7 @@ class LossDetector:
     def due(
         self, now: int, have: int, missing: Callable[[int], tuple[Run, ...] | None], start_slot: int = 0
     ) -> tuple[list[Want], list[tuple[int, int]]]:
-        """What to ask for at `now`, and the (slot, reason) of stages that ran out of attempts.
+        """Return the requests to send at `now`, and the (slot, reason) of stages that ran out of attempts.
 
         `missing(slot)` is None while the token is not held, else the packets of it that are not. The ring begins at
         `start_slot`.
@@ -134,7 +134,7 @@ class LossDetector:
 def by_holder(
     wants: Iterable[Want], holder_of: Callable[[Want], int | None]
 ) -> Iterator[tuple[int, tuple[int, ...], tuple[Run, ...]]]:
-    """What is wanted, grouped by the holder that is asked for it: (holder, slots, runs)."""
+    """Group the requests by the holder that receives them: (holder, slots, runs)."""
     slots: dict[int, list[int]] = {}
     runs: dict[int, dict[Run, None]] = {}
     for want in wants:
@@ -150,7 +150,7 @@ def by_holder(
 
 
 def holders(site: int | None, claims: Iterable[tuple[int, bool]], myself: int) -> list[int]:
-    """Whom to ask, best first: the site, then those who claim to have it, then the rest (in order of nearness)."""
+    """Return the nodes to request from, best first: the slot owner, those that claim the slot, the rest by nearness."""
     claimed: list[int] = []
     others: list[int] = []
     for member, has in claims:

@@ -1,6 +1,7 @@
-"""The contract between a protocol and its driver, whether that is a simulator or a socket loop.
+"""The contract between a protocol and its driver, which is a simulator or a socket loop.
 
-A protocol class does no I/O. It is made from its configuration and a `JournalImage`, so a restart is a start. A driver
+A protocol class does no I/O. It is created from its configuration and a `JournalImage`, so a restart is a start. A
+driver
 
 1. delivers messages of the kinds in `LISTENS`, in batches, with its own clock as `now`;
 2. carries out the effects of a step in order (`levelcast.protocol.effects`);
@@ -27,11 +28,11 @@ class Machine(Protocol):
     LISTENS: ClassVar[frozenset[type]] = EVERY_KIND
     """Kinds of messages that a driver delivers."""
     wake_ns: int | None
-    """When to step again at the latest; None: only for a message."""
+    """Latest time of the next step; None: only for a message."""
     generation: int = 0
-    """Of the ring that it is in; 0: none."""
+    """Generation of the current ring; 0: none."""
     release_is_next: bool = False
-    """At `wake_ns` a release is due, and nothing else."""
+    """A release, and nothing else, is due at `wake_ns`."""
 
     @property
     def upcoming(self) -> Frame | None:
@@ -39,7 +40,7 @@ class Machine(Protocol):
         return None
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
-        """Handle `batch` at local time `now`; return what to do, in order, and set `wake_ns`."""
+        """Handle `batch` at local time `now`; return the effects in order, and set `wake_ns`."""
 
 
 class Releases(Machine, Protocol):
@@ -59,7 +60,7 @@ class Releases(Machine, Protocol):
 
     @property
     def ring_members(self) -> tuple[int, ...]:
-        """The members of the ring that it is in."""
+        """The members of the current ring."""
 
     def complete_upto_ns(self) -> int:
-        """Everything with a timestamp up to this one is released (rule 15)."""
+        """Return the watermark: everything with a timestamp up to this one is released (rule 15)."""

@@ -1,7 +1,7 @@
 """Limit a rate with a token bucket, sans I/O.
 
 A bucket starts full, with `burst` units, and fills at `rate` units/s. A clock that is set back adds nothing. The bucket
-counts units times nanoseconds, so amounts are exact. A caller either takes an amount that must be available (`take`),
+counts units times nanoseconds, so amounts are exact. A caller either removes an amount that must be available (`take`),
 or spends any amount while nothing is owed (`is_open`, `spend`): a packet is never sent in part.
 """
 
@@ -20,7 +20,7 @@ class RateLimit:
         self._left, self._at_ns = self._most, now
 
     def take(self, amount: int, now: int) -> bool:
-        """Take `amount` units; return False, and take nothing, where there are fewer."""
+        """Remove `amount` units; return False, and remove nothing, if fewer are available."""
         self._fill(now)
         if self._left < amount * _SECOND_NS:
             return False
@@ -28,17 +28,17 @@ class RateLimit:
         return True
 
     def is_open(self, now: int) -> bool:
-        """Whether nothing is owed."""
+        """Return whether nothing is owed."""
         self._fill(now)
         return self._left >= 0
 
     def spend(self, amount: int) -> None:
-        """Take `amount` units, of which some may be owed afterwards."""
+        """Remove `amount` units, some of which may be owed afterwards."""
         self._left -= amount * _SECOND_NS
 
     @property
     def open_ns(self) -> int:
-        """When nothing is owed."""
+        """Time from which on nothing is owed."""
         return self._at_ns + max(0, -(self._left // self._rate))
 
     def _fill(self, now: int) -> None:

@@ -1,8 +1,8 @@
-"""Answering requests for tokens and packets, and passing on rings and groups (rules 5, 9, 11, 12).
+"""Answer requests for tokens and packets, and pass on rings and groups (rules 5, 9, 11, 12).
 
-- What a node passes on travels inside a `Repair`, as its author sealed it: the header of the Repair names the node that
-  sends it. What has left the journal is served from the tape (`levelcast.protocol.catchup`).
-- Retransmissions that several members ask for within one request interval are multicast (rule 5, MS §3.9). With NACK
+- A node passes on messages inside a `Repair`, as their authors sealed them: the header of the Repair names the node
+  that sends it. Slots that have left the journal are served from the tape (`levelcast.protocol.catchup`).
+- Retransmissions that several members request within one request interval are multicast (rule 5, MS §3.9). With NACK
   reduction all are, because others wait for them (MS §5.2).
 - A repair fits a datagram.
 """
@@ -24,15 +24,15 @@ MAX_REMEMBERED = 4096
 
 
 class FoundItems(NamedTuple):
-    """What a request asks for and this member has."""
+    """The requested items that this member holds."""
 
     items: list[Token | Data]
     from_tape: bool
-    """Some of it is only on the tape now."""
+    """Some of the items are only on the tape now."""
 
 
 def look_up(request: Request, held: Holdings, base: Tip, released: int, oldest_slot: int) -> FoundItems:
-    """Find what is asked for. Before `oldest_slot` the lineage cannot tell valid tokens from void ones."""
+    """Find the requested items. Before `oldest_slot` the lineage cannot distinguish valid tokens from void ones."""
     items: list[Token | Data] = []
     from_tape = False
     for slot in request.slots:
@@ -54,7 +54,7 @@ def look_up(request: Request, held: Holdings, base: Tip, released: int, oldest_s
 
 
 class RetransmitScope:
-    """Decides whether a retransmission goes to the one who asked or to everybody."""
+    """Decides whether a retransmission goes to the requester or to all."""
 
     def __init__(self, timing: Timing) -> None:
         self._window_ns = timing.request_ns
@@ -65,7 +65,7 @@ class RetransmitScope:
     def split(
         self, items: Iterable[Token | Data], requester: int, now: int, *, others_wait: bool = False
     ) -> tuple[list[Token | Data], list[Token | Data]]:
-        """Items for the requester alone, and items for all."""
+        """Return the items for the requester alone, and the items for all."""
         if others_wait:
             return [], self.once(items, now)
         for_one: list[Token | Data] = []
@@ -75,9 +75,9 @@ class RetransmitScope:
         return for_one, for_all
 
     def once(self, items: Iterable[Token | Data], now: int) -> list[Token | Data]:
-        """Items to multicast because others wait for them (MS §5.2): each once in δ_N.
+        """Return the items to multicast because others wait for them (MS §5.2): each once in δ_N.
 
-        Those who ask first do so together, within δ_N of each other; who asks again does so τ_r > 2·δ_N later.
+        The first requests arrive within δ_N of each other; a repeated request arrives τ_r > 2·δ_N later.
         """
         fresh: list[Token | Data] = []
         for item in items:
@@ -91,7 +91,7 @@ class RetransmitScope:
         return fresh
 
     def is_everybody(self, item: object, requester: int, now: int) -> bool:
-        """True if somebody else asked for `item` within the last request interval."""
+        """Return True if another node requested `item` within the last request interval."""
         last = self._asked.get(item)
         self._asked[item] = (requester, now)
         if len(self._asked) > MAX_REMEMBERED:
@@ -104,11 +104,11 @@ def _key(item: Token | Data) -> object:
 
 
 def pack_repairs(member: int, items: Iterable[Token | Data]) -> Iterator[Repair]:
-    """Items in as many repairs as it takes for each to fit a datagram."""
+    """Pack items into as many repairs as needed for each to fit a datagram."""
     groups = fit_datagrams(items, lambda item: len(item.sealed), MAX_ITEMS_PER_REPAIR, MAX_REPAIR_BYTES)
     return (Repair(member, group) for group in groups)
 
 
 def passed_on(message: Ring | Group, sender: int) -> Ring | Group | Repair:
-    """A ring or group for a node that missed it: its author sends it again, others pass it on."""
+    """Return a ring or group for a node that missed it: its author sends it again, others pass it on."""
     return message if message.server == sender else Repair(sender, (message,))

@@ -1,4 +1,4 @@
-"""The numbers and letters that stand in a record's fields: DBN's, and for the order tail FIX's."""
+"""Codes in the fields of a record: DBN's, and FIX's for the order tail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNDEF_TIMESTAMP = 2**64 - 1
 UNDEF_ORDER_SIZE = 2**32 - 1
 SYMBOL_FIELD_BYTES = 71
 SYMBOL_MAX_CHARS = SYMBOL_FIELD_BYTES - 1
-"""A symbol's field ends in a NUL. numpy cuts longer text without a word: check before assigning."""
+"""A symbol's field ends in a NUL. numpy truncates longer text without an error: check before assigning."""
 
 RTYPE_TRADE = 0x00
 RTYPE_QUOTE = 0x01
@@ -26,7 +26,7 @@ RTYPE_SYSTEM = 0x17
 RTYPE_ORDER = 0xA0
 
 STATE_RTYPES = (RTYPE_TRADE, RTYPE_QUOTE, RTYPE_STATUS, RTYPE_INSTRUMENT, RTYPE_MAPPING)
-"""Types whose last record of an instrument and floor is current; a snapshot has those."""
+"""Types of which the last record of an instrument and floor is current; a snapshot contains those."""
 NO_INSTRUMENT = 0
 """`instrument_id` of a record for all instruments: a venue's halt, a system message."""
 
@@ -55,7 +55,7 @@ FLAG_PUBLISHER_SPECIFIC = 1 << 1
 STYPE_INSTRUMENT_ID = 0
 STYPE_RAW_SYMBOL = 1
 
-# The order tail speaks FIX 4.4, so that a FIX gateway copies fields 40 and 59 as they come.
+# The order tail uses the codes of FIX 4.4, so that a FIX gateway copies fields 40 and 59 unchanged.
 ORDER_TYPE_MARKET = b"1"
 ORDER_TYPE_LIMIT = b"2"
 ORDER_TYPE_STOP = b"3"

@@ -1,4 +1,4 @@
-"""Where the fields of each record type are, and blank records to fill in.
+"""Offsets of the fields of each record type, and blank records to fill in.
 
 The table is `_LAYOUTS`; everything else about a type follows from its row. The DBN part has DBN's own field
 names and order, so that a column has the same name in `databento` and here.
@@ -130,7 +130,7 @@ _LAYOUTS = (
 
 
 def _fields(text: str) -> list[tuple[str, str, str]]:
-    """`name kind[?|=X], ...` as (name, numpy format, start)."""
+    """Parse `name kind[?|=X], ...` into (name, numpy format, start)."""
     out = []
     for item in text.split(",") if text else []:
         name, _, rest = item.lstrip().partition(" ")
@@ -176,35 +176,35 @@ assert (TRADE.itemsize, QUOTE.itemsize, ORDER.itemsize) == (64, 88, 96)
 
 
 def trades(n: int) -> RecordArray:
-    """`n` trades to fill in: header and undefined values set, `sequence` = `ts_recv` = 0, action T."""
+    """Return `n` trades to fill in: header and undefined values set, `sequence` = `ts_recv` = 0, action T."""
     return BY_RTYPE[RTYPE_TRADE].blank.repeat(n)
 
 
 def quotes(n: int) -> RecordArray:
-    """`n` best quotes to fill in, both sides empty."""
+    """Return `n` best quotes to fill in, both sides empty."""
     return BY_RTYPE[RTYPE_QUOTE].blank.repeat(n)
 
 
 def orders(n: int) -> RecordArray:
-    """`n` order commands to fill in: new limit orders for the day."""
+    """Return `n` order commands to fill in: new limit orders for the day."""
     return BY_RTYPE[RTYPE_ORDER].blank.repeat(n)
 
 
 def instruments(n: int) -> RecordArray:
-    """`n` instrument definitions to fill in."""
+    """Return `n` instrument definitions to fill in."""
     return BY_RTYPE[RTYPE_INSTRUMENT].blank.repeat(n)
 
 
 def mappings(n: int) -> RecordArray:
-    """`n` symbol mappings to fill in, from raw symbol to instrument id."""
+    """Return `n` symbol mappings to fill in, from raw symbol to instrument id."""
     return BY_RTYPE[RTYPE_MAPPING].blank.repeat(n)
 
 
 def statuses(n: int) -> RecordArray:
-    """`n` status records to fill in (`StatusAction`)."""
+    """Return `n` status records to fill in (`StatusAction`)."""
     return BY_RTYPE[RTYPE_STATUS].blank.repeat(n)
 
 
 def system_messages(n: int) -> RecordArray:
-    """`n` system messages to fill in."""
+    """Return `n` system messages to fill in."""
     return BY_RTYPE[RTYPE_SYSTEM].blank.repeat(n)

@@ -10,7 +10,7 @@ __all__ = ["dbn_metadata"]
 
 
 def dbn_metadata() -> bytes:
-    """The DBN file header of every tape: no schema (mixed), no end, no mappings; ids in `instrument_id`.
+    """Return the DBN file header of every tape: no schema (mixed), no end, no mappings; ids in `instrument_id`.
 
     The start is 0, not the first record's time, so that a segment's header does not depend on its content.
     """

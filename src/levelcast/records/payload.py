@@ -1,6 +1,6 @@
 """Payloads as bytes: check and count their records, stamp them, split them into arrays.
 
-`levelcast.records.walk` finds the borders of records. Arrays are of one type and size, as most payloads are.
+`levelcast.records.walk` finds the borders of records. Arrays are of one type and size, as payloads usually are.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ native.teach(
 
 
 def count_records(payload: Payload) -> int:
-    """How many records `payload` has; BadRecords unless it is allowed records to its last byte."""
+    """Return the number of records in `payload`; BadRecords unless allowed records fill it to its last byte."""
     count = native.count(payload)
     return count if count >= 0 else _blame(payload)
 
 
 def stamp(payload: Payload, first_sequence: int, ts_recv_ns: int) -> bytes:
-    """A copy with sequence numbers from `first_sequence` on and the acknowledgement's timestamp (rule 5)."""
+    """Return a copy with sequence numbers from `first_sequence` on and the acknowledgement's timestamp (rule 5)."""
     copy = bytearray(payload)
     stamp_into(copy, first_sequence, ts_recv_ns)
     return bytes(copy)
 
 
 def stamp_into(buffer: bytearray | memoryview, first_sequence: int, ts_recv_ns: int) -> int:
-    """`stamp` in place; returns the count. On BadRecords the buffer is untouched."""
+    """Stamp the buffer itself; return the count. On BadRecords it is unchanged."""
     assert 0 <= ts_recv_ns <= UNDEF_TIMESTAMP
     count = native.stamp(buffer, first_sequence, ts_recv_ns)
     return count if count >= 0 else _blame(buffer)
@@ -109,7 +109,7 @@ def group_by_type(payload: Payload) -> Iterator[tuple[RecordType, npt.NDArray[np
 
 @lru_cache(maxsize=1024)
 def _view_dtype(kind: RecordType, size: int) -> np.dtype[np.void]:
-    """The type's fields in records of `size` bytes, whose longer tail stays hidden."""
+    """Return the type's fields in records of `size` bytes, without their longer tail."""
     fields = kind.dtype.fields
     assert fields is not None
     assert size >= kind.dtype.itemsize

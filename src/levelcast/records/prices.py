@@ -1,4 +1,4 @@
-"""Prices between decimal text and whole numbers of 1e-9, exactly or not at all."""
+"""Convert prices between decimal text and integers in units of 1e-9, exactly or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PRICE_DECIMALS = 9
 
 
 def price_from_decimal(price: str | Decimal) -> int:
-    """The exact number of 1e-9; a ValueError where there is none."""
+    """Return the exact number of 1e-9; raises ValueError if none exists."""
     try:
         value = Decimal(price)
     except InvalidOperation:
@@ -38,7 +38,7 @@ def price_from_decimal(price: str | Decimal) -> int:
 
 
 def price_to_decimal(price: int) -> Decimal:
-    """The exact price with nine decimals; a ValueError for `UNDEF_PRICE`."""
+    """Return the exact price with nine decimals; raises ValueError for `UNDEF_PRICE`."""
     price = int(price)
     if price == UNDEF_PRICE:
         raise ValueError("the price is undefined")

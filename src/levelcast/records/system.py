@@ -1,6 +1,6 @@
 """Encode and decode Levelcast's own messages: DBN system messages with a tail.
 
-Every reader of the tape reads or skips them. The text is for people and starts with the words that name the kind of
+Every reader of the tape reads or skips them. The text is human-readable and starts with words that identify the kind of
 message; the tail is for programs, filled up with zeros to a 4-byte word. Each kind has one encoding: its decoder
 encodes what it found and compares.
 """

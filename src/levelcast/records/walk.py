@@ -1,4 +1,4 @@
-"""Find the borders of records in a payload: the only place that steps from record to record.
+"""Find the borders of records in a payload: the only module that steps from record to record.
 
 The first byte of a record is its length in 4-byte words (rule 1). A step needs nothing else, so a walk also passes
 records of unknown types; `levelcast.records.payload` checks those. `levelcast.native` does the stepping.

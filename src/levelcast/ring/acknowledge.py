@@ -1,8 +1,8 @@
-"""What a site acknowledges in its token (rule 2).
+"""Compute the runs that a slot owner acknowledges in its token (rule 2).
 
-For each source: all packets that the site holds, contiguous from the first one that it does not know to be
-acknowledged by a token of a slot *below* its own. Tokens of later slots, which a fast clock may have sent already,
-do not count: what they acknowledge comes later in the order, and skipping it here would reorder the source.
+For each source these are the packets that the slot owner holds, without a gap, from the first one that no known token
+of a *lower* slot acknowledges. Tokens of later slots do not count, although a fast clock may already have sent them:
+their packets follow later in the order, and skipping those packets here would reorder the source.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from levelcast.wire.parts import MAX_RUNS
 
 
 def counts_as_known(token: Token, slot: int) -> bool:
-    """Only tokens of a slot below `slot` tell what is already acknowledged (rule 2)."""
+    """Return whether `token` shows what is acknowledged before `slot`: only tokens of lower slots do (rule 2)."""
     return token.slot < slot
 
 
 def runs_for(slot: int, have: int, places: Mapping[int, SourcePosition], held: Holdings) -> tuple[Run, ...]:
-    """The runs of the token of `slot`, by a site that has ordered everything up to `have`."""
+    """Return the runs for the token of `slot`, sent by a member that has ordered everything up to `have`."""
     known: dict[tuple[int, int], list[Run]] = {}
     for token in held.tokens.values():
         if token.slot > have and counts_as_known(token, slot):
@@ -40,7 +40,7 @@ def runs_for(slot: int, have: int, places: Mapping[int, SourcePosition], held: H
         if last >= cursor:
             runs.append(Run(source, incarnation, cursor, last))
     runs.sort()
-    if len(runs) > MAX_RUNS:  # more sources than a token can name: every one has its turn
+    if len(runs) > MAX_RUNS:  # more sources than fit a token: they rotate, slot by slot
         first = slot * MAX_RUNS % len(runs)
         runs = sorted((runs[first:] + runs[:first])[:MAX_RUNS])
     return tuple(runs)

@@ -1,25 +1,25 @@
 """A reformation server that also forms the groups of secondaries (MS §4.3; DESIGN rules 11, 12).
 
-`ReformationAndGroupServer` is the server of the primary ring with a `GroupServer` beside it; they share nothing but the
-ring that stands, which tells the keeper who can be a primary.
+`ReformationAndGroupServer` combines the server of the primary ring with a `GroupServer`. They share only the current
+ring, which determines the nodes that can be primaries.
 
-| phase     | what it does                                      | leaves it when |
+| phase     | action                                            | next phase |
 |-----------|---------------------------------------------------|----------------|
-| IDLE      | answers who has missed a Group with it            | a plea that calls for a group: WAITING |
-| WAITING   | backs off by rank                                 | time is up: GATHERING; another server's Group: IDLE |
-| GATHERING | invites the secondaries concerned, every τ_r      | all have answered, or k_r invitations are out: IDLE |
+| IDLE      | sends the Group to secondaries that missed it     | a request that needs a new group: WAITING |
+| WAITING   | backs off by rank                                 | timeout: GATHERING; another server's Group: IDLE |
+| GATHERING | invites the secondaries concerned, every τ_r      | all have replied, or k_r invitations were sent: IDLE |
 
-The secondaries concerned are those that pleaded, those of their groups, and those that belong to the same primary.
-Whoever answers gets a place; a dead one does not answer. Each goes to its own primary if that is in the ring and has
-not just failed it, or else to the one with the fewest. So an orphan of a dead primary gets another one, and a group
-without its dead member is formed, while the primary ring runs on.
+The secondaries concerned are those that sent a request, those of their groups, and those with the same assigned
+primary. Each one that replies is put into a group; a failed one does not reply. Each is given its assigned primary if
+that is in the ring and has not just failed it, else the primary with the fewest secondaries. So the secondaries of a
+failed primary get another one, and a failed member is left out of its group, while the primary ring continues.
 
-Two that live and do not hear each other would have their group formed again and again. So a secondary that suspects
-the same one again, in a newer group, is given another primary while there is one.
+Two running secondaries that cannot reach each other would cause their group to be formed repeatedly. So a secondary
+that suspects the same node again, in a newer group, is given another primary if one is available.
 
-A group needs no promise and no majority, unlike a ring: nothing that a secondary says is counted towards a release. Two
-servers that form groups at the same time do no harm; the higher number counts, and who is left out asks again. For the
-same reason nothing is journaled here: a restarted server learns the numbers in use from the pleas.
+A group needs no promise and no majority, unlike a ring: nothing that a secondary sends is counted towards a release.
+Two servers may form groups at the same time: the higher number counts, and a secondary that was left out sends another
+request. For the same reason nothing is journaled here: a restarted server learns the numbers in use from the requests.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from levelcast.wire.messages import Group, GroupInvite, GroupRequest, Message, R
 Phase = Literal["IDLE", "WAITING", "GATHERING"]
 
 REFUSED_ASKS = 4
-"""For so many `ask` a primary that failed a secondary is the last one it is given again."""
+"""Number of `ask` intervals during which a primary that failed a secondary is its last choice."""
 DEAF_ASKS = 100
-"""So long two secondaries are kept apart of which one does not hear the other."""
+"""Number of `ask` intervals during which two secondaries are kept apart if one does not receive from the other."""
 
 
 class Refusal(NamedTuple):
-    """Somebody did not answer a secondary."""
+    """A node that did not answer a secondary."""
 
     until_ns: int
     group: int
-    """The last group in which that was said."""
+    """The last group in which the secondary reported it."""
     again: bool
-    """It was said in an older group before."""
+    """The secondary had already reported it in an older group."""
 
 
 class GroupServer:
-    """Forms and remembers the groups of secondaries, sans I/O."""
+    """Forms and stores the groups of secondaries, sans I/O."""
 
     def __init__(self, config: StripeConfig, server: int, life: int) -> None:
         self.config = config
@@ -82,7 +82,7 @@ class GroupServer:
         self._effects: list[Effect] = []
 
     def step(self, batch: Iterable[Message], ring: Ring | None, now: int) -> list[Effect]:
-        """Take in `batch`; `ring` is the primary ring that stands, if it is known."""
+        """Handle `batch`; `ring` is the current primary ring, None if it is not known."""
         self._effects = []
         for message in batch:
             if isinstance(message, GroupRequest):
@@ -98,7 +98,7 @@ class GroupServer:
         return self._effects
 
     def group_of(self, secondary: int) -> Group | None:
-        """The newest group that has this secondary."""
+        """Return the newest group that contains this secondary."""
         having = [group for group in self.groups.values() if secondary in group.members]
         return max(having, key=lambda group: group.number, default=None)
 
@@ -107,7 +107,7 @@ class GroupServer:
         groups = {primary: group.members for primary, group in sorted(self.groups.items()) if group.members}
         return GroupServerStatus(self.phase, self.groups_formed, groups)
 
-    # -- who asks -----------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------
 
     def _on_plea(self, plea: GroupRequest, now: int) -> None:
         self._highest = max(self._highest, plea.group)
@@ -128,7 +128,7 @@ class GroupServer:
             self._deadline_ns = now + self.rank * (self.timing.backoff_ns + self._gathering_ns)
 
     def _refuse(self, plea: GroupRequest, now: int) -> None:
-        """Remember for a while who does not answer this secondary, and whether that was mended in vain."""
+        """Store for a while that a node does not answer this secondary, and whether a newer group did not help."""
         pair = (plea.secondary, plea.suspect)
         known = self._refused.get(pair)
         again = known is not None and known.until_ns > now and (known.again or known.group < plea.group)
@@ -137,11 +137,11 @@ class GroupServer:
 
     @property
     def _gathering_ns(self) -> int:
-        """How long one that is dead is waited for."""
+        """Time to wait for secondaries that do not reply."""
         return self.timing.attempts * self.timing.request_ns
 
     def _on_group(self, group: Group) -> None:
-        """Another server has formed a group: its members need no other one."""
+        """Store a group that another server has formed: its members need no other group."""
         self._highest = max(self._highest, group.number)
         known = self.groups.get(group.primary)
         if known is None or known.number < group.number:
@@ -150,7 +150,7 @@ class GroupServer:
             if self.phase == "WAITING" and not self._pending:
                 self.phase = "IDLE"
 
-    # -- who is there -------------------------------------------------------------------------------------
+    # -- gathering ----------------------------------------------------------------------------------------
 
     def _gather(self, now: int) -> None:
         self.phase = "GATHERING"
@@ -199,10 +199,10 @@ class GroupServer:
             self._deadline_ns = now + self.timing.request_ns
 
     def _primary_for(self, plea: GroupRequest, members: dict[int, list[int]], ring: Ring | None) -> int:
-        """Its own primary if that is in the ring and has not failed it; else its last one, else the least busy.
+        """Return its assigned primary, if in the ring and not refused; else its last one, or the one with the fewest.
 
-        A secondary of the layer above is as good as a primary, while it is in a group and none of those that are
-        placed now suspects it: unlike a primary, it can leave without anybody else hearing of it.
+        A secondary of the layer above may serve as a primary, if it is in a group and no secondary that is assigned now
+        suspects it. Unlike a primary, it can fail without a notice to other nodes.
         """
         secondary = plea.secondary
         config = self.config
@@ -230,7 +230,7 @@ class GroupServer:
         return min(known | in_ring | above, key=worse)
 
     def _is_deaf(self, secondary: int, other: int) -> bool:
-        """Whether a newer group did not mend it that this one does not hear the other."""
+        """Return whether the first secondary still does not receive from the second one, even in a newer group."""
         refusal = self._refused.get((secondary, other))
         return refusal is not None and refusal.again
 

@@ -1,12 +1,12 @@
-"""A receiver as far as it listens: tokens and packets in, order, witness, repair, release (DESIGN rules 3, 5, 7-9, 13).
+"""The receiving part of a receiver: tokens and packets, order, witness, repair, release (DESIGN rules 3, 5, 7-9, 13).
 
-`Listener` is the part that a member of the ring (`ring.member`) and a secondary receiver (`ring.secondary`) have in
-common. It sends requests and repairs, but no tokens and no promises. Each duty has a module of its own: `ring.schedule`
-(when and whose), `ring.witness` (who has what), `protocol.history` (the one order), `protocol.loss` and
-`protocol.retransmit` (requests and replies), `protocol.catchup` (frames from a tape).
+`Listener` is the common base of a member of the ring (`ring.member`) and a secondary receiver (`ring.secondary`). It
+sends requests and repairs, but no tokens and no promises. Each task has its own module: `ring.schedule` (times and
+owners of slots), `ring.witness` (claims), `protocol.history` (the order), `protocol.loss` and `protocol.retransmit`
+(requests and replies), `protocol.catchup` (frames from a tape).
 
-One `step` takes a batch of messages and the time, and returns effects in order; `wake_ns` says when to step again
-at the latest. Control is handled before data (rule 17). A subclass fills the `ReceiverHooks`.
+One `step` handles a batch of messages at a given time and returns effects in order; `wake_ns` is the latest time of the
+next step. Control is handled before data (rule 17). A subclass implements the `ReceiverHooks`.
 """
 
 from __future__ import annotations
@@ -63,40 +63,40 @@ MAX_EARLY_TOKENS = 256
 
 
 class ReceiverHooks(Releases, Protocol):
-    """What each kind of receiver does in its own way."""
+    """Methods in which members and secondaries differ."""
 
     @property
     def state(self) -> State:
-        """In the words of a primary (`ring.member_state`)."""
+        """Its state, as `ring.member_state` defines it for a primary."""
 
     @property
     def _learns(self) -> bool:
-        """Whether it requests what it misses, counts claims and releases in its present state."""
+        """Return whether it requests missing items, counts claims and releases in its present state."""
 
     def _holder_of(self, want: Want) -> int | None:
-        """The node to request `want` from."""
+        """Return the node to request `want` from."""
 
     def _asks_as(self) -> int | None:
-        """The member whose NACK set it uses (MS §5.2)."""
+        """Return the member that determines its NACK set (MS §5.2)."""
 
     def _repair_destinations(self) -> tuple[int, ...]:
-        """Where a repair goes that several have requested."""
+        """Return the destinations of a repair that several nodes have requested."""
 
     def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
-        """k_r requests for these slots brought nothing (rule 5)."""
+        """Handle slots for which k_r requests were not answered (rule 5)."""
 
     def _on_foreign_token(self, token: Token, now: int) -> None:
-        """A token that the lineage does not know."""
+        """Handle a token that the lineage does not contain."""
 
     def _servers_turn(self, now: int) -> None:
-        """The last part of a step: reports and requests to the servers."""
+        """Send reports and requests to the servers, as the last part of a step."""
 
     def _own_wake_ns(self, now: int) -> int:
-        """When it has to step at the latest for what the hooks do."""
+        """Return the latest time of the next step that the hooks need."""
 
 
 class Listener(ReceiverHooks):
-    """What every receiver does, sans I/O."""
+    """Common behaviour of all receivers, sans I/O."""
 
     HANDLERS: ClassVar[dict[type, str]] = {
         Token: "_on_token",
@@ -123,12 +123,12 @@ class Listener(ReceiverHooks):
             base.slot = journal.checkpoint.slot
         self.history = History(base)
         self.claims = SecondaryClaims(self.timing, max(1, config.layers - config.layer_of(member)))
-        """What the secondaries of this receiver have (rule 11)."""
+        """The claims of this receiver's secondaries (rule 11)."""
         self.released = base.slot
         self.late_releases = 0
         self.wake_ns: int | None = now
         self.release_is_next = False
-        """Whether a release, and nothing else, is due at `wake_ns`."""
+        """A release, and nothing else, is due at `wake_ns`."""
         self._held = Holdings()
         self._ring: Ring | None = None
         self._schedule: Schedule | None = None
@@ -145,7 +145,7 @@ class Listener(ReceiverHooks):
         self._diverged = False
         self._effects: list[Effect] = []
 
-    # -- what people and drivers look at --------------------------------------------------------------------
+    # -- status ---------------------------------------------------------------------------------------------
 
     @property
     def have(self) -> int:
@@ -157,7 +157,7 @@ class Listener(ReceiverHooks):
 
     @property
     def upcoming(self) -> Frame | None:
-        """The frame that will be released next, once that is certain; a driver may prepare for it."""
+        """The frame that will be released next, once that is certain; a driver may prepare it."""
         slot = self.released + 1
         if self._witness is None or slot > min(self.history.have, self._witness.witnessed):
             return None
@@ -166,7 +166,7 @@ class Listener(ReceiverHooks):
 
     @property
     def schedule(self) -> Schedule | None:
-        """Whose slot is when, in the ring that it is in; None before the first one."""
+        """Times and owners of slots in the current ring; None before the first ring."""
         return self._schedule
 
     @property
@@ -178,7 +178,7 @@ class Listener(ReceiverHooks):
         return len(self._losses)
 
     def complete_upto_ns(self) -> int:
-        """The watermark: everything with a timestamp up to this one is released (rule 15)."""
+        """Return the watermark: everything with a timestamp up to this one is released (rule 15)."""
         return self._schedule.time_of(self.released) if self._schedule is not None and self.released else 0
 
     def listener_status(self, now: int) -> ListenerStatus:
@@ -205,13 +205,13 @@ class Listener(ReceiverHooks):
 
     @property
     def _trusted(self) -> bool:
-        """Whether clock and tape allow it to act (rule 13)."""
+        """Return whether clock and tape allow it to act (rule 13)."""
         return self._clock_trusted and not self._diverged
 
     # -- one step -------------------------------------------------------------------------------------------
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
-        """Take in `batch` at local time `now`; return what to do, in order, and set `wake_ns`."""
+        """Handle `batch` at local time `now`; return the effects in order, and set `wake_ns`."""
         self._effects = []
         self._clock_trusted = clock_trusted
         handlers = self.HANDLERS
@@ -234,7 +234,7 @@ class Listener(ReceiverHooks):
     # -- restart --------------------------------------------------------------------------------------------
 
     def _restore(self, journal: JournalImage) -> None:
-        """Go on from the journal: same promise, same ring, same tokens, nothing said twice (rules 2, 8, 12)."""
+        """Resume from the journal: same promise, same ring, same tokens, nothing sent twice (rules 2, 8, 12)."""
         places = self.history.tip.places
         for packet in journal.packets.values():
             place = places.get(packet.source)
@@ -249,7 +249,7 @@ class Listener(ReceiverHooks):
         self._install(journal.ring)
         for slot in self._held.tokens:
             self._losses.open(slot, "PACKETS", 0)
-        self._advance()  # before an INVITE can ask: a JOIN says all that the journal holds (rule 8)
+        self._advance()  # before the first INVITE: a JOIN states everything that the journal holds (rule 8)
 
     # -- tokens and packets in, order -----------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class Listener(ReceiverHooks):
             self._report(Rejected(token.slot, RejectReason.SCHEDULE, token.owner))
             return
         if token == self._misplaced:
-            return  # another node has it too; a repair may bring the right one
+            return  # another node holds it too; a repair may contain the correct one
         self._held.tokens[token.slot] = token
         self._effects.append(Persist(token))
         self._losses.open(token.slot, "PACKETS", max(now, self._ask_ns(token.slot, schedule)))
@@ -296,7 +296,7 @@ class Listener(ReceiverHooks):
             self._effects.append(Persist(new))
 
     def _advance(self) -> None:
-        """Order every slot whose token and packets are held."""
+        """Order every slot of which token and packets are held."""
         if self._catch_up:
             self._absorb_catch_up()
         tokens, history, held = self._held.tokens, self.history, self._held
@@ -308,9 +308,9 @@ class Listener(ReceiverHooks):
                 self._reject_token(token)
 
     def _reject_token(self, token: Token) -> None:
-        """Drop a token that contradicts the order here, and request the slot again: a repair may bring another one.
+        """Drop a token that contradicts the order here, and request the slot again: a repair may contain another one.
 
-        If none comes, a member reports the fault, and a reformation voids the slot.
+        If it does not, a member reports the fault, and a reformation voids the slot.
         """
         del self._held.tokens[token.slot]
         self._misplaced = token
@@ -334,13 +334,13 @@ class Listener(ReceiverHooks):
             self._report(Witnessed(after))
 
     def _release_ns(self, slot: int) -> int:
-        """The instant of release: timestamp + Δ_A, or later if the witness is (rule 7)."""
+        """Return the release time: timestamp + Δ_A, or later if the slot is witnessed later (rule 7)."""
         assert self._witness is not None
         instant = self.history.at(slot).timestamp_ns + self.timing.hold_ns
         return max(instant, self._witness.completing_ns(slot) + self.timing.hear_ns)
 
     def _release(self, now: int) -> None:
-        """Release, in order, what is held, witnessed and due; nothing with a wrong clock (rules 7, 13)."""
+        """Release, in order, all slots that are held, witnessed and due; none with a wrong clock (rules 7, 13)."""
         if self._witness is None or not self._learns:
             return
         last = min(self.history.have, self._witness.witnessed)
@@ -363,7 +363,7 @@ class Listener(ReceiverHooks):
                 self._settle(stable)
 
     def _settle(self, slot: int) -> None:
-        """What every member has and this one has released may leave the journal (rule 9)."""
+        """Remove from the journal all slots that every member has and this one has released (rule 9)."""
         self.history.settle(slot)
         self._held.forget(slot, self.history.base.places)
         self._effects.append(Persist(Checkpoint(slot, self.history.base.chain)))
@@ -391,7 +391,7 @@ class Listener(ReceiverHooks):
         self._on_unanswered(faults, schedule, now)
 
     def _ask_ns(self, slot: int, schedule: Schedule) -> int:
-        """From when on it asks for what it misses of `slot`: δ_N, and its set's turn (rule 5, MS §5.2)."""
+        """Return when it first requests missing parts of `slot`: after δ_N and its set's delay (rule 5, MS §5.2)."""
         at_ns = schedule.time_of(slot) + self.timing.late_ns
         if self._askers is not None and slot >= schedule.start_slot:
             at_ns += self._askers.set_of(self._asks_as(), schedule.owner_of(slot)) * self.timing.request_ns
@@ -402,7 +402,7 @@ class Listener(ReceiverHooks):
         return None if token is None else self._held.missing(token.runs, self.history)
 
     def _on_request(self, request: Request, now: int) -> None:
-        """Serve tokens and packets; what has left the journal is served from the tape (rules 5, 9)."""
+        """Send tokens and packets; those that have left the journal are sent from the tape (rules 5, 9)."""
         oldest_slot = self._schedule.lineage.eras[0].start_slot if self._schedule is not None else 0
         found = look_up(request, self._held, self.history.base, self.released, oldest_slot)
         if request.generation < self.generation and self._ring is not None:
@@ -416,22 +416,22 @@ class Listener(ReceiverHooks):
         self._effects.extend(Send(to, repair) for to in self._repair_destinations() for repair in repairs)
 
     def _others_wait(self, request: Request, now: int) -> bool:
-        """Whether others may wait for what a member asks for (MS §5.2): not if that is long past."""
+        """Return whether others may wait for the items of a request (MS §5.2): not if they are long overdue."""
         schedule = self._schedule
         if self._askers is None or schedule is None or request.sender not in schedule.lives:
             return False
         return now <= schedule.time_of(request.have + 1) + self.timing.recovery_ns
 
     def _may_have_frames(self, request: Request) -> bool:
-        """Frames go only to members of the same generation (rule 9).
+        """Return whether frames may be sent: only to members of the same generation (rule 9).
 
-        They are what this lineage released; one that still holds tokens of an older generation would put those
-        behind them. It is told of the ring instead.
+        Frames are slots that this lineage released. A node that still holds tokens of an older generation would order
+        these after the frames. It is sent the RING instead.
         """
         return request.generation == self.generation
 
     def _on_repair(self, repair: Repair, now: int) -> None:
-        """Take in messages of others as if they came from their authors."""
+        """Handle passed-on messages as if they were received from their authors."""
         for item in repair.items:
             if type(item) is not Data and (handler := self.HANDLERS.get(type(item))) is not None:
                 getattr(self, handler)(item, now)
@@ -445,7 +445,7 @@ class Listener(ReceiverHooks):
             self._catch_up.take(message, self.history, self._schedule.slot_at(now))
 
     def _absorb_catch_up(self) -> None:
-        """Take over released slots from another member's tape, checked by the hash chain."""
+        """Append released slots from another member's tape, verified with the hash chain."""
         if not self._learns:
             self._catch_up.clear()
         complete = self._catch_up.complete(self.history, self._held)
@@ -458,7 +458,7 @@ class Listener(ReceiverHooks):
         self._release_caught_up(settled)
 
     def _release_caught_up(self, settled: CatchUp) -> None:
-        """Settled slots are witnessed: release what was not released yet, and never look back."""
+        """Release the settled slots that are not released yet: they are witnessed. Continue after them."""
         assert self._schedule is not None
         assert self._witness is not None
         self._witness.skip_to(settled.upto_slot)
@@ -477,7 +477,7 @@ class Listener(ReceiverHooks):
     # -- the secondaries of this receiver (rule 11) ---------------------------------------------------------
 
     def _on_group_token(self, token: GroupToken, now: int) -> None:
-        """A secondary of this receiver says what it has, and hears of the ring or the group that it has missed."""
+        """Store the claim of a secondary of this receiver; send it the ring or the group that it has missed."""
         if token.generation < self.generation and self._ring is not None:
             self._effects.append(Send(token.sender, passed_on(self._ring, self.member)))
         outdated = self.claims.hear(token)
@@ -491,7 +491,7 @@ class Listener(ReceiverHooks):
     # -- rings (rules 12, 13) -------------------------------------------------------------------------------
 
     def _enter(self, ring: Ring, now: int) -> None:
-        """Go on in `ring`, which nothing speaks against."""
+        """Continue in `ring`, unless it voids slots that are witnessed or released here."""
         self._read_claims()
         start_slot = ring.lineage[-1].start_slot
         if not guarantees(self.config.witnesses, len(ring.membership.members)):
@@ -516,21 +516,21 @@ class Listener(ReceiverHooks):
             self._on_token(token, now)
 
     def _settle_below(self, slot: int) -> None:
-        """A checkpoint of what is released and older than the lineage that is going to be journaled (rules 9, 12).
+        """Write a checkpoint for released slots that are older than the lineage about to be journaled (rules 9, 12).
 
-        A lineage is cut at what the members of its rings have settled, and one who was not among them may have less.
-        After a restart it would take its own tokens from before the cut for void, and join with less than it claimed.
+        A lineage is truncated at the slot that the members of its rings have settled. Other nodes may have settled
+        less. After a restart such a node would treat its own older tokens as void, and join with less than it claimed.
         """
         last = min(slot - 1, self.released)
         if last > self.history.base.slot:
             self._settle(last)
 
     def _journal_ring(self, ring: Ring) -> None:
-        """Journaled before anything is said in it (rule 12)."""
+        """Journal the ring before anything is sent in it (rule 12)."""
         self._effects.append(Persist(ring))
 
     def _install(self, ring: Ring) -> None:
-        """Make `ring` the current one: void what its lineage does not know, count from nothing (rules 8, 12)."""
+        """Activate `ring`: void all slots that its lineage does not contain, reset the counts (rules 8, 12)."""
         schedule = Schedule(ring, self.timing.slot_ns)
         self._schedule = schedule
         self._ring = ring
@@ -539,7 +539,7 @@ class Listener(ReceiverHooks):
         for slot in [slot for slot, token in tokens.items() if not token_is_valid(token, schedule.lineage)]:
             if slot > self.released:
                 del tokens[slot]
-        valid = self.released  # what is released is witnessed, and a lineage need not go back that far
+        valid = self.released  # released slots are witnessed, and a lineage need not reach back that far
         while valid < self.history.have and self._slot_is_valid(valid + 1, schedule.lineage):
             valid += 1
         if valid < self.history.have:
@@ -579,37 +579,37 @@ class Listener(ReceiverHooks):
                 wake = min(wake, release_ns)
         return max(wake, now + 1)
 
-    # -- hooks that need not be filled --------------------------------------------------------------------
+    # -- optional hooks -----------------------------------------------------------------------------------
 
     def _own_turn(self, now: int) -> None:
-        """Send what is due by the clock: a member's tokens."""
+        """Send messages that are due by the clock: a member's tokens."""
 
     def _owns(self, slot: int, schedule: Schedule) -> bool:
-        """Whether it will send the token of `slot` itself, so that it does not request it."""
+        """Return whether it will send the token of `slot` itself, so that it does not request it."""
         return False
 
     def _skip_own(self, slot: int) -> None:
         """Continue with the first own slot above `slot`."""
 
     def _refuse(self, refused: RingRefused, now: int) -> None:
-        """A RING that it must not enter."""
+        """Report a RING that it must not enter."""
         self._report(refused)
 
     def _on_witnessed(self, slot: int) -> None:
-        """The slot is witnessed, and ordered here."""
+        """Handle a slot that is witnessed, and ordered here."""
 
     def _on_resent(self, data: Data) -> None:
-        """A source has sent again what is ordered here."""
+        """Handle packets that a source has sent again although they are ordered here."""
 
     def _on_installed(self, schedule: Schedule) -> None:
-        """The ring of `schedule` is now the current one."""
+        """Handle that the ring of `schedule` is now the current one."""
 
 
 def token_is_valid(token: Token, lineage: Lineage) -> bool:
-    """A token is valid only if its generation is the lineage's for its slot (rule 12)."""
+    """Return whether the token's generation is the lineage's for its slot (rule 12)."""
     return token.generation == lineage.generation_of(token.slot)
 
 
 def _control_first(message: Message) -> bool:
-    """Sorts control before data and keeps the order within each (rule 17)."""
+    """Sort key: control before data, with the order within each kept (rule 17)."""
     return type(message) is Data

@@ -1,15 +1,15 @@
 """A primary receiver: a member of the timed-token ring (MS §2, §4.3, §5; DESIGN rules 1, 2, 4, 10, 12).
 
-A `Member` is a `Listener` that also sends tokens, makes promises and reports faults. Its states and what it does in
-each are the tables of `ring.member_state`; `acknowledge` says what a token names, `fault_reports` when it goes
-to the reformation servers.
+A `Member` is a `Listener` that also sends tokens, makes promises and reports faults. The tables of `ring.member_state`
+define its states and duties. `acknowledge` computes the runs of a token, and `fault_reports` schedules messages to the
+reformation servers.
 
 Deviations from MS:
 - Reformation keeps a lineage and promises (rule 12): MS §4.3 starts at t_r,max + 1 and trusts the server alone.
-- In pipelined mode a site sends on time whatever it is missing (rule 4): MS §5.1 needs τ >= Δ_A.
-- A token's `have` includes its own slot when everything below is held: the token and its packets are in the
-  journal before it is sent, so the claim is true, and lockstep needs one slot less to witness.
-- A site that is more than R late with a token sends none until there is a new ring: the others have reported it by
+- In pipelined mode a slot owner sends on time whatever it is missing (rule 4): MS §5.1 needs τ >= Δ_A.
+- A token's `have` includes its own slot when everything below is held. The token and its packets are in the journal
+  before it is sent, so the claim is true, and lockstep needs one slot less to witness.
+- A slot owner that is more than R late with a token sends none until the next ring: the others have reported it by
   then, and a burst of stale slots would only delay the reformation.
 """
 
@@ -39,7 +39,7 @@ class Member(Listener):
 
     HANDLERS: ClassVar[dict[type, str]] = {**Listener.HANDLERS, Fault: "_on_fault", Invite: "_on_invite"}
     LISTENS: ClassVar[frozenset[type]] = frozenset(HANDLERS)
-    """The messages it has a use for; a driver need not bring it others."""
+    """The kinds of messages that it handles; a driver need not deliver others."""
 
     def __init__(self, config: StripeConfig, member: int, journal: JournalImage, tape: Tip, now: int) -> None:
         super().__init__(config, member, journal, tape, now)
@@ -59,7 +59,7 @@ class Member(Listener):
 
     @property
     def active(self) -> bool:
-        """Takes part in the ring it last promised to, with a clock it can trust (rules 12, 13)."""
+        """Sends in the ring that it last promised to, with a trusted clock (rules 12, 13)."""
         return DUTIES[self.state].sends
 
     @property
@@ -67,7 +67,7 @@ class Member(Listener):
         return DUTIES[self.state].learns
 
     def status(self, now: int) -> MemberStatus:
-        """Return what it does at `now`, and which secondaries it covers."""
+        """Return its state at `now`, and the secondaries that it covers."""
         group = self.claims.group
         return MemberStatus(
             listener=self.listener_status(now),
@@ -115,7 +115,7 @@ class Member(Listener):
         return seal_message(token, self.config.stripe)
 
     def _journal_own_token(self, token: Token) -> None:
-        """Journaled before it is sent, so that a restart never makes a second one (rule 2)."""
+        """Journal the token before it is sent, so that a restart never creates a second one (rule 2)."""
         self._effects.append(Persist(token))
 
     def _owns(self, slot: int, schedule: Schedule) -> bool:
@@ -133,7 +133,7 @@ class Member(Listener):
         self._skip_own(self.history.have)
 
     def _on_foreign_token(self, token: Token, now: int) -> None:
-        """A token that the lineage does not know: void, early, or of a ring without this member."""
+        """Handle a token that the lineage does not contain: void, early, or of a ring without this member."""
         if token.generation == self.promised > self.generation:
             if len(self._early) < MAX_EARLY_TOKENS:
                 self._early.append(token)
@@ -143,7 +143,7 @@ class Member(Listener):
     # -- marks for the sources (rule 10) --------------------------------------------------------------------
 
     def _on_witnessed(self, slot: int) -> None:
-        """Remember for the sources what is witnessed (rule 10)."""
+        """Update the marks of the sources with witnessed packets (rule 10)."""
         frame = self.history.at(slot).frame
         if frame is not None:
             for run in frame.runs:
@@ -151,7 +151,7 @@ class Member(Listener):
                 self._changed_marks.add(run.source)
 
     def _on_resent(self, data: Data) -> None:
-        """A source that resends what is witnessed has missed the token that said so (MS §2.1): say it again."""
+        """Mark witnessed packets again if their source resends them: it has missed that token (MS §2.1)."""
         mark = self._marks.get(data.source)
         if mark is not None and (data.incarnation, data.first) <= (mark.incarnation, mark.number):
             self._changed_marks.add(data.source)
@@ -159,7 +159,7 @@ class Member(Listener):
     # -- requests (rule 5) ----------------------------------------------------------------------------------
 
     def _holder_of(self, want: Want) -> int | None:
-        """The best holder first, another one with each attempt."""
+        """Return the best holder at the first attempt, and another one at each further attempt."""
         schedule, witness = self._schedule, self._witness
         assert schedule is not None
         assert witness is not None
@@ -176,10 +176,10 @@ class Member(Listener):
         return (GROUP,)
 
     def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
-        """k_r requests brought nothing: the ring is broken (rule 5)."""
+        """Report a broken ring after k_r requests without a reply (rule 5)."""
         for slot, reason in faults if self.active else ():
             if self._misplaced is not None and slot == self._misplaced.slot:
-                if slot < schedule.start_slot:  # the ring has this slot in its order: the order here is another one
+                if slot < schedule.start_slot:  # the ring has ordered this slot: the order here differs
                     self._diverged = True
                     self._report(Diverged(slot, schedule.helper))
                     return
@@ -191,7 +191,7 @@ class Member(Listener):
 
     def _on_invite(self, invite: Invite, now: int) -> None:
         if not DUTIES[self.state].answers:
-            return  # a ring with a member that cannot send on time would fail again at once
+            return  # a ring with a member that cannot send on time would fail again immediately
         if invite.generation < self.promised:
             self._effects.append(Send(invite.server, Promised(self.member, self.promised)))
             return
@@ -205,11 +205,11 @@ class Member(Listener):
             self._effects.append(Send(invite.server, self._join(now)))
 
     def _journal_promise(self) -> None:
-        """Journaled before the JOIN that makes it (rule 12)."""
+        """Journal the promise before the JOIN that makes it (rule 12)."""
         self._effects.append(Persist(Promise(self.promised)))
 
     def _join(self, now: int) -> Join:
-        """What this member holds, in the words of its lineage (rule 12)."""
+        """Return the JOIN that states what this member holds, with its lineage (rule 12)."""
         records = self.history.tip.records
         return Join(
             self.promised,
@@ -226,18 +226,18 @@ class Member(Listener):
         )
 
     def _settled_slot(self) -> int:
-        """What tape and checkpoint alone vouch for; a lineage must tell valid tokens from void ones above (rule 12).
+        """Return the slot to which tape and checkpoint suffice; above it the lineage identifies void tokens (rule 12).
 
-        Not the released slot: empty slots leave no frame, and a restart begins at the last frame or checkpoint.
+        This is not the released slot: empty slots leave no frame, and a restart begins at the last frame or checkpoint.
         """
         return self.history.base.slot
 
     def _caught_up_generation(self) -> int:
-        """A JOIN names a generation only once the member has caught up to its start (rule 12)."""
+        """Return the generation for a JOIN: the last one to the start of which it has caught up (rule 12)."""
         return self._schedule.lineage.caught_up(self.history.have) if self._schedule is not None else 0
 
     def _own_have(self) -> int:
-        """A JOIN carries the primary's own have, not its group's (rule 11)."""
+        """Return the `have` for a JOIN: the primary's own, not that of its group (rule 11)."""
         return self.history.have
 
     def _on_ring(self, ring: Ring, now: int) -> None:
@@ -257,7 +257,7 @@ class Member(Listener):
         self._report_fault(FaultReason.REFUSED, refused.slot, refused.server, now)
 
     def _is_member_of(self, ring: Ring) -> bool:
-        """A RING names members with their lives: a member that lost its disk is not in its old ring (rule 12)."""
+        """Return whether the RING contains this member with its life: after a disk loss it does not (rule 12)."""
         return MemberLife(self.member, self.life) in ring.members
 
     # -- reports to the reformation servers (MS §4.3) -------------------------------------------------------
@@ -266,13 +266,13 @@ class Member(Listener):
         if not self._reports.may_report(now):
             return
         fault = Fault(self.member, self.life, self.generation, self.promised, reason, slot, suspect)
-        # Who asks to be let in is heard by the members too: one of them may have to vouch for it.
+        # Join requests go to the members too: one of them may have to vouch for the sender.
         asks = reason in (FaultReason.OUTSIDE, FaultReason.STUCK)
         self._effects.append(Send(GROUP if asks else SERVERS, fault))
         self._report(FaultReported(slot, reason, suspect))
 
     def _on_fault(self, fault: Fault, now: int) -> None:
-        """Vouch for a life that is configured and not in the ring: a server that was away may not know it."""
+        """Vouch for a life that is configured and not in the ring: a server that was down may not know it."""
         life = MemberLife(fault.reporter, fault.life)
         if (
             self.active
@@ -283,7 +283,7 @@ class Member(Listener):
             self._report_fault(FaultReason.MEMBERSHIP, self.history.have, fault.reporter, now)
 
     def _servers_turn(self, now: int) -> None:
-        """Report what no missing token shows: a promise without its ring, no ring at all, a changed set."""
+        """Report faults that no missing token shows: a promise without its RING, no ring, a changed set."""
         reports, reason = self._reports, DUTIES[self.state].pleads
         if reason is None:
             reports.stay_silent(now)
@@ -294,7 +294,7 @@ class Member(Listener):
             self._report_fault(reason, self.history.have, 0, now)
 
     def _membership_changed(self) -> bool:
-        """Whether this ring was formed under an older set, or still has members that the new set left out."""
+        """Return whether this ring was formed under an older set, or has members that the new set omits."""
         record = self.history.tip.records[-1]
         if self._ring is None or record.membership.version > self._ring.membership.version:
             return True
@@ -303,7 +303,7 @@ class Member(Listener):
         return any(life not in record.membership.members for life in self._ring.members)
 
     def _own_wake_ns(self, now: int) -> int:
-        """When its next token is due, or when it goes to the servers next."""
+        """Return the time of its next token or of its next message to the servers."""
         wake = self._reports.stuck_ns if self.state == "PROMISED" else self._reports.ask_ns
         if self._schedule is not None and self.active:
             own_ns = self._schedule.time_of(self._next_own)

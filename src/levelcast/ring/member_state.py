@@ -1,23 +1,23 @@
-"""The states of a primary receiver, as tables (rules 12 and 13).
+"""States of a primary receiver, as tables (rules 12 and 13).
 
-What is journaled (`promised`, `entered`), whether a later ring is known, and whether the clock can be trusted give
-the state; the state gives the duties. Nothing else in the receiver decides whether it may speak.
+The state follows from the journaled values (`promised`, `entered`), from knowledge of a later ring, and from trust in
+the clock. The duties follow from the state. Nothing else in the receiver decides whether it may send.
 
-| message               | in any state but SILENT                                                       |
+| message               | in every state except `SILENT`                                                |
 |-----------------------|-------------------------------------------------------------------------------|
-| INVITE(h)             | h above the promise: promise h, JOIN. At it: JOIN again, unless entered. Below: PROMISED |
-| RING(h)               | h at the promise and I am in it, with my life: enter. Else, not below it: a ring without me |
-| token                 | valid by the lineage: keep. Of the promise: keep for later. Above it: a ring without me |
+| INVITE(h)             | h above the promise: promise h, JOIN. Equal: JOIN again, unless entered. Below: PROMISED |
+| RING(h)               | h is the promise, and I am in it with my life: enter. Else, not below: a ring without me |
+| token                 | valid in the lineage: keep. Of the promise: keep for later. Above it: a ring without me |
 | data, repair, request | keep, keep, serve                                                             |
 
-In SILENT the same, but invitations are not answered.
+`SILENT` is the same, but does not answer invitations.
 
-Deviation from DESIGN rules 12 and 13, which silence a member from its promise until it enters the new ring: here it
-goes on *learning* (counting claims, releasing), and stops only *speaking* (tokens). A claim is a token that a member
-sent before its own promise, so whoever forms the next ring hears of that member's `have` in its JOIN, and a slot that
-a majority has claimed survives whether or not the one who counts has promised. With the stricter rule every slot that
-was due between the first INVITE and the new ring was released on time in one city and seconds later in another, as
-the invitation travelled.
+Deviation from DESIGN rules 12 and 13, under which a member stops from its promise until it enters the new ring: here it
+continues to *learn* (count claims, release), and stops only to *send* (tokens). A claim is a token that a member sent
+before its own promise. So the server that forms the next ring receives that member's `have` in its JOIN. A slot that a
+majority has claimed survives, whether or not the counting member has promised. With the stricter rule, a slot that was
+due between the first INVITE and the new ring was released on time in one city and seconds later in another, depending
+on when the invitation arrived.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ State = Literal["NEW", "PROMISED", "ACTIVE", "OUTSIDE", "SILENT"]
 
 
 class Duties(NamedTuple):
-    """What a receiver does in a state."""
+    """Actions of a receiver in a state."""
 
     sends: bool
-    """Sends tokens on schedule, and with them its claims; reports what it cannot get."""
+    """Sends tokens on schedule, and with them its claims; reports missing tokens and packets."""
     learns: bool
-    """Asks for what it misses, counts what others claim, releases what is witnessed."""
+    """Requests missing items, counts the claims of others, releases witnessed slots."""
     answers: bool
     """Answers invitations."""
     pleads: int | None
-    """The reason for which it goes to the reformation servers when its time comes."""
+    """Reason code of its periodic reports to the reformation servers; None: no reports."""
 
 
 DUTIES: dict[State, Duties] = {
     # entered nothing, promised nothing
     "NEW": Duties(False, False, True, FaultReason.OUTSIDE),
-    # promised > entered: it must not help the old ring any more, but may learn what that ring has witnessed
+    # promised > entered: it must no longer help the old ring, but may learn which slots that ring has witnessed
     "PROMISED": Duties(False, True, True, FaultReason.STUCK),
     # promised = entered: in the ring
     "ACTIVE": Duties(True, True, True, FaultReason.MEMBERSHIP),
-    # the same, but there is a later ring without it: what its own ring witnesses is still true
+    # the same, but a later ring without it exists: slots that its own ring witnesses stay witnessed
     "OUTSIDE": Duties(True, True, True, FaultReason.OUTSIDE),
-    # the clock cannot be trusted: a token would be at a wrong time, and so would a release; or the tape holds what
-    # the ring has voided, which only a witness below a majority allows
+    # the clock is not trusted: a token or a release would have a wrong time; or the tape holds slots that the ring has
+    # voided, which only a witness below a majority allows
     "SILENT": Duties(False, False, False, None),
 }
 
 
 def state_of(promised: int, entered: int, outside: bool, trusted: bool) -> State:
-    """The state that follows from what is journaled and known."""
+    """Return the state that follows from the journaled and known values."""
     if not trusted:
         return "SILENT"
     if promised > entered:

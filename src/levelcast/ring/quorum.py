@@ -1,8 +1,8 @@
-"""Who counts, and how many are enough (rules 8 and 12).
+"""Majorities of primaries (rules 8 and 12).
 
-- A majority is of the *configured* primaries, not of the ring as it has shrunk.
-- A primary counts with the life that the configured set names: one that lost its disk is another life and counts
-  nowhere until a record has replaced the old one.
+- A majority refers to the *configured* primaries, not to the members of the current ring.
+- A primary counts only with the life in the configured set. After a disk loss it has a new life, which does not count
+  until a record has replaced the old one.
 - While a change of the set is in doubt (its record is held but not known to be witnessed), both the old and the
   new set must agree.
 """
@@ -16,22 +16,22 @@ from levelcast.wire.messages import Join, MemberLife, Membership
 
 
 def majority(membership: Membership) -> int:
-    """How many primaries are more than half of the configured set."""
+    """Return the number of primaries that is more than half of the configured set."""
     return len(membership.members) // 2 + 1
 
 
 def has_majority(membership: Membership, present: Collection[MemberLife]) -> bool:
-    """Whether `present` holds a majority of the set, each with the life that the set names."""
+    """Return whether `present` contains a majority of the set, each with the life in the set."""
     return sum(entry in present for entry in membership.members) >= majority(membership)
 
 
 def counted(joins: Collection[Join]) -> set[MemberLife]:
-    """The lives behind the JOINs: what a majority is made of (rule 12)."""
+    """Return the lives that sent the JOINs, which count towards a majority (rule 12)."""
     return {MemberLife(join.member, join.life) for join in joins}
 
 
 def in_doubt(best: Join, joins: Collection[Join]) -> bool:
-    """Whether the best joiner's newest record may not have been witnessed (rule 12)."""
+    """Return whether the best joiner's newest record may not have been witnessed (rule 12)."""
     if best.before is None:
         return False
     version = best.current.version
@@ -41,7 +41,7 @@ def in_doubt(best: Join, joins: Collection[Join]) -> bool:
 
 
 def may_form(best: Join, joins: Collection[Join]) -> bool:
-    """Whether a RING may be formed from these JOINs (rule 12)."""
+    """Return whether a RING may be formed from these JOINs (rule 12)."""
     present = counted(joins)
     if not has_majority(best.current, present):
         return False
@@ -55,11 +55,11 @@ def witnessed_by_majority(
     standing: int,
     has: Callable[[MemberLife, int], bool],
 ) -> bool:
-    """Whether majorities of the configured sets hold `slot` (rules 8, 12).
+    """Return whether majorities of the configured sets hold `slot` (rules 8, 12).
 
     `records` are the configured sets as ordered, oldest first; `witnessed` is the highest slot already known to
-    be witnessed; `standing` is the version of the set whose record the RING says to be witnessed;
-    `has(life, slot)` tells whether that primary has claimed the slot in this generation.
+    be witnessed; `standing` is the version of the set whose record is witnessed according to the RING;
+    `has(life, slot)` returns whether that primary has claimed the slot in this generation.
     """
     current = previous = None
     for record in records:
@@ -79,7 +79,7 @@ def witnessed_by_majority(
 def old_set_agrees(
     previous: MembershipChange, current: MembershipChange, has: Callable[[MemberLife, int], bool]
 ) -> bool:
-    """While a change is in doubt, a majority of the set before must hold its record too (rule 12)."""
+    """Return whether a majority of the previous set holds the record of a change in doubt (rule 12)."""
     return _majority_has(previous.membership, current.slot, has)
 
 

@@ -1,21 +1,21 @@
 """A reformation server: forms the first ring, and every ring after a fault (MS §4.3; DESIGN rules 12, 16).
 
-| phase      | what it does                           | leaves it when |
+| phase      | action                                 | next phase |
 |------------|----------------------------------------|----------------|
 | IDLE       | listens for faults, invitations, rings | a fault: WAITING |
-| WAITING    | backs off by rank: servers do not duel | time is up: INVITING; another's INVITE or RING: IDLE |
+| WAITING    | backs off by rank, to avoid contention | timeout: INVITING; another server's INVITE or RING: IDLE |
 | INVITING   | repeats INVITE(g), collects JOINs      | enough: ANNOUNCING; a higher promise: WAITING; |
-|            |                                        | nobody, or another's higher INVITE or RING: IDLE |
-| ANNOUNCING | repeats RING(g)                        | said often enough: IDLE |
+|            |                                        | no majority, or a higher INVITE or RING of another: IDLE |
+| ANNOUNCING | repeats RING(g)                        | k_r times sent: IDLE |
 
 - A generation number belongs to one server and one life of its disk, is journaled before the first INVITE and is
   never used again (rule 12): (count, server, life) packed into 64 bits. Generation 1 is not special (rule 16).
-- JOINs must come from a majority of the configured primaries as the best joiner knows them, and of the set before
-  as well while the last change is in doubt (`quorum`).
-- The start slot is one past the best (caught-up generation, have); who reported it is the helper and the first
-  site, as MS §4.3 asks for a token site with t_r >= t.
-- The start time is taken from the joiners' clocks (their median), not from the server's own, and lies behind the
-  last slot of the ring before: a skewed server cannot run timestamps backward.
+- JOINs must be received from a majority of the configured primaries as the best joiner knows them, and of the previous
+  set as well while the last change is in doubt (`quorum`).
+- The start slot is one past the best (caught-up generation, have). The member that reported it is the helper and the
+  first slot owner: MS §4.3 requires a token site with t_r >= t.
+- The start time is computed from the joiners' clocks (their median), not from the server's own, and is later than the
+  last slot of the previous ring: a skewed server cannot run timestamps backward.
 
 Deviation from MS §4.3: redundant servers may compete here at any time; promises make that safe.
 """
@@ -79,7 +79,7 @@ class ReformationServer(Machine):
         self._effects: list[Effect] = []
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
-        """Take in `batch` at `now`; return what to do, in order, and set `wake_ns`."""
+        """Handle `batch` at `now`; return the effects in order, and set `wake_ns`."""
         self._effects = []
         for message in batch:
             handler = _HANDLERS.get(type(message))
@@ -91,14 +91,14 @@ class ReformationServer(Machine):
         return self._effects
 
     def status(self, now: int) -> ServerStatus:
-        """Return its phase and what it has formed since the start."""
+        """Return its phase and the number of rings that it has formed since the start."""
         return ServerStatus(self.life, self.phase, self.rings_formed)
 
     def _become(self, phase: Phase) -> None:
         assert phase == self.phase or phase in NEXT[self.phase], f"{self.phase} -> {phase}"
         self.phase = phase
 
-    # -- IDLE: who asks for a reformation -----------------------------------------------------------------
+    # -- IDLE: requests for a reformation -----------------------------------------------------------------
 
     def _on_fault(self, fault: Fault, now: int) -> None:
         self._highest = max(self._highest, fault.promised, fault.generation)
@@ -117,9 +117,9 @@ class ReformationServer(Machine):
             self._effects.append(FaultReceived(0, fault.reason, fault.reporter, fault.suspect))
 
     def _readmits(self, fault: Fault) -> bool:
-        """Whether a member outside may cause a reformation: rarely, if it keeps asking and does not join.
+        """Return whether a member outside may cause a reformation: rarely, if it repeats its request and does not join.
 
-        A life that this server does not know to be configured is refused, or every spare would keep the ring in
+        A life that this server does not know to be configured is refused; otherwise every spare would keep the ring in
         reformation. If it is configured all the same, a member of the ring vouches for it (MEMBERSHIP).
         """
         if fault.reason != FaultReason.MEMBERSHIP and MemberLife(fault.reporter, fault.life) not in self._configured:
@@ -143,7 +143,7 @@ class ReformationServer(Machine):
     # -- INVITING -----------------------------------------------------------------------------------------
 
     def _invite(self, now: int) -> None:
-        """Begin a generation that nobody has used (rule 12)."""
+        """Begin a generation that no server has used (rule 12)."""
         count = (max(self._highest, self.counter) >> 32) + 1
         self._generation = count << 32 | self.server << 16 | self.life & 0xFFFF
         self.counter = self._highest = self._generation
@@ -156,7 +156,7 @@ class ReformationServer(Machine):
         self._effects.append(RingInvited(0, self._generation))
 
     def _journal_counter(self) -> None:
-        """Journaled before the first INVITE (rule 12)."""
+        """Journal the counter before the first INVITE (rule 12)."""
         self._effects.append(Persist(ServerCounter(self.counter)))
 
     def _keep_inviting(self, now: int) -> None:
@@ -179,7 +179,7 @@ class ReformationServer(Machine):
             self._try_to_form(now)
 
     def _everybody_joined(self) -> bool:
-        """Whether nobody is left to wait for: by the set that the best joiner knows, not by one that is outdated."""
+        """Return whether all expected members have joined, by the set that the best joiner knows."""
         joins = [join for join, _ in self._joins.values()]
         best = best_of(joins)
         awaited = set(best.current.members)
@@ -193,7 +193,7 @@ class ReformationServer(Machine):
             self._wait(now, (1 + self.rank) * self.timing.backoff_ns)
 
     def _on_invite(self, invite: Invite, now: int) -> None:
-        """Another server is at it: let it."""
+        """Leave the reformation to another server that has started one."""
         if invite.server == self.server:
             return
         self._highest = max(self._highest, invite.generation)
@@ -226,15 +226,14 @@ class ReformationServer(Machine):
         return True
 
     def _set_stands(self, best: Join, joins: list[Join]) -> bool:
-        """Whether the ring may take its set for witnessed: some joiner knew it, and may be the only one (rule 12).
+        """Return whether the ring may treat its set as witnessed: a joiner knew it, and may be the only one (rule 12).
 
         A ring of the new set alone could never find a majority of the old one to witness the record.
         """
         return not in_doubt(best, joins)
 
     def _eligible(self, best: Join, joins: list[Join]) -> list[MemberLife]:
-        """The joiners that the ring is made of, in the set's order: the configured ones, and while in doubt those of
-        the set before as well."""
+        """Return the joiners that form the ring, in the set's order; in doubt, those of the previous set as well."""
         eligible: dict[int, MemberLife] = {}
         if in_doubt(best, joins) and best.before is not None:
             eligible = {life.member: life for life in best.before.members if life in self._joins}
@@ -245,7 +244,7 @@ class ReformationServer(Machine):
         return sorted(eligible.values(), key=lambda life: place[life])
 
     def _lineage(self, best: Join, members: list[MemberLife], now: int) -> tuple[Era, ...]:
-        """The best joiner's lineage, cut at the start slot, and the new generation behind it."""
+        """Return the best joiner's lineage up to the start slot, followed by the new generation."""
         start_slot = best.have + 1
         before = Lineage([era for era in best.lineage if era.start_slot < start_slot], self.timing.slot_ns)
         clocks = [join.clock_ns + now - heard_ns for join, heard_ns in self._joins.values()]
@@ -284,7 +283,7 @@ class ReformationServer(Machine):
             self._become("IDLE")
 
     def _on_ring(self, ring: Ring, now: int) -> None:
-        """Somebody's ring stands: a fault of an older generation is answered with it."""
+        """Store another server's ring: a fault of an older generation is answered with it."""
         self._highest = max(self._highest, ring.generation)
         if self.ring is None or ring.generation > self.ring.generation:
             self.ring = ring
@@ -305,12 +304,12 @@ class ReformationServer(Machine):
 
 
 def best_of(joins: Sequence[Join]) -> Join:
-    """The joiner with the longest valid history: the highest (caught-up generation, have) (rule 12)."""
+    """Return the joiner with the longest valid history: the highest (caught-up generation, have) (rule 12)."""
     return max(joins, key=lambda join: (join.caught_up, join.have, -join.member))
 
 
 def _on_behalf_of(fault: Fault) -> int:
-    """Who wants to be let in: a member that vouches for another names it."""
+    """Return the member that requests to join: the reporter, or the one that it vouches for."""
     return fault.suspect if fault.reason == FaultReason.MEMBERSHIP and fault.suspect else fault.reporter
 
 

@@ -1,31 +1,31 @@
-"""The original event-driven RMP (MS §2.1), to compare the timed token with.
+"""The original event-driven RMP (MS §2.1), for comparison with the timed token.
 
-It is no part of the product, so it lives beside the simulator. Receivers take turns to acknowledge. One
-acknowledgement t does three things: it gives source message (s, M_s) the place t, tells the site before that the token
-was taken, and passes the token on. Nothing happens by a clock but repeating: the next acknowledgement is sent when the
-next message comes.
+Only the simulator runs it; it is not part of the product. Receivers acknowledge in turn. One acknowledgement t does
+three things: it assigns position t to source message (s, M_s), confirms the token to the previous site, and passes the
+token to the next one. Only repetitions are driven by a clock: the next acknowledgement is sent when the next message
+arrives.
 
-| who       | when                                            | does |
+| node      | condition                                       | action |
 |-----------|-------------------------------------------------|------|
-| source    | the message before is acknowledged              | multicasts (s, M_s) until that is acknowledged |
+| source    | the previous message is acknowledged            | multicasts (s, M_s) until that is acknowledged |
 | next site | has all up to t, and a message waits            | multicasts acknowledgement t + 1 |
-| that site | every τ_r until it hears t + 2 or a confirm     | multicasts it again |
-| next site | has all up to t, and no message waits           | confirms to the site before that it took the token |
-| next site | `idle_ns` later, if that is given               | multicasts a null acknowledgement: the token goes on |
+| that site | every τ_r until it receives t + 2 or a confirm  | multicasts it again |
+| next site | has all up to t, and no message waits           | confirms to the previous site that it has the token |
+| next site | `idle_ns` later, if that is set                 | multicasts a null acknowledgement: passes the token |
 | receiver  | acknowledgement above the expected one          | requests the missing ones, every τ_r |
 | receiver  | acknowledged message not held                   | requests it, every τ_r |
 | receiver  | M_s above the expected one                      | requests the next acknowledgement, every τ_r |
-| server    | asked                                           | repairs, to the one who asked |
+| server    | receives a request                              | sends a repair to the requester |
 | server    | a source or a site repeats what is acknowledged | sends it the acknowledgement that it missed |
 
-The server is the site that has taken the token; the one before stays one too until it hears that the token was taken. A
-request is multicast, as on the Ethernet that the protocol was made for, and only servers answer.
+The server is the site that has the token; the previous one also remains a server until it knows that the token was
+received. A request is multicast, as on the Ethernet for which the protocol was designed, and only servers answer.
 
-- A source sends one message at a time. That is what makes M_s above the expected one a sign of a missed
-  acknowledgement. It repeats it after a round of the token and τ_r: as many others may be acknowledged before it.
-- k_r attempts without an answer are a fault. The original reforms the group then, by a three-phase commit; here the
-  fault is reported and the attempts go on.
-- Delivery is at once, or `timing.hold_ns` after the acknowledgement's timestamp, which is the first change that MS §5
+- A source sends one message at a time, so M_s above the expected one indicates a missed acknowledgement. It repeats the
+  message after a round of the token and τ_r: a message of each other source may be acknowledged before it.
+- k_r attempts without an answer are a fault. The original then reforms the group by a three-phase commit; here the
+  fault is reported and the attempts continue.
+- Delivery is immediate, or `timing.hold_ns` after the acknowledgement's timestamp, which is the first change that MS §5
   makes. The timestamp is the site's clock when it sends; the original has none.
 
 The messages are those of the ring's wire format: an acknowledgement is a Token of slot t with one run of one packet, or
@@ -52,12 +52,12 @@ from levelcast.wire.packets import seal
 GENERATION = 1
 INCARNATION = 1
 MAX_ASKED = 64
-"""Acknowledgements that are asked for at once."""
+"""Maximum number of acknowledgements in one request."""
 
 
 @dataclass(slots=True)
 class Repeated:
-    """Something that is said every τ_r until it has its effect."""
+    """A message that is sent every τ_r until it has its effect."""
 
     attempts: int
     next_ns: int
@@ -76,7 +76,7 @@ class RmpReceiver(Machine):
         self.wake_ns: int | None = None
         self.released = 0
         self.idle_ns = idle_ns
-        """How long it keeps the token without a message to acknowledge; None: for as long as none comes."""
+        """Time for which it keeps the token without a message to acknowledge; None: until one arrives."""
         self._confirm_ns = max(0, self.timing.request_ns - 2 * self.timing.late_ns)
         place = members.index(member)
         self._before = members[place - 1]
@@ -84,19 +84,19 @@ class RmpReceiver(Machine):
         self._held = Holdings()
         self._acks: dict[int, Token] = {}
         self._waiting: deque[tuple[int, int]] = deque()
-        """Source messages that came and are not acknowledged, in the order of their coming."""
+        """Source messages that were received and are not acknowledged, in order of arrival."""
         self._wanted: dict[int | Run, Repeated] = {}
         self._taken_ns: int | None = now if place == 0 else None
-        """When it took the token that it has; None without it."""
+        """Time at which it received the token that it has; None without it."""
         self._confirmed = place == 0
         self._passed: Repeated | None = None
-        """Of the acknowledgement with which it passed the token on, until it hears that that was taken."""
+        """Repetition of the acknowledgement that passed the token on, until the next site confirms it."""
         self._last_own = 0
         self._effects: list[Effect] = []
 
     @property
     def have(self) -> int:
-        """Everything up to this acknowledgement is in its place: t_r − 1."""
+        """Every message up to this acknowledgement is ordered: t_r − 1."""
         return self._history.have
 
     @property
@@ -104,7 +104,7 @@ class RmpReceiver(Machine):
         return self._taken_ns is not None or self._passed is not None
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
-        """Take in `batch` at local time `now`; return what to do, in order, and set `wake_ns`."""
+        """Handle `batch` at local time `now`; return the effects in order, and set `wake_ns`."""
         self._effects = []
         for message in batch:
             if isinstance(message, Repair):
@@ -126,7 +126,7 @@ class RmpReceiver(Machine):
         self._set_wake(now)
         return self._effects
 
-    # -- what comes in ------------------------------------------------------------------------------------
+    # -- incoming messages --------------------------------------------------------------------------------
 
     def _take_in(self, item: Token | Data, now: int) -> None:
         if isinstance(item, Token):
@@ -151,7 +151,7 @@ class RmpReceiver(Machine):
         return place.next if place is not None else 1
 
     def _answer_repeated(self, message: Token | Data) -> None:
-        """Implicit requests: who repeats what is acknowledged has missed the acknowledgement (MS §2.1)."""
+        """Answer implicit requests: a sender that repeats acknowledged messages missed an acknowledgement (MS §2.1)."""
         if not self._serves:
             return
         if isinstance(message, Data):
@@ -165,7 +165,7 @@ class RmpReceiver(Machine):
             self._confirm()
 
     def _pass_on(self, to: int, ack: Token) -> None:
-        """Send an acknowledgement again, or pass on another's."""
+        """Send an own acknowledgement again, or pass on another's."""
         self._effects.append(Send(to, ack if ack.owner == self.member else Repair(self.member, (ack,))))
 
     def _acknowledgement_of(self, source: int, number: int) -> Token | None:
@@ -184,7 +184,7 @@ class RmpReceiver(Machine):
             self._effects.append(Send(request.sender, Repair(self.member, tuple(items))))
 
     def _place(self) -> None:
-        """Put acknowledged messages into their places, as far as there is no gap."""
+        """Order acknowledged messages up to the first gap."""
         history = self._history
         while (ack := self._acks.get(history.have + 1)) is not None:
             if not self._held.is_complete(ack.runs, history):
@@ -195,7 +195,7 @@ class RmpReceiver(Machine):
     # -- the token ----------------------------------------------------------------------------------------
 
     def _take_token(self, now: int) -> None:
-        """Take the token that the last acknowledgement passes here: only with everything up to it (MS §2.1)."""
+        """Accept the token that the last acknowledgement passes here: only with everything up to it (MS §2.1)."""
         last = self._acks.get(self.have)
         if last is not None and last.owner == self._before and self._taken_ns is None and self._passed is None:
             self._taken_ns = now
@@ -221,7 +221,7 @@ class RmpReceiver(Machine):
         self._place()
 
     def _next_message(self) -> Run | None:
-        """The first message that came and is not acknowledged yet."""
+        """Return the first received message that is not acknowledged yet."""
         while self._waiting:
             source, number = self._waiting[0]
             if number == self._expected(source):
@@ -230,16 +230,16 @@ class RmpReceiver(Machine):
         return None
 
     def _confirm(self) -> None:
-        """Tell the site before that the token was taken, while there is nothing to acknowledge (MS §2.1)."""
+        """Confirm the token to the previous site, while no message has to be acknowledged (MS §2.1)."""
         self._confirmed = True
         self._effects.append(Send(self._before, GroupToken(self.member, GENERATION, 0, self.have, self.have)))
 
     def _taken_by_next(self, slot: int) -> None:
-        """Somebody has taken the token that acknowledgement `slot` passed."""
+        """Note that the next site has the token that acknowledgement `slot` passed."""
         if slot >= self._last_own:
             self._passed = None
 
-    # -- asking, and saying again -------------------------------------------------------------------------
+    # -- requests and repetitions -------------------------------------------------------------------------
 
     def _want(self, what: int | Run, now: int) -> None:
         self._wanted.setdefault(what, Repeated(0, now))
@@ -304,7 +304,7 @@ class RmpReceiver(Machine):
 
 
 class RmpSource(Machine):
-    """One source of the original protocol, sans I/O: a message at a time."""
+    """One source of the original protocol, sans I/O: one message at a time."""
 
     LISTENS: ClassVar[frozenset[type]] = frozenset({Token, Repair})
 
@@ -321,18 +321,18 @@ class RmpSource(Machine):
 
     @property
     def waiting(self) -> int:
-        """Messages that are not acknowledged, the one on its way included."""
+        """Messages that are not acknowledged, including the one in transit."""
         return len(self._queue)
 
     def submit(self, payload: bytes, records: int, now: int) -> list[Effect]:
-        """Number a message and queue it; it leaves when those before it are acknowledged."""
+        """Number a message and queue it; it is sent when those before it are acknowledged."""
         packet = Packet(self.source, INCARNATION, self._next, records, payload)
         self._queue.append(seal(packet, self.config.stripe))
         self._next += 1
         return self._send(now)
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
-        """Take in acknowledgements, send the next message or the same again; set `wake_ns`."""
+        """Handle acknowledgements, send the next message or the same again; set `wake_ns`."""
         for message in (item for each in batch for item in (each.items if isinstance(each, Repair) else (each,))):
             if isinstance(message, Token) and any(run.source == self.source for run in message.runs):
                 number = next(run.last for run in message.runs if run.source == self.source)

@@ -1,13 +1,13 @@
-"""When each slot is, whose it is, and which generation's token is valid for it (rules 1 and 12).
+"""Time, owner and valid generation of each slot (rules 1 and 12).
 
 - Slot t of generation g is at T_g + (t - t_g)·τ and belongs to ring[(t - t_g) mod m] (rule 1).
-- A *lineage* lists the generations that the tape is made of. A token is valid only if its generation is the
+- A *lineage* lists the generations of which the tape consists. A token is valid only if its generation is the
   lineage's for its slot; every other token is void (rule 12).
 - A member has *caught up* in the last generation g of its lineage with t_g - 1 <= have (rules 8, 12): only then
-  does its `have` speak about g. Comparing (caught-up generation, have) finds the longest valid history, as
+  does its `have` refer to g. Comparing (caught-up generation, have) finds the longest valid history, as
   comparing (last term, length) does in Raft.
 
-Deviation from MS §5: the paper has one schedule for ever; a lineage makes the schedule survive reformations.
+Deviation from MS §5: the paper has one permanent schedule; a lineage makes the schedule survive reformations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from levelcast.wire.messages import Era, MemberLife, Ring
 
 
 class Lineage:
-    """The generations behind one tape, oldest first, with strictly rising start slots."""
+    """The generations of one tape, oldest first, with strictly rising start slots."""
 
     __slots__ = ("_slot_ns", "eras")
 
@@ -31,36 +31,36 @@ class Lineage:
         self._slot_ns = slot_ns
 
     def era_of(self, slot: int) -> Era | None:
-        """The generation that `slot` belongs to; None before the lineage begins."""
+        """Return the generation that `slot` belongs to; None before the lineage begins."""
         for era in reversed(self.eras):
             if era.start_slot <= slot:
                 return era
         return None
 
     def generation_of(self, slot: int) -> int:
-        """The only generation whose token is valid for `slot`; 0 before the lineage begins."""
+        """Return the only generation that is valid for a token of `slot`; 0 before the lineage begins."""
         era = self.era_of(slot)
         return era.generation if era is not None else 0
 
     def time_of(self, slot: int) -> int:
-        """The scheduled time of `slot`, which is its token's timestamp (rule 1)."""
+        """Return the scheduled time of `slot`, which is its token's timestamp (rule 1)."""
         era = self.era_of(slot)
         if era is None:
             return 0
         return era.start_ns + (slot - era.start_slot) * self._slot_ns
 
     def caught_up(self, have: int) -> int:
-        """The last generation g with t_g - 1 <= have; 0 if there is none."""
+        """Return the last generation g with t_g - 1 <= have, else 0."""
         for era in reversed(self.eras):
             if era.start_slot - 1 <= have:
                 return era.generation
         return 0
 
     def extended(self, era: Era, settled: int) -> tuple[Era, ...]:
-        """This lineage cut at `era`'s start, with `era` behind it.
+        """Return this lineage up to `era`'s start, followed by `era`.
 
-        Generations that end below `settled`, the lowest slot up to which every member of the new ring needs no journal
-        (its tape and checkpoint vouch for it), are left out: nobody will have to tell their tokens from void ones.
+        Generations that end below `settled` are omitted. Up to that slot no member of the new ring needs its journal,
+        because tape and checkpoint suffice; so no member will have to distinguish their tokens from void ones.
         """
         kept = [old for old in self.eras if old.start_slot < era.start_slot]
         while len(kept) >= 2 and kept[1].start_slot <= settled:
@@ -106,24 +106,26 @@ class Schedule:
         return self.lineage.time_of(slot)
 
     def owner_of(self, slot: int) -> int:
-        """The site of a slot of this generation (rule 1)."""
+        """Return the owner of a slot of this generation (rule 1)."""
         assert slot >= self.start_slot
         return self._members[(slot - self.start_slot) % len(self._members)]
 
     def first_own_slot(self, member: int) -> int:
-        """The first slot of this generation that is `member`'s; it comes again every m slots."""
+        """Return the first slot of this generation that is `member`'s; the others follow every m slots."""
         return self.start_slot + self._index[member]
 
     def slot_at(self, now: int) -> int:
-        """The last slot that is due at `now` (one below the start slot if none is)."""
+        """Return the last slot that is due at `now` (one below the start slot if none is)."""
         return (
             self.start_slot + (now - self._start_ns) // self._slot_ns if now >= self._start_ns else self.start_slot - 1
         )
 
 
 def refusal(ring: Ring, now: int, timing: Timing) -> RingRefused | None:
-    """Why a member must not enter this ring, if it must not: its start time is before the last slot of the ring
-    before it, or so far ahead that nothing would be released for long (rule 12)."""
+    """Return the reason why a member must not enter this ring, or None (rule 12).
+
+    The start time must not be before the last slot of the previous ring, nor so late that releases stop for long.
+    """
     lineage = Lineage(ring.lineage[:-1], timing.slot_ns)
     start = ring.lineage[-1]
     earliest_ns = lineage.time_of(start.start_slot - 1) + timing.slot_ns if lineage.eras else 0

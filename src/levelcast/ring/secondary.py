@@ -1,47 +1,47 @@
-"""A secondary receiver: listens to the core group, asks its own primary, passes the group's token (MS §4.1; rule 11).
+"""A secondary receiver: listens to the core group, requests from its primary, passes a group token (MS §4.1; rule 11).
 
-It orders, counts witnesses and releases exactly as a primary does, because it *is* that code: the same instant, the
-same bytes. It differs in what it says. It sends no core token, no JOIN and no fault, so nobody counts it and no fault
-of it reaches the primary ring.
+It orders, counts witnesses and releases with the same code as a primary: the same bytes at the same scheduled release
+time. It differs in the messages that it sends. It sends no core token, no JOIN and no fault report, so no node counts
+it, and its failure does not affect the primary ring.
 
-| state   | is                                         | does |
-|---------|--------------------------------------------|------|
-| ALONE   | no group                                   | asks the servers for one, every `ask` |
-| LOST    | a group, but not the ring that is running  | its group token says so; the primary answers with the RING |
-| FOLLOWS | a group, and the ring                      | asks its primary for what it misses, says `have` in turn |
-| ORPHAN  | its primary has left the ring or is silent | asks the servers for another one, and goes on listening |
-| SILENT  | the clock is not trusted                   | nothing |
+| state     | condition                                    | action |
+|-----------|----------------------------------------------|------|
+| `ALONE`   | no group                                     | requests one from the servers, every `ask` |
+| `LOST`    | a group, but not the current ring            | its group token shows that; the primary sends the RING |
+| `FOLLOWS` | a group, and the ring                        | requests missing items from its primary, sends `have` |
+| `ORPHAN`  | its primary has left the ring or is inactive | requests another one, continues to listen |
+| `SILENT`  | the clock is not trusted                     | none |
 
-It releases in every state but SILENT, as soon as it has been in a ring. One that was given another primary than its own
-asks for its own again, rarely, while that is in the ring.
+It releases in every state except `SILENT`, as soon as it has been in a ring. A secondary with another primary than the
+assigned one requests that again, at long intervals, while that one is in the ring.
 
-| message     | from, to                       | says |
-|-------------|--------------------------------|------|
-| GroupToken  | secondary to group and primary | the ring that it follows, and its `have` there |
-| GroupPlea   | secondary to servers           | that it wants a group, or is there; who does not answer it |
-| GroupInvite | server to secondary            | who is there? |
-| Group       | server to members and primary  | the secondaries of this primary, in turn |
+| message      | from, to                       | content |
+|--------------|--------------------------------|------|
+| GroupToken   | secondary to group and primary | the ring that it follows, and its `have` there |
+| GroupRequest | secondary to servers           | a group request or a reply to an invitation; the suspected node |
+| GroupInvite  | server to secondary            | a check that it is running |
+| Group        | server to members and primary  | the secondaries of this primary, in the order of their turns |
 
-- **Turns** are by the clock: turn u is at u·σ UTC and belongs to members[u mod n], with σ = τ_r / n, so that everybody
-  speaks once in τ_r. Who is not heard for k_r rounds is reported to the servers by the others of its group; the
-  primary ring is not told. So a failure is found by one small group (`benchmarks.layers` counts the passes).
-- **Rings.** It enters every RING that is newer than its own, whoever is in it, without a promise. A promise keeps a
-  member from claiming in an old ring what a new one does not know of; a secondary claims nothing. What it counts are
-  members' tokens, and a slot that a majority of them has claimed survives every reformation whoever does the counting.
-- **Its primary is silent** if k_r requests brought nothing although somebody's token claims the slot, or if there are
-  tokens of a ring that it has not told of for as long. A slot that nobody claims may be one that nobody has.
-- **Layers.** A secondary may be the home of a group itself (`homes` of the configuration). It is then to that group
-  what a primary is: it serves their requests, tells them of rings and groups, and covers them (`secondary_claims`), so
-  that what it says is the lowest of its group. It sends its group token to them too, because it has no core token by
-  which they would notice its death. Layers are given by the configuration and nobody is given a home of its own layer
-  or below, so that no group can hang on itself.
-- **Journal**: tokens, packets, the RING and checkpoints, as a primary. The group is not journaled: a server that is
-  asked says it again. `have` is claimed only behind the journal entries that it rests on.
+- **Turns** are by the clock: turn u is at u·σ UTC and belongs to members[u mod n], with σ = τ_r / n, so that each
+  secondary sends once in τ_r. If one is not received for k_r rounds, the others of its group report it to the servers,
+  but not to the primary ring. So one small group detects a failure (`benchmarks.layers` counts the passes).
+- **Rings.** It enters every RING that is newer than its own, whatever its members, without a promise. A promise keeps a
+  member from claiming in an old ring what a new one does not contain; a secondary claims nothing. It counts members'
+  tokens, and a slot that a majority of them has claimed survives every reformation, whichever node counts.
+- **Its primary is inactive** if k_r requests were not answered although a received token claims the slot, or if tokens
+  of a newer ring were received for as long without its RING. A slot that no token claims may be held by no node.
+- **Layers.** A secondary may be the assigned primary of a group itself (`homes` of the configuration). For that group
+  it acts as a primary: it serves requests, passes on rings and groups, and covers the group (`secondary_claims`), so
+  that it sends the lowest `have` of its group. It also sends its group token to them, because it has no core token by
+  which they would notice its failure. The configuration defines the layers, and no node is assigned a primary of its
+  own layer or below, so that no group can depend on itself.
+- **Journal**: tokens, packets, the RING and checkpoints, as for a primary. The group is not journaled: a server sends
+  it again on request. `have` is claimed only after the journal entries on which it rests.
 
-Deviations from MS §4.1: the paper's secondary waits with the token until it has everything up to the token's number;
-here it passes the token on time and says how far it is, as a primary in pipelined mode (rule 4). Its tokens are
-numbered by turns of the group and carry the primary slot in `have`. The primary takes no turn: its core tokens are
-heard anyway.
+Deviations from MS §4.1: the paper's secondary keeps the token until it has everything up to the token's number; here it
+passes the token on time and states its position, as a primary in pipelined mode (rule 4). Its tokens are
+numbered by turns of the group and carry the primary slot in `have`. The primary has no turn: its core tokens are
+received anyway.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ from levelcast.wire.messages import Group, GroupInvite, GroupRequest, GroupToken
 Standing = Literal["ALONE", "LOST", "FOLLOWS", "ORPHAN", "SILENT"]
 
 AWAY_ASKS = 5
-"""After so many `ask` with another primary it asks for its own one: by then no server refuses it (`REFUSED_ASKS`)."""
+"""Number of `ask` with another primary before it requests its assigned one. No server refuses then (`REFUSED_ASKS`)."""
 MOST_AWAY_ASKS = 80
-"""Each time that brings it nothing else, it waits twice as long, up to this."""
+"""The interval doubles after each request without effect, up to this number."""
 
 
 class Secondary(Listener):
@@ -80,7 +80,7 @@ class Secondary(Listener):
         super().__init__(config, member, journal, tape, now)
         self.group: Group | None = None
         self.suspect = 0
-        """Who does not answer: its primary, one of its group, or nobody (0)."""
+        """The node that does not answer: its primary or one of its group; 0: none."""
         self._number = 0
         self._turns: Turns | None = None
         self._turn = (0, 0)
@@ -93,15 +93,15 @@ class Secondary(Listener):
         self._layer = max(1, config.layer_of(member))
         self._restore(journal)
 
-    # -- what people and drivers look at ------------------------------------------------------------------
+    # -- status -------------------------------------------------------------------------------------------
 
     @property
     def primary(self) -> int | None:
-        """Who serves it."""
+        """The node that serves it."""
         return self.group.primary if self.group is not None else None
 
     def status(self, now: int) -> SecondaryStatus:
-        """Return its state at `now`, the node that serves it, and the group with which it takes turns."""
+        """Return its state at `now`, the node that serves it, and the group with which it alternates."""
         return SecondaryStatus(
             listener=self.listener_status(now),
             standing=self.standing,
@@ -123,14 +123,14 @@ class Secondary(Listener):
 
     @property
     def state(self) -> State:
-        """In the words of a primary: it never promises, and never sends."""
+        """Its state, as defined for a primary: it never promises, and never sends."""
         return "SILENT" if not self._trusted else "NEW" if self.generation == 0 else "ACTIVE"
 
     @property
     def _learns(self) -> bool:
         return self._trusted and self.generation > 0
 
-    # -- rings: entered when heard of, without a promise --------------------------------------------------
+    # -- rings: entered when received, without a promise --------------------------------------------------
 
     def _on_ring(self, ring: Ring, now: int) -> None:
         if ring.generation <= self.generation or self._diverged:
@@ -142,11 +142,11 @@ class Secondary(Listener):
             self._suspect(self.group.primary, now)
 
     def _has_left(self, ring: Ring, primary: int) -> bool:
-        """Its primary is no member of the ring: it cannot serve what the ring does (MS §4.3)."""
+        """Return whether its primary is not a member of the ring, so that it cannot serve it (MS §4.3)."""
         return primary not in self.config.homes and all(life.member != primary for life in ring.members)
 
     def _on_foreign_token(self, token: Token, now: int) -> None:
-        """A token of a ring that it was not told of is kept until it is; void ones are not."""
+        """Keep a token of a newer ring until its RING is received; drop void ones."""
         if token.generation <= self.generation:
             return
         if self._newer <= self.generation:
@@ -161,11 +161,11 @@ class Secondary(Listener):
         return self.primary
 
     def _asks_as(self) -> int | None:
-        """It waits as long as its primary may wait itself."""
+        """Return its primary: it waits as long as that may wait itself."""
         return self.primary
 
     def _on_unanswered(self, faults: list[tuple[int, int]], schedule: Schedule, now: int) -> None:
-        """k_r requests brought nothing. If somebody has the slot, its primary should have answered."""
+        """Suspect its primary after k_r requests without a reply, if a token claims the slot."""
         claimed = max((token.have for token in self._held.tokens.values()), default=0)
         claimed = max(claimed, schedule.start_slot - 1)
         if self.group is not None and any(slot <= claimed for slot, _ in faults):
@@ -181,20 +181,20 @@ class Secondary(Listener):
             super()._on_group_token(token, now)
 
     def _is_beside(self, token: GroupToken) -> bool:
-        """Whether it was said in the group that this one is a member of."""
+        """Return whether the token belongs to the group of which this node is a member."""
         group = self.group
         return group is not None and token.group == group.number and token.sender in group.members
 
     def _repair_destinations(self) -> tuple[int, ...]:
-        """Those of its own group: it never speaks to the core group."""
+        """Return the members of the group that it serves: it never sends to the core group."""
         return self.claims.group.members if self.claims.group is not None else ()
 
     def _on_group_invite(self, invite: GroupInvite, now: int) -> None:
-        if self._trusted:  # one that cannot keep its turns would be found dead at once
+        if self._trusted:  # otherwise it would miss its turns and be suspected immediately
             self._effects.append(Send(invite.server, self._plea(invite.number)))
 
     def _on_group(self, group: Group, now: int) -> None:
-        """The highest number counts; nothing that a group says is counted, so it needs no promise."""
+        """Enter the group with the highest number; its claims are not counted, so it needs no promise."""
         if group.primary == self.member:
             super()._on_group(group, now)
             return
@@ -225,7 +225,7 @@ class Secondary(Listener):
         self._ask_at_ns = now
 
     def _suspect(self, node: int, now: int) -> None:
-        """Note who does not answer. One is enough to be given another group; its primary comes first."""
+        """Store a node that does not answer. One is enough to request another group; its primary has precedence."""
         if self.suspect == node or (self.suspect and node != self.primary):
             return
         self.suspect = node
@@ -236,7 +236,7 @@ class Secondary(Listener):
         return GroupRequest(self.member, invitation, self._number, self.primary or 0, self.suspect)
 
     def _servers_turn(self, now: int) -> None:
-        """Take its turn, look who is silent, and ask for a group if it needs one: the last thing in a step."""
+        """Send its group token if due, find inactive nodes, and request a group if needed (the last part of a step)."""
         if not self._trusted:
             self._heard_ns = dict.fromkeys(self._heard_ns, now)
             self._newer_ns = now
@@ -256,7 +256,7 @@ class Secondary(Listener):
 
     @property
     def _is_away(self) -> bool:
-        """Whether another primary serves it although its own is in the ring."""
+        """Return whether another primary serves it although the assigned one is in the ring."""
         home = self.config.homes.get(self.member)
         if self.group is None or self._ring is None or home in (None, self.group.primary):
             return False
@@ -270,21 +270,21 @@ class Secondary(Listener):
                 self._effects.append(Send(node, token))
 
     def _lowest_have(self, now: int) -> int:
-        """What it has, and those of its own group with it (rule 11)."""
+        """Return the lowest `have` of itself and of the group that it serves (rule 11)."""
         have = self.history.have
         return have if self._schedule is None else self.claims.lowest(have, self._schedule, now)
 
     def _look_who_is_silent(self, group: Group, now: int) -> None:
         silent_ns = silent_after_ns(self.timing)
         if self._newer > self.generation and self._newer_ns < now - self._layer * silent_ns:
-            self._suspect(group.primary, now)  # its primary must have been told first, layer by layer
+            self._suspect(group.primary, now)  # its primary must have received the RING first, layer by layer
         speaking = (group.primary, *group.members) if group.primary in self.config.homes else group.members
         for peer in speaking:
             if peer != self.member and self._heard_ns.get(peer, now) < now - silent_ns:
                 self._suspect(peer, now)
 
     def _own_wake_ns(self, now: int) -> int:
-        """When it has something to say next, asked for nothing."""
+        """Return the time of its next message that is not a reply."""
         if not self._trusted:
             return self._ask_at_ns
         asks = self.group is None or self.suspect

@@ -1,18 +1,18 @@
-"""A source: a floor's packets on their way into the sequence (MS §2.1, §4.2; DESIGN rule 10).
+"""A source: numbers a floor's packets and sends them until they are witnessed (MS §2.1, §4.2; DESIGN rule 10).
 
 | a packet is  | since                                   | the source                                      |
 |--------------|-----------------------------------------|-------------------------------------------------|
 | sent         | it was journaled and multicast          | resends it every `resend_ns`                    |
-| acknowledged | a token named it in a run               | resends it if no witness comes within Δ_A + resend |
+| acknowledged | a token named it in a run               | resends it if it is not witnessed within Δ_A + resend |
 | witnessed    | a token marked it (or a later one)      | forgets it                                      |
 
-- An acknowledgement alone can die with its site, and a later `have` may belong to another history: only a mark
-  lets a packet go (rule 10).
-- At most W packets are unwitnessed; W comes with the tokens (credit).
-- Packets are numbered from 1 in each incarnation. A source that has its journal goes on in the same incarnation;
-  one without takes a higher one and resends nothing.
+- An acknowledgement alone can be lost with the slot owner that sent it, and a later `have` may belong to another
+  history: the source drops a packet only after a mark (rule 10).
+- At most W packets are unwitnessed; tokens carry W (credit).
+- Packets are numbered from 1 in each incarnation. A source that has its journal continues in the same incarnation;
+  one without starts a higher one and resends nothing.
 
-Deviation from MS §2.1: a source does not decide that the ring is broken; the ring finds that out by its own clock
+Deviation from MS §2.1: a source does not decide that the ring is broken; the ring detects that by its own clock
 (MS §5), so that floors need not be trusted with it.
 """
 
@@ -33,21 +33,21 @@ from levelcast.wire.packets import cut, join, seal, seal_all
 
 
 class Unwitnessed(NamedTuple):
-    """Packets that may still have to be sent again, and when."""
+    """Packets that may have to be sent again, and the time of the next resend."""
 
     data: Data
     resend_ns: int
 
 
 class Submitted(NamedTuple):
-    """What became of records that were given to a source."""
+    """Result of submitting records to a source."""
 
     effects: list[Effect]
     last: int
     """The number of the last packet that was made."""
     records: int
     taken: int
-    """How many bytes of the payload these are."""
+    """Bytes of the payload in these packets."""
 
 
 class Source(Machine):
@@ -63,7 +63,7 @@ class Source(Machine):
         self.credit = config.credit
         self.superseded = False
         self.wake_ns: int | None = None
-        """Not later than the first resend that is due: an acknowledgement may put that off."""
+        """Not later than the first resend that is due: an acknowledgement may postpone that."""
         self._unwitnessed: deque[Unwitnessed] = deque()
         """In the order of their numbers, which have no gap."""
         self._witnessed = 0
@@ -80,30 +80,30 @@ class Source(Machine):
 
     @property
     def unwitnessed(self) -> int:
-        """Packets that were sent and are not yet safe."""
+        """Packets that were sent and are not yet witnessed."""
         return max(0, self._next - 1 - self._witnessed)
 
     @property
     def room(self) -> int:
-        """How many more packets may be submitted now: back-pressure that the caller can see."""
+        """Number of packets that may be submitted now: back-pressure for the caller."""
         return 0 if self.superseded else max(0, self.credit - self.unwitnessed)
 
     @property
     def witnessed(self) -> int:
-        """Packets up to this number of this incarnation are safe."""
+        """Packets up to this number of this incarnation are witnessed."""
         return self._witnessed
 
     def status(self, now: int) -> SourceStatus:
-        """Return how far its packets are."""
+        """Return the state of its packets."""
         return SourceStatus(self.incarnation, self.credit, self.witnessed, self.unwitnessed, self.superseded)
 
     def submit(self, payload: bytes, records: int, now: int) -> list[Effect]:
-        """Number a packet, journal it and send it. The caller has looked at `room`."""
+        """Number a packet, journal it and send it. The caller has checked `room`."""
         return self.submit_together([(payload, records)], now)
 
     def submit_together(self, packets: Sequence[tuple[bytes, int]], now: int) -> list[Effect]:
-        """The same for several packets, each with its records: they are journaled, and leave, together."""
-        assert self.room >= len(packets), "no credit: look at `room` before submitting"
+        """Submit several packets, each with its number of records: they are journaled and sent together."""
+        assert self.room >= len(packets), "no credit: check `room` before submitting"
         sealed = [
             seal(Packet(self.source, self.incarnation, number, records, payload), self.config.stripe)
             for number, (payload, records) in enumerate(packets, self._next)
@@ -111,7 +111,7 @@ class Source(Machine):
         return [effect for data in join(sealed) for effect in self._send(data, now)]
 
     def submit_all(self, payload: bytes | memoryview, packet_bytes: int, now: int) -> Submitted:
-        """Records in as many full packets as there is room for, journaled and sent together."""
+        """Submit records in as many full packets as credit allows, journaled and sent together."""
         data, records, taken = seal_all(
             payload, packet_bytes, self.room, self.config.stripe, self.source, self.incarnation, self._next
         )
@@ -127,7 +127,7 @@ class Source(Machine):
         return [Persist(data), Send(GROUP, data)]
 
     def step(self, batch: Iterable[Message], now: int, *, clock_trusted: bool = True) -> list[Effect]:
-        """Take in tokens, resend what is due; set `wake_ns`."""
+        """Handle tokens, resend packets that are due; set `wake_ns`."""
         self._effects = []
         for message in batch:
             if type(message) is Token:
@@ -153,7 +153,7 @@ class Source(Machine):
                 self._forget(mark.number)
 
     def _acknowledged(self, first: int, last: int, now: int) -> None:
-        """Acknowledged, not yet safe: give the witness the time that it may take."""
+        """Postpone the resend of acknowledged packets, which are not yet witnessed."""
         patience_ns = now + self.timing.hold_ns + self.timing.resend_ns
         left: deque[Unwitnessed] = deque()
         for data, resend_ns in self._unwitnessed:
@@ -169,7 +169,7 @@ class Source(Machine):
         self._unwitnessed = left
 
     def _forget(self, number: int) -> None:
-        """Witnessed: the packets survive every reformation, the source need not keep them (rule 10)."""
+        """Drop witnessed packets: they survive every reformation (rule 10)."""
         waiting = self._unwitnessed
         while waiting and waiting[0].data.last <= number:
             waiting.popleft()

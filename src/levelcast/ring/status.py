@@ -1,6 +1,6 @@
 """Status of each protocol class of the ring as a frozen value, with ids instead of names.
 
-`status(now)` of a class returns it. It is read a few times a second; a step computes nothing for it.
+`status(now)` of a class returns it. It is read a few times per second; a step computes nothing for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from levelcast.wire.messages import Group, Membership
 
 
 class RingTimes(NamedTuple):
-    """The schedule of a ring (rule 1): whose slot is when."""
+    """The schedule of a ring (rule 1): times and owners of its slots."""
 
     start_slot: int
     start_ns: int
@@ -65,7 +65,7 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True)
 class SecondaryStatus:
-    """Status of a secondary in the table of `ring.secondary`; 0 stands for no node."""
+    """Status of a secondary in the table of `ring.secondary`; 0 means no node."""
 
     listener: ListenerStatus
     standing: str

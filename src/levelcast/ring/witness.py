@@ -1,14 +1,14 @@
-"""Who has what, as the tokens of this generation say it (rule 8), and when a slot is released (rule 7).
+"""Count the claims in the tokens of this generation (rule 8), which determine when a slot is released (rule 7).
 
 - A slot is witnessed when enough members have sent tokens *of this generation* with have >= slot. A member's
-  `have` counts only once it has caught up to t_g - 1: before that it speaks about another history.
-- The *completing token* of a slot is the first one, in slot order, with which the count is reached. Every receiver
-  that holds the tokens finds the same one, so a release that has to be late is late to the same instant everywhere:
-  completing token's timestamp + δ_N + k_r·τ_r.
-- w = 1 is the paper's ticker: the site of the slot is the witness, and the slot waits for nobody else. With any
-  number below a majority a reformation may void what a receiver has released (`guarantees`).
+  `have` counts only once it has caught up to t_g - 1: before that it refers to another history.
+- The *completing token* of a slot is the first one, in slot order, that completes the count. Every receiver that holds
+  the tokens finds the same one, so a late release is late to the same time everywhere: completing token's timestamp +
+  δ_N + k_r·τ_r.
+- w = 1 is the paper's ticker: the slot owner is the witness, and the slot waits for no other member. With any number
+  below a majority a reformation may void slots that a receiver has released (`guarantees`).
 
-Tokens are read in slot order without gaps. A receiver that skipped slots by catching up from a tape starts behind
+Tokens are read in slot order without gaps. A receiver that skipped slots by catching up from a tape starts after
 them: members repeat their `have` in every token.
 """
 
@@ -27,8 +27,8 @@ from levelcast.wire.messages import MemberLife, Token
 class Witness:
     """Claims of one generation, and the highest slot that they witness.
 
-    Tokens wait in a queue until the next slot to be witnessed is held here too: the configured set at that slot is
-    known only then, and the completing token must not depend on how far behind this receiver was.
+    Tokens wait in a queue until the next slot to be witnessed is held here too. The configured set at that slot is
+    known only then, and the completing token must not depend on this receiver's lag.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Witness:
         self._waiting: deque[Token] = deque()
         self._counted_upto = (0, 0)
         self._settled: tuple[int, int, MembershipChange] | None = None
-        """What was witnessed and held, and under which set, when all claims were counted."""
+        """The witnessed slot, the held slot and the set at the time when all claims were counted."""
         self._standing = standing
         self._completing: dict[int, tuple[int, int]] = {}
         self.read_upto = max(read_upto, schedule.start_slot - 1)
@@ -50,7 +50,7 @@ class Witness:
         """Every slot up to this one is witnessed."""
 
     def read(self, token: Token) -> None:
-        """Take in the next token in slot order."""
+        """Read the next token in slot order."""
         assert token.slot == self.read_upto + 1
         assert token.generation == self._schedule.generation
         self.read_upto = token.slot
@@ -60,9 +60,9 @@ class Witness:
                 self._latest[token.owner] = token.have
 
     def advance(self, have: int, records: Sequence[MembershipChange]) -> int:
-        """Count which slots up to `have` are witnessed now, and return the highest."""
+        """Count the slots up to `have` that are witnessed now, and return the highest."""
         if not self._waiting and self._settled == (self.witnessed, have, records[-1]):
-            return self.witnessed  # nobody has said anything since
+            return self.witnessed  # no new claim since
         while self.witnessed < have:
             if self._is_witnessed(self.witnessed + 1, records):
                 self.witnessed += 1
@@ -78,30 +78,30 @@ class Witness:
         return self.witnessed
 
     def inherit(self, before: Witness) -> None:
-        """Keep what an earlier generation has witnessed: its claims were true, and no ring can void them."""
+        """Keep the slots that an earlier generation has witnessed: its claims were true, and no ring can void them."""
         witnessed = min(before.witnessed, self._schedule.start_slot - 1)
         if witnessed > self.witnessed:
             self.witnessed = witnessed
             self._completing.update(before._completing)
 
     def completing_ns(self, slot: int) -> int:
-        """The timestamp of the token that completed the witness of `slot`; 0 if the slot needed none."""
+        """Return the timestamp of the token that completed the witness of `slot`; 0 if the slot needed none."""
         return self._completing.get(slot, (slot, 0))[1]
 
     def forget(self, slot: int) -> None:
         self._completing.pop(slot, None)
 
     def skip_to(self, slot: int) -> None:
-        """Slots up to `slot` came from a tape: they are witnessed, and their tokens will not be read."""
+        """Treat slots up to `slot` as witnessed: they are from a tape, and their tokens will not be read."""
         self.read_upto = max(self.read_upto, slot)
         self.witnessed = max(self.witnessed, slot)
 
     def claim_of(self, member: int) -> int:
-        """The highest `have` that counts for this member; -1 before its first."""
+        """Return the highest `have` that counts for this member; -1 before its first."""
         return self._latest.get(member, -1)
 
     def stable(self) -> int:
-        """The highest slot that every member of the ring has (rule 9)."""
+        """Return the highest slot that every member of the ring has (rule 9)."""
         return min(self._latest.get(member, -1) for member in self._schedule.members)
 
     def _is_witnessed(self, slot: int, records: Sequence[MembershipChange]) -> bool:
@@ -111,7 +111,7 @@ class Witness:
             if sum(have >= slot for have in self._counted.values()) < self._witnesses:
                 return False
             if self._witnesses < majority(records[-1].membership):
-                return True  # weaker than a majority, by choice: a reformation may void what was released
+                return True  # weaker than a majority, by choice: a reformation may void released slots
         if not witnessed_by_majority(slot, records, self.witnessed, self._standing, self._has):
             return False
         if self._witnesses != "all":
@@ -123,10 +123,10 @@ class Witness:
 
 
 def claim_counts(token: Token, schedule: Schedule) -> bool:
-    """A member's `have` counts only once it has caught up to t_g - 1 (rule 8)."""
+    """Return whether a member's `have` counts: only once it has caught up to t_g - 1 (rule 8)."""
     return token.have >= schedule.start_slot - 1
 
 
 def guarantees(witnesses: Witnesses, members: int) -> bool:
-    """Whether a witnessed slot survives every reformation: only if a majority of the configured set has it."""
+    """Return whether a witnessed slot survives every reformation: only if a majority of the configured set has it."""
     return not isinstance(witnesses, int) or witnesses > members // 2

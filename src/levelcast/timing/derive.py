@@ -1,8 +1,8 @@
-"""From measured delay and loss to the timing of a ring, each number with its rule and its reason.
+"""Derive the timing of a ring from measured delay and loss, each number with its rule and its reason.
 
-`derive` takes what the network is like (`Path`), what the ring is meant to be (`Shape`) and whatever somebody
-has fixed by hand (`Given`), and returns a `Timing` together with an explanation of every number in it. It
-never refuses a number that was given: `contradictions` says which of them break a rule, and by how much.
+`derive` reads the properties of the network (`Path`), the requirements on the ring (`Shape`) and numbers fixed by the
+operator (`Given`). It returns a `Timing` and an explanation of every number in it. It never refuses a given number:
+`contradictions` returns those that break a rule, and by how much.
 
 >>> path = Path(delay_ns=70_000_000, loss_ratio=0.01, clock_error_ns=1_000_000, process_ns=5_000_000)
 >>> shape = Shape("pipelined", slot_ns=50_000_000, witnesses=3, members=5, servers=2)
@@ -10,8 +10,8 @@ never refuses a number that was given: `contradictions` says which of them break
 >>> show_ns(derived.timing.late_ns), derived.timing.attempts, show_ns(derived.timing.hold_ns)
 ('72 ms', 6, '2.976 s')
 
-What the paper leaves open and we chose: T_join, lead, backoff, ask and resend. All five follow from δ_N, τ_r,
-τ, k_r and the number of servers, so that a network file with only τ, δ_N and k_r in it is complete.
+The paper does not define T_join, lead, backoff, `ask` and resend. All five follow from δ_N, τ_r, τ, k_r and the number
+of servers, so that a network file with only τ, δ_N and k_r in it is complete.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ Unit = Literal["ns", "count", "ratio"]
 
 
 class Explained(NamedTuple):
-    """One number of a timing: the papers' symbol (if they have one), its name in the network file or in
-    `Timing`, its value, the rule it follows and why it comes out so."""
+    """One number of a timing: the papers' symbol (if any), its name in the network file or in `Timing`, its value, the
+    rule that it follows, and the reason for its value.
+    """
 
     symbol: str
     name: str
@@ -40,7 +41,7 @@ class Explained(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The value as a person reads it."""
+        """The value in readable form."""
         return show_ns(int(self.value)) if self.unit == "ns" else f"{self.value:g}"
 
 
@@ -53,27 +54,27 @@ class Contradiction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The worst that a message between two nodes of the core meets."""
+    """The worst path between two nodes of the core."""
 
     delay_ns: int
-    """The largest one-way delay, as the quantile that all but late packets keep, between two core nodes."""
+    """The largest one-way delay between two core nodes: the quantile that all but late packets keep."""
     loss_ratio: float
     """The largest loss p between two core nodes."""
     clock_error_ns: int = 0
-    """How far any clock may be from UTC, to either side."""
+    """Maximum error of any clock against UTC, in either direction."""
     transmit_ns: int = 0
     """X: to transmit a request and its answer (MS §5.1)."""
     process_ns: int = 0
     """P: to process a request and its answer, journal included (MS §5.1)."""
     reach_ns: int = 0
-    """The largest one-way delay between a source and a receiver; a source may stand far outside the core."""
+    """The largest one-way delay between a source and a receiver; a source may be far outside the core."""
     delay_between: str = "two members"
     loss_between: str = "two members"
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the ring is meant to be. In lockstep a slot of None means the shortest one allowed, R."""
+    """Requirements on the ring. In lockstep a slot of None means the shortest one allowed, R."""
 
     mode: Mode
     slot_ns: int | None
@@ -83,12 +84,12 @@ class Shape:
     layers: int = 0
     """Layers of secondary receivers (rule 11)."""
     nack_sets: int = 1
-    """k_p: sets of receivers that ask for what is missing one after the other (MS §5.2); 1: all ask at once."""
+    """k_p: sets of receivers that send requests in turn (MS §5.2); 1: all send immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Numbers fixed by hand; None means: derive it."""
+    """Numbers fixed by the operator; None: derive it."""
 
     late_ns: int | None = None
     request_ns: int | None = None
@@ -98,7 +99,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A timing, the rule behind each of its numbers, and the least that the rules allow."""
+    """A timing, the rule for each of its numbers, and the minimum values that the rules allow."""
 
     timing: Timing
     explained: tuple[Explained, ...]
@@ -108,7 +109,7 @@ class Derived:
 
 
 def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa: B008 - frozen, shared on purpose
-    """The timing of a ring of this shape over this network, and why (rules 5 and 6, MS §5.1).
+    """Return the timing of a ring of this shape over this network, with reasons (rules 5 and 6, MS §5.1).
 
     Raises ValueError if k_r is to be derived from a loss above one half, or a pipelined slot is None.
     """
@@ -153,7 +154,7 @@ def derive(path: Path, shape: Shape, given: Given = Given()) -> Derived:  # noqa
 
 
 def contradictions(derived: Derived, shape: Shape) -> list[Contradiction]:
-    """Which numbers of a derived timing break rule 4, 5, 6 or 8, and by how much."""
+    """Return the numbers of a derived timing that break rule 4, 5, 6 or 8, and by how much."""
     timing = derived.timing
     found = []
     if timing.request_ns < derived.least_request_ns:
@@ -166,7 +167,7 @@ def contradictions(derived: Derived, shape: Shape) -> list[Contradiction]:
         found.append(_too_small("hold", "Δ_A", timing.hold_ns, derived.least_hold_ns, rule))
     if shape.witnesses > shape.members:
         are = "is 1 receiver" if shape.members == 1 else f"are {shape.members} receivers"
-        message = f"witness asks for {shape.witnesses} members and there {are}: nothing would ever be released (rule 8)"
+        message = f"witness requires {shape.witnesses} members and there {are}: no slot would ever be released (rule 8)"
         found.append(Contradiction("witness", message))
     return found
 
@@ -177,7 +178,7 @@ def _too_small(field: str, symbol: str, value_ns: int, least_ns: int, rule: str)
 
 
 def _waits(shape: Shape) -> str:
-    """The term by which sets of receivers make recovery longer."""
+    """Return the term by which sets of receivers make recovery longer."""
     return "" if shape.nack_sets == 1 else " + (k_p − 1)·τ_r"
 
 
@@ -196,8 +197,8 @@ _RULES: dict[str, tuple[str, Unit, str]] = {
     "late": ("δ_N", "ns", "largest delay quantile + 2·clock error (MS §5.1)"),
     "request": ("τ_r", "ns", "τ_r ≥ 2δ_N + X + P (rule 6)"),
     "slot": ("τ", "ns", "{slot} (rule 4{source})"),
-    "witness": ("w", "count", "w members say have ≥ t before release (rule 8)"),
-    "nack_sets": ("k_p", "count", "S_i asks i·τ_r later than S_0 (MS §5.2)"),
+    "witness": ("w", "count", "w members claim have ≥ t before release (rule 8)"),
+    "nack_sets": ("k_p", "count", "S_i sends requests i·τ_r after S_0 (MS §5.2)"),
     "recovery": ("R", "ns", "R = δ_N{waits} + 2·k_r·τ_r (rule 6, MS §5.1)"),
     "closed form": ("R (MS)", "ns", "(1 + 2k_r)·δ_N + k_r·(X + P) (MS §5.1), not used"),
     "hold": ("Δ_A", "ns", "Δ_A ≥ {hold} (rule 6)"),
@@ -243,19 +244,19 @@ def _network_reasons(path: Path, shape: Shape, given: Given, derived: Derived, n
         f"q = {failure:.4g}: q^{attempts} = {failure**attempts:.1e}",
         "late": f"{show_ns(path.delay_ns)} between {path.delay_between}, and two clocks may each be "
         f"{show_ns(path.clock_error_ns)} off, to opposite sides",
-        "request": f"X = {show_ns(path.transmit_ns)}, P = {show_ns(path.process_ns)}: there, back and handling",
-        "slot": "a site sends on time whatever it misses; a packet waits at most one slot for its token",
+        "request": f"X = {show_ns(path.transmit_ns)}, P = {show_ns(path.process_ns)}: round trip and handling",
+        "slot": "a slot owner sends on time whatever it misses; a packet waits at most one slot for its token",
         "witness": f"of {shape.members} configured primaries",
     }
     if given.attempts is not None:
         once_in = _once_in(failure, attempts)
-        reasons["attempts"] = f"given; at p = {path.loss_ratio:g} all of them fail once in {once_in}"
+        reasons["attempts"] = f"given; at p = {path.loss_ratio:g} all of them fail {once_in}"
     if given.late_ns is not None:
-        reasons["late"] = f"given; the links and clocks of the file ask for {show_ns(needed_late_ns)}"
+        reasons["late"] = f"given; the links and clocks of the file need {show_ns(needed_late_ns)}"
     if given.request_ns is not None:
         reasons["request"] = f"given; at least {show_ns(derived.least_request_ns)}"
     if derived.timing.mode == "lockstep":
-        reasons["slot"] = "a site sends only when it holds everything before, so a slot leaves time to recover"
+        reasons["slot"] = "a slot owner sends only when it holds everything before, so a slot leaves time to recover"
     return reasons
 
 
@@ -265,21 +266,21 @@ def _release_reasons(shape: Shape, given: Given, derived: Derived) -> dict[str, 
         timing.slot_ns, timing.late_ns, timing.request_ns, timing.attempts, shape.witnesses, shape.layers
     )
     reasons = {
-        "nack_sets": f"the last set waits {show_ns(timing.stagger_ns)}, which makes the least hold time "
-        f"{show_ns(derived.least_hold_ns - without_ns)} longer",
-        "recovery": "miss the token, recover it, then recover what it names: two stages of k_r requests",
-        "closed form": "it drops one recovery stage, k_r·τ_r: "
+        "nack_sets": f"the last set waits {show_ns(timing.stagger_ns)}, which increases the minimum hold time by "
+        f"{show_ns(derived.least_hold_ns - without_ns)}",
+        "recovery": "recover the missing token, then the packets that it names: two stages of k_r requests",
+        "closed form": "it omits one recovery stage, k_r·τ_r: "
         f"{show_ns(timing.next_site_ns - derived.closed_form_ns)} less than R"
         f"{'' if shape.nack_sets == 1 else ' without sets'}",
-        "hold": "by R all hold it; within w slots more, w members say so; those tokens are heard within "
+        "hold": "after R all hold it; within w more slots, w members claim it; those tokens arrive within "
         f"δ_N{_waits(shape)} + k_r·τ_r",
-        "join": "round trips for the members whose invitation or answer was lost: a third of those that a lossy "
-        "exchange may need, since a ring that leaves somebody out is soon formed again",
+        "join": "round trips for members that lost the invitation or the reply: a third of those that a lossy "
+        "exchange may need, since a ring without a member is soon formed again",
         "lead": "RING reaches every member before its first slot, even if it has to be sent twice",
-        "backoff": "the server ranked before has invited, waited and started a ring by then: no duel",
-        "ask": f"letting one in reforms the ring: the last attempt, with the turns of all {shape.servers} "
-        "servers, must be over, and a ring must run for R before it is disturbed again",
-        "resend": "to a site and back, and two slots: only what two sites in turn have missed is sent again",
+        "backoff": "by then the server ranked before has invited, waited and started a ring",
+        "ask": f"admitting a member reforms the ring: the last attempt, with the turns of all {shape.servers} "
+        "servers, must be complete, and a ring must run for R before it is disturbed again",
+        "resend": "round trip to a slot owner, and two slots: only packets that two of them in turn missed are resent",
     }
     if given.hold_ns is not None:
         reasons["hold"] = f"given; at least {show_ns(derived.least_hold_ns)}"
@@ -290,4 +291,4 @@ def _release_reasons(shape: Shape, given: Given, derived: Derived) -> dict[str, 
 
 def _once_in(failure: float, attempts: int) -> str:
     chance = failure**attempts
-    return f"{1 / chance:.1e} losses" if chance > 0.0 else "no loss at all"
+    return f"once in {1 / chance:.1e} losses" if chance > 0.0 else "never"

@@ -6,11 +6,11 @@ from levelcast.timing.rules import REFORMATIONS, Timing
 
 
 def secondary_bound_ns(timing: Timing, servers: int, layers: int = 1) -> int:
-    """How much longer than primaries secondaries may need after the last fault (see `liveness_bound_ns`).
+    """Return the additional time that secondaries may need after the last fault (see `liveness_bound_ns`).
 
-    In each reformation of the ring a secondary may hold its primary's claims for the cover's patience. Then groups are
-    formed anew: a silence is found, reported when it is time to ask, servers take their turns, gather and announce.
-    With its new primary it catches up. Groups are formed layer after layer.
+    In each reformation of the ring a secondary may delay its primary's claims for `patience_ns`. Then groups are formed
+    again: an inactive node is detected, reported at the next `ask`, servers back off in turn, gather and announce.
+    The secondary catches up with its new primary. Groups are formed layer by layer.
     """
     exchange_ns = timing.attempts * timing.request_ns
     group_ns = (
@@ -24,14 +24,14 @@ def secondary_bound_ns(timing: Timing, servers: int, layers: int = 1) -> int:
 
 
 def patience_ns(timing: Timing, layers: int = 1) -> int:
-    """How long after a slot's time a secondary that lacks it may hold the claim of one with `layers` below it."""
+    """Return the time after a slot for which a secondary without it may delay the claim of a node `layers` above."""
     return timing.recovery_ns + layers * timing.hear_ns
 
 
 def silent_after_ns(timing: Timing) -> int:
-    """When one that speaks every τ_r counts as silent: k_r rounds, one that was under way, and the way here."""
+    """Return the time until a node that sends every τ_r counts as inactive: k_r rounds, one in progress, the delay."""
     return timing.hear_ns + timing.request_ns
 
 
 GROUP_REFORMATIONS = 2
-"""How many groups may be formed for a secondary after the last fault: the one under way, and the one that mends it."""
+"""Maximum number of groups formed for a secondary after the last fault: the one in progress and its correction."""

@@ -1,28 +1,29 @@
-"""A channel plan as records: in the sequence, so that the tape alone says which session a record is in (rule 15).
+"""Encode a channel plan as records in the sequence, so that the tape alone defines each record's session (rule 15).
 
 Every record here is a DBN system message of the operator's source, so readers of the tape and feed handlers read or
-skip it. Its text is for people; its tail is what counts:
+skip it. Its text is human-readable; programs use only its tail:
 
-    ts_event   of a mark, how far the session is complete; else undefined
+    ts_event   of a mark, the time up to which the session is complete; else undefined
     msg        levelcast plan 3: part 2 of 9
     tail       kind u8, reserved u8, stripe u16, number u32, part u16, parts u16, next_sequence u64, digest 8s,
                size u16, reserved u16, size bytes of content, zeros up to a 4-byte word
 
-| kind  | where             | says |
-|-------|-------------------|------|
+| kind  | in                 | meaning |
+|-------|--------------------|------|
 | PART  | tape, plan session | part number `part` (from 0) of the `parts` of a plan |
-| SWAP  | tape              | the plan with this digest takes effect behind this frame |
-| READY | every session     | the edge has the plan: whoever wants it before it takes effect reads its plan session |
-| LAST  | every session     | the last record of a session: the plan's sessions follow, each from its sequence 1 |
+| SWAP  | tape               | the plan with this digest becomes active after this frame |
+| READY | every session      | the edge has the plan: a subscriber can read its plan session before it becomes active |
+| LAST  | every session      | the last record of a session: the plan's sessions follow, each from its sequence 1 |
 
-A plan's parts, one behind the other, are its content, whose BLAKE2b hash of 8 bytes is the digest: zlib of
+A plan's parts, concatenated, are its content, and the BLAKE2b hash of 8 bytes of the content is the digest. The content
+is the zlib-compressed form of
 
     u32 instruments n, u16 sessions m, u16 default session, u32 CRC-32 of the symbols (`symbols_crc`)
-    m x (group u16, expected bytes a second u32, 0 for unknown)
+    m x (group u16, expected bytes/s u32, 0 for unknown)
     n x u32: each instrument id less the one before; n x u16: the session of each
 
 Numbers are little-endian. A session's name is `NUMBER/STRIPE/SESSION` in base 36, the plan session's `NUMBER/STRIPE/*`.
-No two plans have a session's name in common, so nobody can take a record of one for a record of another.
+No two plans have a session's name in common, so records of different plans cannot be confused.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ DIGEST_SIZE = 8
 
 _TAIL = struct.Struct("<BBHIHHQ8sHH")
 PART_BYTES = MAX_SYSTEM_TAIL - _TAIL.size
-"""The most content that a record has."""
+"""Maximum size of the content of a record."""
 MAX_PARTS = 2**16 - 1
 
 _COUNTS = struct.Struct("<IHHI")
@@ -92,7 +93,7 @@ class PlanRecord(NamedTuple):
 
 
 def encode_record(record: PlanRecord) -> bytes:
-    """One record; a ValueError for what no record can say."""
+    """Return the record as bytes; raises ValueError for values that no record can have."""
     kind, number, parts, digest, part, stripe, complete_ns, next_sequence, content = record
     if (
         len(content) > PART_BYTES
@@ -100,7 +101,7 @@ def encode_record(record: PlanRecord) -> bytes:
         or not 0 <= part < parts
         or (kind != Kind.PART and content)
     ):
-        raise ValueError(f"{record} is no record of a plan")
+        raise ValueError(f"{record} is not a valid record of a plan")
     text = PLAN_TEXT + f"{number}: ".encode() + _TEXTS[kind].format(part=part + 1, parts=parts).encode()
     try:
         tail = _TAIL.pack(kind, 0, stripe, number, part, parts, next_sequence, digest, len(content), 0) + content
@@ -110,7 +111,7 @@ def encode_record(record: PlanRecord) -> bytes:
 
 
 def decode_record(record: bytes) -> PlanRecord | None:
-    """What a record says; None for any other bytes."""
+    """Return the decoded record; None for any other bytes."""
     opened = open_system(record, PLAN_TEXT, _TAIL)
     if opened is None:
         return None
@@ -125,7 +126,7 @@ def decode_record(record: bytes) -> PlanRecord | None:
 
 
 def plan_records(content: Buffer) -> list[PlanRecord]:
-    """The operator's records about plans among the records of a frame."""
+    """Return the operator's records about plans among the records of a frame."""
     whole = content if isinstance(content, bytes | bytearray) else bytes(content)
     if whole.find(PLAN_TEXT) < 0:
         return []
@@ -140,11 +141,11 @@ def plan_records(content: Buffer) -> list[PlanRecord]:
 
 @dataclass(frozen=True, eq=False)
 class ChannelPlan:
-    """Which session each instrument is in, and which group each session goes to."""
+    """The session of each instrument, and the group of each session."""
 
     number: int
     content: bytes
-    """As it travels; the arrays below are what it says."""
+    """As it is sent; the arrays below are decoded from it."""
     instruments: npt.NDArray[np.uint32]
     """In order."""
     sessions: npt.NDArray[np.uint16]
@@ -152,11 +153,11 @@ class ChannelPlan:
     groups: npt.NDArray[np.uint16]
     """The group of each session."""
     rates: npt.NDArray[np.uint32]
-    """Bytes a second that each session is expected to have, 0 for unknown."""
+    """Expected bytes/s of each session, 0 for unknown."""
     default: int
-    """The session of an instrument that the plan does not name: one that was listed later."""
+    """The session of an instrument that the plan does not contain: one that was listed later."""
     symbols: int
-    """CRC-32 of the symbols of the instruments: for which directory the plan was made."""
+    """CRC-32 of the symbols of the instruments: identifies the directory of the plan."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ChannelPlan) and (self.number, self.content) == (other.number, other.content)
@@ -174,7 +175,7 @@ class ChannelPlan:
         return [int(each) for each in np.unique(np.append(self.sessions, np.uint16(self.default)))]
 
     def sessions_of(self, wanted: Iterable[int]) -> list[int]:
-        """The sessions that have these instruments, in order; those that the plan does not name are in one, too."""
+        """Return the sessions of these instruments, in order; the default session for those not in the plan."""
         ids = np.array(sorted(wanted), np.uint32)
         if not len(self.instruments):
             return [self.default] if len(ids) else []
@@ -192,7 +193,7 @@ def build_channel_plan(
     default: int = 0,
     symbols: int = 0,
 ) -> ChannelPlan:
-    """A plan from (instrument, session) pairs and the group of each session; a ValueError for what none can say."""
+    """Return a plan from (instrument, session) pairs and the group of each session; ValueError for bad values."""
     pairs = sorted(session_of)
     ids = np.array([pair[0] for pair in pairs], np.int64)
     chosen = np.array([pair[1] for pair in pairs], np.int64)
@@ -218,7 +219,7 @@ def build_channel_plan(
 
 
 def decode_plan(number: int, content: bytes) -> ChannelPlan:
-    """What a plan's content says; raises `Malformed`, and nothing else, whatever the bytes are."""
+    """Decode a plan's content; raises `Malformed`, and nothing else, whatever the bytes are."""
     body = inflate(content, _MAX_BODY)
     if len(body) < _COUNTS.size:
         raise Malformed(Reason.WRONG_LENGTH)
@@ -241,7 +242,7 @@ def decode_plan(number: int, content: bytes) -> ChannelPlan:
 
 
 def inflate(content: bytes, most: int) -> bytes:
-    """Decompress zlib's format to at most so many bytes; raises `Malformed` for anything else."""
+    """Decompress zlib's format to at most `most` bytes; raises `Malformed` for anything else."""
     opener = zlib.decompressobj()
     try:
         body = opener.decompress(content, most)
@@ -257,7 +258,7 @@ def digest_of(content: bytes) -> bytes:
 
 
 def part_records(plan: ChannelPlan, stripe: int) -> list[bytes]:
-    """The plan as records, in the order in which they travel."""
+    """Return the plan as records, in the order in which they are sent."""
     content, digest = plan.content, plan.digest
     parts = [content[at : at + PART_BYTES] for at in range(0, len(content), PART_BYTES)]
     return [
@@ -267,14 +268,14 @@ def part_records(plan: ChannelPlan, stripe: int) -> list[bytes]:
 
 
 def swap_record(plan: ChannelPlan, stripe: int) -> bytes:
-    """The record that makes the plan take effect."""
+    """Return the record that activates the plan."""
     return encode_record(
         PlanRecord(Kind.SWAP, plan.number, -(-len(plan.content) // PART_BYTES), plan.digest, 0, stripe)
     )
 
 
 def symbols_crc(symbols: Iterable[tuple[int, str]]) -> int:
-    """One number for (id, symbol) pairs in the order of the ids."""
+    """Return one number for (id, symbol) pairs in the order of the ids."""
     return zlib.crc32("".join(f"{number}={symbol}\n" for number, symbol in symbols).encode())
 
 
@@ -282,7 +283,7 @@ def symbols_crc(symbols: Iterable[tuple[int, str]]) -> int:
 
 
 class SessionId(NamedTuple):
-    """What the name of a planned session says; `session` is None for the session that has the plan itself."""
+    """Parsed name of a planned session; `session` is None for the session that contains the plan itself."""
 
     number: int
     stripe: int
@@ -290,7 +291,7 @@ class SessionId(NamedTuple):
 
 
 def session_of(number: int, stripe: int, session: int) -> bytes:
-    """The name of a planned session; a ValueError where it is too long.
+    """Return the name of a planned session; raises ValueError if it is too long.
 
     >>> session_of(3, 0, 37)
     b'3/0/11    '
@@ -299,12 +300,12 @@ def session_of(number: int, stripe: int, session: int) -> bytes:
 
 
 def plan_session(number: int, stripe: int) -> bytes:
-    """The name of the session that has the plan's parts."""
+    """Return the name of the session that contains the plan's parts."""
     return session_name(f"{_base36(number)}/{_base36(stripe)}/*")
 
 
 def parse_session(name: bytes) -> SessionId | None:
-    """What a session's name says; None for a name that is none of a plan."""
+    """Parse a session's name; None for a name that does not belong to a plan."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -313,7 +314,7 @@ def parse_session(name: bytes) -> SessionId | None:
 
 
 def is_plan_session(name: bytes) -> bool:
-    """Whether a session has the parts of a plan."""
+    """Return whether a session contains the parts of a plan."""
     place = parse_session(name)
     return place is not None and place.session is None
 

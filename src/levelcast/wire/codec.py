@@ -11,7 +11,7 @@ bytes.
     6 to 10                reformation: see `levelcast.wire.reformation_codec`
     11 to 14               secondary groups: see `levelcast.wire.group_codec`
     15 Probe     prober    number u64, sent u64
-    16 Echo      whoever   to u16, number u64, sent u64, heard u64
+    16 Echo      any node  to u16, number u64, sent u64, heard u64
 
     run         source u16, incarnation u64, first u64, last u64
     mark        source u16, incarnation u64, number u64
@@ -62,7 +62,7 @@ class Decoded(NamedTuple):
 
 
 def encode(message: Message, stripe: int) -> bytes:
-    """The one datagram that carries `message`; raises `Malformed` for what no receiver would accept.
+    """Return the only datagram that carries `message`; raises `Malformed` for a message that no receiver would accept.
 
     A message that its author has sealed stays as it is.
     """
@@ -73,12 +73,12 @@ def encode(message: Message, stripe: int) -> bytes:
 
 
 def seal_message(message: _Authored, stripe: int) -> _Authored:
-    """The same message with its datagram: its author calls this once, before anything is done with it."""
+    """Return the same message with its datagram: its author calls this once, before any other use."""
     return new_tuple(type(message), (*message[:-1], encode(message, stripe)))
 
 
 def decode(datagram: bytes | memoryview) -> Decoded:
-    """The message of a datagram; raises `Malformed`, and nothing else, whatever the bytes are."""
+    """Return the message of a datagram; raises `Malformed`, and nothing else, whatever the bytes are."""
     # Slices of bytes are bytes: a view is copied once here, and nothing below has to convert.
     if type(datagram) is not bytes:
         datagram = bytes(datagram)
@@ -98,7 +98,7 @@ def decode(datagram: bytes | memoryview) -> Decoded:
 
 
 def decode_batch(datagrams: Iterable[bytes | memoryview], stripe: int) -> tuple[list[Message], Counter[Reason]]:
-    """The messages of this stripe in the order they came, and how many datagrams were rejected for what."""
+    """Return the messages of this stripe in order of arrival, and the number of rejected datagrams by reason."""
     messages: list[Message] = []
     rejected: Counter[Reason] = Counter()
     for datagram in datagrams:
@@ -119,7 +119,7 @@ def decode_batch(datagrams: Iterable[bytes | memoryview], stripe: int) -> tuple[
 
 
 def _once(encoder: Encoder) -> Encoder:
-    """An encoder of messages that are encoded by their author only."""
+    """Return an encoder of messages that only their author encodes."""
 
     def encode_once(message: Token | Ring | Group, stripe: int) -> bytes:
         sealed = message.sealed
@@ -135,7 +135,7 @@ def _once(encoder: Encoder) -> Encoder:
 def _encode_data(message: Data, stripe: int) -> bytes:
     source, _, first, last, sealed = message
     if first != last:
-        bad_field("several packets, which do not share a datagram")
+        bad_field("several packets, each of which needs its own datagram")
     if sealed[STRIPE_AT : STRIPE_AT + 4] != _STRIPE_AND_SENDER.pack(stripe, source):
         bad_field("a packet that was sealed for another stripe, or by another source")
     return sealed
@@ -164,7 +164,7 @@ def _decode_repair(datagram: bytes, stripe: int, sender: int, generation: int) -
     items: list[Token | Data | Ring | Group] = []
     for _ in range(count):
         (length,) = COUNT.unpack_from(datagram, at + LENGTH_AT)
-        # Before it is decoded: a Repair in a Repair in a Repair would recurse as deep as its sender likes.
+        # Before it is decoded: nested Repairs would recurse to any depth that their sender chooses.
         if datagram[at + KIND_AT] not in _ITEM_KINDS:
             bad_field("an item of a kind that no Repair carries")
         if at + length > len(datagram):

@@ -1,10 +1,10 @@
 """The four messages of secondary groups as bytes (rule 11, MS §4.1); part of the table in `levelcast.wire.codec`.
 
-    kind            sender     generation           body
-    11 GroupToken   secondary  core ring entered    group u64, turn u64, have u64
-    12 GroupPlea    secondary  0                    invitation u64, group u64, primary u16, suspect u16
-    13 GroupInvite  server     the invitation       nothing
-    14 Group        server     the group's number   primary u16, [member u16]
+    kind             sender     generation           body
+    11 GroupToken    secondary  core ring entered    group u64, turn u64, have u64
+    12 GroupRequest  secondary  0                    invitation u64, group u64, primary u16, suspect u16
+    13 GroupInvite   server     the invitation       nothing
+    14 Group         server     the group's number   primary u16, [member u16]
 
 The header, the seal and the rule that a message has one encoding are those of every core datagram.
 """
@@ -20,7 +20,7 @@ from levelcast.wire.parts import Codec, PackedNumbers, fixed
 
 KIND_GROUP = 14
 MAX_GROUP = 256
-"""Secondaries of one primary: MS §4.1 thinks of "a few 10's"."""
+"""Maximum number of secondaries of one primary: MS §4.1 expects "a few 10's"."""
 
 _GROUP = Struct("<H")
 _MEMBERS = PackedNumbers("H", MAX_GROUP, "members")

@@ -9,14 +9,14 @@ All numbers are little-endian. Every datagram starts with the same 32 bytes, ver
     4       u16   stripe
     6       u16   sender: the node that sent this datagram and sealed it; of an item in a Repair, its author
     8       u64   generation; 0 in kinds that have none
-    16      u32   length of the whole datagram
+    16      u32   length of the complete datagram
     20      u8    kind of seal (`levelcast.wire.seal`): 1 is a CRC-32 of everything before it
     21      u8    size of the seal: that many bytes at the end of the datagram, 4 with kind 1
     22      u16   key epoch of the seal; 0 with kind 1, which has no key
     24      u64   network identifier; 0: not assigned
 
-The body follows, and then the seal. The seal is checked before the kind, epoch, network and body, so that damage on
-the way and mistakes of the sender are rejected for different reasons. Magic, version and kind stay in bytes 0 to 3 in
+The body follows, and then the seal. The seal is checked before the kind, epoch, network and body, so that damage in
+transit and errors of the sender are rejected for different reasons. Magic, version and kind stay in bytes 0 to 3 in
 every version. Version 1 had no epoch and no network identifier (24 bytes); its datagrams are rejected for that reason.
 """
 
@@ -44,7 +44,7 @@ new_tuple = tuple.__new__
 
 
 class Reason(enum.Enum):
-    """Why a datagram was rejected."""
+    """Reasons for which a datagram is rejected."""
 
     TOO_SHORT = "too short"
     BAD_MAGIC = "bad magic"
@@ -62,7 +62,7 @@ class Reason(enum.Enum):
 
 
 class Malformed(ValueError):
-    """Bytes that are no datagram of ours, or a message that no datagram can carry."""
+    """Bytes that are not a datagram of this protocol, or a message that no datagram can carry."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(f"{reason.value}: {detail}" if detail else reason.value)
@@ -110,13 +110,13 @@ def open_datagram(datagram: bytes) -> tuple[int, int, int, int, bytes]:
 
 
 def _not_this_version(datagram: bytes) -> Malformed:
-    """Why the first bytes of a datagram are wrong: those of an older version may be shorter than this one's header."""
+    """Return the error for wrong first bytes; datagrams of older versions may be shorter than this version's header."""
     if len(datagram) <= KIND_AT:
         return Malformed(Reason.TOO_SHORT)
     if datagram[:2] != MAGIC:
         return Malformed(Reason.BAD_MAGIC)
     if datagram[2] == 1:
-        return Malformed(Reason.VERSION_1, "its sender runs a Levelcast from before header version 2")
+        return Malformed(Reason.VERSION_1, "its sender runs an older Levelcast with header version 1")
     return Malformed(Reason.UNKNOWN_VERSION, f"{datagram[2]}")
 
 

@@ -1,18 +1,18 @@
 """The configured set of primaries as one record of the sequence (rule 12).
 
-The record is a DBN system message, so every reader of the tape reads or skips it. Its text is for people; its
-tail is what counts:
+The record is a DBN system message, so every reader of the tape reads or skips it. Its text is human-readable; programs
+use only its tail:
 
     msg    levelcast members v4: 1/1 2/1 3/7         version, then member/life in ring order
     tail   version u64, count u16, count x (member u16, life u32), zeros up to a 4-byte word
 
-All little-endian. The text has room for 302 characters, some fifteen of the longest entries, so a long list
-ends in `...` there; the tail always has all of it, up to `MAX_MEMBERS`.
+All little-endian. The text is limited to 302 characters, about fifteen of the longest entries, so a long list
+ends in `...` there; the tail always contains all entries, up to `MAX_MEMBERS`.
 
-There is one encoding of a set: a text that contradicts the tail, an empty set, a member named twice are not a
-membership record. Damage is not for this record to find (the datagram's seal and the tape's chain do): a changed bit
-in an entry that the text had no room for gives another set. The record has no time and no floor of its own:
-the frame in which it is released has both.
+A set has one encoding: a text that contradicts the tail, an empty set, or a duplicate member make it another system
+message. The record does not detect damage (the datagram's seal and the tape's chain do): a changed bit in an entry
+that the text omits gives another set. The record has no time and no floor of its own: the frame in which it is
+released has both.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MAX_MEMBERS = (MAX_SYSTEM_TAIL - _HEAD.size) // _MEMBER.size
 
 
 def encode_membership(membership: Membership) -> bytes:
-    """A payload of one record; a ValueError for a set that no ring can have."""
+    """Return a payload of one record; raises ValueError for a set that no ring can have."""
     version, members = membership
     if not 1 <= len(members) <= MAX_MEMBERS:
         raise ValueError(f"a membership has 1 to {MAX_MEMBERS} members, not {len(members)}")
     if len({each.member for each in members}) != len(members):
-        raise ValueError("a membership names a member twice")
+        raise ValueError("a membership contains a member twice")
     try:
         tail = _HEAD.pack(version, len(members)) + b"".join(_MEMBER.pack(*each) for each in members)
     except struct.error:
@@ -44,7 +44,7 @@ def encode_membership(membership: Membership) -> bytes:
 
 
 def decode_membership(payload: bytes) -> Membership | None:
-    """The set in a payload of one membership record; None for any other bytes."""
+    """Return the set in a payload of one membership record; None for any other bytes."""
     opened = open_system(payload, _TEXT_START.encode(), _HEAD)
     if opened is None:
         return None

@@ -1,14 +1,14 @@
-"""What the core group says to itself, as values.
+"""Messages of the core group, as values.
 
 Every message is an immutable named tuple; `levelcast.wire.codec` turns them into bytes and back. The protocol
-classes in `levelcast.ring` take and return these values and never look into a datagram.
+classes in `levelcast.ring` accept and return these values and never read a datagram.
 
 A `Data`, `Token`, `Ring` or `Group` may be passed on by others than its author, so it keeps the datagram that its
 author sealed: `sealed`, the last field, empty until the author has sealed it. Two tokens (rings, groups) are equal if
-they say the same, whatever their datagrams are. `_replace` keeps the old datagram: give it `sealed=b""` as well.
+all other fields are, whatever their datagrams are. `_replace` keeps the old datagram: pass `sealed=b""` as well.
 
 Numbers and units: times are nanoseconds UTC; slots, packet numbers and generations are unsigned 64-bit; node
-ids (members, reformation servers and sources share one namespace) are unsigned 16-bit; a life is 32-bit.
+ids (one namespace for members, reformation servers and sources) are unsigned 16-bit; a life is 32-bit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 CONTROL_SOURCE = 0
-"""The source id whose packets change the configured set of primaries (rule 12). No floor may have it."""
+"""The source id of packets that change the configured set of primaries (rule 12). No floor may have it."""
 
 
 class Run(NamedTuple):
@@ -37,7 +37,7 @@ class Mark(NamedTuple):
 
 
 class Era(NamedTuple):
-    """One generation of a lineage: from slot `start_slot` on, at `start_ns` (T_g), tokens are of it."""
+    """One generation of a lineage: tokens from slot `start_slot`, at `start_ns` (T_g), belong to it."""
 
     generation: int
     start_slot: int
@@ -59,7 +59,7 @@ class Membership(NamedTuple):
 
 
 class Packet(NamedTuple):
-    """What one packet of a source says: so many `records` in `payload`."""
+    """Content of one packet of a source: `records` is the number of records in `payload`."""
 
     source: int
     incarnation: int
@@ -71,9 +71,8 @@ class Packet(NamedTuple):
 class Data(NamedTuple):
     """Packets `first` to `last` of one incarnation of a source, as it sealed them: their datagrams, back to back.
 
-    A datagram carries one packet. Those that follow one another are one value for as long as they stay together, so
-    that what is done per packet on the way (rules 2, 8) is done once for all of them. `levelcast.wire.packets` makes
-    values of packets, and packets of values.
+    A datagram carries one packet. Consecutive packets are one value while they stay together, so that work per packet
+    (rules 2, 8) is done once for all of them. `levelcast.wire.packets` converts packets to values and back.
     """
 
     source: int
@@ -107,7 +106,7 @@ class Token(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A receiver asks a holder for tokens (by slot) and for acknowledged packets (rule 5)."""
+    """A receiver requests tokens (by slot) and acknowledged packets from a holder (rule 5)."""
 
     sender: int
     generation: int
@@ -117,7 +116,7 @@ class Request(NamedTuple):
 
 
 class CatchUpSlot(NamedTuple):
-    """A slot as it stands on the tape: its runs are exactly what the slot ordered, in that order."""
+    """A slot as it is on the tape: its runs are exactly the packets that the slot ordered, in that order."""
 
     slot: int
     timestamp_ns: int
@@ -125,7 +124,7 @@ class CatchUpSlot(NamedTuple):
 
 
 class CatchUp(NamedTuple):
-    """Released slots from a member's tape, for one that is too far behind for repairs (rule 9).
+    """Released slots from a member's tape, for a member that lags too far for repairs (rule 9).
 
     Covers every slot after `after_slot` up to and including `upto_slot`; slots that are not listed are empty.
     `chain_before` and `chain_after` are the tape's hash chain at both ends.
@@ -148,7 +147,7 @@ class CatchUpPackets(NamedTuple):
 
 
 class FaultReason:
-    """Why a node asks for a reformation (MS §4.3)."""
+    """Reasons for which a node requests a reformation (MS §4.3)."""
 
     TOKEN_MISSING = 1
     PACKET_MISSING = 2
@@ -182,14 +181,14 @@ class Fault(NamedTuple):
 
 
 class Invite(NamedTuple):
-    """A reformation server invites everybody into `generation`."""
+    """A reformation server invites all members into `generation`."""
 
     generation: int
     server: int
 
 
 class Join(NamedTuple):
-    """A primary's promise to send and count nothing below `generation`, and what it holds (rule 12)."""
+    """A primary's promise to send and count nothing below `generation`, and its holdings (rule 12)."""
 
     generation: int
     member: int
@@ -205,7 +204,7 @@ class Join(NamedTuple):
 
 
 class Promised(NamedTuple):
-    """The answer to an invitation that came too late: the generation that was already promised."""
+    """The answer to an invitation that arrived too late: the generation that was already promised."""
 
     member: int
     generation: int
@@ -214,8 +213,8 @@ class Promised(NamedTuple):
 class Ring(NamedTuple):
     """The one immutable announcement of `generation` (rule 12). The last era of `lineage` is its own.
 
-    `helper` reported the best history and serves the rest; `membership` is the configured set it was formed
-    under, and `membership_stands` says that a joiner knew its record to be witnessed.
+    `helper` reported the best history and serves the others; `membership` is the configured set it was formed
+    under, and `membership_stands` means that a joiner knew its record to be witnessed.
     """
 
     generation: int
@@ -239,7 +238,7 @@ class Ring(NamedTuple):
 
 
 class GroupToken(NamedTuple):
-    """A secondary's turn: what it has, to its group and its primary (rule 11). `generation` is the ring it follows."""
+    """A secondary's turn: its `have`, to its group and its primary (rule 11). `generation` is the ring it follows."""
 
     sender: int
     generation: int
@@ -249,9 +248,9 @@ class GroupToken(NamedTuple):
 
 
 class GroupRequest(NamedTuple):
-    """A secondary asks a server for a group (`invitation` 0), or answers an invitation (MS §4.3).
+    """A secondary requests a group from a server (`invitation` 0), or answers an invitation (MS §4.3).
 
-    `group` and `primary` are what it has now, 0 for none; `suspect` is who does not answer it, 0 for nobody.
+    `group` and `primary` are its current ones, 0 for none; `suspect` is the node that does not answer it, 0 for none.
     """
 
     secondary: int
@@ -262,7 +261,7 @@ class GroupRequest(NamedTuple):
 
 
 class GroupInvite(NamedTuple):
-    """A server asks a secondary whether it is there: it is about to form groups with `number`."""
+    """A server checks whether a secondary is running: it is about to form groups with `number`."""
 
     number: int
     server: int
@@ -295,7 +294,7 @@ class Repair(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """Whoever hears this answers it: how long does it take, and is it lost?"""
+    """A message that every receiving node answers, to measure delay and loss."""
 
     sender: int
     number: int
@@ -303,7 +302,7 @@ class Probe(NamedTuple):
 
 
 class Echo(NamedTuple):
-    """The answer to a probe, with the prober's time and the answerer's own."""
+    """The answer to a probe, with the prober's time and the answering node's own."""
 
     sender: int
     to: int

@@ -1,4 +1,4 @@
-"""MoldUDP64 packets (Nasdaq's public framing of market data over UDP): what the edge sends and customers ask for.
+"""MoldUDP64 packets (Nasdaq's public framing of market data over UDP): packets of the edge and requests of subscribers.
 
 All numbers are big-endian. Every packet, also a request, starts with the same 20 bytes:
 
@@ -10,20 +10,20 @@ All numbers are big-endian. Every packet, also a request, starts with the same 2
     downstream  count 1 ... 0xFFFE   count blocks, each a u16 length (without itself) and one message
                 count 0              heartbeat: the sequence is the next one to expect
                 count 0xFFFF         end of session: the sequence is one past the last message
-    request     count 1 ... 0xFFFF   unicast to the server: so many messages from the sequence on. The answer is
-                                     an ordinary downstream packet, unicast to the socket that asked
+    request     count 1 ... 0xFFFF   unicast to the server: count messages from the sequence on. The answer is
+                                     an ordinary downstream packet, unicast to the requesting socket
 
-Here a message is one DBN record, whose first byte is its own length in 4-byte words. So the records of a packet
-without the lengths between them are a payload as the ring carries it and `levelcast.records` reads it; a block
-whose length is not its record's is malformed. Which records there may be is for `levelcast.records` to say.
+Here a message is one DBN record; its first byte is its own length in 4-byte words. So the records of a packet
+without the lengths between them are a payload as the ring carries it and `levelcast.records` reads it. A block is
+malformed if its length is not that of its record. `levelcast.records` defines the allowed records.
 
-`levelcast.native` makes packets, and opens those whose records all have one size, as most do; a customer gets whole
-trains of them as one `Block`. The walk from block to block here is for mixed packets and for telling what is wrong with
-a bad one.
+`levelcast.native` makes packets, and opens those with records of one size, which is the usual case; a subscriber gets
+complete trains of them as one `Block`. The walk from block to block here is for mixed packets and for finding the
+error in a bad one.
 
-A packet of data has exactly one encoding, as core datagrams have. Deviation from the specification: it lets a
-server send messages of length 0 and bytes after the last block; nobody who speaks for Levelcast does, so they are
-rejected and counted like any other damage.
+A packet of data has exactly one encoding, as core datagrams have. Deviation from the specification: it allows a
+server to send messages of length 0 and bytes after the last block. No Levelcast sender does, so they are rejected and
+counted like any other damage.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WORD = 4
 _MAX_RECORD = 255 * _WORD
 
 DEFAULT_PACKET_BYTES = 1_400
-"""The UDP payload of a packet: fits an Ethernet frame behind most tunnels."""
+"""The UDP payload of a packet: fits an Ethernet frame, also through common tunnels."""
 MIN_PACKET_BYTES = HEADER_SIZE + LENGTH_SIZE + _MAX_RECORD
 """Every record fits a packet of this size."""
 
@@ -71,9 +71,9 @@ class EdgePacket(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Neighbouring packets with nothing between them as one, as `native.drain_molds` joins them.
+    """Consecutive packets with nothing between them as one, as `native.drain_molds` joins them.
 
-    All records have one `size` and are of allowed types. `packets` is how many packets there were.
+    All records have one `size` and are of allowed types. `packets` is the number of packets.
     """
 
     session: bytes
@@ -85,7 +85,7 @@ class Block(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """The session lives, and `sequence` is its next one."""
+    """The session is active, and `sequence` is its next one."""
 
     session: bytes
     sequence: int
@@ -99,7 +99,7 @@ class EndOfSession(NamedTuple):
 
 
 class RetransmitRequest(NamedTuple):
-    """A customer asks for so many messages from `sequence` on."""
+    """A subscriber requests `messages` messages from `sequence` on."""
 
     session: bytes
     sequence: int
@@ -110,19 +110,19 @@ Downstream = EdgePacket | Heartbeat | EndOfSession
 
 
 def session_name(text: str) -> bytes:
-    """A name of at most 10 characters as it stands in packets; a ValueError for one that cannot.
+    """Return a name of at most 10 characters as it is in packets; raises ValueError if it is not allowed.
 
     >>> session_name("XNYS-1")
     b'XNYS-1    '
     """
     name = text.encode("ascii", "replace").ljust(SESSION_SIZE)
     if text[:1] in ("", " ") or len(name) > SESSION_SIZE or not text.isascii() or not text.isprintable():
-        raise ValueError(f"{text!r} is no session name: 1 to {SESSION_SIZE} printable ASCII characters, no space first")
+        raise ValueError(f"{text!r} is not a session name; use 1-{SESSION_SIZE} printable ASCII bytes, no space first")
     return name
 
 
 def header(session: bytes, sequence: int, count: int) -> bytes:
-    """The first 20 bytes, unchecked: for callers that count themselves."""
+    """Return the first 20 bytes, unchecked: for callers that count themselves."""
     return HEADER.pack(session, sequence, count)
 
 
@@ -131,7 +131,7 @@ def header(session: bytes, sequence: int, count: int) -> bytes:
 
 
 def encode(message: Downstream | RetransmitRequest) -> bytes:
-    """The one packet that says `message`; raises `Malformed` for what no customer would accept."""
+    """Return the only packet that carries `message`; raises `Malformed` for values that no subscriber would accept."""
     session, sequence = message[0], message[1]
     _check_head(session, sequence)
     if isinstance(message, Heartbeat):
@@ -151,7 +151,7 @@ def encode(message: Downstream | RetransmitRequest) -> bytes:
 
 
 def decode(datagram: Buffer) -> Downstream:
-    """What a downstream packet says; raises `Malformed`, and nothing else, whatever the bytes are."""
+    """Decode a downstream packet; raises `Malformed`, and nothing else, whatever the bytes are."""
     if type(datagram) is not bytes:
         datagram = bytes(datagram)
     packet = native.open_mold(datagram, EdgePacket)
@@ -171,7 +171,7 @@ def decode(datagram: Buffer) -> Downstream:
 
 
 def decode_request(datagram: Buffer) -> RetransmitRequest:
-    """What a customer asks for; raises `Malformed`, and nothing else, whatever the bytes are."""
+    """Decode a subscriber's request; raises `Malformed`, and nothing else, whatever the bytes are."""
     datagram = bytes(datagram)
     session, sequence, count = _open(datagram)
     if len(datagram) != HEADER_SIZE:
@@ -182,7 +182,7 @@ def decode_request(datagram: Buffer) -> RetransmitRequest:
 
 
 def is_session(name: bytes) -> bool:
-    """Whether a session may have this name. It starts on the left: there are no two spellings of one."""
+    """Return whether a session may have this name. It is left-aligned, so no name has two spellings."""
     return len(name) == SESSION_SIZE and name.isascii() and name.decode("ascii").isprintable() and name[:1] != b" "
 
 
@@ -235,7 +235,7 @@ def check_records(payload: Buffer) -> None:
 
 
 def cut(packet: EdgePacket, skip: int, keep: int | None = None) -> EdgePacket:
-    """The packet without its first `skip` records, and with at most `keep` of the others (at least one stays)."""
+    """Return the packet without its first `skip` records, and with at most `keep` of the others (at least one)."""
     session, sequence, count, size, payload = packet
     keep = min(count - skip, count if keep is None else keep)
     assert 0 <= skip < count
@@ -253,16 +253,16 @@ def cut(packet: EdgePacket, skip: int, keep: int | None = None) -> EdgePacket:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# Many records at once
+# Many records together
 
 
 def pick(payload: Buffer, offsets: Indices, sizes: Indices) -> bytes:
-    """The records at `offsets` with `sizes`, in that order, with nothing between them."""
+    """Return the records at `offsets` with `sizes`, in that order, with nothing between them."""
     if size := uniform_size(payload):
         return np.frombuffer(payload, np.dtype((np.void, size))).take(offsets // size).tobytes()
     numbers = sizes // _WORD
     starts = np.cumsum(numbers) - numbers
-    # Each word takes the one after its neighbour's, except where a record begins.
+    # Each word is copied from the position after its neighbour's, except where a record begins.
     source = np.arange(int(numbers.sum())) + np.repeat(offsets // _WORD - starts, numbers)
     words: npt.NDArray[np.uint32] = np.frombuffer(payload, np.uint32).take(source)
     return words.tobytes()
@@ -271,7 +271,7 @@ def pick(payload: Buffer, offsets: Indices, sizes: Indices) -> bytes:
 def encode_payload(
     session: bytes, sequence: int, payload: Buffer, packet_bytes: int = DEFAULT_PACKET_BYTES
 ) -> list[bytes]:
-    """The packets, of at most `packet_bytes` each, that carry the records of `payload` from `sequence` on."""
+    """Return the packets, of at most `packet_bytes` each, that carry the records of `payload` from `sequence` on."""
     assert MIN_PACKET_BYTES <= packet_bytes <= MAX_DATAGRAM
     _check_head(session, sequence)
     made = native.mold_train(payload, session, sequence, packet_bytes, True)
@@ -285,6 +285,6 @@ def encode_payload(
 
 
 def split_train(buffer: Buffer, ends: Buffer) -> list[bytes]:
-    """Packets that stand back to back in `buffer`, each up to one of `ends` (little-endian u32)."""
+    """Return the packets that are stored back to back in `buffer`, each up to one of `ends` (little-endian u32)."""
     places = np.frombuffer(ends, "<u4").tolist()
     return [bytes(buffer[start:end]) for start, end in pairwise([0, *places])]

@@ -1,8 +1,8 @@
 """Packets and the `Data` that carry them.
 
-A `Data` is the datagrams of packets that follow one another, back to back, as their source sealed them. Each says in
-its header how long it is, so a `Data` can be cut between any two packets and joined with the one behind it; nothing
-in between has to look into it.
+A `Data` consists of the datagrams of consecutive packets, back to back, as their source sealed them. The header of each
+states its length, so a `Data` can be cut between any two packets and joined with the next one; nodes in between need
+not decode it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from levelcast.wire.seal import CRC32, MAX_SEAL_SIZE
 _Item = TypeVar("_Item")
 
 DATA_OVERHEAD = HEADER_SIZE + BODY.size + CRC32.size
-"""What a packet's datagram has besides its records."""
+"""Size of a packet's datagram without its records."""
 MAX_TOGETHER = 1 << 20
-"""The most bytes that are kept as one value: what is journaled, or sent, at once."""
+"""Maximum size in bytes of one value, which is journaled or sent in one operation."""
 MAX_REPAIR_BYTES = MAX_DATAGRAM - (HEADER_SIZE + 4 + MAX_SEAL_SIZE)
 """The space for the items of one Repair, whatever seals it."""
 MAX_PAYLOAD = MAX_REPAIR_BYTES - (HEADER_SIZE + BODY.size + MAX_SEAL_SIZE)
@@ -31,14 +31,14 @@ MAX_PAYLOAD = MAX_REPAIR_BYTES - (HEADER_SIZE + BODY.size + MAX_SEAL_SIZE)
 
 
 def check_packet(number: int, records: int, size: int) -> None:
-    """What a packet may say; `Malformed` for anything else."""
-    # A record has at least one byte, so a count above the payload's size lies; so does a payload of none.
+    """Check the fields of a packet; raises `Malformed` for values that are not allowed."""
+    # A record has at least one byte, so a count above the payload's size is wrong; so is a payload without records.
     if number < 1 or records > size or size > MAX_PAYLOAD or (size and not records):
         bad_field("data")
 
 
 def seal(packet: Packet, stripe: int) -> Data:
-    """One packet as its source sends it."""
+    """Return one packet as its source sends it."""
     source, incarnation, number, records, payload = packet
     check_packet(number, records, len(payload))
     try:
@@ -51,10 +51,10 @@ def seal(packet: Packet, stripe: int) -> Data:
 def seal_all(
     payload: bytes | memoryview, packet_bytes: int, most: int, stripe: int, source: int, incarnation: int, first: int
 ) -> tuple[Data | None, int, int]:
-    """The records of `payload` in packets of at most `packet_bytes`, `most` of them and `MAX_TOGETHER` bytes.
+    """Seal the records of `payload` in packets of at most `packet_bytes`: at most `most` packets, `MAX_TOGETHER` bytes.
 
-    Returns the value, how many records and how many bytes of `payload` are in it. None if the first record does not
-    fit, or is none.
+    Returns the value, and the number of records and of bytes of `payload` in it. None if the first record does not
+    fit, or is not a record.
     """
     most = min(most, max(1, MAX_TOGETHER // packet_bytes))
     sealed, packets, records, taken = native.seal_packets(
@@ -64,7 +64,7 @@ def seal_all(
 
 
 def open_packets(data: Data) -> list[Packet]:
-    """What a value says, packet by packet. Its seals were checked when it came."""
+    """Return the packets of a value one by one. Its seals were checked when it was received."""
     packets: list[Packet] = []
     source, incarnation, first, last, sealed = data
     at = 0
@@ -80,7 +80,7 @@ def open_packets(data: Data) -> list[Packet]:
 
 
 def cut(data: Data, first: int, last: int) -> Data:
-    """Packets `first` to `last` of a value that has them."""
+    """Return packets `first` to `last` of a value that contains them."""
     if first == data.first and last == data.last:
         return data
     assert data.first <= first <= last <= data.last
@@ -89,14 +89,14 @@ def cut(data: Data, first: int, last: int) -> Data:
 
 
 def singles(data: Data) -> list[Data]:
-    """A value for each packet."""
+    """Return a value for each packet."""
     if data.first == data.last:
         return [data]
     return [cut(data, number, number) for number in range(data.first, data.last + 1)]
 
 
 def join(values: Iterable[Data]) -> list[Data]:
-    """Neighbours that follow one another as one value, the order kept."""
+    """Join consecutive values into one, keeping the order."""
     joined: list[list[Data]] = []
     size = 0
     for data in values:
@@ -114,7 +114,7 @@ def join(values: Iterable[Data]) -> list[Data]:
 def fit_datagrams(
     items: Iterable[_Item], size_of: Callable[[_Item], int], most: int, most_bytes: int
 ) -> Iterator[tuple[_Item, ...]]:
-    """Items in groups of at most `most`, each of which fits a datagram."""
+    """Yield items in groups of at most `most`, each of which fits a datagram."""
     group: list[_Item] = []
     left = most_bytes
     for item in items:

@@ -1,7 +1,7 @@
-"""Parts that the bodies of several core messages are made of.
+"""Common parts of the bodies of core messages.
 
-Each `unpack` takes a datagram without its seal and the offset of the part, and returns the part and its end. A
-`check_*` states once which values are allowed; encoders and decoders both call it.
+Each `unpack` reads a datagram without its seal from the offset of the part, and returns the part and its end. A
+`check_*` defines once the values that are allowed; encoders and decoders both call it.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Packed(Generic[_Row]):
         return COUNT.pack(len(rows)) + b"".join([pack(*row) for row in rows])
 
     def unpack(self, datagram: bytes, at: int) -> tuple[tuple[_Row, ...], int]:
-        """The rows, and where they end."""
+        """Return the rows, and their end."""
         (count,) = COUNT.unpack_from(datagram, at)
         at += 4
         if not count:
             return (), at
-        # The limit comes first: a hostile count must not even be multiplied into a slice.
+        # The limit is checked first: a hostile count must not even be multiplied into a slice.
         if count > self._limit:
             bad_field("count")
         layout = self._layout
@@ -69,7 +69,7 @@ class Packed(Generic[_Row]):
 
 
 class PackedNumbers:
-    """A counted array of whole numbers of one width."""
+    """A counted array of integers of one width."""
 
     def __init__(self, code: str, limit: int, what: str) -> None:
         self._code, self._limit, self._what = code, limit, what
@@ -79,7 +79,7 @@ class PackedNumbers:
         return struct.pack(f"<I{len(numbers)}{self._code}", len(numbers), *numbers)
 
     def unpack(self, datagram: bytes, at: int) -> tuple[tuple[int, ...], int]:
-        """The numbers, and where they end."""
+        """Return the numbers, and their end."""
         count, at = unpack_count(datagram, at, self._limit)
         layout = f"<{count}{self._code}"
         return struct.unpack_from(layout, datagram, at), at + struct.calcsize(layout)
@@ -93,7 +93,7 @@ def fixed(
     generation: str = "",
     check: Callable[[_Row], None] = lambda _: None,
 ) -> Codec:
-    """The codec of a message without arrays: the header has `sender` and `generation`, the body the other fields."""
+    """Return the codec of a message without arrays: `sender` and `generation` in the header, the rest in the body."""
     body = Struct("<" + layout)
     names = [name for name in message._fields if name not in (sender, generation)]  # type: ignore[attr-defined]
 
@@ -122,7 +122,7 @@ def check_limit(values: Sized, limit: int, what: str) -> None:
 
 
 def unpack_count(datagram: bytes, at: int, limit: int) -> tuple[int, int]:
-    """How many items there are, and where the first begins."""
+    """Return the number of items, and the offset of the first."""
     count: int = COUNT.unpack_from(datagram, at)[0]
     if count > limit:
         bad_field("count")
@@ -135,7 +135,7 @@ def pack_bytes(value: bytes, limit: int) -> bytes:
 
 
 def unpack_bytes(datagram: bytes, at: int, limit: int) -> tuple[bytes, int]:
-    """The bytes, and where they end."""
+    """Return the bytes, and their end."""
     if at >= len(datagram):
         raise Malformed(Reason.TRUNCATED_BODY)
     size = datagram[at]

@@ -116,7 +116,7 @@ def decode_join(datagram: bytes, stripe: int, sender: int, generation: int) -> t
 
 
 def _check_ring(message: Ring) -> None:
-    # Without a member there is no site for a slot; without its own era there is no first slot (rules 1, 12).
+    # Without a member no slot has an owner; without its own era the ring has no first slot (rules 1, 12).
     if not message.members or not message.lineage or message.lineage[-1].generation != message.generation:
         bad_field("ring")
     _check_lineage(message.lineage)

@@ -1,9 +1,9 @@
 """Seals: the bytes at the end of a core datagram that show whether the rest is as its author sent it.
 
-A seal has a kind and a size, and the header of each datagram states both, so that everything else can find the end of a
-body without knowing the kind. CRC-32 is kind 1, with 4 bytes. UDP's own 16-bit checksum lets one damaged datagram in
-65,536 pass, and a token with one wrong bit would be believed by every receiver; CRC-32 finds every burst of up to 32
-bits. It detects accidents and no forgery. Keyed seals will be other kinds.
+A seal has a kind and a size, and the header of each datagram states both, so that all other code can find the end of a
+body without knowing the kind. CRC-32 is kind 1, with 4 bytes. UDP's own 16-bit checksum misses one damaged datagram in
+65,536, and every receiver would accept a token with one wrong bit; CRC-32 finds every burst of up to 32 bits. It
+detects accidents and no forgery. Keyed seals will be other kinds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Seal(Protocol):
         """Return the seal over a header and a body, `size` bytes."""
 
     def holds(self, content: bytes, seal: bytes) -> bool:
-        """Whether `seal` is the one over `content`, a header and a body."""
+        """Return whether `seal` is the one over `content`, a header and a body."""
 
 
 class Crc32:
@@ -47,4 +47,4 @@ CRC32 = Crc32()
 SEALS: dict[int, Seal] = {CRC32.kind: CRC32}
 """The kinds of seal that a node can check."""
 MAX_SEAL_SIZE = 128
-"""The most bytes that a seal of any kind may have: an item of a Repair must fit whatever seals the Repair."""
+"""Maximum size in bytes of a seal of any kind: an item of a Repair must fit whatever seals the Repair."""

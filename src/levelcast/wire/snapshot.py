@@ -1,24 +1,24 @@
-"""The snapshot by which a late joiner begins without a hole: where each session stands, and what was last.
+"""The snapshot that a late joiner starts from without a gap: the position of each session, and the last records.
 
-Numbers are little-endian, as in the records. A customer reads one over TCP, from the address from which the edge's
-packets come; the connection brings nothing else.
+Numbers are little-endian, as in the records. A subscriber reads one over TCP, from the source address of the edge's
+packets; the connection carries nothing else.
 
     offset  type  field
     0       8s    "LVLCSNAP"
     8       u16   version, 1
     10      u16   stripe
-    12      u32   size of the whole
-    16      u64   the stripe's next global sequence: all records below it are counted in
-    24      u64   watermark: every record with `ts_recv` up to this time is counted in (rule 15)
+    12      u32   total size
+    16      u64   the stripe's next global sequence: all records below it are included
+    24      u64   watermark: every record with `ts_recv` up to this time is included (rule 15)
     32      u64   timestamp of the last frame, 0 if there is none
     40      u32   number of sessions
     44      u32   bytes of records
     48            each session, in the order of the names: its name 10s, its next sequence u64
-                  the records: DBN, one behind the other
+                  the records: DBN, back to back
                   u32   CRC-32 (zlib's) of everything before
 
-Who has taken in the snapshot goes on with each session at its next sequence. Which records are in it is for
-`levelcast.edge.server.last_records` to say. One snapshot has one encoding.
+After the snapshot a subscriber continues each session at its next sequence. `levelcast.edge.server.last_records`
+selects the records. One snapshot has one encoding.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from levelcast.wire.header import Malformed, Reason, bad_field
 MAGIC = b"LVLCSNAP"
 VERSION = 1
 MAX_SNAPSHOT = 1 << 28
-"""Bytes that a customer is ready to take."""
+"""Maximum size in bytes that a subscriber accepts."""
 
 _HEADER = Struct("<8sHHIQQQII")
 _POSITION = Struct("<10sQ")
@@ -43,7 +43,7 @@ HEADER_SIZE = _HEADER.size
 
 
 class Position(NamedTuple):
-    """Where a session stands."""
+    """Position of a session."""
 
     session: bytes
     next_sequence: int
@@ -59,11 +59,11 @@ class Snapshot(NamedTuple):
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """The bytes that say `snapshot`; raises `Malformed` for what no customer would accept. Records go unchecked."""
+    """Encode `snapshot`; raises `Malformed` for values that no subscriber would accept. Records are not checked."""
     stripe, next_global, complete_ns, timestamp_ns, sessions, records = snapshot
     size = HEADER_SIZE + len(sessions) * _POSITION.size + len(records) + _CRC.size
     if size > MAX_SNAPSHOT:
-        raise Malformed(Reason.WRONG_LENGTH, f"{size} bytes of snapshot")
+        raise Malformed(Reason.WRONG_LENGTH, f"snapshot of {size} bytes")
     _check(next_global, sessions)
     head = _HEADER.pack(
         MAGIC, VERSION, stripe, size, next_global, complete_ns, timestamp_ns, len(sessions), len(records)
@@ -73,7 +73,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def snapshot_size(head: bytes) -> int:
-    """The size of the whole, from its first `HEADER_SIZE` bytes; raises `Malformed` if they begin no snapshot."""
+    """Return the total size, from the first `HEADER_SIZE` bytes; raises `Malformed` if they are not of a snapshot."""
     if len(head) < HEADER_SIZE:
         raise Malformed(Reason.TOO_SHORT)
     magic, version, _, size, _, _, _, sessions, records = _HEADER.unpack_from(head)
@@ -87,9 +87,9 @@ def snapshot_size(head: bytes) -> int:
 
 
 def decode_snapshot(content: bytes) -> Snapshot:
-    """What a snapshot says; raises `Malformed`, and nothing else, whatever the bytes are.
+    """Decode a snapshot; raises `Malformed`, and nothing else, whatever the bytes are.
 
-    The records fill their place to the last byte; whether they are records of known types is not looked at here.
+    The records fill their part to the last byte; their types are not checked here.
     """
     if snapshot_size(content) != len(content):
         raise Malformed(Reason.WRONG_LENGTH)

@@ -51,7 +51,7 @@ _AFTER = Struct("<Q")
 _PACKET = Struct("<HQQII")
 
 CATCH_UP_PACKET_OVERHEAD = _PACKET.size
-"""Bytes that a packet of a CatchUpPackets needs besides its payload."""
+"""Size of a packet of a CatchUpPackets without its payload."""
 
 
 def encode_token(message: Token, stripe: int) -> bytes:

@@ -1,21 +1,21 @@
 """The watermark (rule 15): "this session is complete up to T", as one record in the session.
 
-It is a DBN system message, whose code DBN itself has for this: 4, end of interval, *all records have been published
-for the given timestamp*. Its text is for people, its tail for programs:
+It is a DBN system message with the code that DBN defines for this: 4, end of interval, *all records have been published
+for the given timestamp*. Its text is human-readable, its tail is for programs:
 
-    ts_event   T: every record of the session with `ts_recv` <= T has come before this one, and none comes after
+    ts_event   T: every record of the session with `ts_recv` <= T is before this one, and none is after it
     msg        levelcast complete to 1700000000100000000
     tail       next_sequence u64: the stripe's global sequence after everything up to T, all 64 bits of it
                stripe u16, reserved u16
 
-Why a message of the session, and not a packet of another kind or a session of its own:
+It is a message of the session, and not a packet of another kind or a session of its own, for three reasons:
 
-- A feed handler that never heard of watermarks sees one more record in the sequence, of a type that DBN readers
+- A feed handler without support for watermarks sees one more record in the sequence, of a type that DBN readers
   know and skip. Bytes after a heartbeat break the framing; a second session on the group breaks handlers that
   expect one.
-- Its place in the sequence is its meaning. A lost watermark is a gap like any other and is asked for; one that
-  overtakes the records it speaks of cannot be believed too early.
-- A record has only the low 32 bits of the global sequence; here a customer that joined late finds the others.
+- Its position in the sequence is its meaning. A lost watermark is a gap like any other and is requested again; one that
+  overtakes its records cannot be used too early.
+- A record has only the low 32 bits of the global sequence; here a subscriber that joined late finds the others.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def encode_watermark(watermark: Watermark) -> bytes:
 
 
 def decode_watermark(record: bytes) -> Watermark | None:
-    """The watermark in a payload of this one record; None for any other bytes."""
+    """Return the watermark in a payload of this one record; None for any other bytes."""
     opened = open_system(record, WATERMARK_TEXT, _TAIL) if len(record) == WATERMARK_BYTES else None
     if opened is None or opened[0] == UNDEF_TIMESTAMP:
         return None
@@ -57,7 +57,7 @@ def decode_watermark(record: bytes) -> Watermark | None:
 
 
 def last_watermark(payload: bytes, size: int) -> Watermark | None:
-    """The last watermark among the records of `payload`, which all have `size`, or 0 when they differ."""
+    """Return the last watermark among the records of `payload`, which all have `size`, or 0 when they differ."""
     if size not in (0, WATERMARK_BYTES) or payload.rfind(WATERMARK_TEXT) < 0:
         return None
     offsets, sizes = record_places(payload)
