@@ -2,7 +2,7 @@
 
 - The symbol of an id is that of the latest definition or mapping record before the trade, or else of the mappings in
   the file's header. In a tape of Levelcast, an id without any of them is the directory's own.
-- `publisher_id` is the floor, unless the caller specifies one: publishers of foreign files are not the network's floors.
+- `publisher_id` is the floor, unless the caller specifies one: publishers of foreign files are not floors here.
 - Records of other types are skipped. Runs of records of one type are processed in one batch.
 - The ring sets `ts_recv` and `sequence`: they are reset to 0 (`levelcast.records`, rule 5).
 """

@@ -1,8 +1,8 @@
 """Define the output of readers: records of one type each, with values for which the record type has no field.
 
 A publisher needs a complete file or none (`levelcast.formats.trade_files`). An analysis of a day needs all readable
-rows, and a report of the others. So readers here yield *chunks*: events, and the refused rows with position and reason. A
-row's position counts from 1 in its file, including refused rows, so it does not depend on other errors in the file.
+rows, and a report of the others. So readers here yield *chunks*: events, and the refused rows with position and reason.
+A row's position counts from 1 in its file, including refused rows, so it does not depend on other errors in the file.
 """
 
 from __future__ import annotations
