@@ -103,7 +103,7 @@ def test_a_damaged_journal_can_be_declared_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", '{"lives": 3}', '{"lives": {"tokyo-1": "x"}}'])
 def test_a_damaged_marker_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / MARKER).write_text(content)
-    with pytest.raises(NetError, match=r"network\.json: cannot be read"):
+    with pytest.raises(NetError, match=r"network\.json: not readable"):
         initialise_disk(tmp_path, "tokyo-1")
 
 
