@@ -19,7 +19,7 @@ The output is one `Outgoing` per session and frame, made by one call of `levelca
 numpy sorts a frame's records first. No Python code runs per packet or per record.
 
 Every grid point gets a watermark, because the numbers after it would differ otherwise. After the ring has stopped for
-one minute, the edge sends 600 watermarks per session at 100 ms, the 200 kB that it would have sent during that minute.
+one minute, the edge sends 600 watermarks per session at 100 ms. These 200 kB would have been sent during that minute.
 
     >>> plan = SessionMap({7: session_name("XNYS-1")})
     >>> packetizer = Packetizer(plan, start_ns=0)

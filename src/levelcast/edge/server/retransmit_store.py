@@ -2,8 +2,8 @@
 
 - The store of a session has the last `store_bytes` of packets sent, unchanged: the packets of one slot are one piece,
   removed as one. Only an answer reads its content. The store begins at the start of the oldest piece.
-- The answer to a request is ordinary downstream packets, unicast: from the first requested message that is still in the
-  store, in order, with as many messages per packet as fit, so several small packets are resent as one full packet.
+- The answer to a request is ordinary downstream packets, unicast, from the first requested message that is still in the
+  store. Messages are in order, as many per packet as fit, so several small packets are resent as one full packet.
 - A request is answered with at most `reply_packets` packets. The subscriber requests the rest after these have arrived.
   So a request for 65,535 messages does not delay other subscribers, and a forged one sends a victim no more than that.
 - If the store has none of the requested messages, it sends no answer: MoldUDP64 does not define one. The counts

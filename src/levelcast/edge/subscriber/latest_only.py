@@ -13,8 +13,8 @@ Rules:
 2. The content of a hole is unknown, so it is requested a limited number of times. When it arrives, or a packet that was
    only reordered, records that a newer one replaces are dropped and counted as superseded. The others are delivered,
    each under its own sequence, which is lower than sequences delivered before.
-3. A hole that cannot matter is not requested: if the caller specifies the prices that it needs of a session (`expect`),
-   and each of them has arrived after the hole, the content of the hole is out of date.
+3. A hole that cannot matter is not requested. The caller may specify the prices that it needs of a session (`expect`).
+   When each of them has arrived after the hole, the content of the hole is out of date.
 4. A record that no newer record replaces (a bust or a correction, an order, a system message) is always delivered.
 5. Everything up to a watermark is complete when no earlier hole is open.
 

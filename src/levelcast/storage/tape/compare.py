@@ -1,7 +1,7 @@
 """Verify a tape, and compare several (DESIGN §3, *Byte identity*).
 
-- A tape is *valid* if its frames follow each other without a gap, every chain hash matches its records, every segment's
-  data are exactly its frames, and a DBN reader (`databento-dbn`, where it is installed) reads them.
+- A tape is *valid* if its frames follow each other without a gap, every chain hash matches its records, and every
+  segment's data are exactly its frames. A DBN reader (`databento-dbn`, where it is installed) must also read them.
 - Two tapes are *identical* if the chain hashes of their common frames are equal: retention may have removed the
   beginning of one, and the other may be longer. After the first frame that differs, all later hashes differ.
 """
