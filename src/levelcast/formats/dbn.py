@@ -90,7 +90,7 @@ def read_header(path: Path, stream: IO[bytes]) -> Header:
         raise TradeFileError(f"{path}: not a DBN file; specify a file that begins with DBN's header")
     _, version, size = _PREFIX.unpack(prefix)
     if not 1 <= version <= codes.DBN_VERSION:
-        raise TradeFileError(f"{path}: DBN version {version} is not supported; convert it to 1 to {codes.DBN_VERSION}")
+        raise TradeFileError(f"{path}: DBN version {version} is not supported; convert it to 1-{codes.DBN_VERSION}")
     body = stream.read(size)
     try:
         if len(body) < size:
