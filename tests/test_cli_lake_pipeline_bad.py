@@ -111,12 +111,12 @@ def empty(tape: Path) -> None:
 
 
 TAPES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a truncated segment": (lambda tape: cut(segment(tape), 500), "cut short, its index has records up to byte"),
+    "a truncated segment": (lambda tape: cut(segment(tape), 500), "truncated, its index has records up to byte"),
     "a truncated index": (lambda tape: cut(index(tape), 7), "it is cut short, or retention has taken it"),
     "a foreign file": (lambda tape: (tape / "other.dbn").write_bytes(b"?"), "is no segment of this tape"),
-    "a future version": (lambda tape: patch(index(tape), 8, 99), "has version 99, and this Levelcast reads version"),
+    "a future version": (lambda tape: patch(index(tape), 8, 99), "version 99, but this Levelcast reads version"),
     "an empty tape": (empty, "the tape is empty, nothing has been released to it yet"),
-    "no tape": (shutil.rmtree, "there is no tape in this directory"),
+    "no tape": (shutil.rmtree, "no tape found"),
 }
 
 
@@ -134,7 +134,7 @@ def test_a_bad_tape_leaves_a_lake_as_it_was(node: Path, lake: Path, tmp_path: Pa
     write(longer / "tape", make_frames(160, 4)).close()
     cut(sorted((longer / "tape").glob("*.dbn"))[-1], 500)
     before = contents(lake)
-    assert "cut short" in run(longer, lake)
+    assert "truncated" in run(longer, lake)
     assert contents(lake) == before
 
 

@@ -101,7 +101,7 @@ def test_init_makes_every_journal_once(file: Path, data: Path) -> None:
     shutil.rmtree(data / "tokyo-1")
     code, output = run("init", "--network", file, "--name", "tokyo-1", "--data", data)
     assert (code, output.count("\n")) == (2, 1)
-    assert "so this is no first start" in output
+    assert "so it is not a first start" in output
 
 
 @pytest.mark.parametrize("arguments", [(), ("--all", "--name", "tokyo-1")])

@@ -98,7 +98,7 @@ def test_a_bad_row_anywhere_keeps_everything_back(network: Path, ring: OneSocket
         file.write("1700000000000000000,AAPL,1.5,1,XNYS\n")
     result = run("--data", tmp_path / "data", path)
     assert result.exit_code == 2
-    says = "row 50,001 (line 50,002): AAPL is not among the symbols of floor XNYS in network.toml: add it there"
+    says = "row 50,001 (line 50,002): AAPL is not among the symbols of floor XNYS in network.toml; add it there"
     assert result.stderr == f"levelcast: {path}: {says}\n"
     assert not ring.packets
 
@@ -133,8 +133,8 @@ def test_without_a_ring_it_says_so_and_gives_up_when_told_to(
         (["--format", "lean", "--date", "7.10.2013"], '"7.10.2013" is not a day'),
         (["--date", "2013-10-07"], "only files of LEAN need a day"),
         (["--timeout", "soon"], '"soon" is not a time'),
-        (["--format", "xml"], 'there is no format "xml"'),
-        (["--floor", "XTKS"], '"XTKS" is no floor of network.toml'),
+        (["--format", "xml"], 'unknown format "xml"'),
+        (["--floor", "XTKS"], '"XTKS" is not a floor of network.toml'),
     ],
 )
 def test_a_wrong_option_is_explained(network: Path, tmp_path: Path, arguments: list[str], says: str) -> None:

@@ -50,7 +50,7 @@ def test_overlapping_days(tmp_path: Path) -> None:
 def test_an_empty_tape_and_none_at_all(tmp_path: Path) -> None:
     (tmp_path / "tokyo-1" / "tape").mkdir(parents=True)
     assert "the tape is empty" in refused("order", tmp_path)
-    assert "there is no such directory" in refused("order", tmp_path / "nowhere")
+    assert "directory not found" in refused("order", tmp_path / "nowhere")
 
 
 def test_an_unknown_audit(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_parquet_needs_pyarrow(tape: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["info", "cat", "verify"])
 def test_what_is_no_tape_is_one_sentence(command: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    for folder, says in ((tmp_path, "is not a tape directory"), (tmp_path / "none", "there is no such directory")):
+    for folder, says in ((tmp_path, "not a tape directory"), (tmp_path / "none", "directory not found")):
         result = run(command, folder)
         assert result.exit_code == 2
         assert says in result.output
@@ -175,7 +175,7 @@ def test_a_tape_from_the_future_is_one_sentence(tape: Path) -> None:
     path.write_bytes(content)
     result = run("cat", tape)
     assert result.exit_code == 2
-    assert "has version 7, and this Levelcast reads version 2: use a newer one" in result.output
+    assert "version 7, but this Levelcast reads version 2; use a newer Levelcast" in result.output
 
 
 def test_a_growing_tape_can_be_looked_at(tape: Path) -> None:

@@ -110,7 +110,7 @@ def test_records_of_another_stripe_are_nothing() -> None:
 def test_only_the_next_number_counts() -> None:
     plans = Plans(LIMITS)
     (refused,) = feed(plans, parts_of(a_plan(2)))
-    assert refused == PlanRefusal(2, "plan 0 is in force, and 1 is the next", a_plan(2).digest)
+    assert refused == PlanRefusal(2, "plan 0 is active; the next plan has number 1", a_plan(2).digest)
     assert (plans.number, plans.ready, plans.refused) == (0, None, refused)
 
 
@@ -157,7 +157,7 @@ def test_a_plan_fits_its_line_or_is_refused_with_group_and_figures() -> None:
         "group 1 is expected to have 62.1 kbit/s, 6.1 kbit/s of it watermarks of 2 sessions, "
         "and its line carries 56.0 kbit/s"
     )
-    assert "does not say what rate" in str(plan_fault(a_plan(1), limits, 0))
+    assert "does not specify the expected rate" in str(plan_fault(a_plan(1), limits, 0))
     often = PlanLimits(SYMBOLS, 4, line, 10_000_000)
     assert "of it watermarks of 1 session," in str(plan_fault(a_plan(1, rates=(1, 1)), often, 0))
 

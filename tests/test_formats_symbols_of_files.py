@@ -26,7 +26,7 @@ def test_a_file_without_floors_needs_one(tmp_path: Path) -> None:
     file = tmp_path / "trades.csv"
     file.write_text("ts_event,symbol,price,size\n1,AAPL,10.5,100\n", encoding="utf-8")
     assert census([file], CITIES, 100, floor="XNAS") == {"XNAS": ["AAPL"]}
-    with pytest.raises(TradeFileError, match="name the floor with --floor"):
+    with pytest.raises(TradeFileError, match="specify the floor with --floor"):
         census([file], CITIES, 100)
 
 

@@ -142,17 +142,17 @@ def test_files_follow_each_other_and_the_numbers_go_on(file: Callable[..., Path]
         (f"{NOON},SPY,1e30,1,XNYS", "does not fit into 64 bits of 1e-9"),
         (f"{NOON},SPY,nan,1,XNYS", "is not a finite number"),
         (f"{NOON},SPY,1_0,1,XNYS", 'price "1_0" is not a decimal number'),
-        (f"{NOON},SPY,1,-5,XNYS", 'size "-5" is not a whole number from 0 to 4,294,967,295'),
-        (f"{NOON},SPY,1,4294967296,XNYS", 'size "4294967296" is not a whole number'),
-        (f"{NOON},SPY,1,99999999999999999999,XNYS", 'size "99999999999999999999" is not a whole number'),
-        (f"{NOON},SPY,1,1.5,XNYS", 'size "1.5" is not a whole number'),
+        (f"{NOON},SPY,1,-5,XNYS", 'size "-5" is not an integer from 0 to 4,294,967,295'),
+        (f"{NOON},SPY,1,4294967296,XNYS", 'size "4294967296" is not an integer'),
+        (f"{NOON},SPY,1,99999999999999999999,XNYS", 'size "99999999999999999999" is not an integer'),
+        (f"{NOON},SPY,1,1.5,XNYS", 'size "1.5" is not an integer'),
         (f"{NOON},SPY,1,,XNYS", "size is empty"),
         ("yesterday,SPY,1,1,XNYS", 'ts_event "yesterday" is not a time from 1970 to 2262'),
         ("2013-10-07T16:00:00,SPY,1,1,XNYS", "ISO 8601 with a zone"),
         ("1969-12-31T23:59:59Z,SPY,1,1,XNYS", "is not a time from 1970 to 2262"),
         ("-1,SPY,1,1,XNYS", "is not a time from 1970 to 2262"),
-        (f"{NOON},AAPL,1,1,XNYS", "AAPL is not among the symbols of floor XNYS in network.toml: add it there"),
-        (f"{NOON},SPY,1,1,XTKS", '"XTKS" is no floor of network.toml: name one of XBOS, '),
+        (f"{NOON},AAPL,1,1,XNYS", "AAPL is not among the symbols of floor XNYS in network.toml; add it there"),
+        (f"{NOON},SPY,1,1,XTKS", '"XTKS" is not a floor of network.toml; specify one of XBOS, '),
         (f"{NOON},SPY,1,1", "has 4 columns instead of 5"),
         (f"{NOON},SPY,1,1,XNYS,7", "has 6 columns instead of 5"),
     ],
@@ -179,16 +179,16 @@ def test_the_row_is_right_where_rows_of_other_floors_are_left_out(file: Callable
 
 
 def test_a_file_that_is_no_table_of_trades_is_refused(file: Callable[..., Path], tmp_path: Path) -> None:
-    assert "there is no column price (there are: ts_event, symbol, size)" in refusal(file("ts_event,symbol,size\n"))
-    assert "there is no column floor: add one, or name the floor with --floor" in refusal(
+    assert "column price not found (columns: ts_event, symbol, size)" in refusal(file("ts_event,symbol,size\n"))
+    assert "column floor not found; add it, or specify the floor with --floor" in refusal(
         file(f"ts_event,symbol,price,size\n{NOON},SPY,1,1\n")
     )
-    assert "for a file of LEAN give --format lean" in refusal(file("1,2,3\n", "spy_trade.csv"))
+    assert "for a file of LEAN pass --format lean" in refusal(file("1,2,3\n", "spy_trade.csv"))
     assert "no such file" in refusal(tmp_path / "nothing.csv")
     assert "is a directory" in refusal(tmp_path)
-    assert "its name does not say the format" in refusal(file("", "trades.txt"))
-    assert 'there is no format "xml"' in refusal(file(""), format="xml")
-    assert '"XTKS" is no floor of network.toml' in refusal(file(HEADER), floor="XTKS")
+    assert "its name does not show the format" in refusal(file("", "trades.txt"))
+    assert 'unknown format "xml"' in refusal(file(""), format="xml")
+    assert '"XTKS" is not a floor of network.toml' in refusal(file(HEADER), floor="XTKS")
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "plain"])
@@ -262,12 +262,12 @@ def test_parquet_in_its_own_types(tmp_path: Path) -> None:
     ("column", "value", "says"),
     [
         ("price", pa.array([None], pa.string()), "row 1: price is empty"),
-        ("price", pa.array([16742500]), "price is of type int64, which does not say its unit"),
+        ("price", pa.array([16742500]), "price is of type int64, which has no known unit"),
         ("price", pa.array([0.1 + 0.2]), "has more than 9 decimals"),
         ("price", pa.array([float("inf")]), "is not a"),
-        ("size", pa.array([-1]), 'size "-1" is not a whole number'),
-        ("size", pa.array([1.5]), "size is of type double: store it as whole numbers"),
-        ("ts_event", pa.array([-1]), 'ts_event "-1" is not a whole number'),
+        ("size", pa.array([-1]), 'size "-1" is not an integer'),
+        ("size", pa.array([1.5]), "size is of type double; store it as integers"),
+        ("ts_event", pa.array([-1]), 'ts_event "-1" is not an integer'),
         ("ts_event", pa.array([datetime(9999, 1, 1)], pa.timestamp("s")), "is not a time from 1970 to 2262"),
         ("symbol", pa.array(["AAPL"]), "row 1: AAPL is not among the symbols of floor XNYS"),
         ("symbol", pa.array([None], pa.string()), "row 1: symbol is empty"),
@@ -378,8 +378,8 @@ def test_a_file_of_another_program_reads_as_that_program_says(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "is no DBN file"),
-        (b"DBN\x09" + bytes(4), "has DBN version 9"),
+        (b"", "not a DBN file"),
+        (b"DBN\x09" + bytes(4), "DBN version 9 is not supported"),
         (dbn_metadata()[:50], "its DBN header is damaged"),
         (dbn_metadata() + defined("SPY") + some_trades(2).tobytes()[:-1], "ends in the middle of a record"),
         (dbn_metadata() + some_trades(1).tobytes(), "record 1: instrument 17077 has no symbol"),
@@ -399,7 +399,7 @@ def test_a_publisher_that_is_no_floor_needs_a_named_one(tmp_path: Path) -> None:
     batch["publisher_id"] = [7, 900]
     path = tmp_path / "t.dbn"
     path.write_bytes(dbn_metadata() + defined("SPY") + batch.tobytes())
-    assert "record 3: publisher 900 is no floor of network.toml: name the floor with --floor" in refusal(path)
+    assert "record 3: publisher 900 is not a floor of network.toml; specify it with --floor" in refusal(path)
     assert set(read(path, floor="BATS")["publisher_id"]) == {DIRECTORY.floor("BATS").publisher}
 
 
@@ -445,8 +445,8 @@ def test_new_york_s_clocks_change(tmp_path: Path, day: date, hours: int) -> None
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ("34200000,1,1,E,0,0", "there is no venue 'E'"),
-        ("86400000,1,1,P,0,0", 'time_ms "86400000" is not a whole number from 0 to 86,399,999'),
+        ("34200000,1,1,E,0,0", "unknown venue 'E'"),
+        ("86400000,1,1,P,0,0", 'time_ms "86400000" is not an integer from 0 to 86,399,999'),
         ("34200000,1,1,P,xyz,0", 'condition "xyz" is not hexadecimal'),
         ("34200000,1,1,P,100000000,0", "is not hexadecimal"),
         ("34200000,-1,1,P,0,0", 'price "-1" is not'),
@@ -463,9 +463,9 @@ def test_a_bad_row_of_lean_is_named(tmp_path: Path, row: str, says: str) -> None
 
 
 def test_what_lean_needs_besides(tmp_path: Path, file: Callable[..., Path]) -> None:
-    assert "name it with --date" in refusal(tmp_path, format="lean")
-    assert "there is no file <symbol>_trade.csv.gz" in refusal(tmp_path, format="lean", day=DAY)
-    assert "its name does not say the symbol" in refusal(file("", "spy.csv"), format="lean", day=DAY)
+    assert "specify it, such as --date" in refusal(tmp_path, format="lean")
+    assert "no file <symbol>_trade.csv.gz" in refusal(tmp_path, format="lean", day=DAY)
+    assert "its name does not contain the symbol" in refusal(file("", "spy.csv"), format="lean", day=DAY)
     unknown = file("34200000,1,1,P,0,0\n", "msft_trade.csv")
     assert "MSFT is not among the symbols of floor ARCX" in refusal(unknown, format="lean", day=DAY)
 

@@ -117,7 +117,7 @@ def test_a_secondary_of_the_second_stripe_tells_who_and_where_it_is(
 
 
 def test_no_node_makes_a_journal_by_itself(tmp_path: Path) -> None:
-    with pytest.raises(TapeError, match="there is no journal"):
+    with pytest.raises(TapeError, match="journal not found"):
         ReceiverRole(NodeSetup(NETWORK, place_of(NETWORK, "tokyo-1"), CONFIG, tmp_path, NOW))
 
 

@@ -294,7 +294,7 @@ def test_a_plan_that_does_not_fit_its_line_is_refused_with_the_figures() -> None
     network = parse_network(text)
     flows = ["IBM", "GE", "KO", "VOD"]
     plan = stored([flows], [0])
-    with pytest.raises(PlanRefused, match="the plan does not say what rate"):
+    with pytest.raises(PlanRefused, match="the plan does not specify the expected rate"):
         make_channel_plan(network, network.stripe(), plan, 1)
     slow = make_channel_plan(network, network.stripe(), plan, 1, dict.fromkeys(flows, 5.0))
     assert slow.rates.tolist() == [20 * (66 + 48)]

@@ -33,9 +33,9 @@ def test_without_a_journal_both_commands_are_named(tmp_path: Path) -> None:
 def test_a_directory_that_vanishes_is_noticed(tmp_path: Path) -> None:
     initialise_disk(tmp_path, "tokyo-1")
     shutil.rmtree(tmp_path / "tokyo-1")
-    with pytest.raises(NetError, match=r"has vanished.*levelcast disk lost --name tokyo-1"):
+    with pytest.raises(NetError, match=r"is missing.*levelcast disk lost --name tokyo-1"):
         require_journal(tmp_path, "tokyo-1")
-    with pytest.raises(NetError, match=r"has vanished.*no first start"):
+    with pytest.raises(NetError, match=r"is missing.*not a first start"):
         initialise_disk(tmp_path, "tokyo-1")
     assert not (tmp_path / "tokyo-1").exists()
 
@@ -43,7 +43,7 @@ def test_a_directory_that_vanishes_is_noticed(tmp_path: Path) -> None:
 def test_files_without_a_journal_are_no_first_start(tmp_path: Path) -> None:
     (tmp_path / "tokyo-1" / "tape").mkdir(parents=True)
     (tmp_path / "tokyo-1" / "tape" / "0000000000000001.idx").write_bytes(b"something")
-    with pytest.raises(NetError, match="there are files but no journal, so this is no first start"):
+    with pytest.raises(NetError, match="files but no journal found, so it is not a first start"):
         initialise_disk(tmp_path, "tokyo-1")
 
 
@@ -77,7 +77,7 @@ def test_a_lost_disk_gets_a_higher_life_and_the_rest_is_put_aside(tmp_path: Path
     require_journal(tmp_path, "tokyo-1")
     shutil.rmtree(tmp_path / "tokyo-1")
     assert declare_lost(tmp_path, "tokyo-1", 6) is None
-    with pytest.raises(NetError, match="has had life 6 here: the new one must be higher, and 6 is not"):
+    with pytest.raises(NetError, match="has had life 6 here; the new life must be higher, not 6"):
         declare_lost(tmp_path, "tokyo-1", 6)
 
 
@@ -103,7 +103,7 @@ def test_a_damaged_journal_can_be_declared_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", '{"lives": 3}', '{"lives": {"tokyo-1": "x"}}'])
 def test_a_damaged_marker_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / MARKER).write_text(content)
-    with pytest.raises(NetError, match=r"network\.json: cannot be read"):
+    with pytest.raises(NetError, match=r"network\.json: not readable"):
         initialise_disk(tmp_path, "tokyo-1")
 
 

@@ -307,7 +307,7 @@ def test_a_restart_of_the_machine_under_an_open_journal_is_a_lost_disk(folder: P
     abandon(journal)
     boot.write_text("two\n")
     for _ in range(2):
-        with pytest.raises(TapeError, match="the machine went down while this journal was open"):
+        with pytest.raises(TapeError, match="the machine restarted while this journal was open"):
             JournalFile.open(folder)
     journal, image = JournalFile.open(folder, accept_restart=True)
     journal.close()
@@ -414,12 +414,12 @@ def test_a_sources_journal_forgets_what_is_witnessed(folder: Path) -> None:
 
 
 def test_a_missing_journal_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(TapeError, match=r"there is no journal; if this node has never run, initialise one, and if it"):
+    with pytest.raises(TapeError, match=r"journal not found; if this node has never run, initialise one; if it"):
         JournalFile.open(tmp_path)
 
 
 def test_a_journal_is_initialised_once(folder: Path) -> None:
-    with pytest.raises(TapeError, match="there is a journal already"):
+    with pytest.raises(TapeError, match="journal already exists"):
         initialise(folder, life=2)
     assert read(folder)["life"] == 1
 
@@ -435,9 +435,9 @@ def test_a_journal_has_one_writer(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda content: b"GIF89a" + content[6:], "is no journal of Levelcast"),
-        (lambda content: content[:20], "is no journal of Levelcast"),
-        (lambda content: content[:8] + b"\x04\x00" + content[10:], "has version 4, and this Levelcast reads version 3"),
+        (lambda content: b"GIF89a" + content[6:], "not a Levelcast journal"),
+        (lambda content: content[:20], "not a Levelcast journal"),
+        (lambda content: content[:8] + b"\x04\x00" + content[10:], "version 4, but this Levelcast reads version 3"),
         (lambda content: content[:8] + b"\x02\x00" + content[10:], "levelcast disk init --network FILE --all"),
         (lambda content: content[:12] + b"\x09" + content[13:], "its header is damaged"),
     ],
@@ -481,7 +481,7 @@ def test_a_full_disk_is_called_one(folder: Path, monkeypatch: pytest.MonkeyPatch
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwritev", full)
-        with pytest.raises(TapeError, match="the disk is full, and nothing of this"):
+        with pytest.raises(TapeError, match="the disk is full, nothing of this"):
             journal.commit()
     journal.close()
 

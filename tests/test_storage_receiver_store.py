@@ -116,7 +116,7 @@ def test_a_journal_without_its_tape_is_refused(store: ReceiverStore, tmp_path: P
     store.close()
     for path in (tmp_path / "tape").iterdir():
         path.unlink()
-    with pytest.raises(TapeError, match="the journal relies on a tape up to slot"):
+    with pytest.raises(TapeError, match="the journal needs a tape up to slot"):
         ReceiverStore.open(tmp_path, FIRST)
-    with pytest.raises(TapeError, match="the journal relies on a tape up to slot"):
+    with pytest.raises(TapeError, match="the journal needs a tape up to slot"):
         ReceiverStore.open(tmp_path, FIRST)

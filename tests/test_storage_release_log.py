@@ -83,7 +83,7 @@ def test_old_files_go_with_the_tape(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"GIF89a" + bytes(50), "is no release log"), (b"LVLCRELS\x07\0" + bytes(40), "has version 7, and")],
+    [(b"GIF89a" + bytes(50), "not a Levelcast release log"), (b"LVLCRELS\x07\0" + bytes(40), "version 7, but")],
 )
 def test_a_foreign_file_is_named(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "0000000000000001.releases").write_bytes(content)
@@ -93,7 +93,7 @@ def test_a_foreign_file_is_named(tmp_path: Path, content: bytes, says: str) -> N
 
 
 def test_no_log_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(TapeError, match="there is no release log"):
+    with pytest.raises(TapeError, match="release log not found"):
         read_releases(tmp_path)
 
 

@@ -152,14 +152,14 @@ def test_a_changed_tape_is_found_by_certify_and_by_check(
     forged = receiver(tmp_path / "forged", rechained(FRAMES, at, change))
     with pytest.raises(NotCertified, match=rf"forged differs from .* at slot {FRAMES[at].slot}, sequence"):
         certify([three[0], forged])
-    with pytest.raises(NotCertified, match="differs from the certificate somewhere in sequences"):
+    with pytest.raises(NotCertified, match="differs from the certificate in sequences"):
         check(certificate, forged)
 
 
 def test_a_missing_frame_is_found(tmp_path: Path, three: list[Path]) -> None:
     certificate = certify(three)
     without = rechained([*FRAMES[:30], *FRAMES[31:]], 30, lambda frame: frame)
-    with pytest.raises(NotCertified, match="somewhere in sequences"):
+    with pytest.raises(NotCertified, match="in sequences"):
         check(certificate, receiver(tmp_path / "short", without))
 
 
@@ -169,15 +169,15 @@ def test_a_changed_byte_is_found(three: list[Path]) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(NotCertified, match="is not sound"):
+    with pytest.raises(NotCertified, match="is not valid"):
         check(certificate, three[0])
-    with pytest.raises(NotCertified, match="is not sound"):
+    with pytest.raises(NotCertified, match="is not valid"):
         certify(three)
 
 
 def test_tapes_that_do_not_belong_together_are_refused(tmp_path: Path, three: list[Path]) -> None:
     other = receiver(tmp_path / "other", stripe=1)
-    with pytest.raises(NotCertified, match="one stripe, and these are of several"):
+    with pytest.raises(NotCertified, match="one stripe, but these tapes are of several"):
         certify([three[0], other])
     with pytest.raises(NotCertified, match="is of stripe 1"):
         check(certify(three), other)
@@ -198,9 +198,9 @@ def test_a_tape_before_the_first_mark_is_not_certified(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "is no JSON"),
-        ("[]", "is no certificate of Levelcast"),
-        ('{"kind": "levelcast certificate", "version": 9}', "version 9, and this reads 1"),
+        ("{", "is not valid JSON"),
+        ("[]", "not a Levelcast certificate"),
+        ('{"kind": "levelcast certificate", "version": 9}', "version 9 is not supported, only 1"),
         ('{"kind": "levelcast certificate", "version": 1, "statement": {"stripe": 0}}', "damaged"),
     ],
 )

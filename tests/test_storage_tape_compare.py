@@ -97,7 +97,7 @@ def test_bytes_behind_the_last_frame_are_found(tmp_path: Path) -> None:
     record(tmp_path, FRAMES)
     with TapeReader(tmp_path).segments[0].data_path.open("ab") as file:
         file.write(bytes(64))
-    assert "belong to whole frames" in (verify(tmp_path, dbn=False).fault or "")
+    assert "belong to complete frames" in (verify(tmp_path, dbn=False).fault or "")
 
 
 def test_equal_tapes_are_the_same(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_it_follows_a_writer_and_keeps_what_retention_takes(tmp_path: Path) -> N
     writer.extend(FRAMES[12:])
     writer.retain(T0, max_bytes=1)
     assert cursor.read(1, 1_000)[0][0].line.slot == FRAMES[0].slot
-    with pytest.raises(NotOnTape, match="begins behind sequence 1"):
+    with pytest.raises(NotOnTape, match="begins after sequence 1"):
         TapeCursor(tmp_path, 0, 1)
     cursor.close()
     writer.close()

@@ -60,7 +60,7 @@ def test_a_directory_that_has_vanished(file: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert levelcast("disk", "init", "--network", file, "--all", "--data", data).returncode == 0
     shutil.rmtree(data / "a-1")
-    assert "its journal has vanished" in sentence_of(levelcast("up", file, "--data", data, "--for", "1s"))
+    assert "its journal is missing" in sentence_of(levelcast("up", file, "--data", data, "--for", "1s"))
 
 
 def test_an_interface_that_is_not_there(file: Path, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_full_disk_ends_a_receiver_and_costs_nothing_else(file: Path, small_di
         nodes.end("XNYS")
         last = nodes.log("c-1").read_text().splitlines()[-1]
         assert last.startswith(f"levelcast: {small_disk / 'c-1'}")
-        assert "the disk is full, and nothing of this write is in the file" in last
+        assert "the disk is full, nothing of this write is in the file" in last
         assert "session" not in last  # what went wrong first is told, not what its closing met
 
         nodes.wait_for(lambda said: in_ring(said, "a-1", "b-1"))

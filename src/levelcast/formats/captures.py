@@ -1,6 +1,6 @@
-"""Captures and files of a day as events in one order, whatever their format.
+"""Read captures and files of a day as events in one order, in any format.
 
-| format    | files                                                | what comes out                | order          |
+ format    | files                                                | output                        | order          |
 |-----------|------------------------------------------------------|-------------------------------|----------------|
 | `dbn`     | `.dbn`, `.dbn.zst`                                   | all records of a tape's types | the file's     |
 | `csv`     | `.csv`, `.csv.gz` with a header                      | trades                        | the file's     |
@@ -10,13 +10,13 @@
 | `itch`    | NASDAQ's own layout, also `.gz`                      | orders, trades, statuses      | the file's     |
 | `iex`     | pcap or pcapng of IEX-TP, also `.gz`                 | price levels, trades, status  | the capture's  |
 
-- Work is cut into *tasks*, which may be read anywhere: one for a file, one for a file of LOBSTER with its orderbook,
-  and one for all files of LEAN, which have to be merged.
-- A row's `sequence` is its place in its file; files after the first one begin `FILE_STEP` later. A refused row has a
-  place too, so it leaves a gap and nothing behind it moves.
-- LEAN's files have no sequence: theirs is the place in the order by time; rows of the same millisecond keep the order
-  of the files as given (a directory's by name), and within a file nothing changes places. That needs the whole day in
-  memory, about 150 bytes a row.
+- Work is divided into *tasks*, which may be read on any machine: one per file, one per LOBSTER file with its orderbook,
+  and one for all LEAN files, which have to be merged.
+- A row's `sequence` is its position in its file; each further file begins `FILE_STEP` later. A refused row has a
+  position too, so it leaves a gap and later rows keep their numbers.
+- LEAN's files have no sequence: theirs is the position in the order by time. Rows of the same millisecond keep the
+  order of the files as given (a directory's by name), and rows within a file keep their order. That needs all rows of
+  the day in memory, about 150 bytes per row.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ _ENDS = {
     "itch": ("ITCH50", "ITCH50.gz", ".itch", ".itch.gz"),
     "iex": (".pcap", ".pcap.gz", ".pcapng", ".pcapng.gz"),
 }
-"""What counts in a directory. A file that is named is read whatever it is called."""
+"""File name endings that are read from a directory. A file that is specified is read with any name."""
 _NEED_A_DAY = ("lean", "itch")
 _OF_A_VENUE = {"dbn": dbn_events, "csv": csv_events, "parquet": parquet_events}
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Some files to be read one after the other; small, and fit to be sent to where they are read."""
+    """Files to be read in sequence; small, so that it can be sent to the reading process."""
 
     format: str
     paths: tuple[str, ...]
     first: int = 0
-    """What comes before their first sequence."""
+    """Offset that is added to their sequences."""
     day: date | None = None
     venue: str | None = None
 
@@ -73,7 +73,7 @@ class NumberedEvents(NamedTuple):
 
 
 class CaptureBatch(NamedTuple):
-    """Some of a task, all of one file."""
+    """Part of a task, from one file."""
 
     path: str
     placed: list[NumberedEvents]
@@ -83,30 +83,30 @@ class CaptureBatch(NamedTuple):
 def tasks_of(
     paths: Sequence[str | PathLike[str]], format: str, *, day: date | None = None, venue: str | None = None
 ) -> list[Task]:
-    """What there is to read. Raises TradeFileError; of the files themselves only the names have been looked at."""
+    """Return the tasks to read. Raise TradeFileError; only the names of the files are checked."""
     if format not in FORMATS:
-        raise TradeFileError(f'there is no format "{format}": the formats are {", ".join(FORMATS)}')
+        raise TradeFileError(f'unknown format "{format}"; the formats are {", ".join(FORMATS)}')
     if format in _NEED_A_DAY and day is None:
-        raise TradeFileError(f"files of format {format} do not say their day: name it, such as 2013-10-07")
+        raise TradeFileError(f"files of format {format} do not contain their date; specify it, such as 2013-10-07")
     given = [Path(path) for path in paths]
     if not given:
-        raise TradeFileError("there is nothing to read: name a file or a directory")
+        raise TradeFileError("nothing to read; specify a file or a directory")
     for path in given:
         if not path.exists():
-            raise TradeFileError(f"{path}: there is no such file or directory: name another one")
+            raise TradeFileError(f"{path}: file or directory not found; specify another one")
     groups: list[tuple[str, ...]]
     if format == "lean":
         groups = [tuple(str(path) for path in lean_event_files(given))]
     elif format == "lobster":
         groups = [tuple(str(each) for each in pair if each is not None) for pair in lobster_files(given)]
     else:
-        missing = f"there is no file of format {format} ({', '.join(_ENDS[format])}) in it"
+        missing = f"no file of format {format} ({', '.join(_ENDS[format])}) found in it"
         groups = [(str(path),) for path in named_files(given, _ENDS[format], missing)]
     return [Task(format, group, number * FILE_STEP, day, venue) for number, group in enumerate(groups)]
 
 
 def read_task(task: Task) -> Iterator[CaptureBatch]:
-    """The events of a task in batches, and the rows that were refused."""
+    """Yield the events of a task in batches, and the refused rows."""
     if task.format == "lean":
         yield from _merged(task)
         return

@@ -1,7 +1,7 @@
-"""Rows of a trade file as columns of numbers: checked as a whole, and where that fails, to the row that is wrong.
+"""Convert the rows of a trade file to columns of numbers: check them in batches, and find the first bad row.
 
-`TradeFileError` is one sentence for a person: the file, the row, what is wrong, what to do. The columns are converted
-by pyarrow; a row is looked for in Python only when its batch has failed.
+`TradeFileError` is a one-line message for the user: file, row, error and remedy. The columns are converted by pyarrow;
+Python code searches for a row only when its batch has failed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _HEXADECIMAL = re.compile("(0[xX])?[0-9a-fA-F]+", re.ASCII)
 
 
 class TradeFileError(UserError):
-    """Why a file of trades cannot be published, in one sentence for a person."""
+    """The reason why a file of trades cannot be published, as a one-line message for the user."""
 
 
 class RowError(TradeFileError):
-    """What is wrong with one row of it; `sentence` is without its place."""
+    """The error of one row of a file; `sentence` is the message without the position."""
 
     def __init__(self, place: str, sentence: str) -> None:
         super().__init__(f"{place}: {sentence}")
@@ -45,29 +45,29 @@ class RowError(TradeFileError):
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """What the file itself has against being read, in one sentence."""
+    """Convert errors of opening and reading a file to one-line messages."""
     try:
         yield
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-        raise TradeFileError(f"{path}: {(error.strerror or str(error)).lower()}: name another file") from None
+        raise TradeFileError(f"{path}: {(error.strerror or str(error)).lower()}; specify another file") from None
     except Exception as error:
         if not isinstance(error, OSError | EOFError) and not type(error).__module__.startswith("pyarrow"):
             raise
         reason = str(error).split("\n")[0].rstrip(".")
-        raise TradeFileError(f"{path}: cannot be read ({reason}): the file is damaged or not of this format") from None
+        raise TradeFileError(f"{path}: cannot be read ({reason}); the file is damaged or not of this format") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Where a batch of rows stands: row `first + i` of the file is number i of the batch, from 1 on."""
+    """Position of a batch of rows: row `first + i` of the file, from 1 on, is number i of the batch."""
 
     path: Path
     first: int
     what: str = "row"
     line_of: Callable[[int], int] | None = None
-    """The line of a row, for a file that has lines."""
+    """Return the line of a row, for a text file."""
     kept: Ints | None = None
-    """The numbers of those that were kept, where others were left out."""
+    """The numbers of the rows that were kept, if others were removed."""
 
     def name(self, index: int) -> str:
         row = self.place(index)
@@ -78,15 +78,15 @@ class Rows:
         return replace(self, kept=kept)
 
     def place(self, index: int) -> int:
-        """The row's number in its file."""
+        """Return the row's number in its file."""
         return self.first + (index if self.kept is None else int(self.kept[index]))
 
     def places(self, count: int) -> Ints:
-        """The numbers of the first `count` rows."""
+        """Return the numbers of the first `count` rows."""
         return np.arange(self.first, self.first + count) if self.kept is None else self.first + self.kept[:count]
 
     def part(self, start: int, stop: int) -> Rows:
-        """Some of the rows."""
+        """Return the positions of some of the rows."""
         if self.kept is None:
             return replace(self, first=self.first + start)
         return replace(self, kept=self.kept[start:stop])
@@ -96,14 +96,14 @@ class Rows:
 
 
 def show(value: object) -> str:
-    """A value for a message: short and on one line."""
+    """Return a value for a message: short and on one line."""
     text = str(value)
     cut = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
     return '"' + "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut) + '"'
 
 
 def named_files(paths: Sequence[Path], ends: tuple[str, ...], missing: str) -> list[Path]:
-    """The files among `paths`; of a directory those whose names end so, by name. It has one of them at least."""
+    """Return the files among `paths`, and those of directories with these name endings, sorted; at least one each."""
     files: list[Path] = []
     for path in paths:
         found = sorted(each for each in path.iterdir() if each.name.endswith(ends)) if path.is_dir() else [path]
@@ -114,11 +114,11 @@ def named_files(paths: Sequence[Path], ends: tuple[str, ...], missing: str) -> l
 
 
 Refuse = Callable[[object, int], NoReturn]
-"""Raises RowError for a value and its row."""
+"""Raise RowError for a value and its row."""
 
 
 def _converted(column: Any, convert: Callable[[Any], Any], refuse: Refuse) -> Any:
-    """What `convert` makes of a column; the first value that it does not take is refused."""
+    """Convert a column with `convert`; refuse the first value that fails."""
     errors = (arrow().ArrowInvalid, arrow().ArrowNotImplementedError)
     try:
         return convert(column)
@@ -135,7 +135,7 @@ def _converted(column: Any, convert: Callable[[Any], Any], refuse: Refuse) -> An
 
 
 def matches(column: Any, pattern: str) -> npt.NDArray[np.bool_]:
-    """Whether the text of each row matches."""
+    """Return whether the text of each row matches."""
     found = arrow("pyarrow.compute").match_substring_regex(column, pattern)
     return np.asarray(found.to_numpy(zero_copy_only=False), bool)
 
@@ -155,18 +155,18 @@ def _is_text(column: Any) -> bool:
 
 
 def whole_numbers(column: Any, name: str, rows: Rows, largest: int) -> npt.NDArray[np.uint64]:
-    """Whole numbers from 0 to `largest`, from texts or integers."""
+    """Return integers from 0 to `largest`, from texts or integers."""
     pa, pc = arrow(), arrow("pyarrow.compute")
 
     def refuse(value: object, index: int) -> NoReturn:
-        why = "is empty" if value == "" else f"{show(value)} is not a whole number from 0 to {largest:,}"
-        rows.fail(index, f"{name} {why}: correct it or leave the row out")
+        why = "is empty" if value == "" else f"{show(value)} is not an integer from 0 to {largest:,}"
+        rows.fail(index, f"{name} {why}; correct it or remove the row")
 
     check_present(column, name, rows)
     if _is_text(column):
         refuse_first(~matches(column, "^[0-9]{1,20}$"), column, refuse)
     elif not pa.types.is_integer(column.type):
-        rows.fail(0, f"{name} is of type {column.type}: store it as whole numbers")
+        rows.fail(0, f"{name} is of type {column.type}; store it as integers")
     numbers = _converted(column, lambda part: pc.cast(part, pa.uint64()), refuse).to_numpy(zero_copy_only=False)
     refuse_first(numbers > largest, column, refuse)
     return np.asarray(numbers, np.uint64)
@@ -175,21 +175,21 @@ def whole_numbers(column: Any, name: str, rows: Rows, largest: int) -> npt.NDArr
 def check_present(column: Any, name: str, rows: Rows) -> None:
     if column.null_count:
         missing = column.is_null().to_numpy(zero_copy_only=False).argmax()
-        rows.fail(int(missing), f"{name} is empty: fill it in or leave the row out")
+        rows.fail(int(missing), f"{name} is empty; fill it in or remove the row")
 
 
 def prices(column: Any, rows: Rows) -> Ints:
-    """Exact whole numbers of 1e-9, from decimal texts, decimals or floats.
+    """Return exact integers in units of 1e-9, from decimal texts, decimals or floats.
 
-    A float stands for the shortest decimal text that reads back as it, as every program prints it. An integer does not
-    say its unit, so it is refused.
+    A float represents the shortest decimal text that reads back as it, as every program prints it. An integer has no
+    known unit, so it is refused.
     """
     pa, pc = arrow(), arrow("pyarrow.compute")
     check_present(column, "price", rows)
     if pa.types.is_floating(column.type):
         column = pc.cast(column, pa.string())
     elif pa.types.is_integer(column.type):
-        rows.fail(0, f"price is of type {column.type}, which does not say its unit: store it as decimal or text")
+        rows.fail(0, f"price is of type {column.type}, which has no known unit; store it as decimal or text")
     refuse = partial(_refuse_price, rows)
     decimals = _converted(column, lambda part: pc.cast(part, pa.decimal128(38, PRICE_DECIMALS)), refuse)
     low, high = halves_of(decimals).T
@@ -198,7 +198,7 @@ def prices(column: Any, rows: Rows) -> Ints:
 
 
 def halves_of(decimals: Any) -> Ints:
-    """The low and the high 64 bits of 128-bit decimals."""
+    """Return the low and the high 64 bits of 128-bit decimals."""
     view = np.frombuffer(decimals.buffers()[1], np.int64).reshape(-1, 2)
     return view[decimals.offset : decimals.offset + len(decimals)]
 
@@ -211,19 +211,19 @@ def _refuse_price(rows: Rows, value: object, index: int) -> NoReturn:
     except ValueError as error:
         if text:
             why = str(error)
-    rows.fail(index, f"{why}: correct it or leave the row out")
+    rows.fail(index, f"{why}; correct it or remove the row")
 
 
 # -- times ------------------------------------------------------------------------------------------------
 
 
 def times(column: Any, rows: Rows) -> npt.NDArray[np.uint64]:
-    """Nanoseconds UTC, from integers, ISO 8601 texts with a zone, or timestamps (without a zone they are UTC)."""
+    """Return nanoseconds UTC, from integers, ISO 8601 texts with a zone, or timestamps (UTC without a zone)."""
     pa, pc = arrow(), arrow("pyarrow.compute")
     refuse = partial(_refuse_time, rows)
     zone: str | None = "UTC"
     check_present(column, "ts_event", rows)
-    if _is_text(column):  # all of a batch are whole numbers of nanoseconds, or all are ISO 8601: the first row says it
+    if _is_text(column):  # the first row decides: all rows are integers of nanoseconds, or all are ISO 8601
         digits = matches(column, "^[0-9]{1,19}$")
         is_number = bool(len(digits) and digits[0])
         if is_number:
@@ -242,7 +242,7 @@ def times(column: Any, rows: Rows) -> npt.NDArray[np.uint64]:
 def _refuse_time(rows: Rows, value: object, index: int) -> NoReturn:
     rows.fail(
         index,
-        f"ts_event {show(value)} is not a time from 1970 to 2262: write nanoseconds since 1970 UTC, or ISO 8601 with a "
+        f"ts_event {show(value)} is not a time from 1970 to 2262; write nanoseconds since 1970 UTC, or ISO 8601 with a "
         'zone in all rows, such as "2013-10-07T13:30:00.25Z"',
     )
 
@@ -259,7 +259,7 @@ class Coded:
 
     @classmethod
     def of(cls, column: Any, name: str, rows: Rows) -> Coded:
-        """From a column of texts."""
+        """Create it from a column of texts."""
         check_present(column, name, rows)
         encoded = column if arrow().types.is_dictionary(column.type) else column.dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -267,7 +267,7 @@ class Coded:
 
     @classmethod
     def named(cls, codes: npt.NDArray[np.intp], names: Sequence[str]) -> Coded:
-        """Of names that may be empty: a row with an empty one has code -1."""
+        """Create it from names that may be empty: a row with an empty name has code -1."""
         known = np.array([bool(name) for name in names], bool)
         return cls(np.where(known[codes], codes, -1), names)
 
@@ -280,11 +280,11 @@ class Coded:
         return cls(np.zeros(count, np.int64), [name])
 
     def first(self, code: int) -> int:
-        """The first row with a name."""
+        """Return the first row with a name."""
         return int((self.codes == code).argmax())
 
     def parsed(self, parse: Callable[[str], int], rows: Rows, problem: str, largest: int = LARGEST_U32) -> Ints:
-        """Each row's name as a number: for columns of few different values."""
+        """Return each row's name as a number, for columns with few different values."""
         values = np.zeros(len(self.names), np.int64)
         for code in np.unique(self.codes).tolist():
             try:
@@ -293,12 +293,12 @@ class Coded:
                 number = -1
             if not 0 <= number <= largest:
                 why = problem.format(show(self.names[code]))
-                rows.fail(self.first(code), f"{why}: correct it or leave the row out")
+                rows.fail(self.first(code), f"{why}; correct it or remove the row")
         return values[self.codes]
 
 
 def decimal(text: str) -> int:
-    """A whole number, in digits or as 0x and hexadecimal digits."""
+    """Return an integer, from decimal digits or from 0x and hexadecimal digits."""
     if _DECIMAL.fullmatch(text):
         return int(text)
     return hexadecimal(text) if text[:2] in ("0x", "0X") else int("")
@@ -309,19 +309,19 @@ def hexadecimal(text: str) -> int:
 
 
 class Places:
-    """Floors and symbols by name, as numbers of the directory."""
+    """Map names of floors and symbols to numbers of the directory."""
 
     def __init__(self, directory: SymbolDirectory, floor: str | None = None, network: str = "the network file") -> None:
         self.directory = directory
         self.network = network
         self.only: Floor | None = None
-        """The floor of all rows, where the caller has named one."""
+        """The floor of all rows, if the caller has specified one."""
         if floor is not None:
             self.only = self._floor(floor)
         self._ids = {each.name: directory.ids_of(each) for each in directory.floors}
 
     def pick(self, floors: Coded) -> Ints | None:
-        """The rows of the floor that the caller has named; None for all."""
+        """Return the rows of the floor that the caller has specified; None for all."""
         if self.only is None:
             return None
         mine = [code for code, name in enumerate(floors.names) if name == self.only.name]
@@ -333,11 +333,11 @@ class Places:
         except KeyError:
             known = ", ".join(floor.name for floor in self.directory.floors)
             raise TradeFileError(
-                f"{show(name)} is no floor of {self.network}: name one of {known}, or add it there"
+                f"{show(name)} is not a floor of {self.network}; specify one of {known}, or add it there"
             ) from None
 
     def numbers(self, floors: Coded, symbols: Coded, rows: Rows) -> tuple[Ints, Ints]:
-        """Publisher and instrument of each row; an error for the first one whose symbol its floor does not trade."""
+        """Return publisher and instrument of each row; fail at the first row with a symbol not traded on its floor."""
         publishers = np.zeros(len(floors.names), np.int64)
         width = len(symbols.names)
         pairs, first, pair_of_row = np.unique(
@@ -358,5 +358,5 @@ class Places:
         number = self._ids[floor.name].get(symbol)
         if number is None:
             text = symbol if symbol.isascii() and symbol.isalnum() else show(symbol)
-            rows.fail(index, f"{text} is not among the symbols of floor {floor.name} in {self.network}: add it there")
+            rows.fail(index, f"{text} is not among the symbols of floor {floor.name} in {self.network}; add it there")
         return number

@@ -1,7 +1,7 @@
-"""Trades from CSV and Parquet: `ts_event, symbol, price, size` and, if they are there, `floor, condition, trade_id`.
+"""Read trades from CSV and Parquet: `ts_event, symbol, price, size`, and optionally `floor, condition, trade_id`.
 
-Other columns are left alone. Everything in a CSV is read as text and converted here, so that a price never passes
-through a float and a bad field is named by its row and line.
+Other columns are ignored. Everything in a CSV is read as text and converted here. So a price is never converted to a
+float, and the message about a bad field has its row and line.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from levelcast.records import UNDEF_TIMESTAMP, RecordArray, trades
 REQUIRED = ("ts_event", "symbol", "price", "size")
 OPTIONAL = ("floor", "condition", "trade_id")
 BLOCK_BYTES = 4 << 20
-"""How much of a CSV is in memory at a time."""
+"""Maximum bytes of a CSV in memory at a time."""
 BATCH_ROWS = 1 << 16
 
 
 def read_rows(
     rows_of: Callable[[Path], Iterator[tuple[Any, Rows]]], path: Path, places: Places
 ) -> Iterator[tuple[RecordArray, bool]]:
-    """Batches of the trades that `rows_of` reads, and whether they have trade ids of their own."""
+    """Yield batches of the trades that `rows_of` reads, and whether they have their own trade ids."""
     with refusing(path):
         for batch, rows in rows_of(path):
             yield _trades(batch, rows, places)
 
 
 def csv_rows(path: Path, names: tuple[str, ...] | None = None) -> Iterator[tuple[Any, Rows]]:
-    """Batches of the rows of a CSV (`csv_batches`) with their places."""
+    """Yield batches of the rows of a CSV (`csv_batches`) with their positions."""
     first, line = 1, partial(line_of, path, 1 if names is None else 0)
     for batch in csv_batches(path, names):
         yield batch, Rows(path, first, line_of=line)
@@ -55,7 +55,7 @@ def csv_rows(path: Path, names: tuple[str, ...] | None = None) -> Iterator[tuple
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[Any, Rows]]:
-    """Batches of the rows of a Parquet file with their places."""
+    """Yield batches of the rows of a Parquet file with their positions."""
     first = 1
     with arrow("pyarrow.parquet").ParquetFile(path) as file:
         names = _columns(path, file.schema_arrow.names)
@@ -67,8 +67,8 @@ def parquet_rows(path: Path) -> Iterator[tuple[Any, Rows]]:
 def csv_batches(
     path: Path, names: tuple[str, ...] | None = None, skip: Callable[[Any], None] | None = None
 ) -> Iterator[Any]:
-    """The rows of a CSV as texts, in blocks; without `names` its first line has them. A row with too many or too few
-    columns is an error, or is told to `skip` and left out."""
+    """Yield the rows of a CSV as texts, in blocks; without `names` the first line has them. A row with too many or too
+    few columns is an error, or is passed to `skip` and omitted."""
     pa, csv = arrow(), arrow("pyarrow.csv")
     refused: list[Any] = []
 
@@ -100,16 +100,16 @@ def csv_batches(
                 raise
 
 
-# -- what can be read of a file that may be wrong in places ------------------------------------------------
+# -- reading files with some bad rows ----------------------------------------------------------------------
 
 
 def csv_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
-    """The trades of a CSV, and the rows that are none."""
+    """Yield the trades of a CSV, and the rows that are not trades."""
     return csv_chunks(path, None, partial(_events, Noted(venue)))
 
 
 def parquet_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
-    """The trades of a Parquet file, and the rows that are none."""
+    """Yield the trades of a Parquet file, and the rows that are not trades."""
     with refusing(path):
         for batch, rows in parquet_rows(path):
             yield salvage(batch, rows, partial(_events, Noted(venue)))
@@ -121,10 +121,10 @@ def _events(places: Noted, batch: Any, rows: Rows) -> list[Events]:
 
 
 def csv_chunks(path: Path, names: tuple[str, ...] | None, convert: Converter) -> Iterator[Chunk]:
-    """What `convert` takes of the rows of a CSV that have all their columns, with their places among all; the others
-    are refused."""
+    """Convert the complete rows of a CSV with `convert`, with their positions among all rows; refuse the
+    others."""
     header_lines = 1 if names is None else 0
-    before: list[int] = []  # good rows in front of each that is left out
+    before: list[int] = []  # number of good rows before each omitted one
     refused: list[RefusedRow] = []
 
     def skip(row: Any) -> None:
@@ -146,7 +146,7 @@ def csv_chunks(path: Path, names: tuple[str, ...] | None, convert: Converter) ->
 
 
 def _wrong_width(row: Any) -> str:
-    return f"has {row.actual_columns} columns instead of {row.expected_columns}: complete it or leave the row out"
+    return f"has {row.actual_columns} columns instead of {row.expected_columns}; complete it or remove the row"
 
 
 def _refuse_row(path: Path, row: Any, header_lines: int) -> None:
@@ -161,7 +161,7 @@ def _header(path: Path) -> list[str]:
 
 
 def line_of(path: Path, header_lines: int, row: int) -> int:
-    """The line of a row: empty lines are no rows. Only an error asks for it."""
+    """Return the line of a row; empty lines are not rows. It is only used for errors."""
     with open_capture(path) as file:
         filled = (number for number, line in enumerate(file, 1) if line.strip(b"\r\n"))
         return next(islice(filled, row + header_lines - 1, None), 0)
@@ -171,23 +171,23 @@ def _columns(path: Path, found: list[str]) -> list[str]:
     for name in REQUIRED:
         if name not in found:
             there = ", ".join(found[:12]) or "none"
-            hint = "; for a file of LEAN give --format lean and --date" if "_trade.csv" in path.name else ""
+            hint = "; for a file of LEAN pass --format lean and --date" if "_trade.csv" in path.name else ""
             raise TradeFileError(
-                f"{path}: there is no column {name} (there are: {there[:120]}): name the columns {', '.join(REQUIRED)} "
-                f"and, if you like, {', '.join(OPTIONAL)}{hint}"
+                f"{path}: column {name} not found (columns: {there[:120]}); required columns: {', '.join(REQUIRED)}; "
+                f"optional columns: {', '.join(OPTIONAL)}{hint}"
             )
     return [name for name in (*REQUIRED, *OPTIONAL) if name in found]
 
 
 def _trades(batch: Any, rows: Rows, places: Places) -> tuple[RecordArray, bool]:
-    """One batch of rows as trades; those of other floors are left out where the caller has named one."""
+    """Convert one batch of rows to trades; omit rows of other floors if the caller has specified one."""
     names = batch.schema.names
     if "floor" in names:
         floors = Coded.of(batch.column("floor"), "floor", rows)
     elif places.only is not None:
         floors = Coded.same(places.only.name, batch.num_rows)
     else:
-        raise TradeFileError(f"{rows.path}: there is no column floor: add one, or name the floor with --floor")
+        raise TradeFileError(f"{rows.path}: column floor not found; add it, or specify the floor with --floor")
     symbols = Coded.of(batch.column("symbol"), "symbol", rows)
     records = trades(batch.num_rows)
     records["ts_event"] = times(batch.column("ts_event"), rows)
@@ -195,7 +195,7 @@ def _trades(batch: Any, rows: Rows, places: Places) -> tuple[RecordArray, bool]:
     records["size"] = whole_numbers(batch.column("size"), "size", rows, LARGEST_U32)
     if "condition" in names:
         condition = Coded.of(_filled(batch.column("condition")), "condition", rows)
-        problem = f"condition {{}} is not a whole number from 0 to {LARGEST_U32:,}"
+        problem = f"condition {{}} is not an integer from 0 to {LARGEST_U32:,}"
         records["condition"] = condition.parsed(lambda text: decimal(text or "0"), rows, problem)
     if "trade_id" in names:
         records["trade_id"] = whole_numbers(batch.column("trade_id"), "trade_id", rows, UNDEF_TIMESTAMP)
@@ -207,5 +207,5 @@ def _trades(batch: Any, rows: Rows, places: Places) -> tuple[RecordArray, bool]:
 
 
 def _filled(column: Any) -> Any:
-    """A condition that is not there is 0."""
+    """Replace missing conditions by 0."""
     return column.fill_null("" if arrow().types.is_string(column.type) else 0)

@@ -1,10 +1,10 @@
-"""Trades from DBN files of versions 1 to 3, our own tapes among them: `TradeMsg` with or without our tail.
+"""Read trades from DBN files of versions 1 to 3, including our own tapes: `TradeMsg` with or without our tail.
 
-- A symbol comes from the latest definition or mapping record of the id before the trade, or else from the mappings in
-  the file's header. In a tape of Levelcast an id without any of them is the directory's own.
-- `publisher_id` is the floor, unless the caller names one: the publishers of other people's files are not ours.
-- Records of other types are stepped over. Runs of like records are handled at once.
-- `ts_recv` and `sequence` are for the ring to stamp: they go back to 0 (`levelcast.records`, rule 5).
+- The symbol of an id is that of the latest definition or mapping record before the trade, or else of the mappings in
+  the file's header. In a tape of Levelcast, an id without any of them is the directory's own.
+- `publisher_id` is the floor, unless the caller specifies one: publishers of foreign files are not floors here.
+- Records of other types are skipped. Runs of records of one type are processed in one batch.
+- The ring sets `ts_recv` and `sequence`: they are reset to 0 (`levelcast.records`, rule 5).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _U32 = struct.Struct("<I")
 _DATES = struct.Struct("<II")
 _ID_AT, _NAMES_AT = 4, 16
 _BARE_BYTES = 48
-"""A trade without our tail."""
+"""Size of a trade without our tail."""
 _LENGTH_V1 = 22
 
 Bytes = npt.NDArray[np.uint8]
 
 
 class Interval(NamedTuple):
-    """A symbol that an id has from one day to another."""
+    """The symbol of an id from one day to another."""
 
     start_ns: int
     end_ns: int
@@ -50,7 +50,7 @@ class Interval(NamedTuple):
 
 @dataclass(slots=True)
 class Header:
-    """What a file's metadata say."""
+    """Content of a file's metadata."""
 
     version: int
     dataset: str
@@ -59,7 +59,7 @@ class Header:
 
 
 def read_dbn(path: Path, places: Places) -> Iterator[tuple[RecordArray, bool]]:
-    """Batches of trades, and whether they have trade ids of their own."""
+    """Yield batches of trades, and whether they have their own trade ids."""
     with refusing(path), open_file(path) as stream:
         header = read_header(path, stream)
         symbols = Symbols(header, places)
@@ -87,17 +87,17 @@ def open_file(path: Path) -> IO[bytes]:
 def read_header(path: Path, stream: IO[bytes]) -> Header:
     prefix = stream.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size or not prefix.startswith(b"DBN"):
-        raise TradeFileError(f"{path}: is no DBN file: name a file that begins with DBN's header")
+        raise TradeFileError(f"{path}: not a DBN file; specify a file that begins with DBN's header")
     _, version, size = _PREFIX.unpack(prefix)
     if not 1 <= version <= codes.DBN_VERSION:
-        raise TradeFileError(f"{path}: has DBN version {version}, and 1 to {codes.DBN_VERSION} can be read: convert it")
+        raise TradeFileError(f"{path}: DBN version {version} is not supported; convert it to 1-{codes.DBN_VERSION}")
     body = stream.read(size)
     try:
         if len(body) < size:
             raise struct.error
         return _parse_header(version, body)
     except (struct.error, ValueError, IndexError):
-        raise TradeFileError(f"{path}: its DBN header is damaged: fetch the file again") from None
+        raise TradeFileError(f"{path}: its DBN header is damaged; fetch the file again") from None
 
 
 def _parse_header(version: int, body: bytes) -> Header:
@@ -110,7 +110,7 @@ def _parse_header(version: int, body: bytes) -> Header:
     header = Header(version, _text(dataset), length)
     (definition,) = _U32.unpack_from(body, at)
     at += _U32.size + definition
-    for _ in range(3):  # the symbols that were asked for, those found in part, and those not found
+    for _ in range(3):  # the requested symbols, those found in part, and those not found
         (count,) = _U32.unpack_from(body, at)
         at += _U32.size + count * length
     (count,) = _U32.unpack_from(body, at)
@@ -121,7 +121,7 @@ def _parse_header(version: int, body: bytes) -> Header:
 
 
 def _parse_mapping(header: Header, body: bytes, at: int, *, by_id: bool) -> int:
-    """One name with what it stood for from day to day; returns where it ended."""
+    """Parse one name with its symbols or ids by date range; return the end offset."""
     length = header.symbol_bytes
     name = _text(body[at : at + length])
     (count,) = _U32.unpack_from(body, at + length)
@@ -137,7 +137,7 @@ def _parse_mapping(header: Header, body: bytes, at: int, *, by_id: bool) -> int:
 
 
 def _day_ns(number: int) -> int:
-    """A date as 20131007."""
+    """Return the start of a date such as 20131007."""
     return (date(number // 10_000, number // 100 % 100, number % 100) - date(1970, 1, 1)).days * DAY_NS
 
 
@@ -149,12 +149,12 @@ def _text(field_bytes: bytes) -> str:
 
 
 def chunks(path: Path, stream: IO[bytes]) -> Iterator[Bytes]:
-    """The file after its header, in pieces that end with a record."""
+    """Yield the file after its header, in pieces that end with a record."""
     for content, end, left in pieces_of(stream, CHUNK_BYTES, _whole_records):
         if end:
             yield np.frombuffer(content, np.uint8, end)
         if left:
-            raise TradeFileError(f"{path}: ends in the middle of a record: fetch the file again")
+            raise TradeFileError(f"{path}: ends in the middle of a record; fetch the file again")
 
 
 def _whole_records(content: bytes) -> tuple[int, int]:
@@ -164,17 +164,17 @@ def _whole_records(content: bytes) -> tuple[int, int]:
 
 
 def runs(path: Path, chunk: Bytes, number: int) -> Iterator[tuple[int, Bytes]]:
-    """The number of its first record, and the run as rows of bytes."""
+    """Yield each run as rows of bytes, with the number of its first record."""
     for first, at, count, size, _ in record_runs(chunk.data):
         if size < _NAMES_AT:
             raise TradeFileError(
-                f"{path}: record {number + first:,}: has {size} bytes, less than a header: fetch the file again"
+                f"{path}: record {number + first:,}: has {size} bytes, less than a header; fetch the file again"
             )
         yield number + first, chunk[at : at + count * size].reshape(count, size)
 
 
 class Symbols:
-    """The symbol of each id, as far as the file has told by now."""
+    """The symbol of each id, according to the file up to the current record."""
 
     def __init__(self, header: Header, places: Places) -> None:
         self._header = header
@@ -184,7 +184,7 @@ class Symbols:
             self._own = {}
 
     def note(self, run: Bytes) -> None:
-        """Definitions or mappings."""
+        """Record the symbols of definitions or mappings."""
         for record in run:
             raw = record.tobytes()
             (number,) = _U32.unpack_from(raw, _ID_AT)
@@ -198,15 +198,15 @@ class Symbols:
         return _text(raw[at : at + self._header.symbol_bytes])
 
     def _mapped(self, raw: bytes, number: int) -> str:
-        """What the id is called: the outgoing name, unless that is the id again."""
-        length, extra = self._header.symbol_bytes, int(self._header.version > 1)  # the kinds of names, since version 2
+        """Return the name of the id: the outgoing name, unless that is the id again."""
+        length, extra = self._header.symbol_bytes, int(self._header.version > 1)  # name types exist since version 2
         start = _NAMES_AT + extra
         incoming = _text(raw[start : start + length])
         outgoing = _text(raw[start + length + extra : start + 2 * length + extra])
         return incoming if outgoing in ("", str(number)) else outgoing
 
     def of(self, number: int, day: int) -> str | None:
-        """The symbol of an id on a day since 1970."""
+        """Return the symbol of an id on a day since 1970."""
         if number in self._known:
             return self._known[number]
         for interval in self._header.ids.get(number, ()):
@@ -215,7 +215,7 @@ class Symbols:
         return self._own.get(number)
 
     def coded(self, numbers: npt.NDArray[np.uint32], times: npt.NDArray[np.uint64]) -> Coded:
-        """The symbol of the id in each row on its day; an id may stand for another symbol on another day."""
+        """Return the symbol of the id in each row on its day; the symbol of an id may depend on the day."""
         keys = np.empty(len(numbers), np.dtype([("id", np.uint32), ("day", np.uint32)]))
         keys["id"], keys["day"] = numbers, times // DAY_NS
         found, at = np.unique(keys, return_inverse=True)
@@ -225,14 +225,14 @@ class Symbols:
 def _trades(run: Bytes, rows: Rows, symbols: Symbols, places: Places) -> tuple[RecordArray, bool]:
     count, size = run.shape
     if size < _BARE_BYTES:
-        rows.fail(0, f"a trade of {size} bytes is shorter than {_BARE_BYTES}: fetch the file again")
+        rows.fail(0, f"a trade of {size} bytes is shorter than {_BARE_BYTES}; fetch the file again")
     records = trades(count)
     taken = TRADE.itemsize if size >= TRADE.itemsize else _BARE_BYTES
     records.view(np.uint8).reshape(count, TRADE.itemsize)[:, 1:taken] = run[:, 1:taken]
     records["sequence"] = records["ts_recv"] = records["ts_in_delta"] = 0
     unpriced = records["price"] == codes.UNDEF_PRICE
     if unpriced.any():
-        rows.fail(int(unpriced.argmax()), "the trade has no price: correct it or leave the record out")
+        rows.fail(int(unpriced.argmax()), "the trade has no price; correct it or remove the record")
     floors = _floors(records["publisher_id"], rows, places)
     coded = _symbols(records, rows, symbols)
     records["publisher_id"], records["instrument_id"] = places.numbers(floors, coded, rows)
@@ -248,15 +248,15 @@ def _floors(publishers: npt.NDArray[np.uint16], rows: Rows, places: Places) -> C
         try:
             names.append(places.directory.floor_of(publisher).name)
         except KeyError:
-            rows.fail(index, f"publisher {publisher} is no floor of {places.network}: name the floor with --floor")
+            rows.fail(index, f"publisher {publisher} is not a floor of {places.network}; specify it with --floor")
     return Coded(at.astype(np.int64), names)
 
 
 def _symbols(records: RecordArray, rows: Rows, symbols: Symbols) -> Coded:
-    """Each record's symbol; a record without one is refused."""
+    """Return each record's symbol; refuse a record without one."""
     coded = symbols.coded(records["instrument_id"], records["ts_event"])
     if (unknown := coded.codes < 0).any():
         index = int(unknown.argmax())
         number = records["instrument_id"][index]
-        rows.fail(index, f"instrument {number} has no symbol in this file: add its definition before the trade")
+        rows.fail(index, f"instrument {number} has no symbol in this file; add its definition before the trade")
     return coded

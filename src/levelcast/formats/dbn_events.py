@@ -1,14 +1,14 @@
-"""Everything in a DBN file that a tape has a type for: trades, best quotes, orders (MBO), definitions, statuses.
+"""Read all records of a DBN file with a tape type: trades, best quotes, orders (MBO), definitions, statuses.
 
-`levelcast.formats.dbn` takes the trades for publishing; this is for looking back, so nothing is asked of a network
+`levelcast.formats.dbn` reads trades for publication. This module is for analysis, so it does not need a network
 file.
 
-- `instrument_id` and `publisher_id` are the file's. The symbol is the latest that the file has told of the id; the
-  venue is that of a definition of Levelcast's own, or else the dataset's first part (`GLBX` of `GLBX.MDP3`).
+- `instrument_id` and `publisher_id` are the file's. The symbol is the latest that the file has for the id. The venue is
+  that of a definition of Levelcast's own, or else the dataset's first part (`GLBX` of `GLBX.MDP3`).
 - An MBO record with action T is a trade; all others, fills among them, are orders.
-- `venue_sequence` is the file's `sequence`, where a record has no tail of ours.
+- `venue_sequence` is the file's `sequence` if a record does not have our tail.
 - A record of another type (bars, statistics, deeper books) is refused. Definitions and mappings of versions 1 and 2
-  have other layouts than today's: they give the symbols, and a row with nothing but the symbol.
+    have other layouts than the current ones: they define the symbols, and yield a row with only the symbol.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def dbn_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
-    """The records of a file, and those of types that a tape does not have."""
+    """Yield the records of a file, and the refused records of types that a tape does not have."""
     with refusing(path), dbn.open_file(path) as stream:
         header = dbn.read_header(path, stream)
         symbols = dbn.Symbols(header, Noted())
@@ -46,7 +46,7 @@ def dbn_events(path: Path, venue: str | None = None) -> Iterator[Chunk]:
 
 
 class _Venues:
-    """What the publishers are called."""
+    """Names of the publishers."""
 
     def __init__(self, header: dbn.Header, venue: str | None) -> None:
         self._given = venue
@@ -73,7 +73,7 @@ def _take(run: Bytes, first: int, header: dbn.Header, symbols: dbn.Symbols, venu
     if tells_symbol:
         symbols.note(run)
     if kind is None:
-        why = f"a record of type {rtype:#04x} is nothing that a tape has: leave it out"
+        why = f"record type {rtype:#04x} does not exist on a tape; remove the record"
         chunk.refused.extend(RefusedRow(at, why, shown(row.tobytes())) for at, row in enumerate(run, first))
         return
     today = size >= kind.base_size and (not tells_symbol or header.version == codes.DBN_VERSION)
@@ -110,7 +110,7 @@ def _traded(told: RecordArray, place: Ints, symbols: Coded, venues: Coded) -> Ev
 
 
 def _records(run: Bytes, kind: RecordType, size: int) -> RecordArray:
-    """The run with all fields of the type, as far as it has them."""
+    """Return the run with all fields of the type that it has."""
     full = kind.dtype.itemsize
     records = kind.blank.repeat(len(run))
     taken = full if size >= full else min(size, kind.base_size)
@@ -121,6 +121,6 @@ def _records(run: Bytes, kind: RecordType, size: int) -> RecordArray:
 
 def _symbols_of(records: RecordArray, symbols: dbn.Symbols) -> Coded:
     times = records["ts_event"]
-    if "ts_recv" in (records.dtype.names or ()):  # ids are given by the day of receipt
+    if "ts_recv" in (records.dtype.names or ()):  # ids are assigned by the day of receipt
         times = np.where(records["ts_recv"] == 0, times, records["ts_recv"])
     return symbols.coded(records["instrument_id"], times)

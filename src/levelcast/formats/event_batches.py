@@ -1,9 +1,8 @@
-"""What a reader of captures and files gives: records of one type each, with what the bytes of a record do not say.
+"""Define the output of readers: records of one type each, with values for which the record type has no field.
 
-Whoever publishes wants a file whole or not at all (`levelcast.formats.trade_files`); whoever looks back at a day wants
-what can be read, and to be told of the rest. So readers here give *chunks*: events, and the rows that were refused with
-their place and the reason. A row's place counts from 1 in its file, refused rows included, so it is the same whatever
-else is wrong with the file.
+A publisher needs a complete file or none (`levelcast.formats.trade_files`). An analysis of a day needs all readable
+rows, and a report of the others. So readers here yield *chunks*: events, and the refused rows with position and reason.
+A row's position counts from 1 in its file, including refused rows, so it does not depend on other errors in the file.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ class Events:
 
     records: RecordArray
     place: Ints
-    """Where each stands in the file, from 1; increasing."""
+    """Position of each record in the file, from 1; increasing."""
     symbols: Coded | None = None
     venues: Coded | None = None
     ts_recv: npt.NDArray[np.uint64] | None = None
-    """When it was captured, where the record type has no field for it."""
+    """Capture time, if the record type has no field for it."""
     extra: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """Columns of the pipeline's schema that the record type has no field for; masked where there is no value."""
+    """Columns of the pipeline's schema for which the record type has no field; masked where the value is missing."""
 
 
 class RefusedRow(NamedTuple):
@@ -46,11 +45,11 @@ class RefusedRow(NamedTuple):
     position: int
     reason: str
     raw: str
-    """The row itself, as text or hexadecimal, cut at `RAW_SHOWN` characters."""
+    """The row itself, as text or hexadecimal, truncated to `RAW_SHOWN` characters."""
 
 
 class Chunk(NamedTuple):
-    """Some of a file."""
+    """Part of a file."""
 
     events: list[Events]
     refused: list[RefusedRow]
@@ -62,7 +61,7 @@ def shown(raw: bytes | str) -> str:
 
 
 class Noted(Places):
-    """Takes every floor and symbol, and remembers which ones the last batch had: for reading without a network file."""
+    """Accept every floor and symbol, and record those of the last batch: for reading without a network file."""
 
     def __init__(self, venue: str | None = None) -> None:
         self.directory = SimpleNamespace(symbols={}, floors=())  # type: ignore[assignment]
@@ -81,7 +80,7 @@ class Noted(Places):
 
 
 def open_capture(path: Path) -> IO[bytes]:
-    """A file of bytes, unpacked where its name says that it is packed."""
+    """Open a file of bytes; decompress it if its name ends so."""
     if path.suffix == ".gz":
         return cast(IO[bytes], gzip.GzipFile(path))
     return path.open("rb")
@@ -91,7 +90,7 @@ Converter = Callable[[Any, Rows], list[Events]]
 
 
 def salvage(batch: Any, rows: Rows, convert: Converter) -> Chunk:
-    """What `convert` takes of a batch of rows; where it fails, of the halves of it, down to the row that is refused."""
+    """Convert a batch of rows with `convert`; on failure divide it in halves, down to the row that is refused."""
     count = batch.num_rows
     if not count:
         return Chunk([], [])

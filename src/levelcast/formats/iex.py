@@ -1,4 +1,4 @@
-"""IEX DEEP 1.0 out of captures (`levelcast.formats.pcap`): IEX-TP segments of messages, little-endian.
+"""Read IEX DEEP 1.0 from captures (`levelcast.formats.pcap`): IEX-TP segments of messages, little-endian.
 
 One message is one record. A refused row's position is the number of its packet.
 
@@ -12,8 +12,8 @@ One message is one record. A refused row's position is the number of its packet.
 | S, H, O, P, E | status                                                                                             |
 | others        | system, with the message in hexadecimal as its text                                                |
 
-`ts_recv` is the time of the capture, `venue_sequence` the sequence of the session. That falls back to 1 where the
-session was started again; the order of the capture is the order of the rows.
+`ts_recv` is the time of the capture, `venue_sequence` the sequence of the session. That starts again at 1 when the
+session was restarted; the order of the capture is the order of the rows.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ _STATUS = {
     b"O": {b"O": _HALT, b"N": _TRADING},
     b"E": {b"O": StatusAction.CROSS, b"C": StatusAction.CLOSE},
 }
-"""What the code of a message means, by type."""
+"""Meaning of the code of a message, by type."""
 
 
 def iex_events(path: Path) -> Iterator[Chunk]:
-    """The messages of a capture, and the packets and messages that could not be read."""
+    """Yield the messages of a capture, and the packets and messages that could not be read."""
     place = 1
     with refusing(path):
         for content, payloads in pieces(path):
@@ -77,7 +77,7 @@ def iex_events(path: Path) -> Iterator[Chunk]:
 
 
 class _Walk:
-    """The messages of a piece of the capture: where each is, and what its segment says of it."""
+    """The messages of a piece of the capture: the position of each, and the values of its segment."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -86,10 +86,10 @@ class _Walk:
         self.packets: list[int] = []
         self.refused: list[RefusedRow] = []
         self._segments: list[tuple[int, int, int]] = []
-        """Of each segment with messages: their count, the time of capture, the first sequence."""
+        """For each segment with messages: their count, the capture time, the first sequence."""
 
     def segment(self, payload: Payload) -> None:
-        """One IEX-TP segment; one without messages is a heartbeat."""
+        """Parse one IEX-TP segment; one without messages is a heartbeat."""
         number, captured_ns, start, end, fault = payload
         if fault is None and end - start < _SEGMENT.size:
             fault = "is shorter than an IEX-TP header"
@@ -114,7 +114,7 @@ class _Walk:
             self.packets += [number] * found
             self._segments.append((found, captured_ns, sequence))
         if found < count or stop > end:
-            self._refuse(number, f"has {found} whole messages where its header says {count}", start, end)
+            self._refuse(number, f"has {found} complete messages, but its header states {count}", start, end)
 
     def _refuse(self, packet: int, why: str, start: int, end: int) -> None:
         self.refused.append(RefusedRow(packet, f"packet {packet:,}: {why}", shown(self.content[start:end])))
@@ -129,7 +129,7 @@ class _Walk:
         found, bad = by_type(self.content, starts, sizes, _DTYPES)
         for each in bad:
             start, size = self.starts[each], self.sizes[each]
-            why = f"{self.content[start : start + 1]!r} with {size} bytes is no message of DEEP 1.0"
+            why = f"{self.content[start : start + 1]!r} with {size} bytes is not a message of DEEP 1.0"
             self._refuse(self.packets[each], why, start, start + size)
         return Chunk(
             [_events(kind, told, place[at], captured[at], sequence[at]) for kind, (at, told) in found.items()],

@@ -1,11 +1,11 @@
-"""NASDAQ TotalView-ITCH 5.0 as files have it: a big-endian u16 length, then one message, repeated.
+"""Read files of NASDAQ TotalView-ITCH 5.0: a big-endian u16 length, then one message, repeated.
 
-One message is one record; its place in the file is its venue sequence as well.
+One message is one record; its position in the file is also its venue sequence.
 
 | message            | record                                                                                          |
 |--------------------|-------------------------------------------------------------------------------------------------|
 | A, F               | order, action A                                                                                 |
-| X, D               | order, action C; the size is what goes away                                                     |
+ X, D               | order, action C; the size is what is removed                                                    |
 | U                  | order, action M, under its new id; `original_client_order_id` is the one that it replaces       |
 | E, C               | trade at the order's price, or at the message's; the side is the aggressor's                    |
 | P, Q               | trade of hidden orders, of a cross; no side. A cross of no shares is a status, CROSS            |
@@ -14,10 +14,10 @@ One message is one record; its place in the file is its venue sequence as well.
 | S, H, h, Y         | status                                                                                          |
 | all others         | system, with the message in hexadecimal as its text                                             |
 
-- `instrument_id` is the stock locate. A symbol is known from the first message that has both; symbols of other messages
-  come from there. A file that begins in the middle of a day knows the symbol, side and price of what it has seen only.
+- `instrument_id` is the stock locate. A symbol is known from the first message that has both; other messages use it.
+  For a file that begins in the middle of a day, symbol, side and price are known only from the messages in the file.
 - `condition` of a trade is 0, the ASCII code of a cross's type, or that of N for a C that is not to be printed.
-- Messages have nanoseconds since midnight in New York: the day has to be told.
+- Messages have nanoseconds since midnight in New York: the caller must specify the day.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _FIELDS = {
     b"V": (35, ""),
     b"W": (12, ""),
 }
-"""Each type's length, and its fields behind the common ones."""
+"""Each type's length, and its fields after the common ones."""
 _DTYPES = layouts(_HEAD, _FIELDS)
 _HALT, _TRADING = StatusAction.HALT, StatusAction.TRADING
 _STATUS = {
@@ -73,14 +73,14 @@ _STATUS = {
     b"h": {b"H": _HALT, b"T": _TRADING},
     b"S": {**DAY_EVENTS, b"Q": _TRADING},
 }
-"""What the code of a message means, by type."""
+"""Meaning of the code of a message, by type."""
 _ORDER_ACTIONS = {b"X": codes.ACTION_CANCEL, b"D": codes.ACTION_CANCEL, b"U": codes.ACTION_MODIFY}
 _EMPTY_CROSS = b"Q of no shares"
 _OPPOSITE = {codes.SIDE_BID: codes.SIDE_ASK, codes.SIDE_ASK: codes.SIDE_BID}
 
 
 def itch_events(path: Path, day: date) -> Iterator[Chunk]:
-    """The messages of a file, and what is none."""
+    """Yield the messages of a file, and the refused bytes."""
     book, clock = _Book(), NewYorkClock(day)
     number = 1
     with refusing(path), open_capture(path) as stream:
@@ -89,12 +89,12 @@ def itch_events(path: Path, day: date) -> Iterator[Chunk]:
                 yield _chunk(content, np.array(starts, np.int64), number, book, clock)
             number += len(starts)
             if left:
-                why = "the file ends in the middle of a message: fetch it again"
+                why = "the file ends in the middle of a message; fetch it again"
                 yield Chunk([], [RefusedRow(number, why, shown(content[-left:]))])
 
 
 def _starts(content: bytes) -> tuple[list[int], int]:
-    """Where each message begins (behind its length), and where the last whole one ends."""
+    """Return the start of each message (after its length), and the end of the last complete one."""
     starts: list[int] = []
     add = starts.append
     at, end = 0, len(content)
@@ -115,7 +115,7 @@ def _chunk(content: bytes, starts: Ints, number: int, book: _Book, clock: NewYor
     refused = []
     for each in bad:
         raw = content[int(starts[each]) : int(starts[each] + sizes[each])]
-        why = f"{raw[:1]!r} with {len(raw)} bytes is no message of ITCH 5.0: correct the file or leave the message out"
+        why = f"{raw[:1]!r} with {len(raw)} bytes is not a message of ITCH 5.0; correct the file or remove the message"
         refused.append(RefusedRow(number + each, why, shown(raw)))
     if b"Q" in found:
         at, crosses = found.pop(b"Q")
@@ -127,11 +127,11 @@ def _chunk(content: bytes, starts: Ints, number: int, book: _Book, clock: NewYor
     return Chunk([_events(kind, *found[kind], book, clock) for kind in found], refused)
 
 
-# -- orders that other messages name ----------------------------------------------------------------------
+# -- orders that other messages refer to ------------------------------------------------------------------
 
 
 class _Book:
-    """Price and side of the orders seen, and the symbols of the locates. Orders leave when a message ends them."""
+    """Price and side of the orders seen, and the symbols of the locates. A message that ends an order removes it."""
 
     def __init__(self) -> None:
         self.symbols: dict[int, str] = {}
@@ -142,7 +142,7 @@ class _Book:
         self._gone: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
 
     def learn(self, found: dict[bytes, tuple[Ints, RecordArray]]) -> None:
-        """Take in the orders of a chunk; those that ended in the chunk before are forgotten."""
+        """Add the orders of a chunk; remove those that ended in the previous chunk."""
         kept = ~np.isin(self.refs, self._gone) & (self.shares > 0)
         refs, prices, sides, shares = [self.refs[kept]], [self.prices[kept]], [self.sides[kept]], [self.shares[kept]]
         for _, messages in found.values():
@@ -175,7 +175,7 @@ class _Book:
             self.symbols.setdefault(locate, _stock(messages["stock"][at]))
 
     def _inherit(self, replaced: RecordArray) -> None:
-        """An order that replaces another is on its side; that one may have replaced a third."""
+        """Copy the side of a replaced order to the new one; the replaced order may have replaced a third."""
         new, _ = self.find(replaced["ref"])
         old, known = self.find(replaced["old"])
         while True:
@@ -187,7 +187,7 @@ class _Book:
         self.sides[self.sides == b""] = codes.SIDE_NONE
 
     def find(self, refs: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """Where each order is, and whether it is known at all."""
+        """Return the index of each order, and whether it is known."""
         if not len(self.refs):
             return np.zeros(len(refs), np.int64), np.zeros(len(refs), bool)
         wanted = refs.astype(np.uint64)

@@ -1,16 +1,16 @@
-"""Trades and quotes of LEAN's tick files: one symbol a file, without a header.
+"""Read trades and quotes of LEAN's tick files: one symbol per file, without a header.
 
     <symbol>_trade.csv[.gz]   time_ms, price, shares, venue, condition, suspicious
     <symbol>_quote.csv[.gz]   time_ms, bid, bid_shares, ask, ask_shares, venue, condition, suspicious
 
-Only trades are published (`read_lean`); `lean_events` gives both.
+Only trades are published (`read_lean`); `lean_events` yields both.
 
-- `time_ms` counts from midnight in New York, so the day has to be told; `price` is in 1/10,000 dollar; `condition` is
-  hexadecimal; a trade that the vendor marked as suspicious gets DBN's flag for what the publisher has to say.
-- A quote tells one side and has 0 on the other: its `side` says which, and `price` and `size` repeat it.
-- A venue is a letter. `VENUES` has the market code of each: those are the names of the floors.
-- Several files are merged by time. There is no sequence number: rows of the same millisecond keep the order of the
-  files as they were given, and within a file nothing ever changes places, even where its times run backwards.
+- `time_ms` counts from midnight in New York, so the caller must specify the day; `price` is in 1/10,000 dollar;
+  `condition` is hexadecimal. A trade that the vendor marked as suspicious gets DBN's flag for remarks of the publisher.
+- A quote has one side and 0 on the other: `side` has the side, and `price` and `size` repeat its values.
+- A venue is a letter. `VENUES` has the market code of each: these are the names of the floors.
+- Several files are merged by time. They have no sequence number: rows of the same millisecond keep the order of the
+  files as given, and rows within a file always keep their order, even if its times run backwards.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from levelcast.records import RecordArray, codes, quotes, trades
 VENUES = {
     "B": "XBOS",
     "C": "XCIS",
-    "D": "FINR",  # reports of what was traded off the exchanges
+    "D": "FINR",  # reports of trades off the exchanges
     "J": "EDGA",
     "K": "EDGX",
     "M": "XCHI",
@@ -68,13 +68,13 @@ _LARGEST_PRICE = (2**63 - 2) // _PRICE_UNIT
 
 
 def lean_files(paths: Sequence[Path]) -> list[Path]:
-    """The trade files among `paths`; of a directory all of them, by name."""
-    missing = "there is no file <symbol>_trade.csv.gz in this directory: name the files"
+    """Return the trade files among `paths` and in directories, sorted by name."""
+    missing = "no file <symbol>_trade.csv.gz found in this directory; specify the files"
     return named_files(paths, _NAME_ENDS, missing)
 
 
 def read_lean(paths: Sequence[Path], day: date, places: Places) -> Iterator[tuple[RecordArray, bool]]:
-    """Batches of trades of all files, merged by time."""
+    """Yield batches of trades of all files, merged by time."""
     clock = NewYorkClock(day)
     for records in merge([_read(path, clock, places) for path in paths]):
         yield records, False
@@ -83,7 +83,7 @@ def read_lean(paths: Sequence[Path], day: date, places: Places) -> Iterator[tupl
 def _read(path: Path, clock: NewYorkClock, places: Places) -> Iterator[RecordArray]:
     symbol = next((path.name.removesuffix(end) for end in _NAME_ENDS if path.name.endswith(end)), "").upper()
     if not symbol:
-        raise TradeFileError(f"{path}: its name does not say the symbol: call it <symbol>_trade.csv.gz")
+        raise TradeFileError(f"{path}: its name does not contain the symbol; rename it to <symbol>_trade.csv.gz")
     with refusing(path):
         for batch, rows in csv_rows(path, COLUMNS):
             yield _trades(batch, symbol, rows, clock, places)
@@ -103,7 +103,7 @@ def _trades(batch: Any, symbol: str, rows: Rows, clock: NewYorkClock, places: Pl
 
 
 def _fill_common(records: RecordArray, batch: Any, rows: Rows, clock: NewYorkClock) -> None:
-    """Time, condition and flags."""
+    """Set time, condition and flags."""
     time_ms = whole_numbers(batch.column("time_ms"), "time_ms", rows, _DAY_MS - 1).astype(np.int64)
     records["ts_event"] = clock.utc_ns(time_ms * _MS)
     condition = Coded.of(batch.column("condition"), "condition", rows)
@@ -117,21 +117,21 @@ def _prices(batch: Any, name: str, rows: Rows) -> npt.NDArray[np.int64]:
     return whole_numbers(batch.column(name), name, rows, _LARGEST_PRICE).astype(np.int64) * _PRICE_UNIT
 
 
-# -- trades and quotes, as far as they can be read ---------------------------------------------------------
+# -- trades and quotes, without refused rows ---------------------------------------------------------------
 
 
 def lean_event_files(paths: Sequence[Path]) -> list[Path]:
-    """The files of trades and quotes among `paths`; of a directory all of them, by name."""
-    missing = "there is no file <symbol>_trade.csv.gz or <symbol>_quote.csv.gz in it"
+    """Return the files of trades and quotes among `paths` and in directories, sorted by name."""
+    missing = "no file <symbol>_trade.csv.gz or <symbol>_quote.csv.gz found in it"
     return named_files(paths, _NAME_ENDS + _QUOTE_ENDS, missing)
 
 
 def lean_events(path: Path, day: date) -> Iterator[Chunk]:
-    """The trades or quotes of one file, and the rows that are none."""
+    """Yield the trades or quotes of one file, and the refused rows."""
     end = next((each for each in _NAME_ENDS + _QUOTE_ENDS if path.name.endswith(each)), None)
     if end is None or path.name == end:
         raise TradeFileError(
-            f"{path}: its name does not say what it has: call it <symbol>_trade.csv.gz or _quote.csv.gz"
+            f"{path}: its name does not show its content; rename it to <symbol>_trade.csv.gz or _quote.csv.gz"
         )
     symbol, clock, places = path.name.removesuffix(end).upper(), NewYorkClock(day), Noted()
     make, names = (_trades, COLUMNS) if end in _NAME_ENDS else (_quotes, QUOTE_COLUMNS)
@@ -165,13 +165,13 @@ def _venues(batch: Any, rows: Rows) -> Coded:
     venues = Coded.of(batch.column("venue"), "venue", rows)
     for code, letter in enumerate(venues.names):
         if letter not in VENUES:
-            rows.fail(venues.first(code), f"there is no venue {letter!r}: the letters are {', '.join(VENUES)}")
+            rows.fail(venues.first(code), f"unknown venue {letter!r}; the letters are {', '.join(VENUES)}")
     return Coded(venues.codes, [VENUES[letter] for letter in venues.names])
 
 
 def merged_order(files: Sequence[Sequence[Events]]) -> list[list[npt.NDArray[np.int64]]]:
-    """The place of each row, from 1, when files are merged by time as `merge` does: nothing changes places within a
-    file, and rows of the same time keep the order of the files."""
+    """Return the position of each row, from 1, in the order of `merge`: rows within a file keep their order, and rows
+    of the same time keep the order of the files."""
     keys = [np.zeros(0, np.uint64)]
     for events in files:
         times = [each.records["ts_event"] for each in events]
@@ -188,10 +188,10 @@ def merged_order(files: Sequence[Sequence[Events]]) -> list[list[npt.NDArray[np.
 
 
 def merge(streams: Sequence[Iterator[RecordArray]]) -> Iterator[RecordArray]:
-    """Streams of trades merged by time, each in its own order, with a batch or so of each in memory.
+    """Merge streams of trades by time, each in its own order, with about one batch of each in memory.
 
-    A stream's key is the latest time so far, so that it never overtakes itself. A batch goes out as far as no stream
-    can still bring something that belongs before.
+    A stream's key is the latest time so far, so that its order never changes. Rows are yielded when no stream can
+    yield an earlier one.
     """
     held: list[_Held] = [_Held(stream) for stream in streams]
     while True:
@@ -211,7 +211,7 @@ def merge(streams: Sequence[Iterator[RecordArray]]) -> Iterator[RecordArray]:
 
 
 class _Held:
-    """What has been read of one stream and not yet gone out."""
+    """Rows of one stream that were read and not yet yielded."""
 
     def __init__(self, stream: Iterator[RecordArray]) -> None:
         self.ended = False
@@ -222,7 +222,7 @@ class _Held:
         self._records: RecordArray = trades(0)
 
     def fill(self) -> None:
-        """Have something, or be at the end."""
+        """Read until there is a row, or the stream ends."""
         while not len(self._keys) and not self.ended:
             self.fetch()
 
@@ -237,7 +237,7 @@ class _Held:
             self._records = np.concatenate((self._records, batch))
 
     def take(self, limit: int | None) -> tuple[npt.NDArray[np.uint64], RecordArray]:
-        """Everything before `limit`; all of it if there is none. More may still come at the limit itself."""
+        """Remove and return the rows before `limit`, or all without one. More may follow at the limit itself."""
         end = len(self._keys) if limit is None else int(np.searchsorted(self._keys, np.uint64(limit), "left"))
         taken = self._keys[:end], self._records[:end]
         self._keys, self._records = self._keys[end:], self._records[end:]

@@ -1,4 +1,4 @@
-"""LOBSTER's files of one symbol and day: order events, and the book after each of them. No header, New York time.
+"""Read LOBSTER's files of one symbol and day: order events, and the book after each. No header, New York time.
 
     SYMBOL_2012-06-21_34200000_57600000_message_10.csv     seconds, type, order id, shares, price, direction
     SYMBOL_2012-06-21_34200000_57600000_orderbook_10.csv   ask price, ask shares, bid price, bid shares, per level
@@ -6,13 +6,13 @@
 | type of message                  | record                                                                        |
 |----------------------------------|-------------------------------------------------------------------------------|
 | 1 new                            | order, action A                                                               |
-| 2 partial cancel, 3 deletion     | order, action C; the size is what goes away                                   |
+ 2 partial cancel, 3 deletion     | order, action C; the size is what is removed                                  |
 | 4, 5 execution, visible, hidden  | trade; the side is the aggressor's, `direction` is the resting order's         |
 | 6 cross                          | trade without a side                                                          |
 | 7 halt                           | status, by its price: -1 halt, 0 quotes only, 1 trading                       |
 
-A row of the orderbook becomes a quote of its best level with the time of its message. Where there is a book, row r of
-the messages has place 2r - 1 and its quote 2r. A price is in 1/10,000 dollar.
+A row of the orderbook becomes a quote of its best level with the time of its message. With an orderbook, row r of
+the messages has position 2r - 1 and its quote 2r. A price is in 1/10,000 dollar.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _STOPS = [int(StatusAction.HALT), int(StatusAction.QUOTING)]
 
 
 def lobster_files(paths: list[Path]) -> list[tuple[Path, Path | None]]:
-    """Each file of messages with its orderbook, if that is there; of a directory all of them, by name."""
+    """Return each file of messages with its orderbook, if it exists; those of a directory sorted by name."""
     given: list[Path] = []
     for path in paths:
         given += sorted(each for each in path.iterdir() if _NAME.fullmatch(each.name)) if path.is_dir() else [path]
@@ -64,20 +64,20 @@ def lobster_files(paths: list[Path]) -> list[tuple[Path, Path | None]]:
             continue
         if _NAME.fullmatch(path.name) is None:
             raise TradeFileError(
-                f"{path}: is not named as LOBSTER names its files: SYMBOL_2012-06-21_..._message_10.csv"
+                f"{path}: not a LOBSTER file name, such as SYMBOL_2012-06-21_..._message_10.csv; rename the file"
             )
         name = path.name.replace("_message_", "_orderbook_")
         beside = path.with_name(name)
         pairs.append((path, books.pop(name, beside if beside.exists() else None)))
     if books:
-        raise TradeFileError(f"{next(iter(books.values()))}: there is no file of messages beside this orderbook")
+        raise TradeFileError(f"{next(iter(books.values()))}: file of messages not found for this orderbook")
     if not pairs:
-        raise TradeFileError(f"{paths[0] if paths else 'LOBSTER'}: there is no file of messages: name some")
+        raise TradeFileError(f"{paths[0] if paths else 'LOBSTER'}: no file of messages found; specify one")
     return pairs
 
 
 def lobster_events(messages: Path, book: Path | None = None) -> Iterator[Chunk]:
-    """The events of a file, the quotes of its orderbook, and the rows that are neither."""
+    """Yield the events of a file, the quotes of its orderbook, and the refused rows."""
     found = _NAME.fullmatch(messages.name)
     assert found is not None
     symbol, clock = found[1], NewYorkClock(date.fromisoformat(found[2]))
@@ -97,7 +97,7 @@ def lobster_events(messages: Path, book: Path | None = None) -> Iterator[Chunk]:
 def _messages(
     part: Any, rows: Rows, symbol: str, clock: NewYorkClock, stride: int
 ) -> tuple[npt.NDArray[np.uint64], list[Events]]:
-    """The times of all rows, then the events of each kind."""
+    """Return the times of all rows, and the events of each kind."""
     since = _seconds(part.column("seconds"), rows)
     types = Coded.of(part.column("type"), "type", rows).parsed(int, rows, "type {} is not 1 to 7", largest=7)
     ids = whole_numbers(part.column("order_id"), "order_id", rows, _LARGEST)
@@ -106,7 +106,7 @@ def _messages(
     direction = _signed(part.column("direction"), "direction", rows)
     wrong = (types < 1) | (np.abs(direction) != 1) | ((types != 7) & (price <= 0))
     if wrong.any():
-        why = "type, price or direction has a value that LOBSTER does not use: correct the row"
+        why = "type, price or direction has a value that LOBSTER does not use; correct the row"
         rows.fail(int(wrong.argmax()), why)
     times = clock.utc_ns(since)
     place = rows.places(len(times)) * stride - (stride - 1)
@@ -138,26 +138,26 @@ def _messages(
 
 
 def _seconds(column: Any, rows: Rows) -> Ints:
-    """Nanoseconds since midnight. A file that went through floating point may show more digits, which are rounded."""
+    """Return nanoseconds since midnight. More digits, from floating-point conversions, are rounded."""
     pa, pc = arrow(), arrow("pyarrow.compute")
     _check(column, r"^[0-9]{1,5}(\.[0-9]{1,15})?$", rows, "seconds {!r} is not a time of day")
     fine = pc.round(pc.cast(column, pa.decimal128(38, 15)), ndigits=9)
     since = np.ascontiguousarray(halves_of(pc.cast(fine, pa.decimal128(38, 9)))[:, 0])
     if (late := since >= DAY_NS).any():
-        rows.fail(int(late.argmax()), "seconds is behind the end of the day: correct it or leave the row out")
+        rows.fail(int(late.argmax()), "seconds is after the end of the day; correct it or remove the row")
     return since
 
 
 def _signed(column: Any, name: str, rows: Rows) -> Ints:
-    """Whole numbers that may be negative."""
+    """Return integers that may be negative."""
     pa, pc = arrow(), arrow("pyarrow.compute")
-    _check(column, "^-?[0-9]{1,18}$", rows, name + " {!r} is not a whole number")
+    _check(column, "^-?[0-9]{1,18}$", rows, name + " {!r} is not an integer")
     return np.asarray(pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False))
 
 
 def _check(column: Any, pattern: str, rows: Rows, problem: str) -> None:
     def refuse(value: object, index: int) -> NoReturn:
-        rows.fail(index, f"{problem.format(value)}: correct it or leave the row out")
+        rows.fail(index, f"{problem.format(value)}; correct it or remove the row")
 
     refuse_first(~matches(column, pattern), column, refuse)
 
@@ -172,7 +172,7 @@ def _book(path: Path, symbol: str, places: Ints, times: npt.NDArray[np.uint64]) 
         at = np.minimum(np.searchsorted(places, place), max(len(places) - 1, 0))
         missing = np.flatnonzero(places[at] != place) if len(places) else np.arange(min(len(place), 1))
         if len(missing):
-            rows.fail(int(missing[0]), "there is no message of this row that could be read: correct that row first")
+            rows.fail(int(missing[0]), "the message of this row could not be read; correct that row first")
         records = quotes(len(place))
         records["ts_event"] = times[at]
         for name in ("bid", "ask"):

@@ -1,4 +1,4 @@
-"""Binary feeds: a file in pieces that end with a message, and the messages of each type as one array."""
+"""Read binary feeds: split a file into pieces that end with a message, and group messages by type into arrays."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DAY_EVENTS = {
     b"E": StatusAction.POST_CLOSE,
     b"C": StatusAction.NOT_AVAILABLE_FOR_TRADING,
 }
-"""System events that ITCH and DEEP write alike; the start of trading has a letter of its own in each."""
+"""System events with the same letter in ITCH and DEEP; the start of trading has different letters."""
 
 
 def pieces_of(
     stream: IO[bytes], size: int, split: Callable[[bytes], tuple[Found, int]], rest: bytes = b""
 ) -> Iterator[tuple[bytes, Found, int]]:
-    """A stream in pieces of about `size` bytes: each with what `split` finds in it, and the count of bytes left at its
-    end; 0 unless it is the last piece."""
+    """Yield a stream in pieces of about `size` bytes: each with the result of `split`, and the number of bytes left at
+    its end; 0 unless it is the last piece."""
     read = b" "
     while read:
         read = stream.read(size)
@@ -38,7 +38,7 @@ def pieces_of(
 
 
 def layouts(head: str, fields: Mapping[bytes, tuple[int, str]]) -> Layouts:
-    """The layout of each type of message, from its length and its fields behind the common ones."""
+    """Return the layout of each type of message, from its length and its fields after the common ones."""
     return {kind: _layout(f"{head}, {own}".strip(", "), size) for kind, (size, own) in fields.items()}
 
 
@@ -51,7 +51,7 @@ def _layout(fields: str, size: int) -> np.dtype[np.void]:
 def by_type(
     content: bytes, starts: Ints, sizes: Ints, known: Layouts
 ) -> tuple[dict[bytes, tuple[Ints, RecordArray]], list[int]]:
-    """The messages of each type with their indexes, and the indexes of those that are of no known type and length."""
+    """Return the messages of each type with their indexes, and the indexes of messages of unknown type or length."""
     octets = np.frombuffer(content, np.uint8)
     kinds = np.where(sizes > 0, octets[np.minimum(starts, len(octets) - 1)], 0) if len(starts) else sizes
     bad = np.ones(len(starts), bool)
@@ -66,5 +66,5 @@ def by_type(
 
 
 def actions_of(values: npt.NDArray[Any], actions: Mapping[Any, int]) -> npt.NDArray[Any]:
-    """The status action that each code means; 0 for one that is not known."""
+    """Return the status action of each code; 0 for an unknown code."""
     return np.select([values == code for code in actions], [int(action) for action in actions.values()], 0)

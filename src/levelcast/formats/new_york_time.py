@@ -1,4 +1,4 @@
-"""The wall clock of New York, in which the files of US markets count from midnight."""
+"""Convert the time of day in New York, which files of US markets use, to UTC."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _HOUR_NS = 3_600_000_000_000
 
 
 class NewYorkClock:
-    """From the time of day in New York to nanoseconds UTC. Its clocks change at a full hour."""
+    """Converts the time of day in New York to nanoseconds UTC. Clock changes are at a full hour."""
 
     def __init__(self, day: date) -> None:
         try:
             zone = ZoneInfo(ZONE)
         except ZoneInfoNotFoundError:
-            raise TradeFileError(f"there is no time zone {ZONE} on this machine: pip install tzdata") from None
+            raise TradeFileError(f"time zone {ZONE} is not installed on this machine; run pip install tzdata") from None
         hours = [datetime(day.year, day.month, day.day, hour, tzinfo=zone) for hour in range(24)]
         offsets = [(hour.utcoffset() or timedelta()) // timedelta(microseconds=1) * 1000 for hour in hours]
         self._offset_ns = np.array(offsets, np.int64)

@@ -1,6 +1,6 @@
-"""UDP payloads out of captures: pcap and pcapng of either byte order and any resolution, Ethernet with its tags.
+"""Extract UDP payloads from captures: pcap and pcapng of either byte order and any resolution, Ethernet with tags.
 
-A capture of a feed is read packet by packet; what is in a packet is for the feed's reader to find.
+A capture of a feed is read packet by packet; the feed's reader decodes the payload.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _PCAPNG = b"\x0a\x0d\x0d\x0a"
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _RESOLUTION = 9
-"""The option of an interface that says how fine its times are."""
+"""The option of an interface with the resolution of its times."""
 _ETHERNET, _IPV4, _TAGS, _UDP = 1, 0x0800, (0x8100, 0x88A8), 17
 _SECOND_NS = 1_000_000_000
 
 
 class Payload(NamedTuple):
-    """What one packet carried; or why it is nothing that could be read."""
+    """The payload of one packet, or the reason why it could not be read."""
 
     number: int
-    """Of the packet in the capture, from 1."""
+    """Number of the packet in the capture, from 1."""
     captured_ns: int
     start: int
     end: int
-    """Where the payload is in the piece of the capture that it came with."""
+    """End of the payload in its piece of the capture."""
     fault: str | None = None
 
 
 def pieces(path: Path) -> Iterator[tuple[bytes, list[Payload]]]:
-    """The capture piece by piece, each with the payloads in it. Raises TradeFileError if it is no capture."""
+    """Yield the capture in pieces, each with its payloads. Raise TradeFileError if it is not a capture."""
     with open_capture(path) as stream:
         rest = stream.read(24)
         packets: _Classic | _Blocks
@@ -52,10 +52,10 @@ def pieces(path: Path) -> Iterator[tuple[bytes, list[Payload]]]:
         elif len(rest) == 24 and rest[:4] in _MAGICS:
             packets, rest = _Classic(path, rest), b""
         else:
-            raise TradeFileError(f"{path}: is no capture: name a file that begins with the header of pcap or pcapng")
+            raise TradeFileError(f"{path}: not a capture; specify a file that begins with the header of pcap or pcapng")
         for content, found, left in pieces_of(stream, CHUNK_BYTES, packets.of, rest):
             if left:
-                fault = "the capture ends in the middle of this packet: fetch it again"
+                fault = "the capture ends in the middle of this packet; fetch it again"
                 found.append(Payload(packets.number, 0, len(content) - left, len(content), fault))
             if found:
                 yield content, found
@@ -63,11 +63,11 @@ def pieces(path: Path) -> Iterator[tuple[bytes, list[Payload]]]:
 
 def _check_link(path: Path, link: int) -> None:
     if link != _ETHERNET:
-        raise TradeFileError(f"{path}: its link type is {link}, and only Ethernet (1) can be read")
+        raise TradeFileError(f"{path}: link type {link} is not supported, only Ethernet (1)")
 
 
 class _Classic:
-    """Packets of a pcap: a header, then packets, each with its time and lengths in front."""
+    """Packets of a pcap: a header, then packets, each preceded by its time and lengths."""
 
     def __init__(self, path: Path, head: bytes) -> None:
         order, self._unit_ns = _MAGICS[head[:4]]
@@ -75,10 +75,10 @@ class _Classic:
         _check_link(path, link & 0xFFFF)
         self._record = struct.Struct(order + "IIII")
         self.number = 1
-        """Of the next packet."""
+        """Number of the next packet."""
 
     def of(self, content: bytes) -> tuple[list[Payload], int]:
-        """The payloads of whole packets, and where they end."""
+        """Return the payloads of complete packets, and their end offset."""
         found: list[Payload] = []
         at, end = 0, len(content)
         while at + 16 <= end:
@@ -93,13 +93,13 @@ class _Classic:
 
 
 class _Blocks:
-    """Packets of a pcapng: blocks, of which sections, interfaces and (enhanced) packets count."""
+    """Packets of a pcapng: blocks. Only sections, interfaces and (enhanced) packets are used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._order = "<"
         self._ticks: list[int] = []
-        """In a second of each interface's times."""
+        """Ticks per second of each interface's times."""
         self.number = 1
 
     def of(self, content: bytes) -> tuple[list[Payload], int]:
@@ -111,7 +111,7 @@ class _Blocks:
             kind, size = struct.unpack_from(self._order + "II", content, at)
             if size < 12 or size % 4:
                 raise TradeFileError(
-                    f"{self._path}: a block has {size} bytes before packet {self.number:,}: fetch it again"
+                    f"{self._path}: a block has {size} bytes before packet {self.number:,}; fetch it again"
                 )
             if at + size > end:
                 break
@@ -122,7 +122,7 @@ class _Blocks:
             elif kind == _PACKET:
                 interface, high, low, captured, sent = struct.unpack_from(self._order + "IIIII", content, at + 8)
                 if interface >= len(self._ticks) or captured > size - 32:
-                    fault = "its block contradicts itself"
+                    fault = "the sizes in its block are inconsistent"
                     found.append(Payload(self.number, 0, at, at + size, fault))
                 else:
                     time_ns = ((high << 32) + low) * _SECOND_NS // self._ticks[interface]
@@ -147,14 +147,14 @@ class _Blocks:
 def _packet(content: bytes, number: int, time_ns: int, start: int, captured: int, sent: int) -> Payload:
     payload = _payload(content, start, start + captured)
     if captured < sent:
-        payload = f"only {captured} of its {sent} bytes were captured: capture whole packets"
+        payload = f"only {captured} of its {sent} bytes were captured; capture complete packets"
     if isinstance(payload, str):
         return Payload(number, time_ns, start, start + captured, payload)
     return Payload(number, time_ns, *payload)
 
 
 def _payload(content: bytes, start: int, end: int) -> tuple[int, int] | str:
-    """Where the UDP payload of an Ethernet frame is, or why there is none."""
+    """Return start and end of the UDP payload of an Ethernet frame, or the reason why it has none."""
     at = start + 12
     kind = int.from_bytes(content[at : at + 2])
     while kind in _TAGS:
@@ -162,10 +162,10 @@ def _payload(content: bytes, start: int, end: int) -> tuple[int, int] | str:
         kind = int.from_bytes(content[at : at + 2])
     ip = at + 2
     if kind != _IPV4 or ip + 20 > end:
-        return "is no IPv4 packet"
+        return "is not an IPv4 packet"
     udp = ip + (content[ip] & 15) * 4
     if content[ip + 9] != _UDP or udp + 8 > end:
-        return "is no UDP packet"
+        return "is not a UDP packet"
     size = int.from_bytes(content[udp + 4 : udp + 6])
     if size < 8 or udp + size > end:
         return "its UDP length is wrong"

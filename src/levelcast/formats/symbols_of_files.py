@@ -1,4 +1,4 @@
-"""Which floors and symbols a file of trades names: for whoever makes a network file to fit it."""
+"""List the floors and symbols in a file of trades, to create a network file for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from levelcast.records import RecordArray
 
 
 class Census(Places):
-    """Knows every floor and symbol that it is asked for, and remembers them in the order of first mention."""
+    """Accept every requested floor and symbol, and record them in the order of first use."""
 
     def __init__(self, network: Network, floor: str | None = None) -> None:
         self.found: dict[str, dict[str, None]] = {}
@@ -32,7 +32,7 @@ class Census(Places):
 def census(
     paths: Sequence[Path], network: Network, limit: int, *, floor: str | None = None, day: date | None = None
 ) -> dict[str, list[str]]:
-    """The floors, and the symbols of each, of the first `limit` trades. Raises TradeFileError."""
+    """Return the floors, and the symbols of each, of the first `limit` trades. Raise TradeFileError."""
     places = Census(network, floor)
     batches = trade_files.read_batches(paths, "lean" if day is not None else None, day, places)
     for _ in first_records((records for records, _ in batches), limit):
@@ -41,7 +41,7 @@ def census(
 
 
 def first_records(batches: Iterator[RecordArray], limit: int) -> Iterator[RecordArray]:
-    """Batches up to the one with the `limit`-th record, which is cut there."""
+    """Yield batches up to the one with the `limit`-th record, which is truncated there."""
     for batch in batches:
         yield batch[:limit]
         limit -= len(batch)

@@ -1,18 +1,19 @@
-"""Trades from files, ready for the ring: in file order, floor by floor numbered, with the directory's ids.
+"""Read trades from files for publication: in file order, numbered per floor, with the directory's ids.
 
 | format    | files                                     | floor of a row                                    |
 |-----------|-------------------------------------------|---------------------------------------------------|
-| `dbn`     | `.dbn`, `.dbn.zst`                        | its `publisher_id`, or the one that is named      |
-| `parquet` | `.parquet`                                | column `floor`, or the one that is named          |
-| `csv`     | `.csv`, `.csv.gz`                         | column `floor`, or the one that is named          |
+ `dbn`     | `.dbn`, `.dbn.zst`                        | its `publisher_id`, or the specified one          |
+ `parquet` | `.parquet`                                | column `floor`, or the specified one              |
+ `csv`     | `.csv`, `.csv.gz`                         | column `floor`, or the specified one              |
 | `lean`    | `<symbol>_trade.csv.gz`, or a directory   | its venue letter                                  |
 
-- A batch is an array of trades (`levelcast.records.TRADE`): `publisher_id` says the floor, `instrument_id` the symbol.
-- Where rows say their floor and the caller names one, the others are left out; a DBN file's publishers are overruled.
-- `venue_sequence` counts each floor's trades from 1, and so does `trade_id` where the file has none.
-- Files follow each other in the order given; those of LEAN are merged by time.
-- A few megabytes are in memory at a time. An error is met where it stands, after the batches before it: whoever must
-  not begin what cannot be finished reads everything once before (`survey`).
+- A batch is an array of trades (`levelcast.records.TRADE`): `publisher_id` is the floor, `instrument_id` the symbol.
+- If rows have a floor and the caller specifies one, rows of other floors are omitted. For a DBN file, the specified
+  floor replaces its publishers.
+- `venue_sequence` counts each floor's trades from 1, and so does `trade_id` if the file has none.
+- Files are read in the order given; those of LEAN are merged by time.
+- A few megabytes are in memory at a time. An error is raised at its row, after the batches before it. To refuse a bad
+  file before the publication begins, read everything first (`survey`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def open_trades(
     day: date | None = None,
     network: str = "the network file",
 ) -> Iterator[RecordArray]:
-    """The trades of files, batch by batch. Raises TradeFileError; `network` is what it calls the network file.
+    """Yield the trades of files in batches. Raise TradeFileError; `network` is the network file's name in messages.
 
     >>> from levelcast.network import five_cities, parse_network
     >>> trades = open_trades(["trades.csv"], Directory(parse_network(five_cities())), floor="XNYS")
@@ -64,19 +65,19 @@ def open_trades(
     places = Places(directory, floor, network)
     chosen = [Path(path) for path in paths]
     if format is not None and format not in FORMATS:
-        raise TradeFileError(f'there is no format "{format}": the formats are {", ".join(FORMATS)}')
+        raise TradeFileError(f'unknown format "{format}"; the formats are {", ".join(FORMATS)}')
     return _numbered(read_batches(chosen, format, day, places))
 
 
 def read_batches(paths: Sequence[Path], format: str | None, day: date | None, places: Places) -> Batches:
     if format == "lean":
         if day is None:
-            raise TradeFileError("files of LEAN do not say their day: name it with --date, such as --date 2013-10-07")
+            raise TradeFileError("files of LEAN do not contain their date; specify it, such as --date 2013-10-07")
         yield from read_lean(lean_files(paths), day, places)
         return
     for path in paths:
         if path.is_dir():
-            raise TradeFileError(f"{path}: is a directory: name its files, or give --format lean")
+            raise TradeFileError(f"{path}: is a directory; specify its files, or pass --format lean")
         yield from _READERS[format or _format_of(path)](path, places)
 
 
@@ -84,7 +85,7 @@ def _format_of(path: Path) -> str:
     for end, format in _ENDS.items():
         if path.name.endswith(end):
             return format
-    raise TradeFileError(f"{path}: its name does not say the format: give --format {', '.join(FORMATS)}")
+    raise TradeFileError(f"{path}: its name does not show the format; pass --format {', '.join(FORMATS)}")
 
 
 def _numbered(batches: Batches) -> Iterator[RecordArray]:
@@ -104,15 +105,15 @@ def _numbered(batches: Batches) -> Iterator[RecordArray]:
 
 @dataclass(slots=True)
 class Survey:
-    """What a publication would be."""
+    """Statistics of a planned publication."""
 
     records: int = 0
     by_floor: Counter[int] = field(default_factory=Counter)
-    """Trades of each publisher."""
+    """Number of trades of each publisher."""
     by_symbol: Counter[int] = field(default_factory=Counter)
-    """Trades of each instrument."""
+    """Number of trades of each instrument."""
     backwards: int = 0
-    """Trades with an earlier time than the floor's trade before; they keep their place."""
+    """Trades with an earlier time than the floor's previous trade; they keep their position."""
     first_ns: int = 0
     last_ns: int = 0
     _latest: dict[int, int] = field(default_factory=dict)
@@ -133,7 +134,7 @@ class Survey:
 
 
 def survey(batches: Iterable[RecordArray]) -> Survey:
-    """Read everything once: a file that cannot be published is refused here, before anything has left."""
+    """Read everything once: a file that cannot be published is refused before anything is sent."""
     found = Survey()
     for records in batches:
         found.add(records)

@@ -1,4 +1,4 @@
-"""What trades: for now `synthetic`, the generated trades of a trading floor.
+"""Trading: currently `synthetic`, the generated trades of a trading floor.
 
 Imports `records` and `network`. Imported by `node` and `sim`.
 """

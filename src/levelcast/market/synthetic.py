@@ -1,11 +1,11 @@
-"""Plausible trades for a floor that has no real ones to send.
+"""Generate plausible trades for a floor without real ones.
 
-- A floor trades its symbols in bursts: bursts come as a Poisson process, a burst is one large order that
-  takes several resting ones, so its trades have one side, and the price gives way tick by tick.
-- A price walks on its tick grid; sizes are round lots, mostly small.
+- A floor trades its symbols in bursts, which are a Poisson process. A burst is one large order that fills several
+  resting ones, so its trades have one side, and the price moves tick by tick.
+- A price is a random walk on its tick grid; sizes are round lots, mostly small.
 
-Each floor draws from its own generator, seeded by the run's seed and the floor's name, so that nothing that happens
-on the network changes a trade.
+Each floor has its own random generator, seeded by the run's seed and the floor's name, so that events on the network
+do not change a trade.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from levelcast.network.symbols import symbols_of
 from levelcast.records import RecordArray, price_from_decimal, trades
 
 MOST_RECORDS = 20
-"""20 trades of 64 bytes and the headers fit an Ethernet frame."""
+"""Maximum trades per packet: 20 trades of 64 bytes and the headers fit an Ethernet frame."""
 BURST_GAP_NS = 40_000_000
-"""Between two bursts of a floor, on average."""
+"""Mean time between two bursts of a floor."""
 TRADES_PER_BURST = 6
 MOST_PER_BURST = 60
 LOT = 100
 
 
 class Symbol:
-    """One instrument and its price, a whole number of ticks."""
+    """One instrument and its price, an integer number of ticks."""
 
     def __init__(self, name: str, instrument_id: int, rng: Random) -> None:
         self.name = name
         self.instrument_id = instrument_id
-        if name.isdigit():  # Tokyo names companies by number, and prices them in whole yen
+        if name.isdigit():  # in Tokyo, symbols are numbers and prices are integers in yen
             start, tick = rng.uniform(800, 9000), "1"
         else:
             start = 8.0 * 50.0 ** rng.random()
@@ -51,25 +51,25 @@ class Symbol:
 
 
 class Trades:
-    """The trades of one floor, burst by burst; `made` of them were made before, by the same floor."""
+    """The trades of one floor, in bursts; `made` is the number of trades that the floor has generated before."""
 
     def __init__(self, floor: Floor, seed: int, made: int = 0, directory: SymbolDirectory | None = None) -> None:
         self.floor = floor
         self._rng = Random(f"levelcast trades {seed} {floor.name}")
         ids = directory.ids_of(floor) if directory is not None else _ids_of_its_own(floor)
         self.symbols = [Symbol(name, instrument_id, self._rng) for name, instrument_id in ids.items()]
-        # The n-th symbol trades 1/n as often as the first, as volumes on real floors roughly do.
+        # The n-th symbol trades 1/n as often as the first, approximately as volumes on real floors.
         self._weights = [1.0 / (i + 1) for i in range(len(ids))]
         self._last_ns = 0
         self.made = made
-        """How many trades there have been so far; trade ids count from 1."""
+        """Number of trades so far; trade ids count from 1."""
 
     def gap_ns(self) -> int:
-        """The time to the next burst."""
+        """Return the time to the next burst."""
         return 1 + int(self._rng.expovariate(1.0) * BURST_GAP_NS)
 
     def burst(self, now_ns: int) -> RecordArray:
-        """The trades of one burst, the last of them at `now_ns`."""
+        """Return the trades of one burst, the last of them at `now_ns`."""
         rng = self._rng
         count = min(1 + int(rng.expovariate(1.0) * TRADES_PER_BURST), MOST_PER_BURST)
         symbol = rng.choices(self.symbols, self._weights)[0]
@@ -93,5 +93,5 @@ class Trades:
 
 
 def _ids_of_its_own(floor: Floor) -> dict[str, int]:
-    """Ids for where there is no network, and so no directory: no other floor has them."""
+    """Return ids without a network and directory; no other floor has them."""
     return {symbol: 1000 * floor.publisher + i for i, symbol in enumerate(symbols_of(floor), 1)}

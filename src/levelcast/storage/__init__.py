@@ -2,6 +2,6 @@
 
 Imports `records`, `wire` and `protocol`. Imported by `runtime`, `client`, `node`, `pipeline` and
 `cli`.
-`levelcast.storage.receiver_store.ReceiverStore` is all of it together, as a driver uses it. The formats are in
+`levelcast.storage.receiver_store.ReceiverStore` combines all parts for a driver. The formats are described in
 `docs/tape.md`.
 """

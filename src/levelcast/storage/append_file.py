@@ -1,9 +1,9 @@
-"""Files that only grow: every byte that this package puts on disk goes through here.
+"""Write append-only files: this package writes every byte on disk with this module.
 
-- `AppendFile.append` writes all of its bytes or none: after an error the file has its old end again.
-- A new file appears under its name with its first bytes in it, or not at all (`create`).
-- *Durability* is `process`, where what was written survives the death of the process because the kernel has it,
-  or `power`, where it is on the device before the call returns.
+- `AppendFile.append` writes all of its bytes or none: after an error the file ends where it did before.
+- `create` makes a new file visible under its name only with its first content.
+- *Durability* is `process`: written bytes survive a crash of the process because they are in the kernel; or `power`:
+  they are on the device before the call returns.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from levelcast.errors import UserError
 Durability = Literal["process", "power"]
 
 NEW = ".new"
-"""The suffix of a file that is not finished: whoever finds one may remove it."""
+"""Suffix of an unfinished file, which any process may remove."""
 
 _MOST_PARTS = 1024
-"""That one system call takes (IOV_MAX)."""
+"""Maximum number of buffers per system call (IOV_MAX)."""
 
 
 class TapeError(UserError):
-    """What is wrong with a journal, a tape or a release log, in one sentence for a person."""
+    """Error in a journal, a tape or a release log, as a one-line message for the user."""
 
 
 class AppendFile:
-    """One open file and its end. Writes go to the end as this object knows it, so a failed one leaves no trace."""
+    """An open file and its end. Writes start at the end as this object knows it, so a failed write leaves no trace."""
 
     def __init__(self, path: Path, fd: int, size: int) -> None:
         self.path = path
         self.fd = fd
         self.size = size
         self._extent = size
-        """Up to where there are bytes; behind `size` they are an earlier use's."""
+        """End of the bytes in the file; those after `size` are left from an earlier use."""
 
     @classmethod
     def create(
         cls, path: Path, content: bytes, durable: Durability = "process", reuse: AppendFile | None = None
     ) -> AppendFile:
-        """A new file with `content`, whole or not there; it takes the place of one with the same name.
+        """Create a file with `content`, complete or not at all; it replaces a file with the same name.
 
-        With `reuse` it is written over a retired one, whose old bytes stay behind `content` until they are overwritten
-        too: to write where the kernel has pages already costs less than half.
+        With `reuse` it overwrites a retired file, and the old bytes after `content` stay until they are overwritten: a
+        write to pages that the kernel already has costs less than half.
         """
         if reuse is None:
             unfinished = path.with_name(path.name + NEW)
@@ -77,14 +77,14 @@ class AppendFile:
         return cls(path, fd, os.fstat(fd).st_size)
 
     def append(self, *contents: bytes | bytearray | memoryview) -> None:
-        """Add `contents` at the end, one behind the other, all of it or nothing."""
+        """Append `contents` in sequence, all or nothing."""
         at = self.size
         try:
             for first in range(0, len(contents), _MOST_PARTS):
                 parts = contents[first : first + _MOST_PARTS]
                 wrote = os.pwritev(self.fd, parts, at)
                 at += wrote
-                if (missing := sum(map(len, parts)) - wrote) > 0:  # a disk that fills up takes a part first
+                if (missing := sum(map(len, parts)) - wrote) > 0:  # a disk that fills up accepts a part first
                     view = memoryview(b"".join(parts))[-missing:]
                     while view:
                         wrote = os.pwrite(self.fd, view, at)
@@ -101,12 +101,12 @@ class AppendFile:
         self.size = self._extent = size
 
     def finish(self) -> None:
-        """Nothing more will be appended: let go of what an earlier use left behind the end."""
+        """Remove the bytes that an earlier use left after the end; nothing more will be appended."""
         if self._extent > self.size:
             self.truncate(self.size)
 
     def retire(self) -> None:
-        """Nobody needs what is in it: take its name away, and keep it for `create`."""
+        """Remove the name of a file that is not needed, and keep the file for `create`."""
         self.rename(self.path.with_name(self.path.name + NEW))
 
     def read(self, size: int, at: int) -> bytes:
@@ -117,7 +117,7 @@ class AppendFile:
         try:
             os.fdatasync(self.fd)
         except OSError as error:
-            raise TapeError(f"{self.path}: the device did not take what was written ({error.strerror})") from error
+            raise TapeError(f"{self.path}: cannot write to the device ({error.strerror})") from error
 
     def rename(self, path: Path) -> None:
         os.rename(self.path, path)
@@ -129,13 +129,13 @@ class AppendFile:
 
 def _why_not_written(path: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{path}: the disk is full, and nothing of this write is in the file: free some space and go on"
-    return f"{path}: cannot write, and nothing of this write is in the file: {error.strerror}"
+        return f"{path}: the disk is full, nothing of this write is in the file; free disk space and try again"
+    return f"{path}: cannot write, nothing of this write is in the file ({error.strerror})"
 
 
 @contextmanager
 def open_directory(directory: Path) -> Iterator[int]:
-    """A descriptor of a directory, which is closed at the end."""
+    """Open a directory and yield its descriptor; close it at the end."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield fd
@@ -150,7 +150,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def lock_directory(directory: Path, what: str) -> int:
-    """Keep other processes from writing there for as long as the returned descriptor is open."""
+    """Prevent other processes from writing there while the returned descriptor is open."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -161,10 +161,10 @@ def lock_directory(directory: Path, what: str) -> int:
 
 
 def check_version(where: object, version: int, known: int) -> None:
-    """A format of another version than this program's is not guessed at."""
+    """Reject a format of another version than this program's."""
     if version != known:
         other = "a newer" if version > known else "an older"
-        raise TapeError(f"{where}: has version {version}, and this Levelcast reads version {known}: use {other} one")
+        raise TapeError(f"{where}: version {version}, but this Levelcast reads version {known}; use {other} Levelcast")
 
 
 def remove(path: Path) -> None:
@@ -172,6 +172,6 @@ def remove(path: Path) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Files whose creation did not end."""
+    """Remove files that were not created completely."""
     for path in directory.glob("*" + NEW):
         remove(path)

@@ -1,4 +1,4 @@
-"""What a driver writes to: everything of a receiver (`receiver_store`), the journal alone of others, or nothing."""
+"""Define a driver's storage: all files of a receiver (`receiver_store`), only a journal, or nothing."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from levelcast.wire.messages import Message
 
 
 class NodeStore:
-    """The calls of a driver (`receiver_store` has their order), for a process that keeps nothing.
+    """The storage interface of a driver (`receiver_store` has the order of calls), for a process that stores nothing.
 
-    That is a floor without a data directory, or an operator's command.
+    Examples are a floor without a data directory, and an operator's command.
     """
 
     def persist(self, entry: JournalEntry) -> None:
-        """Collect an entry for the next `commit`."""
+        """Add an entry to the next `commit`."""
 
     def commit(self) -> None:
-        """Write what was collected."""
+        """Write the added entries."""
 
     def content(self, frame: Frame) -> bytearray:
-        """The stamped records of a frame, for whoever is to have them before the tape."""
+        """Return the stamped records of a frame, for use before the frame is on the tape."""
         raise AssertionError("only a receiver releases")
 
     def release(self, release: Release, content: bytearray, generation: int, released_ns: int) -> None:
-        """Put a frame on the tape, whose `content` this is, and its release into the log."""
+        """Append a frame with the records `content` to the tape, and its release to the log."""
         raise AssertionError("only a receiver releases")
 
     def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
-        """Let go what the checkpoint makes superfluous."""
+        """Remove entries that the checkpoint makes redundant."""
 
     def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
-        """What to send to a member that is behind (rule 9)."""
+        """Return the messages to send to a member that lags (rule 9)."""
         raise AssertionError("only a receiver has a tape")
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class NodeStore:
 
 
 class JournalStore(NodeStore):
-    """The disk of a reformation server or of a floor: it has a journal, and nothing is released there."""
+    """The disk of a reformation server or of a floor: it has a journal, and releases nothing."""
 
     def __init__(self, journal: JournalFile) -> None:
         self.journal = journal

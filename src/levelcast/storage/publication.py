@@ -1,4 +1,4 @@
-"""How far a floor has come in what it publishes, exactly, whatever the moment at which its process dies.
+"""Record the exact progress of a floor's publication, so that it survives a crash at any time.
 
     DATA/NAME/progress
 
@@ -11,15 +11,15 @@
                                                40      16s   BLAKE2b of those records
                                                56      u32   CRC-32 of the bytes before
 
-The journal forgets a packet once it is witnessed (rule 10), and with it what was in it. So a point is written for every
-batch of packets that is one entry of the journal, *before* the journal's own write. It names the last packet.
+The journal forgets a packet, with its content, once the packet is witnessed (rule 10). So a point is written for every
+batch of packets that is one entry of the journal, *before* the journal's own write. The point has the last packet.
 
-- A point whose packet is in the journal, or was (its number is not above the last one there), is true.
-- A point whose packet is not was written just before the process died. It is cut off, and the batch is made again.
+- A point is valid if its packet is or was in the journal (its number is not above the last one there).
+- Otherwise the point was written just before the process crashed. It is removed, and the batch is made again.
 
-There is no third case: an entry of the journal is there completely or not at all, and no packet is sent before its
-entry is written. A publication is identified by the hash of its records so far: the same files, or files that have
-grown, continue after their last record; others begin a new publication.
+No third case exists: an entry of the journal is complete or absent, and no packet is sent before its entry is written.
+A publication is identified by the hash of its records so far: the same files, or files that have grown, continue after
+their last record; others begin a new publication.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FILE = "progress"
 COMPACT_BYTES = 1 << 20
 DIGEST_BYTES = 16
 UNKNOWN_DIGEST = bytes(DIGEST_BYTES)
-"""The digest of a publication that is not resumed from files: a program's, which calls `levelcast.Publisher`."""
+"""The digest of a publication that is not resumed from files: a program that calls `levelcast.Publisher`."""
 _MAGIC = b"LVLCPROG"
 _VERSION = 1
 _HEADER = Struct("<8sI")
@@ -49,7 +49,7 @@ _SIZE = _POINT.size + _CRC.size
 
 
 class Point(NamedTuple):
-    """Up to which record a packet brings its publication."""
+    """The last record of a publication that a packet contains."""
 
     publication: int
     incarnation: int
@@ -60,24 +60,24 @@ class Point(NamedTuple):
 
 
 def hasher() -> blake2b:
-    """What the records of a publication are told by."""
+    """Return the hash that identifies the records of a publication."""
     return blake2b(digest_size=DIGEST_BYTES)
 
 
 class Progress:
-    """The open file of one floor; whoever has the floor's journal has it."""
+    """The open file of one floor; the process that has the floor's journal open owns it."""
 
     def __init__(self, path: Path, durable: Durability = "process") -> None:
         self.path = path
         self.last: dict[int, Point] = {}
-        """The last point of each publication, in their order."""
+        """The last point of each publication, in order."""
         self._durable: Durability = durable
         self._file: AppendFile | None = None
         self._pending: list[Point] = []
 
     @classmethod
     def open(cls, path: Path, incarnation: int, last_number: int, durable: Durability = "process") -> Progress:
-        """The points that are true of a journal in which `last_number` is the last packet of `incarnation`."""
+        """Return the valid points for a journal in which `last_number` is the last packet of `incarnation`."""
         progress = cls(path, durable)
         if path.exists():
             for point in _read(path):
@@ -92,7 +92,7 @@ class Progress:
 
     @property
     def total(self) -> int:
-        """Records that were ever put into packets here."""
+        """Number of records that were ever put into packets here."""
         return max((point.total for point in self.last.values()), default=0)
 
     @property
@@ -100,11 +100,11 @@ class Progress:
         return max(self.last, default=0) + 1
 
     def note(self, point: Point) -> None:
-        """Collect a point for the next `commit`."""
+        """Add a point to the next `commit`."""
         self._pending.append(point)
 
     def commit(self) -> None:
-        """Write what was collected: the journal's `commit` comes after it."""
+        """Write the added points; call this before the journal's `commit`."""
         if not self._pending:
             return
         if self._file is None or self._file.size > COMPACT_BYTES:
@@ -118,7 +118,7 @@ class Progress:
         self._pending.clear()
 
     def _compact(self) -> None:
-        """Begin the file anew with the last point of each publication; what the journal does not have is not there."""
+        """Rewrite the file with the last point of each publication; points that the journal lacks are not included."""
         if self._file is not None:
             self._file.close()
         head = _HEADER.pack(_MAGIC, _VERSION)
@@ -132,7 +132,7 @@ class Progress:
 
 
 class ProgressKeeper(JournalStore):
-    """The disk of a floor that publishes: its progress, and behind it its journal."""
+    """The disk of a publishing floor: writes its progress, and then its journal."""
 
     def __init__(self, journal: JournalFile, progress: Progress) -> None:
         super().__init__(journal)
@@ -153,15 +153,15 @@ def _packed(point: Point) -> bytes:
 
 
 def _read(path: Path) -> Iterator[Point]:
-    """The points up to the first that is not whole: what comes behind it was never relied on."""
+    """Yield the points up to the first incomplete one: no code relied on later ones."""
     content = path.read_bytes()
     head = _HEADER.size + _CRC.size
     if len(content) < head or not content.startswith(_MAGIC):
-        raise TapeError(f"{path}: is no progress file of Levelcast: put it back, or publish with another --data")
+        raise TapeError(f"{path}: not a Levelcast progress file; restore it, or publish with another --data")
     _, version = _HEADER.unpack_from(content)
     check_version(path, version, _VERSION)
     if _CRC.unpack_from(content, _HEADER.size)[0] != crc32(content[: _HEADER.size]):
-        raise TapeError(f"{path}: its header is damaged: put it back, or publish with another --data")
+        raise TapeError(f"{path}: its header is damaged; restore it, or publish with another --data")
     for at in range(head, len(content) - _SIZE + 1, _SIZE):
         body = content[at : at + _POINT.size]
         if _CRC.unpack_from(content, at + _POINT.size)[0] != crc32(body):

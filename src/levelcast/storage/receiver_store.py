@@ -1,10 +1,10 @@
-"""Everything that one receiver keeps, in one directory, and the order in which its parts are written.
+"""Store all files of one receiver in one directory, and define the order in which they are written.
 
     DIR/journal/    `levelcast.storage.journal.file`
     DIR/tape/       `levelcast.storage.tape.writer`
     DIR/releases/   `levelcast.storage.release_log`
 
-A driver carries out the effects of a step in order and calls, before the first `Send` behind a `Persist`, `commit`:
+A driver performs the effects of a step in order, and calls `commit` before the first `Send` after a `Persist`:
 
 | effect            | call |
 |-------------------|------|
@@ -14,8 +14,8 @@ A driver carries out the effects of a step in order and calls, before the first 
 | Forget(slot)      | `forget(slot, receiver.history.base.places)` |
 | ServeTape         | `serve(...)` |
 
-A `Checkpoint` says that the tape holds everything up to it, so the tape is written before, and with
-`durable="power"` on the device before. Frames behind the checkpoint can be made again from the journal.
+A `Checkpoint` states that the tape contains everything up to it. So the tape is written first, and with
+`durable="power"` it is on the device first. Frames after the checkpoint can be rebuilt from the journal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from levelcast.storage.tape.writer import RECORDS_PER_SEGMENT, TapeWriter
 from levelcast.wire.messages import Message
 
 MAX_FRAMES_SERVED = 64
-"""In one answer; who is further behind asks again."""
+"""Maximum number of frames per answer; a member that lags further sends another request."""
 
 
 class ReceiverStore(JournalStore):
@@ -47,7 +47,7 @@ class ReceiverStore(JournalStore):
     def __init__(self, journal: JournalFile, image: JournalImage, tape: TapeWriter, releases: ReleaseLog) -> None:
         super().__init__(journal)
         self.image = image
-        """What the journal held when it was opened: the receiver starts from this and from `tape.tip`."""
+        """Content of the journal when it was opened: the receiver starts from this and from `tape.tip`."""
         self.tape = tape
         self.releases = releases
         self._reader: TapeReader | None = None
@@ -63,7 +63,7 @@ class ReceiverStore(JournalStore):
         records_per_segment: int = RECORDS_PER_SEGMENT,
         accept_restart: bool = False,
     ) -> ReceiverStore:
-        """Open everything; a TapeError where the parts are damaged or do not belong together."""
+        """Open all files; raise TapeError if they are damaged or do not belong together."""
         directory = Path(directory)
         journal, image = JournalFile.open(directory / "journal", durable=durable, accept_restart=accept_restart)
         try:
@@ -104,7 +104,7 @@ class ReceiverStore(JournalStore):
         )
 
     def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
-        """Let go what the checkpoint, which is committed first, makes superfluous."""
+        """Remove what the checkpoint makes redundant; the checkpoint is committed first."""
         self.commit()
         self.journal.forget(slot, ordered)
 
@@ -122,18 +122,18 @@ class ReceiverStore(JournalStore):
 
 
 def checkpoint_fault(image: JournalImage, tip: Tip) -> str | None:
-    """Why journal and tape do not belong together; None if they do."""
+    """Return the reason why journal and tape do not belong together, or None."""
     checkpoint = image.checkpoint
     if checkpoint is None or checkpoint.slot <= tip.slot or checkpoint.chain == tip.chain:
         return None
     return (
-        f"the journal relies on a tape up to slot {checkpoint.slot}, and the tape ends at slot {tip.slot} with another "
-        "hash: put back the tape that belongs to the journal, or declare the disk lost"
+        f"the journal needs a tape up to slot {checkpoint.slot}, but the tape ends at slot {tip.slot} with another "
+        "hash; restore the tape that belongs to the journal, or declare the disk lost"
     )
 
 
 def serve(reader: TapeReader, member: int, request: ServeTape, credit: int) -> list[Message]:
-    """The answer from a tape; nothing if retention has taken what is asked for."""
+    """Return the answer from a tape; nothing if retention has removed the requested frames."""
     after_slot, upto_slot = request.after_slot, request.upto_slot
     if reader.before.slot > after_slot:
         return []

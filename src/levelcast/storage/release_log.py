@@ -1,7 +1,7 @@
-"""Keep and compare release logs: when each frame was released here, and when it should have been (rule 14).
+"""Keep and compare release logs: actual and scheduled release time of each frame at this receiver (rule 14).
 
-It differs between receivers, so it lies beside the tape and not on it: the fairness of the release is measured by
-comparing these logs.
+The log differs between receivers, so it is stored next to the tape and not on it. A comparison of these logs measures
+the fairness of the release.
 
     DIR/0000000000000001.releases   files of a fixed number of entries, numbered; the last one grows
 
@@ -10,9 +10,9 @@ comparing these logs.
     8       u16   version, 1
     10      30s   zeros
 
-Entries are `RELEASE`. If a slot is logged twice, after a restart, its first entry counts for every reader. An
-incomplete entry at the end of the last file is cut off on `open`. The log is never waited for: it survives a crash of
-the process, not a loss of power.
+Entries are `RELEASE`. If a slot is logged twice, after a restart, readers use its first entry. `open` removes an
+incomplete entry at the end of the last file. Writes to the log are not synced: it survives a crash of the process, not
+a power failure.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HEADER = (_MAGIC + _VERSION.to_bytes(2, "little")).ljust(RELEASE.itemsize, b"\0
 
 
 class Released(NamedTuple):
-    """One release as a driver knows it; `generation` is the one that the receiver was in."""
+    """One release from the driver; `generation` is that of the receiver at the time."""
 
     slot: int
     generation: int
@@ -92,7 +92,7 @@ class ReleaseLog:
         self._number += 1
 
     def retain(self, upto_slot: int) -> None:
-        """Remove files that have nothing above `upto_slot`; never the one that grows."""
+        """Remove files without entries above `upto_slot`; never the file that grows."""
         for path in _paths(self.directory)[:-1]:
             span = span_of(path)
             if span is not None and span[1] > upto_slot:
@@ -107,7 +107,7 @@ def read_releases(directory: Path | str) -> RecordArray:
     """Return all entries, in the order in which they were written."""
     paths = _paths(Path(directory))
     if not paths:
-        raise TapeError(f"{directory}: there is no release log")
+        raise TapeError(f"{directory}: release log not found")
     return np.concatenate([read_file(path) for path in paths])
 
 
@@ -135,7 +135,7 @@ def span_of(path: Path) -> tuple[int, int, int] | None:
 
 
 def first_entries(log: RecordArray) -> RecordArray:
-    """Return one entry for each slot, in the order of slots: the first one, since a restart may release one again."""
+    """Return one entry per slot, in the order of slots: the first one, since a restart may release a slot again."""
     _, first = np.unique(log["slot"], return_index=True)
     entries: RecordArray = log[first]
     return entries
@@ -173,7 +173,7 @@ def spreads_ns(rows: RecordArray) -> Nanoseconds:
 def _check_header(path: Path, content: bytes) -> None:
     version = int.from_bytes(content[8:10], "little")
     if len(content) < len(_HEADER) or not content.startswith(_MAGIC):
-        raise TapeError(f"{path}: is no release log of Levelcast")
+        raise TapeError(f"{path}: not a Levelcast release log")
     check_version(path, version, _VERSION)
 
 

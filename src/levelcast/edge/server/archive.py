@@ -1,15 +1,15 @@
-"""Retransmit from the tape, sans I/O: gather again what has left the memory of the edge.
+"""Retransmit from the tape, sans I/O: rebuild packets that have left the memory of the edge.
 
 The packets of a session are a function of the tape, the plan and the watermark interval
-(`levelcast.edge.server.packetizer`). So everything on the tape can be sent again under its old numbers, from any
-position at which the numbers of the sessions are known: a checkpoint (`levelcast.edge.server.checkpoints`).
+(`levelcast.edge.server.packetizer`). So every message on the tape can be sent again under its old number, from any
+position at which the sessions' sequences are known: a checkpoint (`levelcast.edge.server.checkpoints`).
 
-- A request goes to a *reading*: a feed of its own that begins at the last checkpoint before the message and follows the
-  tape from there. It keeps a few megabytes of what it gathered for the next request of a subscriber that reads on.
+- A request is served by a *reading*: a separate feed that starts at the last checkpoint before the message and follows
+  the tape. It keeps a few megabytes of rebuilt packets for the next request of a subscriber that continues to read.
 - One call of `work` reads `SLICE_BYTES` or `SLICE_FRAMES` of the tape. The driver chooses when to call it.
-- Subscribers take turns. The requests of each that may wait are limited; a repeated request does not count again.
-- Unknown checkpoints, as after the loss of their file, are made by the first reading that passes.
-- What retention has removed is gone. A heartbeat tells the subscriber the first message that is left.
+- Subscribers are served in turn. The number of waiting requests per subscriber is limited; a repeat is not counted.
+- Missing checkpoints, for example after their file was lost, are recreated by the first reading that passes them.
+- Messages that retention has removed are not available. A heartbeat reports the first message that still is.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from levelcast.edge.server.packetizer import Outgoing, bare_packet
 from levelcast.wire import mold
 
 SLICE_BYTES = 128 << 10
-"""Read from the tape in one call, and frames: each costs about the same however small it is."""
+"""Limit of one call in bytes of tape, and in frames: each frame costs about the same however small it is."""
 SLICE_FRAMES = 16
 READINGS = 4
-"""Positions of the tape that are read at one time."""
+"""Maximum number of tape positions that are read at the same time."""
 READING_BYTES = 8 << 20
 READING_IDLE_NS = 10_000_000_000
-"""A reading without a request for this long is closed, and with it a segment that retention has removed meanwhile."""
+"""Close a reading after this time without a request, and with it a segment that retention has removed meanwhile."""
 MAX_WAITING = 32
-"""Requests of one subscriber that wait, and subscribers that wait."""
+"""Maximum number of waiting requests per subscriber, and of waiting subscribers."""
 MAX_SUBSCRIBERS = 256
 MAX_ANSWERS = 8
-"""In one call."""
+"""Maximum number of answers per call."""
 
 
 class _Reading:
@@ -51,7 +51,7 @@ class _Reading:
         self.used_ns = now
 
     def holds(self, request: mold.RetransmitRequest) -> bool:
-        """Whether the first message of a request has not left its store."""
+        """Return whether the first message of a request is still in the store or still ahead."""
         held = self.feed.retransmitter.held(request.session)
         if held is None and self.feed.is_past(request.session):
             return False
@@ -66,18 +66,18 @@ class ArchiveCounts:
     packets: int = 0
     slices: int = 0
     too_many: int = 0
-    """Requests of a subscriber that had as many waiting as it may, or that came when too many subscribers had."""
+    """Requests rejected because the subscriber, or the number of waiting subscribers, was at its limit."""
 
 
 class Archive:
-    """Answers requests for what the live feed's store no longer has."""
+    """Answer requests for messages that the live feed's store no longer has."""
 
     def __init__(self, live: Feed, checkpoints: FeedCheckpoints) -> None:
         self.counts = ArchiveCounts()
         self.live = live
         self.checkpoints = checkpoints
         self._readings: deque[_Reading] = deque()
-        """The one that was used last is at the end."""
+        """In order of last use."""
         self._waiting: OrderedDict[Hashable, deque[mold.RetransmitRequest]] = OrderedDict()
 
     @property
@@ -85,7 +85,7 @@ class Archive:
         return bool(self._waiting)
 
     def takes(self, request: mold.RetransmitRequest) -> bool:
-        """Whether a request begins with a message that was sent and has left the store."""
+        """Return whether a request begins with a message that was sent and has left the store."""
         held = self.live.retransmitter.held(request.session)
         if held is not None:
             return request.sequence < held[0]
@@ -136,7 +136,7 @@ class Archive:
         return out
 
     def _found(self, reading: _Reading, request: mold.RetransmitRequest) -> Outgoing | None:
-        """Return the answer if the reading has all of it, or as much as one answer may have."""
+        """Return the answer if the reading has all of it, or as much as one answer may hold."""
         server = reading.feed.retransmitter
         trial = server.find(request)
         if trial is None or trial.sequence != request.sequence:
@@ -149,7 +149,7 @@ class Archive:
         return found
 
     def _advance(self, reading: _Reading) -> bool:
-        """Read one slice; return False at the end of the tape, or of what can be read of it."""
+        """Read one slice; return False at the end of the tape or of its readable part."""
         self.counts.slices += 1
         feed, live = reading.feed, self.live
         try:
@@ -169,7 +169,7 @@ class Archive:
     # -- readings -----------------------------------------------------------------------------------------
 
     def _reading_for(self, request: mold.RetransmitRequest, now: int) -> _Reading | None:
-        """Return the reading that has the message or reaches it soonest; None where the message is gone."""
+        """Return the reading that has the message or reaches it first; None if the message is no longer available."""
         able = [reading for reading in self._readings if reading.holds(request)]
         near = max(able, key=lambda reading: reading.feed.slot, default=None)
         state = self.checkpoints.before(request.session, request.sequence)
@@ -180,7 +180,7 @@ class Archive:
             return near
         if state is not None and not self.live.fits(state):
             state = None
-        with suppress(*UNREADABLE):  # gone, or damaged
+        with suppress(*UNREADABLE):  # removed, or damaged
             return self._begin(state, now)
         return None
 
@@ -200,7 +200,7 @@ class Archive:
         reading.frames.close()
 
     def _gone(self, request: mold.RetransmitRequest) -> Outgoing:
-        """Return a heartbeat with the number of the first message that is left."""
+        """Return a heartbeat with the number of the first message that is still available."""
         self.live.retransmitter.counts.gone += 1
         session = request.session
         first = self.checkpoints.first(session, self.checkpoints.storage.first_sequence() or 1)

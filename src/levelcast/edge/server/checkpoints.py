@@ -1,8 +1,7 @@
-"""Keep checkpoints of a feed along its tape, sans I/O: from each of them packets can be gathered again.
+"""Keep checkpoints of a feed along its tape, sans I/O: packets can be rebuilt from each of them.
 
-A checkpoint is a feed's state without its snapshot, made every few hundred frames. There is one where each segment of
-the tape begins, so that everything that retention leaves on the tape can be sent. The driver has the files
-(`EdgeStorage`).
+A checkpoint is a feed's state without its snapshot, made every few hundred frames. Each segment of the tape begins with
+one, so that every message that retention leaves on the tape can be sent. The driver owns the files (`EdgeStorage`).
 """
 
 from __future__ import annotations
@@ -20,34 +19,34 @@ from levelcast.wire.header import Malformed
 
 CHECKPOINT_FRAMES = 256
 CHECKPOINT_RECORDS = 65_536
-"""A checkpoint is made after this many frames or records, and later where there are many sessions."""
+"""Make a checkpoint after this many frames or records; the interval is longer if there are many sessions."""
 FRAMES_A_SESSION = 16
 RECORDS_A_SESSION = 64
 _PAST = 2**64
 UNREADABLE = (OSError, LevelcastError)
-"""Raised by a driver's files."""
+"""Errors raised by a driver's files."""
 
 
 class FrameReader(Protocol):
-    """The frames of a tape from a position on, read by the driver."""
+    """Read the frames of a tape from a position on, in the driver."""
 
     def read(self, most_bytes: int, most_frames: int) -> tuple[Sequence[tuple[FramePosition, bytes]], bool]:
-        """Return the next frames with their stamped records, and False where the tape ends."""
+        """Return the next frames with their stamped records, and False at the end of the tape."""
 
     def close(self) -> None: ...
 
 
 class EdgeStorage(Protocol):
-    """The tape of a receiver and the checkpoints along it, in the driver's files."""
+    """A receiver's tape and the checkpoints along it, in the driver's files."""
 
     def read_from(self, slot: int, sequence: int) -> FrameReader:
-        """Read frames after `slot`, the first of which has the record `sequence`; raises an error if it is gone."""
+        """Read frames after `slot`, the first of which has the record `sequence`; raise an error if it was removed."""
 
     def first_sequence(self) -> int | None:
-        """Return the sequence of the first record that is left on the tape."""
+        """Return the sequence of the first record that is still on the tape."""
 
     def append(self, slot: int, checkpoint: bytes) -> int | None:
-        """Keep a checkpoint and return its location, or None if that failed."""
+        """Store a checkpoint and return its location, or None on failure."""
 
     def read(self, location: int) -> bytes:
         """Return the checkpoint at a location."""
@@ -65,11 +64,11 @@ class _Checkpoint(NamedTuple):
     slot: int
     location: int | None
     content: bytes = b""
-    """Of one that is not stored."""
+    """Content of a checkpoint that is not stored."""
 
 
 class Spacing:
-    """Decides when a feed that follows the tape is to make its next checkpoint."""
+    """Decide when a feed that follows the tape makes its next checkpoint."""
 
     def __init__(self, segment_records: int) -> None:
         self._segment_records = segment_records
@@ -93,14 +92,14 @@ class Spacing:
 
 
 class FeedCheckpoints:
-    """The checkpoints along a tape, in order; `known` are slot and location of those that are stored."""
+    """The checkpoints along a tape, in order; `known` has slot and location of each stored one."""
 
     def __init__(self, storage: EdgeStorage, segment_records: int, known: Iterable[tuple[int, int]] = ()) -> None:
         self.segment_records = segment_records
         self.storage = storage
         self._checkpoints = [_Checkpoint(slot, location) for slot, location in known]
         self._pending = 0
-        """The number of checkpoints at the end that are not stored yet."""
+        """Number of checkpoints at the end of the list that are not stored yet."""
         self._spacing = Spacing(segment_records)
         self.state = lru_cache(maxsize=16)(self._state)
 
@@ -118,7 +117,7 @@ class FeedCheckpoints:
             self._pending += 1
 
     def save(self) -> None:
-        """Store those that were made since. One that the storage does not take stays in memory."""
+        """Store the checkpoints made since the last call. If the storage fails, a checkpoint stays in memory."""
         first = len(self._checkpoints) - self._pending
         self._pending = 0
         for number, (slot, _, content) in enumerate(self._checkpoints[first:], first):
@@ -135,12 +134,12 @@ class FeedCheckpoints:
             self._checkpoints.insert(index, _Checkpoint(feed.slot, None, feed.checkpoint()))
 
     def before(self, session: bytes, sequence: int) -> FeedState | None:
-        """Return the last checkpoint from which a message can be gathered again."""
+        """Return the last checkpoint from which a message can be rebuilt."""
         index = bisect_left(self._checkpoints, True, key=lambda each: self._sequence(each, session) > sequence)
         return self.state(self._checkpoints[index - 1]) if index else None
 
     def first(self, session: bytes, from_sequence: int) -> int | None:
-        """Return the first message of a session after a checkpoint that is on what is left of a tape."""
+        """Return the first message of a session after a checkpoint that is still on the tape."""
         index = bisect_left(self._checkpoints, True, key=lambda each: self._global(each) >= from_sequence)
         first = self._sequence(self._checkpoints[index], session) if index < len(self._checkpoints) else 0
         return first if 0 < first < _PAST else None
@@ -178,7 +177,7 @@ class FeedCheckpoints:
 def replay(
     feed: Feed, frames: Iterable[tuple[FramePosition, mold.Buffer]], checkpoints: FeedCheckpoints | None = None
 ) -> None:
-    """Take the frames of a tape into a feed, and make checkpoints."""
+    """Apply the frames of a tape to a feed, and make checkpoints."""
     if checkpoints is not None:
         checkpoints.begin(feed)
     for frame, content in frames:

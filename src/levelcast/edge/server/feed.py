@@ -1,16 +1,16 @@
-"""One stripe's edge at one receiver, sans I/O: what is sent, what can be asked for again, and the snapshot.
+"""Build one stripe's edge output at one receiver, sans I/O: packets, retransmission store and snapshot.
 
 Everything here is a function of the tape, the first plan and the watermark interval
-(`levelcast.edge.server.packetizer`, rule 4), so a feed that starts from a saved state and the frames behind it, or from
-all frames, sends what every other one sends. A frame that was sent but did not reach the tape before the process died
-gets the same numbers when it is sent again.
+(`levelcast.edge.server.packetizer`, rule 4). So a feed that starts from a saved state and the frames after it, or from
+all frames, sends the same packets as every other feed. A frame that was sent but was not on the tape when the process
+crashed gets the same numbers when it is sent again.
 
 - The watermark's grid begins at the first frame of the tape, which is the same at every receiver.
-- A plan comes by records of the tape (`levelcast.edge.server.plan_switch`). When it is ready, its parts go out as its
-  plan session and every session gets a READY mark. Behind the frame that makes it take effect, every session gets a
-  LAST mark, which is its last record, and ends; the plan's sessions begin at 1. The watermarks go on over it.
-- The end of an old session is said at once, soon again, and then with the heartbeats for `LINGER_NS`; as long, what was
-  sent in it can be asked for.
+- A plan arrives in tape records (`levelcast.edge.server.plan_switch`). When it is ready, the feed sends its parts
+  as its plan session and a READY mark in every session. After the frame that activates it, every session gets a LAST
+  mark as its last record and ends. The new plan's sessions begin at 1. The watermark grid continues across plans.
+- The end of an old session is sent immediately, repeated soon, and then sent with the heartbeats for `LINGER_NS`. Until
+  then its messages can be requested.
 - A saved state is a header, the state of the plans and a snapshot:
 
     offset  type  field
@@ -19,14 +19,14 @@ gets the same numbers when it is sent again.
     10      u16   reserved, 0
     12      u32   CRC-32 of the first plan
     16      u64   watermark interval
-    24      u64   slot of the last frame that is counted in
+    24      u64   slot of the last frame that is included
     32      32s   chain hash of the tape there
     64      u32   bytes of the state of the plans
     68            the state of the plans (`Plans.state`)
             u32   CRC-32 of the bytes before
                   the snapshot (`levelcast.wire.snapshot`)
 
-  It says nothing about the receiver that wrote it: one receiver may start from another one's.
+  The state does not identify the receiver that wrote it: a receiver may start from another receiver's state.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ VERSION = 2
 _HEADER = Struct("<8sHHIQQ32sI")
 _CRC = Struct("<I")
 LINGER_NS = 60_000_000_000
-"""So long after a plan was replaced, by the time of the tape, its sessions are remembered."""
+"""Keep the sessions of a replaced plan this long, by the time of the tape."""
 END_TIMES = 3
 END_EVERY_NS = 100_000_000
 
 
 class FramePosition(Protocol):
-    """A frame's place: a `protocol.history.Frame` or a line of a tape's index."""
+    """A frame's position: a `protocol.history.Frame` or an entry of a tape's index."""
 
     @property
     def slot(self) -> int: ...
@@ -91,7 +91,7 @@ class FramePosition(Protocol):
 
 
 class FeedState(NamedTuple):
-    """Where a feed stood."""
+    """The state of a feed at a slot."""
 
     plan_crc: int
     watermark_ns: int
@@ -103,10 +103,10 @@ class FeedState(NamedTuple):
 
 @dataclass(slots=True)
 class _Past:
-    """A plan that was replaced: the ends of its sessions."""
+    """A replaced plan: the ends of its sessions."""
 
     plan: bytes | None
-    """The session that had its parts."""
+    """The session with the plan's parts."""
     ends: dict[bytes, int]
     until_ns: int
     said: int = 0
@@ -119,7 +119,7 @@ class _Past:
 
 
 def decode_state(content: bytes) -> FeedState:
-    """A saved state; raises `Malformed`, and nothing else, whatever the bytes are."""
+    """Decode a saved state; raise `Malformed`, and no other error, for any invalid bytes."""
     if len(content) < _HEADER.size:
         raise Malformed(Reason.TOO_SHORT)
     magic, version, reserved, plan_crc, watermark_ns, slot, chain, plans_size = _HEADER.unpack_from(content)
@@ -143,9 +143,9 @@ def decode_state(content: bytes) -> FeedState:
 
 
 def resume(feed: Feed, states: Iterable[bytes], chain_at: Callable[[int], bytes | None]) -> Feed | None:
-    """Return a feed like `feed` at the first saved state that fits it and the tape; None if none does.
+    """Return a feed like `feed` at the first saved state that matches it and the tape; None if none does.
 
-    `chain_at` returns the chain hash of the tape at a slot, None where the tape has no such slot.
+    `chain_at` returns the chain hash of the tape at a slot, or None if the tape does not have the slot.
     """
     for content in states:
         with suppress(Malformed):
@@ -156,9 +156,9 @@ def resume(feed: Feed, states: Iterable[bytes], chain_at: Callable[[int], bytes 
 
 
 class Feed:
-    """The edge of one stripe, from the beginning of its tape or from `state`, which must be one that it `fits`.
+    """The edge of one stripe, from the beginning of its tape or from a `state` for which `fits` is true.
 
-    `plan` is the plan before the first one that the tape has; `limits` are what those must fit.
+    `plan` applies before the first plan on the tape; `limits` apply to the plans on the tape.
     """
 
     def __init__(
@@ -175,17 +175,17 @@ class Feed:
         self.plans = Plans(limits, stripe)
         self.ended = False
         self.slot = 0
-        """Of the last frame; `chain` is the tape's hash there."""
+        """Slot of the last frame; `chain` is the tape's hash at that slot."""
         self.chain = GENESIS
         self.frames = 0
-        """Frames since the feed was made, and `records` of them that were sent."""
+        """Number of frames since the feed was created, and of `records` sent."""
         self.records = 0
         self._first_plan = self._plan = plan
         self._plan_crc = crc32(repr((sorted(plan.session_of.items()), plan.default)).encode())
         self._stripe = stripe
         self._latest = Latest()
         self._unread: mold.Buffer = b""
-        """The last frame, whose definitions are read when its packets have left."""
+        """The last frame. Its definitions are read after its packets were sent."""
         self._past: list[_Past] = []
         self._beacon_ns = 0
         self._groups: dict[bytes, tuple[int, ...]] = {}
@@ -207,7 +207,7 @@ class Feed:
                 self.retransmitter.keep(self._plan_packets(known))
 
     def fits(self, state: FeedState) -> bool:
-        """Whether a state was saved under the first plan and the interval of this feed."""
+        """Return whether a state was saved under the first plan and the watermark interval of this feed."""
         plans = Plans(stripe=self._stripe)
         plans.restore(state.plans)
         plan = self._first_plan if plans.current is None else session_plan(plans.current, self._stripe)
@@ -223,18 +223,18 @@ class Feed:
         return self.packetizer.state.next_sequences
 
     def again(self, store_bytes: int, state: FeedState | None) -> Feed:
-        """A feed of the same plan and settings from the beginning of the tape, or from a state: it sends the same."""
+        """Return a feed with the same plan and settings, from the start of the tape or a state; it sends the same."""
         retransmit = replace(self.retransmitter.config, store_bytes=store_bytes)
         return type(self)(self._first_plan, self._stripe, self.config, retransmit, state, self.plans.limits)
 
     @property
     def sessions(self) -> int:
-        """How many there are."""
+        """Number of sessions of the active plan."""
         return len(self._plan.sessions)
 
     @property
     def next_ns(self) -> int | None:
-        """When the next heartbeat, or end of an old session, is due."""
+        """Time at which the next heartbeat, or end of an old session, is due."""
         next_ns = self.packetizer.next_ns
         if next_ns is None:
             return None
@@ -243,20 +243,20 @@ class Feed:
         return min([next_ns, *(past.next_ns for past in self._past)])
 
     def is_past(self, session: bytes) -> bool:
-        """Whether a session may have been one of a plan that was replaced."""
+        """Return whether a session may belong to a plan that was replaced."""
         place, number = parse_session(session), self.plans.number
         if place is None:
             return number > 0 and session in self._first_plan.sessions
         return place.stripe == self._stripe and place.number < number
 
     def groups_of(self, session: bytes) -> tuple[int, ...]:
-        """The places in a block of groups to which a session's packets go."""
+        """Return the indices, in a block of groups, of the groups to which a session's packets are sent."""
         return self._groups.get(session, (0,))
 
     def release(self, frame: FramePosition, content: mold.Buffer, now: int, *, control: bool = True) -> list[Outgoing]:
-        """The packets of the next frame, to be sent at once; `book` them and the frame's records afterwards.
+        """Return the packets of the next frame, to be sent immediately; pass them and the records to `book` later.
 
-        `control`: the frame may have records of the operator.
+        `control`: the frame may contain records of the operator.
         """
         if not self._begun:
             start_ns = frame.timestamp_ns - 1
@@ -272,7 +272,7 @@ class Feed:
         return packets
 
     def book(self, packets: list[Outgoing], content: mold.Buffer = b"") -> None:
-        """Keep packets that were sent for those who ask, and records for the snapshot."""
+        """Store sent packets for retransmission, and records for the snapshot."""
         self.retransmitter.keep(packets)
         known = len(self._latest)
         self._latest.update(content)
@@ -282,16 +282,16 @@ class Feed:
         self.records += sum(packet.records for packet in packets)
 
     def _read_definitions(self) -> None:
-        """Take in the instruments that the last frame defines: a plan in a later one may name them."""
+        """Add the instruments that the last frame defines: a plan in a later frame may list them."""
         self.plans.define(self._unread)
         self._unread = b""
 
     def advance(self, complete_ns: int, now: int) -> list[Outgoing]:
-        """The watermarks up to `complete_ns`; none before the first frame, from which the grid begins."""
+        """Return the watermarks up to `complete_ns`; none before the first frame, at which the grid begins."""
         return self.packetizer.advance(complete_ns, now) if self._begun else []
 
     def heartbeats(self, now: int) -> list[Outgoing]:
-        """Of silent sessions and of the plan sessions, and the ends of old sessions, as far as they are due."""
+        """Return the heartbeats of idle sessions and plan sessions, and the ends of old sessions, that are due."""
         out = self.packetizer.heartbeats(now)
         if self._beacon_ns <= now and not self.ended:
             self._beacon_ns = now + self.config.heartbeat_ns
@@ -304,24 +304,24 @@ class Feed:
         return out
 
     def announce(self) -> list[Outgoing]:
-        """A heartbeat of every session, at once."""
+        """Return a heartbeat of every session."""
         return self.packetizer.announce() + self._beacon()
 
     def _beacon(self) -> list[Outgoing]:
-        """A heartbeat of the plan session of the plan in force. There is none of one that is only ready: by this
-        customers learn which plan to begin with."""
+        """Return a heartbeat of the active plan's plan session. A plan that is only ready has none: subscribers learn
+        from this heartbeat with which plan to begin."""
         plan = self.plans.current
         if plan is None or self.ended:
             return []
         return [bare_packet(plan_session(plan.number, self._stripe), len(part_records(plan, self._stripe)) + 1, 0)]
 
     def end(self) -> list[Outgoing]:
-        """The end of every session; to be sent more than once."""
+        """Return the end of every session; the caller sends it more than once."""
         self.ended = True
         return self.packetizer.end()
 
     def snapshot(self) -> bytes:
-        """The snapshot as it stands, for customers."""
+        """Return the current snapshot for subscribers."""
         return self._snapshot(self._latest.payload())
 
     def _snapshot(self, content: bytes) -> bytes:
@@ -330,7 +330,7 @@ class Feed:
         return encode_snapshot(Snapshot(self._stripe, next_global, marked_ns, frame_ns, sessions, content))
 
     def state(self) -> bytes:
-        """What a restarted feed needs to go on behind `slot`."""
+        """Return the state that a restarted feed needs to continue after `slot`."""
         return self._state(self.snapshot())
 
     def checkpoint(self) -> bytes:
@@ -347,7 +347,7 @@ class Feed:
     # -- plans --------------------------------------------------------------------------------------------
 
     def _take(self, record: PlanRecord, frame_ns: int, now: int) -> list[Outgoing]:
-        """What a record of the operator changes, behind the frame that has it."""
+        """Apply a record of the operator after the frame that contains it; return the packets to send."""
         happened = self.plans.take(record)
         if isinstance(happened, Ready):
             self._note_groups()
@@ -376,7 +376,7 @@ class Feed:
         return self.packetizer.say(encode_record(record), now)
 
     def _plan_packets(self, plan: ChannelPlan) -> list[Outgoing]:
-        """The session that has the plan itself."""
+        """Return the packets of the plan session, which carries the plan itself."""
         name = plan_session(plan.number, self._stripe)
         made = native.mold_train(b"".join(part_records(plan, self._stripe)), name, 1, self.config.packet_bytes, True)
         assert made is not None
@@ -384,7 +384,7 @@ class Feed:
         return [Outgoing(name, 1, count, buffer, ends)]
 
     def _note_groups(self) -> None:
-        """Which session goes where. Everybody may want to read a plan, so its parts go everywhere."""
+        """Set the groups of each session. Any subscriber may read a plan, so its parts are sent to all groups."""
         everywhere = {0}
         plans = [plan for plan in (self.plans.current, self.plans.ready) if plan is not None]
         for plan in plans:

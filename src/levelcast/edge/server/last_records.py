@@ -1,11 +1,11 @@
-"""The last record of each instrument on each floor: what a snapshot tells of the time before it.
+"""Keep the last record of each instrument on each floor, for snapshots.
 
-- Kept are the last trade (of action T: a bust or a correction is no price), quote, status, definition and mapping of
-  each (instrument, floor). Orders and system messages pass.
-- A record is kept in its type's own size: a bare DBN record gets its tail, a longer tail is cut off.
-- The order is by type, instrument and floor, so that all receivers' snapshots at one place are the same bytes.
+- It keeps the last trade (action T only: a bust or correction has no price), quote, status, definition and mapping of
+  each (instrument, floor). Orders and system messages are ignored.
+- A record is stored in its type's own size: a bare DBN record gets its tail, a longer tail is truncated.
+- Records are sorted by type, instrument and floor, so all receivers' snapshots at one position are identical.
 
-`levelcast.native` keeps them: a frame's records are looked up in a table, and only the last of each is copied.
+`levelcast.native` stores them: it looks up a frame's records in a table and copies only the last of each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from levelcast.records import RecordType
 
 
 def _kind(kind: RecordType) -> tuple[int, int, bytes, int, int]:
-    """A type as the kernel wants it: of trades, those whose action is T."""
+    """Return a type in the form that `levelcast.native` expects: of trades, those with action T."""
     where, what = -1, 0
     if kind.rtype == records.RTYPE_TRADE:
         fields = kind.dtype.fields
@@ -25,7 +25,7 @@ def _kind(kind: RecordType) -> tuple[int, int, bytes, int, int]:
 
 
 class Latest:
-    """One stripe's last records.
+    """The last records of one stripe.
 
     >>> batch = records.trades(3)
     >>> batch["instrument_id"] = [7, 8, 7]
@@ -43,10 +43,10 @@ class Latest:
         return len(self._kept)
 
     def update(self, payload: records.Payload) -> None:
-        """Take in the records of a frame, or of a snapshot: later ones count."""
+        """Add the records of a frame or of a snapshot; later records replace earlier ones."""
         if not self._kept.update(payload):
-            records.count_records(payload)  # which says what is wrong
+            records.count_records(payload)  # raises the error with its reason
 
     def payload(self) -> bytes:
-        """All of them, for a snapshot."""
+        """Return all kept records, for a snapshot."""
         return self._kept.payload()

@@ -1,8 +1,8 @@
-"""Send to a line no faster than it carries: packets wait in order, and it is known how long they will.
+"""Limit the rate of sends to a line: queue packets in order, and report the delay of the queue.
 
-A group of the network file may have a line rate (MS §4.4: a stripe of 56 kbit/s). Everything that is sent to it counts,
-watermarks and heartbeats too, with the headers of UDP and IP. A short burst may go at once; the rest waits. What waits
-longer than `MOST_BEHIND_S` is dropped, oldest first: by then a subscriber has requested it.
+A group of the network file may have a line rate (MS §4.4: a stripe of 56 kbit/s). All packets sent to the group count,
+including watermarks and heartbeats, with UDP and IP headers. A short burst is sent immediately, the rest is queued. If
+the queue exceeds `MOST_BEHIND_S`, the oldest packets are dropped: by then a subscriber has requested them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from levelcast.protocol.rate import RateLimit
 
 HEADERS = 28
-"""UDP and IPv4, for each packet."""
+"""Bytes of UDP and IPv4 headers per packet."""
 BURSTS_A_SECOND = 20
 LEAST_BURST = 1_500
 MOST_BEHIND_S = 30
@@ -31,16 +31,16 @@ class LineRate:
 
     @property
     def behind_ns(self) -> int:
-        """How long it takes to send what waits."""
+        """Time needed to send the queue."""
         return round(self._bytes * 1e9 / self.rate)
 
     @property
     def next_ns(self) -> int | None:
-        """When the next packet may leave."""
+        """Time at which the next packet may be sent."""
         return self._limit.open_ns if self._waiting else None
 
     def push(self, datagrams: Iterable[bytes]) -> None:
-        """Add packets after those that wait."""
+        """Append packets to the queue."""
         for datagram in datagrams:
             self._waiting.append(datagram)
             self._bytes += len(datagram) + HEADERS
@@ -49,7 +49,7 @@ class LineRate:
             self.dropped += 1
 
     def due(self, now: int) -> list[bytes]:
-        """Take the packets that may leave now."""
+        """Remove and return the packets that may be sent now."""
         out = []
         while self._waiting and self._limit.is_open(now):
             out.append(self._waiting.popleft())

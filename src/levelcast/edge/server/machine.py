@@ -1,20 +1,20 @@
-"""The sending side of an edge, sans I/O: frames that a receiver releases go to groups, and requests are answered.
+"""The sending side of an edge, sans I/O: send released frames to multicast groups, and answer requests.
 
-An `EdgeServer` takes released frames, requests and the time, and returns effects, which its driver performs in order. A
-node drives it over sockets (`levelcast.node.edge_service`), the simulator over virtual links (`levelcast.sim.edges`).
+An `EdgeServer` receives released frames, requests and the time, and returns effects that its driver performs in order.
+A node drives it over sockets (`levelcast.node.edge_service`), the simulator over virtual links (`levelcast.sim.edges`).
 
-- A released frame is sent first and kept for retransmission afterwards, in the next step. What a slot releases is one
-  `Multicast` for each group; nothing here runs per packet, except on a line with a rate.
-- A receiver that catches up has many late frames at once, more than the socket of a subscriber holds. What exceeds
-  `pace_burst` is paced at `pace_rate`; a frame that is on time never waits for it.
-- The packets to a group with a line rate leave no faster than that (`levelcast.edge.server.line_rate`).
-- Requests are answered one by one, or once to the groups where several subscribers request the same
-  (`levelcast.edge.server.request_policy`); such an answer is paced like a late frame. A subscriber that requests too
-  fast is refused.
-- What has left the store is taken from the tape (`levelcast.edge.server.archive`): one slice in a call of `work`, and
-  none when the ring is about to be due.
+- A released frame is sent first; the next step stores it for retransmission. The packets of one slot are one
+  `Multicast` per group. No code here runs per packet, except on a line with a rate.
+- A receiver that catches up has many late frames in one batch, more than a subscriber's socket holds. Bytes beyond
+  `pace_burst` are paced at `pace_rate`; a frame that is on time never waits for them.
+- The packets to a group with a line rate are sent at most at that rate (`levelcast.edge.server.line_rate`).
+- Requests are answered individually, or once to the groups if several subscribers request the same messages
+  (`levelcast.edge.server.request_policy`); such an answer is paced like a late frame. A subscriber that sends requests
+  too fast is refused.
+- Messages that have left the store are read from the tape (`levelcast.edge.server.archive`): one slice per call of
+  `work`, and none shortly before the ring is due.
 - A receiver that stops does not end its sessions. `end_sessions` does, at the end of a day.
-- The state is saved every `save_frames` frames and at the end. The one before it is kept: a start begins there.
+- The state is saved every `save_frames` frames and at the end. The previous state is kept: a start begins there.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from levelcast.wire import mold
 from levelcast.wire.messages import CONTROL_SOURCE
 
 SNAPSHOT_AGE_NS = 200_000_000
-"""A snapshot serves all subscribers within this time: the difference comes by retransmission."""
+"""Maximum age of a snapshot, which all subscribers use; they get the difference by retransmission."""
 DIG_GAP_NS = 1_000_000
-"""Time that the ring must leave for a slice of the tape; if it never does, one is read every `DIG_PATIENCE_NS`."""
+"""Minimum time before the ring is due to read a slice; if there never is, read one every `DIG_PATIENCE_NS`."""
 DIG_PATIENCE_NS = 20_000_000
 
 
@@ -50,17 +50,17 @@ class EdgeConfig:
     """Limits of an edge's work."""
 
     pace_rate: int = 524_288_000
-    """Bytes/s of late frames and of answers to groups."""
+    """Rate in bytes/s of late frames and of answers to groups."""
     pace_burst: int = 2 << 20
     pace_ns: int = 1_000_000
-    """The time between two sends of those that wait."""
+    """Time between two sends of queued packets."""
     max_backlog: int = 32 << 20
-    """Bytes of late frames that wait; beyond this the oldest of them go at once."""
+    """Maximum bytes of queued late frames; above this, the oldest are sent immediately."""
     save_frames: int = 1_000
     save_records: int = 250_000
-    """The state is saved after this many frames or records, whichever comes first."""
+    """Save the state after this many frames or records, whichever is first."""
     max_requests: int = 32
-    """Requests answered in one step, those of one subscriber, and those read: to refuse one costs little."""
+    """Maximum requests per step: answered, answered per subscriber, and read (a refusal costs little)."""
     max_of_one: int = 24
     max_read: int = 256
     policy: RequestPolicyConfig = field(default_factory=RequestPolicyConfig)
@@ -71,11 +71,11 @@ class Multicast(NamedTuple):
 
     group: MulticastGroup
     number: int
-    """Of the group in its range: the address is the range's first address + `number`."""
+    """Number of the group in its range: the address is the range's first address + `number`."""
     buffer: bytes
     """The packets back to back."""
     ends: bytes
-    """Where each of them ends in `buffer`: little-endian u32."""
+    """End offset of each packet in `buffer`: little-endian u32."""
 
 
 class Reply(NamedTuple):
@@ -87,7 +87,7 @@ class Reply(NamedTuple):
 
 
 class SaveState(NamedTuple):
-    """Write the state; `keep_previous` keeps the one that was written before it."""
+    """Write the state; `keep_previous` keeps the previously written one."""
 
     content: bytes
     keep_previous: bool
@@ -106,21 +106,21 @@ def _join(sent: Sequence[Outgoing]) -> tuple[bytes, bytes]:
 
 
 class EdgeServer:
-    """The edge of one stripe at one receiver, whose archive has the feed at the end of the tape."""
+    """The edge of one stripe at one receiver. Its archive has the feed at the end of the tape."""
 
     def __init__(self, archive: Archive, now: int, config: EdgeConfig | None = None) -> None:
         self.archive = archive
         self.feed = archive.live
         self.config = config or EdgeConfig()
         self.groups: tuple[MulticastGroup, ...] = ()
-        """The ranges of groups that it sends to."""
+        """The ranges of groups to which the edge sends."""
         self.lines: dict[tuple[MulticastGroup, int], LineRate] = {}
-        """By range and number of the group, of those with a rate."""
+        """Groups with a rate, by range and number."""
         self._effects: list[EdgeEffect] = []
         self._unbooked: list[tuple[list[Outgoing], mold.Buffer]] = []
         self._saved_at = (0, 0)
         self._backlog: deque[Outgoing] = deque()
-        """Late packets that wait."""
+        """Late packets that wait to be sent."""
         self._backlog_bytes = 0
         self._pace = RateLimit(self.config.pace_rate, self.config.pace_burst, now)
         self._paced_ns = now
@@ -129,24 +129,24 @@ class EdgeServer:
         """Requests for messages that had just been sent to the groups."""
         self._snapshot = (0, b"")
         self._ends = (0, 0)
-        """How often the ends of the sessions are still to be sent, and when next."""
+        """Number of times that the session ends are still to be sent, and the time of the next send."""
         self._dug_ns = 0
         self._dig_ns: int | None = None
         self.feed.heartbeats(now)  # the next ones are due an interval from here
 
     @property
     def wake_ns(self) -> int | None:
-        """When a heartbeat, a late frame, a packet of a slow line, a slice of the tape or an end of session is due."""
+        """Time of the next heartbeat, late frame, packet of a slow line, slice of the tape or end of session."""
         paced_ns = self._paced_ns + self.config.pace_ns if self._backlog else None
         ends_ns = self._ends[1] if self._ends[0] else None
         lines_ns = min((at for line in self.lines.values() if (at := line.next_ns) is not None), default=None)
         times = (self.feed.next_ns, paced_ns, self._dig_ns, ends_ns, lines_ns)
         return min((time for time in times if time is not None), default=None)
 
-    # -- what the driver calls ----------------------------------------------------------------------------
+    # -- interface for the driver -------------------------------------------------------------------------
 
     def assign(self, groups: Sequence[MulticastGroup]) -> list[EdgeEffect]:
-        """Send to these ranges of groups from now on. A heartbeat tells new ones at once that the edge is there."""
+        """Send to these ranges of groups from now on. New ranges get a heartbeat of every session immediately."""
         added = [group for group in groups if group not in self.groups]
         self.groups = tuple(groups)
         self.lines = {where: line for where, line in self.lines.items() if where[0] in self.groups}
@@ -156,7 +156,7 @@ class EdgeServer:
         return self._take_effects()
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> list[EdgeEffect]:
-        """Send a frame's packets. `step` keeps them, and adds its records to the snapshot."""
+        """Send a frame's packets. `step` stores them, and adds the records to the snapshot."""
         feed = self.feed
         if feed.ended:
             return []
@@ -171,10 +171,10 @@ class EdgeServer:
         return self._take_effects()
 
     def step(self, requests: Iterable[tuple[Hashable, bytes]], complete_ns: int, now: int) -> list[EdgeEffect]:
-        """Keep what was sent; then send what is due, and answer.
+        """Store sent packets, send packets that are due, and answer requests.
 
-        `requests` are subscribers and their datagrams; those that are not taken from it are for the next step. Every
-        frame up to `complete_ns` is released.
+        `requests` yields subscribers and their datagrams; those not consumed are left for the next step. Every frame up
+        to `complete_ns` has been released.
         """
         feed = self.feed
         self._book()
@@ -197,7 +197,7 @@ class EdgeServer:
         return self._take_effects()
 
     def work(self, ring_ns: int | None, now: int) -> list[EdgeEffect]:
-        """Do what can wait: read a slice of the tape, and save the state. The ring is due next at `ring_ns`."""
+        """Do deferred work: read a slice of the tape, and save the state. The ring is due next at `ring_ns`."""
         self._dig(ring_ns, now)
         feed, config, (frames, records) = self.feed, self.config, self._saved_at
         if feed.frames - frames >= config.save_frames or feed.records - records >= config.save_records:
@@ -205,7 +205,7 @@ class EdgeServer:
         return self._take_effects()
 
     def end_sessions(self) -> None:
-        """End every session, several times. What is released later is not sent."""
+        """End every session, several times. Frames released later are not sent."""
         self._ends = (END_TIMES, 0)
 
     def snapshot(self, now: int) -> bytes:
@@ -217,7 +217,7 @@ class EdgeServer:
         return content
 
     def close(self, now: int) -> list[EdgeEffect]:
-        """Send what waits and save the state. With the tape it is all that the next start needs."""
+        """Send queued packets and save the state. The next start needs only this state and the tape."""
         self._book()
         self._send(list(self._backlog), now)
         self._backlog.clear()
@@ -247,7 +247,7 @@ class EdgeServer:
         }
 
     def _plan_status(self) -> dict[str, Any]:
-        """Return the active plan, and what became of the one that came last."""
+        """Return the active plan, and the result of the last plan received."""
         plans = self.feed.plans
         status: dict[str, Any] = {"number": plans.number, "sessions": self.feed.sessions}
         if plans.current is not None:
@@ -287,13 +287,13 @@ class EdgeServer:
                 self._drain(group, number, line, now)
 
     def _drain(self, group: MulticastGroup, number: int, line: LineRate, now: int) -> None:
-        """Send what a line with a rate can take now."""
+        """Send the packets that a line with a rate accepts now."""
         if due := line.due(now):
             ends = b"".join(size.to_bytes(4, "little") for size in accumulate(map(len, due)))
             self._effects.append(Multicast(group, number, b"".join(due), ends))
 
     def _send_paced(self, sent: Sequence[Outgoing], now: int) -> None:
-        """Send what is not on time, after what waits, in order and as much as may go now."""
+        """Queue packets that are not on time, and send from the queue, in order, as much as the pace allows."""
         backlog = self._backlog
         backlog.extend(sent)
         self._backlog_bytes += sum(len(out.buffer) for out in sent)
@@ -310,7 +310,7 @@ class EdgeServer:
     # -- requests -----------------------------------------------------------------------------------------
 
     def _answer(self, requests: Iterable[tuple[Hashable, bytes]], now: int) -> None:
-        """Answer the requester or the groups; now, or when the tape has been read."""
+        """Answer the requester or the groups, immediately or after the tape has been read."""
         config = self.config
         admitted: Counter[Hashable] = Counter()
         for number, (subscriber, request) in enumerate(requests, 1):
@@ -338,7 +338,7 @@ class EdgeServer:
                 self._effects.append(Reply(subscriber, found.buffer, found.ends))
 
     def _dig(self, ring_ns: int | None, now: int) -> None:
-        """Read a slice of the tape, unless the ring is about to be due."""
+        """Read a slice of the tape, unless the ring is due soon."""
         archive = self.archive
         archive.checkpoints.save()
         if not archive.is_busy:

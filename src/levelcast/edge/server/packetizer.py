@@ -1,24 +1,25 @@
-"""From one stripe's released frames to the packets of its sessions.
+"""Convert one stripe's released frames to the packets of its sessions.
 
-1. A record goes to the session that the plan gives its instrument. One of no instrument (id 0: a venue's halt, a
-   system message) goes to every session, except the ring's own (floor `CONTROL_SOURCE`), which stay inside. One
-   whose instrument has no session goes to the plan's default session; without one it is counted and goes nowhere.
-2. Within a session records keep the order of the sequence and are numbered from 1. A packet never holds records
-   of two frames: what a slot releases leaves at once.
-3. Watermarks stand on a grid of whole intervals, not on a timer: every session gets one for each grid point G,
-   in a packet of its own, after all frames with a timestamp up to G and before all later ones.
-4. So the packets of a session, byte for byte, are a function of the frames, the plan and the interval. Every
-   receiver sends the same ones, in whatever steps it learns what is complete; a customer may take any packet from
-   any of them, and a restarted edge counts on from its tape. Only heartbeats depend on a clock, and they have no
-   number.
-5. A session in which nothing was sent for an interval gets a heartbeat. While the ring moves, watermarks come more
-   often than that; heartbeats alone say that the edge lives and the ring stands still.
+1. A record is sent in the session that the plan assigns to its instrument. A record without an instrument (id 0: a
+   venue's halt, a system message) is sent in every session, except records of the ring (floor `CONTROL_SOURCE`), which
+   are not sent. An instrument without a session uses the plan's default session; if there is none, its records are
+   counted and not sent.
+2. Within a session, records keep the order of the sequence and are numbered from 1. A packet never contains records
+   of two frames: the records that a slot releases are sent immediately.
+3. Watermarks are on a grid of multiples of the interval, not on a timer. Every session gets one for each grid point G,
+   in a separate packet, after all frames with a timestamp up to G and before all later ones.
+4. So the packets of a session, byte for byte, are a function of the frames, the plan and the interval. Every receiver
+   sends the same packets, in whatever steps it learns what is complete. A subscriber may use any packet from any
+   receiver, and a restarted edge continues the numbering from its tape. Only heartbeats depend on a clock, and they
+   have no number.
+5. A session in which nothing was sent for an interval gets a heartbeat. While the ring advances, watermarks are more
+   frequent than that. Heartbeats without watermarks mean that the edge runs and the ring does not advance.
 
-What leaves is one `Outgoing` for each session and frame, made by one call of `levelcast.native`. With several sessions
-numpy sorts a frame's records before. No Python runs per packet or per record.
+The output is one `Outgoing` per session and frame, made by one call of `levelcast.native`. With several sessions,
+numpy sorts a frame's records first. No Python code runs per packet or per record.
 
-A grid point is never left out, or the numbers behind it would differ. After the ring stood still for a minute the
-edge sends 600 watermarks a session at 100 ms, the 200 kB that it would have sent during that minute.
+Every grid point gets a watermark, because the numbers after it would differ otherwise. After the ring has stopped for
+one minute, the edge sends 600 watermarks per session at 100 ms. These 200 kB would have been sent during that minute.
 
     >>> plan = SessionMap({7: session_name("XNYS-1")})
     >>> packetizer = Packetizer(plan, start_ns=0)
@@ -47,9 +48,9 @@ from levelcast.wire.watermark import Watermark, encode_watermark
 
 _NO_SESSION = -1
 _MAX_SESSIONS = 2**15 - 1
-"""Indices of 16 bits: numpy sorts those by radix."""
+"""The indices have 16 bits: numpy sorts those by radix."""
 _DENSE_IDS = 1 << 20
-"""Up to this instrument id the plan is a table that is looked up directly; beyond, it is searched."""
+"""Up to this instrument id, sessions are looked up in a table; above it, by binary search."""
 
 _END = Struct("<I")
 
@@ -57,17 +58,17 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Outgoing(NamedTuple):
-    """Packets of one session to multicast, one behind the other: what a slot releases in it, or a single one."""
+    """Packets of one session to multicast, back to back: those of one released slot, or a single one."""
 
     session: bytes
     sequence: int
-    """Of the first record."""
+    """Sequence of the first record."""
     records: int
-    """In all of them; 0 for a heartbeat and an end of session."""
+    """Number of records in all packets; 0 for a heartbeat and an end of session."""
     buffer: bytes
     """The packets back to back."""
     ends: bytes
-    """Where each of them ends in `buffer`: little-endian u32."""
+    """End offset of each packet in `buffer`: little-endian u32."""
 
     @property
     def packets(self) -> int:
@@ -75,12 +76,12 @@ class Outgoing(NamedTuple):
 
     @property
     def datagrams(self) -> list[bytes]:
-        """Each of them; for those who do not send them as they stand."""
+        """Return the packets separately, for callers that do not send `buffer` as it is."""
         return mold.split_train(self.buffer, self.ends)
 
 
 class SessionMap:
-    """Which session each instrument is in; `default` is for those that the plan does not name."""
+    """Map each instrument to its session; `default` is for instruments that the plan does not list."""
 
     def __init__(self, session_of: Mapping[int, bytes], default: bytes | None = None) -> None:
         sessions = set(session_of.values()) | ({default} if default is not None else set())
@@ -91,7 +92,7 @@ class SessionMap:
         self.default = default
         self.sessions: tuple[bytes, ...] = tuple(sorted(sessions))
         self.takes_everything = not session_of and default is not None
-        """Whether there is one session, with every instrument in it."""
+        """True if one session carries every instrument."""
         index = {session: number for number, session in enumerate(self.sessions)}
         self._default = _NO_SESSION if default is None else index[default]
         planned = {NO_INSTRUMENT: _NO_SESSION} if default is not None else {}
@@ -103,9 +104,9 @@ class SessionMap:
     def of_arrays(
         cls, names: Sequence[bytes], ids: npt.NDArray[np.uint32], indices: npt.NDArray[np.integer[Any]], default: int
     ) -> SessionMap:
-        """A plan of many instruments: `ids` in order, each in the session `names[index]`; `default` is one of them.
+        """Create a plan of many instruments: sorted `ids`, each in the session `names[index]`; `default` is an index.
 
-        There is no dictionary of them: its `session_of` stays empty.
+        No dictionary is built: `session_of` stays empty.
         """
         plan = cls({}, names[default])
         plan.sessions = tuple(sorted(names))
@@ -118,16 +119,16 @@ class SessionMap:
         return plan
 
     def _look_up(self, ids: npt.NDArray[np.uint32], sessions: npt.NDArray[np.int16]) -> None:
-        """How an instrument's session is found."""
+        """Set the lookup of an instrument's session: a table or sorted ids."""
         self._ids, self._sessions = ids, sessions
         self._table: npt.NDArray[np.int16] | None = None
         if len(self._ids) and int(self._ids[-1]) < _DENSE_IDS:
-            # One place more than the largest id, for every id that is larger.
+            # One element more than the largest id, for every id that is larger.
             self._table = np.full(int(self._ids[-1]) + 2, self._default, np.int16)
             self._table[self._ids] = self._sessions
 
     def indices(self, instrument_ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.int16]:
-        """The index in `sessions` for each instrument, -1 where it has none."""
+        """Return the index in `sessions` for each instrument, -1 if it has none."""
         if self._table is not None:
             return self._table.take(instrument_ids, mode="clip")
         if not len(self._ids):
@@ -139,20 +140,20 @@ class SessionMap:
 @dataclass(frozen=True, slots=True)
 class GatherConfig:
     packet_bytes: int = mold.DEFAULT_PACKET_BYTES
-    """The largest UDP payload."""
+    """Maximum UDP payload in bytes."""
     heartbeat_ns: int = 1_000_000_000
     watermark_ns: int = 100_000_000
-    """The grid of rule 3, the same at every receiver; 0 for no watermarks."""
+    """Interval of the grid of rule 3, the same at every receiver; 0 disables watermarks."""
 
     def __post_init__(self) -> None:
         if not mold.MIN_PACKET_BYTES <= self.packet_bytes <= 65_507:
-            raise ValueError(f"packets have {mold.MIN_PACKET_BYTES} to 65,507 bytes, not {self.packet_bytes}")
+            raise ValueError(f"packet_bytes must be {mold.MIN_PACKET_BYTES} to 65,507, not {self.packet_bytes}")
         if self.heartbeat_ns <= 0 or self.watermark_ns < 0:
-            raise ValueError("a heartbeat interval is above 0, a watermark's not below")
+            raise ValueError("heartbeat_ns must be greater than 0, and watermark_ns must not be negative")
 
 
 class PacketizerState(NamedTuple):
-    """What a restarted edge needs to count on."""
+    """The state that a restarted edge needs to continue the numbering."""
 
     next_sequences: dict[bytes, int]
     marked_ns: int
@@ -161,7 +162,7 @@ class PacketizerState(NamedTuple):
 
 
 class Packetizer:
-    """One stripe's edge. `start_ns` is when its plan begins: the first grid point lies after it."""
+    """The edge of one stripe. `start_ns` is the time at which its plan begins: the first grid point is after it."""
 
     def __init__(
         self,
@@ -175,12 +176,12 @@ class Packetizer:
     ) -> None:
         self.config = config or GatherConfig()
         self.unplanned = 0
-        """Records whose instrument has no session."""
+        """Records of instruments without a session."""
         self._stripe = stripe
         self._plan = plan
         self._state = resume or PacketizerState({}, start_ns, start_ns, 1)
         _, self.marked_ns, self._frame_ns, self.next_global = self._state
-        """The last watermark, the last frame, and the stripe's sequence behind it."""
+        """Times of the last watermark and the last frame, and the stripe's next sequence after that frame."""
         self._next = [self._state.next_sequences.get(session, 1) for session in plan.sessions]
         self._sent_ns: Numbers = np.full(len(plan.sessions), now, np.int64)
         self._look_ns = now + self.config.heartbeat_ns
@@ -193,13 +194,13 @@ class Packetizer:
 
     @property
     def next_ns(self) -> int | None:
-        """When to ask for heartbeats: not after the next one is due, and not often before."""
+        """Time to call `heartbeats`: at or shortly before the next one is due."""
         return None if self._ended or not len(self._sent_ns) else self._look_ns
 
     def release(self, timestamp_ns: int, first_sequence: int, payload: mold.Buffer, now: int) -> list[Outgoing]:
-        """The packets of a released frame, whose stamped records are `payload`, behind the watermarks before it."""
-        assert timestamp_ns > self._frame_ns, "frames come in the order of their slots"
-        assert timestamp_ns > self.marked_ns, "a frame below a watermark"
+        """Return the packets of a released frame with the stamped records `payload`, after the watermarks before it."""
+        assert timestamp_ns > self._frame_ns, "frames must be in the order of their slots"
+        assert timestamp_ns > self.marked_ns, "frame below a watermark"
         assert not self._ended
         out = self._watermarks(timestamp_ns - 1, now)
         if self._plan.takes_everything and self._release_whole(timestamp_ns, first_sequence, payload, now, out):
@@ -224,7 +225,7 @@ class Packetizer:
     def _release_whole(
         self, timestamp_ns: int, first_sequence: int, payload: mold.Buffer, now: int, out: list[Outgoing]
     ) -> bool:
-        """One session takes every record: False where one of them has no instrument and must be looked at."""
+        """Send all records in the one session; return False if a record has no instrument and must be examined."""
         made = self._session(0, payload, False, now) if payload else None
         if made is None:
             return False
@@ -233,7 +234,7 @@ class Packetizer:
         return True
 
     def _session(self, index: int, content: mold.Buffer, every: bool, now: int) -> Outgoing | None:
-        """The packets of one session's records; None where one has no instrument, unless `every` one is meant."""
+        """Return the packets of one session's records; None if one has no instrument and `every` is false."""
         session, sequence = self._plan.sessions[index], self._next[index]
         made = native.mold_train(content, session, sequence, self.config.packet_bytes, every)
         if made is None:
@@ -244,11 +245,11 @@ class Packetizer:
         return Outgoing(session, sequence, count, buffer, ends)
 
     def advance(self, complete_ns: int, now: int) -> list[Outgoing]:
-        """Every frame with a timestamp up to `complete_ns` is released: the watermarks that follow from it."""
+        """Return the watermarks that are due when every frame up to `complete_ns` has been released."""
         return [] if self._ended else self._watermarks(complete_ns, now)
 
     def heartbeats(self, now: int) -> list[Outgoing]:
-        """Heartbeats of the sessions that have been silent for the interval."""
+        """Return heartbeats of the sessions that have been idle for the interval."""
         if self._ended:
             return []
         due = np.flatnonzero(self._sent_ns <= now - self.config.heartbeat_ns).tolist()
@@ -258,16 +259,16 @@ class Packetizer:
         return [self._bare(index, 0) for index in due]
 
     def announce(self) -> list[Outgoing]:
-        """A heartbeat of every session, for a group that is sent to from now on."""
+        """Return a heartbeat of every session, for a newly added group."""
         return [] if self._ended else [self._bare(index, 0) for index in range(len(self._next))]
 
     def end(self) -> list[Outgoing]:
-        """The end of every session. It may be asked for again: nobody acknowledges it, so it is sent more than once."""
+        """Return the end of every session. It is not acknowledged, so the caller sends it more than once."""
         self._ended = True
         return [self._bare(index, mold.END_OF_SESSION) for index in range(len(self._next))]
 
     def _assign(self, payload: mold.Buffer, offsets: Numbers) -> tuple[Numbers, npt.NDArray[np.int16]]:
-        """Which records go out and to which session, each session's in order."""
+        """Return the positions of the records to send, and the session of each, ordered within each session."""
         words = np.frombuffer(payload, "<u4")
         heads = offsets // records.WORD_BYTES
         instruments = words[heads + 1]
@@ -301,7 +302,7 @@ class Packetizer:
         return out
 
     def say(self, record: bytes, now: int) -> list[Outgoing]:
-        """A record of the edge's own as the next one of every session, in a packet of its own."""
+        """Return a record of the edge itself as the next one of every session, in a separate packet."""
         block = len(record).to_bytes(mold.LENGTH_SIZE, "big") + record
         out = []
         for index, session in enumerate(self._plan.sessions):
@@ -316,7 +317,7 @@ class Packetizer:
 
 
 def bare_packet(session: bytes, sequence: int, count: int) -> Outgoing:
-    """A heartbeat, or the end of a session."""
+    """Return a heartbeat, or the end of a session."""
     return _alone(session, sequence, 0, mold.header(session, sequence, count))
 
 

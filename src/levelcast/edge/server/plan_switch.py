@@ -1,23 +1,23 @@
-"""Which plan is in force at an edge: a function of the tape and the network file, the same at every receiver.
+"""Determine the active plan of an edge: a function of the tape and the network file, the same at every receiver.
 
-The operator's source sends a plan's parts, and when every edge has said that it is ready, the record that makes it take
-effect (`levelcast.wire.channel_plan`). What an edge makes of them, in the order of the sequence:
+The operator's source sends a plan's parts. When every edge has reported that it is ready, the source sends the record
+that activates it (`levelcast.wire.channel_plan`). An edge processes these records in the order of the sequence:
 
-| record                                   | then |
+ record                                   | result |
 |------------------------------------------|------|
-| part 0                                   | collecting begins, whatever was collected before |
-| the next part of the same plan           | it is added; the last one completes the plan, which is checked |
-| a complete plan that passes              | it is ready; one that was ready before is forgotten |
-| a complete plan that does not            | it is refused, with the reason; nothing else changes |
-| SWAP of the plan that is ready           | it takes effect behind this frame |
-| any other part or SWAP                   | nothing; a SWAP of a plan that is not ready is refused |
+ part 0                                   | discard the parts collected so far and start a new collection |
+ the next part of the same plan           | add it; the last part completes the plan, which is then checked |
+ a complete plan that passes              | it is ready, and replaces one that was ready before |
+ a complete plan that fails               | refuse it with the reason; nothing else changes |
+ SWAP of the plan that is ready           | activate it after this frame |
+ any other part or SWAP                   | ignore it; a SWAP of a plan that is not ready is refused |
 
-- A plan's number is one more than that of the plan in force. The plan before the first has number 0: one session.
-- A plan names every instrument that was defined on the tape before the frame that completes it, so they are noted here.
-  Asking the network file instead would refuse a plan, when the tape is replayed, for a symbol that was listed after it.
-  The command that sends plans does ask the file. An instrument that is defined later goes to the default session.
-- Groups, line rates and symbols are the network file's, which is the same at every receiver. Its blocks of groups and
-  its rates may grow; if they shrink below a plan that is on a tape, that plan is refused when the tape is replayed.
+- A plan's number is the number of the active plan plus one. Before the first plan, number 0 applies: one session.
+- A plan must list every instrument defined on the tape before the frame that completes it, so they are recorded here.
+  With the network file instead, a replay would refuse a plan because of a symbol that was listed after it. The command
+  that sends plans does check the file. An instrument that is defined later uses the default session.
+- Groups, line rates and symbols are those of the network file, the same at every receiver. Its blocks of groups and its
+  rates may grow. If they shrink below a plan that is on a tape, a replay of the tape refuses that plan.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ from levelcast.wire.header import Malformed, Reason
 from levelcast.wire.watermark import WATERMARK_BYTES
 
 PACKET_OVERHEAD = mold.HEADER_SIZE + 28
-"""What a packet costs beside its blocks on a line: MoldUDP64, UDP and IPv4 headers."""
+"""Bytes that a packet adds to its blocks on a line: MoldUDP64, UDP and IPv4 headers."""
 _NAMED = 3
-"""So many instruments are named in a sentence."""
+"""Maximum number of instruments listed in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    """What a plan must fit, from the network file."""
+    """Limits that a plan must meet, from the network file."""
 
     symbols: Mapping[int, str] = field(default_factory=dict)
-    """The directory, by which the plan's own idea of it is checked; empty: it is not."""
+    """The directory against which the plan's symbols are checked; empty: no check."""
     groups: int = 2**16
-    """Groups in the smallest block."""
+    """Number of groups in the smallest block."""
     line_rate: int | None = None
-    """Bytes a second that the slowest line of a group carries."""
+    """Rate in bytes/s of the slowest line of a group."""
     watermark_ns: int = 100_000_000
 
     @classmethod
     def of_network(cls, network: Network) -> PlanLimits:
-        """The limits of a network file: the same at every receiver, whatever its region."""
+        """Return the limits of a network file. They are the same at every receiver, in any region."""
         blocks = network.edge.groups
         return cls(
             {number: symbol for symbol, number in SymbolDirectory(network).symbols.items()},
@@ -79,14 +79,14 @@ class PlanLimits:
 
 
 def standing_rate(watermark_ns: int) -> float:
-    """Bytes a second on the line that a session costs when nothing is traded: its watermarks, or heartbeats."""
+    """Return the rate in bytes/s on the line of a session without trades: its watermarks, or heartbeats."""
     if not watermark_ns:
         return PACKET_OVERHEAD
     return (WATERMARK_BYTES + mold.LENGTH_SIZE + PACKET_OVERHEAD) * 1e9 / watermark_ns
 
 
 def plan_fault(plan: ChannelPlan, limits: PlanLimits, stripe: int, needed: Collection[int] = ()) -> str | None:
-    """Why a plan cannot take effect, as the end of a sentence; None if it can. It must name `needed` instruments."""
+    """Return the reason why a plan cannot be activated, or None. The plan must list the `needed` instruments."""
     try:
         plan_session(plan.number, stripe)
         session_of(plan.number, stripe, len(plan.groups) - 1)
@@ -115,7 +115,7 @@ def _line_fault(plan: ChannelPlan, limits: PlanLimits) -> str | None:
     sessions = np.bincount(plan.groups)
     total = expected + sessions * standing
     if (plan.rates == 0).any():
-        return "the network file has a line rate, and the plan does not say what rate each session is expected to have"
+        return "the network file has a line rate, but the plan does not specify the expected rate of each session"
     worst = int((total - limits.line_rate).argmax())
     if total[worst] <= limits.line_rate:
         return None
@@ -136,7 +136,7 @@ def _named(numbers: list[int], symbols: Mapping[int, str]) -> str:
 
 
 def defined_ids(content: mold.Buffer) -> list[int]:
-    """The instruments that the records of a frame define. Most frames have records of one size, and none of these."""
+    """Return the instruments that a frame's records define. Frames usually have records of one size, and none."""
     if size := uniform_size(content):
         rtypes = bytes(content[1::size])
         if RTYPE_INSTRUMENT not in rtypes:
@@ -163,7 +163,7 @@ def _decode_ids(content: bytes) -> set[int]:
 
 
 def session_plan(plan: ChannelPlan, stripe: int) -> SessionMap:
-    """The plan with the names of its sessions in a stripe. A session that has no instrument is not there."""
+    """Return the plan with the names of its sessions in a stripe, without sessions that have no instrument."""
     used = np.array(plan.used)
     names = [session_of(plan.number, stripe, index) for index in plan.used]
     indices = np.searchsorted(used, plan.sessions)
@@ -196,10 +196,10 @@ class Plans:
     def __init__(self, limits: PlanLimits | None = None, stripe: int = 0) -> None:
         self.limits = limits or PlanLimits()
         self.current: ChannelPlan | None = None
-        """None: the plan before the first."""
+        """None before the first plan."""
         self.ready: ChannelPlan | None = None
         self.refused: PlanRefusal | None = None
-        """The last refusal; the next plan that passes takes it back."""
+        """The last refusal; cleared by the next plan that passes."""
         self._stripe = stripe
         self._collector = Collector()
         self._defined: set[int] = set()
@@ -210,14 +210,14 @@ class Plans:
         return self.current.number if self.current is not None else 0
 
     def define(self, content: mold.Buffer) -> None:
-        """Take in the definitions among the records of a frame."""
+        """Record the instruments defined by the records of a frame."""
         ids = defined_ids(content) if content else ()
         if ids and not set(ids).issubset(self._defined):
             self._defined.update(ids)
             self._defined_code = _encode_ids(self._defined)
 
     def take(self, record: PlanRecord) -> Happened | None:
-        """What follows from the next record of the operator."""
+        """Apply the next record of the operator and return the result."""
         if record.stripe != self._stripe:
             return None
         if record.kind is Kind.SWAP:
@@ -226,7 +226,7 @@ class Plans:
             return None
         found, self._collector = self._collector, Collector()
         if found.number != self.number + 1:
-            return self._refuse(found, f"plan {self.number} is in force, and {self.number + 1} is the next")
+            return self._refuse(found, f"plan {self.number} is active; the next plan has number {self.number + 1}")
         try:
             plan = found.plan()
         except Malformed as error:
@@ -250,7 +250,7 @@ class Plans:
     # -- the state ----------------------------------------------------------------------------------------
 
     def state(self) -> bytes:
-        """Everything that the next record meets, for a restart."""
+        """Return the complete state, for a restart."""
         collector = self._collector
         current, ready = (each.content if each is not None else b"" for each in (self.current, self.ready))
         reason = self.refused.digest + self.refused.reason.encode() if self.refused is not None else b""
@@ -262,7 +262,7 @@ class Plans:
         return b"".join((head, *(_SIZE.pack(len(part)) + part for part in parts)))
 
     def restore(self, content: bytes) -> None:
-        """Go on where `state` was made; raises `Malformed`, and nothing else, whatever the bytes are."""
+        """Continue from the content of `state`; raise `Malformed`, and no other error, for any invalid bytes."""
         if len(content) < _STATE.size:
             raise Malformed(Reason.TOO_SHORT)
         number, refused, collecting, parts, count, digest, part_bytes = _STATE.unpack_from(content)

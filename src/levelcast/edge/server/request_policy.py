@@ -1,11 +1,11 @@
-"""Who is answered, and how: requests of many customers for what they missed, sans I/O.
+"""Route retransmission requests (sans I/O): rate-limit each subscriber, then reply by unicast or multicast.
 
-- Each customer has a bucket of requests, which fills slowly. One that asks for everything again and again is refused
-  ("too fast") before anything is looked up for it, and costs the others nothing else.
-- Losses near the root of a multicast tree hit many customers at once (MS §5.1). The first that asks is answered alone,
-  without a delay. When a second one asks for some of the same messages within `window_ns`, the answer goes to the
-  group; those who ask for them after that get no answer of their own: theirs is on its way.
-- What goes to the group for the sake of a few has a bucket of bytes. When that is empty, each is answered alone.
+- Each subscriber has a token bucket for requests, which fills slowly. A subscriber that repeats large requests is
+  refused ("too fast") before any lookup, and costs the others nothing else.
+- Losses near the root of a multicast tree affect many subscribers (MS §5.1). The first request is answered by unicast
+  without delay. When a second subscriber requests some of the same messages within `window_ns`, the answer is sent to
+  the group. Later requests for the same messages get no separate answer, because it was already sent.
+- Answers to the group have a token bucket in bytes. When it is empty, each subscriber is answered by unicast.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from levelcast.wire import mold
 @dataclass(frozen=True, slots=True)
 class RequestPolicyConfig:
     requests_a_second: int = 2_000
-    """Of one customer: 2,000 answers of 8 full packets are 22 MB."""
+    """Limit per subscriber: 2,000 answers of 8 full packets are 22 MB."""
     burst: int = 256
     window_ns: int = 5_000_000
-    """Less than a customer waits before it asks again."""
+    """Shorter than the time after which a subscriber repeats a request."""
     group_bytes_a_second: int = 8_000_000
     group_burst: int = 512 << 10
     max_customers: int = 4_096
-    """Buckets that are kept; the one that was not used for longest is forgotten."""
+    """Maximum number of buckets; the one with the oldest use is removed."""
     max_recent: int = 256
 
 
 class Route(enum.Enum):
-    CUSTOMER = "to the customer"
+    CUSTOMER = "to the subscriber"
     GROUP = "to the group"
     NOBODY = "sent to the group already"
 
@@ -44,11 +44,11 @@ class Route(enum.Enum):
 @dataclass(slots=True)
 class RequestPolicyCounts:
     too_fast: int = 0
-    """Requests refused because their customer had used up its bucket."""
+    """Requests refused because the subscriber's bucket was empty."""
     to_group: int = 0
-    """Packets that answered several customers at once."""
+    """Packets that answered several subscribers."""
     shared: int = 0
-    """Requests that such an answer served."""
+    """Requests served by such an answer."""
 
 
 class _Recent(NamedTuple):
@@ -61,7 +61,7 @@ class _Recent(NamedTuple):
 
 
 class RequestPolicy:
-    """The requests of one edge."""
+    """The request policy of one edge."""
 
     def __init__(self, config: RequestPolicyConfig | None = None, now: int = 0) -> None:
         self.config = config or RequestPolicyConfig()
@@ -71,7 +71,7 @@ class RequestPolicy:
         self._recent: deque[_Recent] = deque(maxlen=self.config.max_recent)
 
     def admit(self, customer: Hashable, now: int, may: bool = True) -> bool:
-        """Whether a customer may ask now, as far as the caller is concerned too; a refusal is counted."""
+        """Return whether a subscriber may send a request now; `may` is the caller's own check. Count a refusal."""
         bucket = self._customers.get(customer)
         if bucket is None:
             bucket = self._customers[customer] = RateLimit(self.config.requests_a_second, self.config.burst, now)
@@ -85,7 +85,7 @@ class RequestPolicy:
         return False
 
     def route(self, customer: Hashable, request: mold.RetransmitRequest, now: int) -> Route:
-        """Where the answer to a request goes; one that needs none is counted."""
+        """Return the destination of the answer to a request; count a request that needs none."""
         recent = self._recent
         while recent and not 0 <= now - recent[0].at_ns < self.config.window_ns:
             recent.popleft()
@@ -100,7 +100,7 @@ class RequestPolicy:
         return Route.GROUP if asked_by_another else Route.CUSTOMER
 
     def answered(self, customer: Hashable, answer: Outgoing, route: Route, now: int) -> Route:
-        """Note an answer before it is sent; one for the group goes to the customer alone when there is too much."""
+        """Record an answer before it is sent; an answer to the group becomes unicast when the bucket is empty."""
         if route is Route.GROUP and not self._group.take(len(answer.buffer), now):
             route = Route.CUSTOMER
         to_group = route is Route.GROUP

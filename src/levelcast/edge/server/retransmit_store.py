@@ -1,13 +1,13 @@
-"""The retransmit server: what was sent is kept for a while, and whoever missed some of it asks.
+"""The retransmit server: keep sent packets for a while, and answer requests for missing ones.
 
-- The store of a session is the last so many bytes of packets sent, kept as they were sent: what a slot released is one
-  piece, and leaves as one. Only an answer looks into it. The store begins where the oldest piece begins.
-- The answer to a request is ordinary downstream packets, unicast: from the first message wanted that is still
-  there, in order, as many to a packet as fit, so that a run of small packets comes back as a few full ones.
-- A request is answered with at most `reply_packets` packets. The customer asks for the rest when these have come:
-  so a request for 65,535 messages does not hold up the others, and a forged one brings a victim no more than that.
-- Where nothing of what is wanted is there, there is no answer: MoldUDP64 has no word for it. The counts say whether
-  it is gone already or was not sent yet.
+- The store of a session has the last `store_bytes` of packets sent, unchanged: the packets of one slot are one piece,
+  removed as one. Only an answer reads its content. The store begins at the start of the oldest piece.
+- The answer to a request is ordinary downstream packets, unicast, from the first requested message that is still in the
+  store. Messages are in order, as many per packet as fit, so several small packets are resent as one full packet.
+- A request is answered with at most `reply_packets` packets. The subscriber requests the rest after these have arrived.
+  So a request for 65,535 messages does not delay other subscribers, and a forged one sends a victim no more than that.
+- If the store has none of the requested messages, it sends no answer: MoldUDP64 does not define one. The counts
+  distinguish messages that have left the store from messages not sent yet.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ _GONE = (memoryview(b""), np.empty(0, np.uint32))
 @dataclass(frozen=True, slots=True)
 class RetransmitConfig:
     store_bytes: int = 64 * 2**20
-    """Packets kept for each session."""
+    """Bytes of packets kept for each session."""
     packet_bytes: int = mold.DEFAULT_PACKET_BYTES
     reply_packets: int = 8
 
     def __post_init__(self) -> None:
         if not mold.MIN_PACKET_BYTES <= self.packet_bytes <= 65_507:
-            raise ValueError(f"packets have {mold.MIN_PACKET_BYTES} to 65,507 bytes, not {self.packet_bytes}")
+            raise ValueError(f"packet_bytes must be {mold.MIN_PACKET_BYTES} to 65,507, not {self.packet_bytes}")
         if self.store_bytes < self.packet_bytes or self.reply_packets < 1:
-            raise ValueError("a store holds at least one packet, and an answer has at least one")
+            raise ValueError("store_bytes must be at least packet_bytes, and reply_packets at least 1")
 
 
 @dataclass(slots=True)
 class RetransmitCounts:
-    """How requests fared. Each is in exactly one of the first six."""
+    """Results of requests. Each request is in exactly one of the first six counts."""
 
     whole: int = 0
-    """Answered with everything that was wanted."""
+    """Answered with all requested messages."""
     partly: int = 0
-    """Answered, but something was gone, not sent yet, or too much for one answer."""
+    """Answered in part: the rest has left the store, was not sent yet, or exceeds one answer."""
     gone: int = 0
-    """Not answered: all of it has left the store."""
+    """Not answered: all requested messages have left the store."""
     ahead: int = 0
-    """Not answered: none of it has been sent."""
+    """Not answered: none of the requested messages has been sent."""
     unknown: int = 0
-    """Not answered: no such session here."""
+    """Not answered: unknown session."""
     malformed: Counter[Reason] = field(default_factory=Counter)
     messages: int = 0
     packets: int = 0
@@ -67,14 +67,14 @@ class RetransmitCounts:
 
 @dataclass(slots=True, eq=False)
 class _Store:
-    """The last packets of one session, contiguous: run i of them begins at `firsts[i]`."""
+    """The last packets of one session, contiguous: run i begins at `firsts[i]`."""
 
     next: int
     firsts: list[int] = field(default_factory=list)
     runs: list[tuple[memoryview, Numbers]] = field(default_factory=list)
-    """Packets back to back, and where each of them ends."""
+    """Packets back to back, and the end offset of each."""
     head: int = 0
-    """Runs below this index have left; they are cut off the lists now and then."""
+    """Runs below this index have been removed; they are deleted from the lists from time to time."""
     size: int = 0
 
     @property
@@ -97,7 +97,7 @@ class _Store:
             self.head = 0
 
     def _cut_last(self, limit_bytes: int) -> None:
-        """One run is too much: the last packets of it that fit are kept."""
+        """Keep only the last packets of a run that exceeds the limit."""
         buffer, ends = self.runs[-1]
         first = int(np.searchsorted(ends, len(buffer) - limit_bytes)) + 1
         start = int(ends[first - 1])
@@ -107,7 +107,7 @@ class _Store:
         self.size = len(kept)
 
     def packets_from(self, sequence: int) -> Iterator[tuple[int, int, memoryview]]:
-        """First sequence, the one after the last, and the blocks of each packet, from that of `sequence` on."""
+        """Yield first sequence, sequence after the last, and blocks of each packet, from that of `sequence` on."""
         index = bisect_right(self.firsts, sequence, lo=self.head) - 1
         for buffer, ends in self.runs[index:]:
             places = [0, *ends.tolist()]
@@ -123,7 +123,7 @@ def _sequence_at(buffer: bytes | memoryview, at: int) -> int:
 
 
 class Retransmitter:
-    """Answers requests for the sessions of which it is shown the packets."""
+    """Answer requests for the packets passed to `keep`."""
 
     def __init__(self, config: RetransmitConfig | None = None) -> None:
         self.config = config or RetransmitConfig()
@@ -131,7 +131,7 @@ class Retransmitter:
         self._stores: dict[bytes, _Store] = {}
 
     def keep(self, sent: Iterable[Outgoing]) -> None:
-        """Remember packets that were sent. A session that jumps (an edge that started anew) begins a new store."""
+        """Store sent packets. If the sequence of a session jumps (restarted edge), begin a new store."""
         for out in sent:
             if not out.records:
                 continue
@@ -141,21 +141,21 @@ class Retransmitter:
             store.append(out, self.config.store_bytes)
 
     def forget(self, session: bytes) -> None:
-        """The session is over for everybody."""
+        """Delete the store of a session that has ended."""
         self._stores.pop(session, None)
 
     def held(self, session: bytes) -> tuple[int, int] | None:
-        """The first sequence in the store and the one after the last; None for an unknown session."""
+        """Return the first sequence in the store and the one after the last; None for an unknown session."""
         store = self._stores.get(session)
         return (store.start, store.next) if store is not None else None
 
     def answer(self, datagram: bytes | memoryview) -> Outgoing | None:
-        """The packets to send back to the socket that asked; None for a bad request, which is counted."""
+        """Return the packets to send back to the requesting socket; None for an invalid request, which is counted."""
         request = self.open(datagram)
         return None if request is None else self.give(request)
 
     def open(self, datagram: bytes | memoryview) -> mold.RetransmitRequest | None:
-        """What is asked for; a bad request is counted."""
+        """Decode a request; count an invalid one."""
         try:
             return mold.decode_request(datagram)
         except Malformed as malformed:
@@ -163,7 +163,7 @@ class Retransmitter:
             return None
 
     def give(self, request: mold.RetransmitRequest) -> Outgoing | None:
-        """The answer to a request, counted; None where there is nothing to answer with."""
+        """Return and count the answer to a request; None if the store has none of it."""
         counts = self.counts
         store = self._stores.get(request.session)
         if store is None:
@@ -185,7 +185,7 @@ class Retransmitter:
         return answer
 
     def find(self, request: mold.RetransmitRequest) -> Outgoing | None:
-        """What the store has of a request; nothing is counted."""
+        """Return the part of a request that the store has, without counting."""
         session, sequence, wanted = request
         store = self._stores.get(session)
         if store is None:
@@ -224,7 +224,7 @@ class Retransmitter:
 
 
 def _some_blocks(blocks: memoryview, first: int, last: int) -> memoryview:
-    """Blocks `first` to `last` - 1 of a packet, with their lengths."""
+    """Return blocks `first` to `last` - 1 of a packet, with their lengths."""
     at = start = 0
     for number in range(last):
         if number == first:

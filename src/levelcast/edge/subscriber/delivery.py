@@ -1,4 +1,4 @@
-"""What a subscriber is told, yields and counts: the values around `levelcast.edge.subscriber.session_reader`."""
+"""Effects, settings and counts of a subscriber: the values used by `levelcast.edge.subscriber.session_reader`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Grade(enum.Enum):
 
 
 class Deliver(NamedTuple):
-    """Records of a session, from `sequence` on; those that come next, except where the grade is *latest only*.
+    """Records of a session, from `sequence` on: the next ones, except with the grade *latest only*.
 
     `payload` is for `records.split`, or `np.frombuffer` where `size` is not 0.
     """
@@ -31,14 +31,14 @@ class Deliver(NamedTuple):
 
 
 class Complete(NamedTuple):
-    """A watermark was delivered, and no hole before it is open: the session is complete up to its time (rule 15)."""
+    """A watermark was delivered, and no earlier hole is open: the session is complete up to its time (rule 15)."""
 
     session: bytes
     watermark: Watermark
 
 
 class Lost(NamedTuple):
-    """These messages were given up; delivery goes on behind them."""
+    """These messages were given up; delivery continues after them."""
 
     session: bytes
     sequence: int
@@ -46,24 +46,24 @@ class Lost(NamedTuple):
 
 
 class Stuck(NamedTuple):
-    """These messages were asked for in vain `attempts` times. Delivery waits for them."""
+    """These messages were requested `attempts` times without a reply. Delivery waits for them."""
 
     session: bytes
     sequence: int
     messages: int
     left: int = 0
-    """The first message that a server says it still has; 0 where none has said anything."""
+    """The first message that a server reports as still available; 0 if none has reported any."""
 
 
 class Ended(NamedTuple):
-    """Everything up to the end of the session was delivered or lost; `sequence` is one past it."""
+    """Everything up to the end of the session was delivered or lost; `sequence` is the last sequence plus one."""
 
     session: bytes
     sequence: int
 
 
 class Ask(NamedTuple):
-    """Send `datagram` to a retransmit server; `attempt`, from 0, is for choosing among several."""
+    """Send `datagram` to a retransmit server; `attempt`, from 0, selects one of several servers."""
 
     session: bytes
     attempt: int
@@ -77,14 +77,14 @@ Effect = Deliver | Complete | Lost | Stuck | Ended | Ask
 class SubscriberConfig:
     grade: Grade = Grade.GUARANTEED
     reorder_ns: int = 1_000_000
-    """How long packets may overtake each other before that counts as loss."""
+    """Time for which packets may arrive out of order before a missing one counts as lost."""
     retry_ns: int = 20_000_000
     attempts: int = 5
     max_waiting: int = 65_536
-    """Packets of one session kept behind a hole, and their bytes: about as much as a retransmit server keeps."""
+    """Maximum packets of one session kept after a hole, and their bytes: about as much as a retransmit server keeps."""
     max_waiting_bytes: int = 64 << 20
     max_sessions: int = 4_096
-    """Where all sessions are wanted: more names than this are not believed."""
+    """Maximum number of sessions when all are read; further session names are ignored."""
 
 
 @dataclass(slots=True)
@@ -92,24 +92,24 @@ class SubscriberCounts:
     packets: int = 0
     heartbeats: int = 0
     records: int = 0
-    """Delivered."""
+    """Records delivered."""
     duplicates: int = 0
-    """Messages that came again."""
+    """Messages received more than once."""
     gaps: int = 0
-    """Times that a session went from whole to missing something."""
+    """Number of times that a session changed from complete to incomplete."""
     lost: int = 0
     """Messages given up."""
     late: int = 0
-    """Messages that came after they were given up."""
+    """Messages received after they were given up."""
     superseded: int = 0
-    """Messages that were dropped, or not asked for, because newer prices of their symbols are known."""
+    """Messages dropped, or not requested, because newer prices of their symbols are known."""
     requests: int = 0
     overflow: int = 0
     """Packets dropped because too many were waiting."""
     foreign: int = 0
-    """Packets of sessions that are not wanted."""
+    """Packets of sessions that are not followed."""
     foreign_messages: int = 0
-    """Messages in those packets, as their headers say: they are not opened (TH: dropped by the session)."""
+    """Messages in those packets, according to their headers: they are not decoded (TH: dropped by the session)."""
     unwanted: int = 0
-    """Records of sessions that are wanted, about instruments that are not (TH: dropped by the flow)."""
+    """Records of followed sessions about other instruments (TH: dropped by the flow)."""
     malformed: Counter[Reason] = field(default_factory=Counter)

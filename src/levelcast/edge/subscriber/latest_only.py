@@ -1,25 +1,25 @@
-"""The grade *latest only* of one session: its holes, and which records of a hole are out of date when they come.
+"""Implement the grade *latest only* for one session: its holes, and the records of a hole that arrive out of date.
 
-The promise, for prices (`levelcast.edge.server.last_records`: the last trade of action T, quote, status, definition and
+Guarantees for prices (`levelcast.edge.server.last_records`: the last trade of action T, quote, status, definition and
 mapping of each instrument on each floor):
 
-- Never an older one behind a newer one of the same instrument, floor and type.
-- The newest that is delivered is the newest of the session, unless it was in a hole that was given up (`Lost`).
+- An older price is never delivered after a newer one of the same instrument, floor and type.
+- The newest price delivered is the newest of the session, unless it was in a hole that was given up (`Lost`).
 
-How:
+Rules:
 
-1. A record behind a hole is delivered at once. To wait for the hole would make the newest price late, and the most
-   that waiting could save is an older one.
-2. What is in a hole is not known, so it is asked for, a bounded number of times. When it comes, or a packet that was
-   only overtaken, the records that a newer one stands for are dropped and counted as superseded. The others are
-   delivered, each under its own sequence, which is below that of others before it.
-3. A hole that cannot matter is not asked for: where the caller says which prices it wants of a session (`expect`), and
-   each of them came behind the hole, whatever was in the hole is out of date.
-4. What no newer record can stand for (a bust or a correction, an order, a system message) is always delivered.
-5. Everything up to a watermark is there when no hole before it is open.
+1. A record after a hole is delivered immediately. Waiting for the hole would delay the newest price, and could save at
+   best an older one.
+2. The content of a hole is unknown, so it is requested a limited number of times. When it arrives, or a packet that was
+   only reordered, records that a newer one replaces are dropped and counted as superseded. The others are delivered,
+   each under its own sequence, which is lower than sequences delivered before.
+3. A hole that cannot matter is not requested. The caller may specify the prices that it needs of a session (`expect`).
+   When each of them has arrived after the hole, the content of the hole is out of date.
+4. A record that no newer record replaces (a bust or a correction, an order, a system message) is always delivered.
+5. Everything up to a watermark is complete when no earlier hole is open.
 
-Only what is delivered while a hole is open can make something in the hole old: everything that came before lies below
-it. So a customer who loses nothing pays nothing, and nothing here is looked at per record in Python.
+Only records delivered while a hole is open can supersede records in the hole: all earlier ones have lower sequences. So
+a subscriber without losses has no extra cost, and no Python code runs per record.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from levelcast.wire.mold import EdgePacket
 from levelcast.wire.watermark import Watermark
 
 MAX_HOLES = 256
-"""With more than these the oldest is given up."""
+"""Maximum number of holes; above it, the oldest is given up."""
 MAX_KEYS = 1 << 20
-"""More instruments and floors than this are not believed: all holes are given up and the table begins anew."""
+"""Maximum number of instruments and floors; above it, all holes are given up and the table is cleared."""
 _MAX_MARKS = 256
 
 Keys = npt.NDArray[np.uint64]
@@ -56,7 +56,7 @@ _ACTION_AT: int = records.TRADE.fields["action"][1]
 
 @dataclass(slots=True)
 class Hole:
-    """Messages that did not come, from `first` to `end` - 1."""
+    """Missing messages, from `first` to `end` - 1."""
 
     first: int
     end: int
@@ -65,7 +65,7 @@ class Hole:
 
 
 class PacketOutcome(NamedTuple):
-    """What became of a packet: what is to be delivered of it, how many of its messages were new, how many too old."""
+    """Result for a packet: the parts to deliver, and how many of its messages were new, and how many out of date."""
 
     packets: list[EdgePacket]
     new: int
@@ -77,11 +77,11 @@ class LatestOnly:
 
     def __init__(self) -> None:
         self.holes: list[Hole] = []
-        """In order, all below the highest message that came."""
+        """In order, all below the highest message received."""
         self.tail: Hole | None = None
-        """What is announced and did not come, behind everything that did."""
+        """Messages that are announced but not received, after the highest message received."""
         self._keys: Keys = np.empty(0, np.uint64)
-        """Sorted; `_sequences` has the newest of each that was delivered while a hole was open."""
+        """Sorted; `_sequences` has the newest sequence of each that was delivered while a hole was open."""
         self._sequences: Keys = np.empty(0, np.uint64)
         self._expected: Keys | None = None
         self._marks: deque[tuple[int, Watermark]] = deque(maxlen=_MAX_MARKS)
@@ -95,17 +95,17 @@ class LatestOnly:
 
     @property
     def is_full(self) -> bool:
-        """Whether the oldest hole has to go."""
+        """Return whether the oldest hole has to be given up."""
         return len(self.holes) > MAX_HOLES or bool(self.holes and len(self._keys) > MAX_KEYS)
 
     def expect(self, prices: Iterable[tuple[int, int]]) -> None:
-        """The floors and instruments whose trades are all that the customer wants of this session."""
+        """Set the floors and instruments of the only trades that the subscriber needs of this session."""
         pairs = np.array(list(prices), np.uint64).reshape(-1, 2)
         kind = np.uint64(records.RTYPE_TRADE << 48)
         self._expected = np.unique(kind | pairs[:, 0] << np.uint64(32) | pairs[:, 1])
 
     def is_covered(self, hole: Hole) -> bool:
-        """Whether every price that is wanted came behind the hole."""
+        """Return whether every expected price has arrived after the hole."""
         if self._expected is None:
             return False
         return bool((self._newest(self._expected) >= np.uint64(hole.end)).all())
@@ -113,12 +113,12 @@ class LatestOnly:
     # -- packets ------------------------------------------------------------------------------------------
 
     def wants(self, first: int, end: int) -> bool:
-        """Whether some of these messages are missing."""
+        """Return whether some of these messages are missing."""
         place = bisect_right(self.holes, first, key=lambda hole: hole.end)
         return place < len(self.holes) and self.holes[place].first < end
 
     def place(self, packet: EdgePacket, following: int, ask_ns: int) -> PacketOutcome:
-        """Take a packet in; `following` is one past the highest message so far. A new hole is asked for at `ask_ns`."""
+        """Add a packet; `following` is the highest sequence so far plus one. Request a new hole at `ask_ns`."""
         found: list[EdgePacket] = []
         new = superseded = 0
         for first, end in self._fill(packet.sequence, packet.sequence + packet.records, ask_ns):
@@ -140,7 +140,7 @@ class LatestOnly:
         return PacketOutcome(found, new, superseded)
 
     def _fill(self, first: int, end: int, ask_ns: int) -> list[tuple[int, int]]:
-        """The parts of holes that these messages fill. What is left of a hole is asked for when no more comes."""
+        """Return the parts of holes that these messages fill. The rest of a hole is requested when no more arrives."""
         holes = self.holes
         start = bisect_right(holes, first, key=lambda hole: hole.end)
         stop, parts, left = start, [], []
@@ -155,7 +155,7 @@ class LatestOnly:
         return parts
 
     def _fresh(self, piece: EdgePacket) -> list[EdgePacket]:
-        """The records of a hole that nothing newer stands for, in runs."""
+        """Return the records of a hole that no newer record replaces, in runs."""
         keys = _keys_of(piece)
         sequences = np.arange(piece.records, dtype=np.uint64) + np.uint64(piece.sequence)
         kept = self._newest(keys) < sequences
@@ -169,14 +169,14 @@ class LatestOnly:
     # -- the table ----------------------------------------------------------------------------------------
 
     def _newest(self, keys: Keys) -> Keys:
-        """The sequence of the newest record of each key, 0 where there is none."""
+        """Return the sequence of the newest record of each key, 0 if unknown."""
         if not len(self._keys):
             return np.zeros(len(keys), np.uint64)
         places = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
         return np.where(self._keys[places] == keys, self._sequences[places], np.uint64(0))
 
     def _enter(self, keys: Keys, first: int) -> None:
-        """These are delivered, from `first` on; each is newer than what is known of its key."""
+        """Record keys as delivered, from `first` on; each is newer than the known record of its key."""
         wanted = keys != _NO_KEY
         sequences = np.flatnonzero(wanted).astype(np.uint64) + np.uint64(first)
         keys = keys[wanted]
@@ -185,22 +185,22 @@ class LatestOnly:
             newest = np.zeros(len(merged), np.uint64)
             newest[np.searchsorted(merged, self._keys)] = self._sequences
             self._keys, self._sequences = merged, newest
-        # Of a key that comes several times, the last one counts.
+        # If a key occurs several times, the last one counts.
         self._sequences[np.searchsorted(self._keys, keys)] = sequences
 
     def forget(self) -> None:
-        """No hole is open: nothing has to be known, and of too many keys nothing is kept."""
+        """Clear a table with too many keys; called when no hole is open, because it is not needed then."""
         if len(self._keys) > MAX_KEYS:
             self._keys, self._sequences = np.empty(0, np.uint64), np.empty(0, np.uint64)
 
     # -- watermarks ---------------------------------------------------------------------------------------
 
     def mark(self, sequence: int, watermark: Watermark) -> None:
-        """A watermark was delivered with the records from `sequence` on."""
+        """Record a watermark that was delivered with the records from `sequence` on."""
         self._marks.append((sequence, watermark))
 
     def complete(self) -> Watermark | None:
-        """The last watermark that has no hole before it, and that is news."""
+        """Return the last new watermark without an open hole before it."""
         upto = self.holes[0].first if self.holes else None
         reached = [each for each in self._marks if upto is None or each[0] < upto]
         if not reached:
@@ -210,7 +210,7 @@ class LatestOnly:
 
 
 def _keys_of(packet: EdgePacket) -> Keys:
-    """Type, floor and instrument of each record; `_NO_KEY` where no newer record stands for an older one."""
+    """Return type, floor and instrument of each record; `_NO_KEY` if no newer record replaces an older one."""
     content = np.frombuffer(packet.payload, np.uint8)
     words = np.frombuffer(packet.payload, "<u4")
     if packet.size:

@@ -1,14 +1,14 @@
-"""Records of many sessions, and of many stripes, in one order (rule 15): by timestamp, stripe and global sequence.
+"""Merge the records of many sessions and stripes into one order (rule 15): timestamp, stripe, global sequence.
 
-- A record may be handed on once every session that is followed is known to be complete up to its timestamp: by the
-  session's watermarks and marks, and by its own later records. So a silent session holds nobody up for longer than the
-  watermark interval, and one that has ended holds nobody up at all.
-- A record of no instrument (a venue's halt) is in every session. It is taken from the first, by name, of the sessions
-  of a stripe and plan that are followed, and passed over in the others.
-- Definitions, mappings, status and system messages have no global sequence. Such a record has the place of the record
-  before it in its session, or the beginning of its frame. So it keeps its order in its session; among records of the
-  same frame in other sessions its place is not known.
-- What is handed on is runs of records of one type and stripe. Python works per batch, numpy per record.
+- A record is delivered once every followed session is known to be complete up to its timestamp: from the session's
+  watermarks and marks, and from its own later records. So an idle session delays the others by at most the watermark
+  interval, and a session that has ended does not delay them.
+- A record without an instrument (a venue's halt) is in every session. It is used from the first, by name, of the
+  followed sessions of a stripe and plan, and skipped in the others.
+- Definitions, mappings, status and system messages have no global sequence. Such a record gets the position of the
+  record before it in its session, or of the beginning of its frame. So it keeps its order in its session. Its order
+  relative to records of the same frame in other sessions is not defined.
+- The output is runs of records of one type and stripe. Python works per batch, numpy per record.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from levelcast.wire.watermark import Watermark
 _FOREVER = 2**64 - 1
 _UNKNOWN = -1
 _FRAME_BEGINS = -1
-"""Where a sequence is not known: before every record of its frame that has one."""
+"""Sort key of an unknown sequence: before every record of its frame that has one."""
 
 Times = npt.NDArray[np.uint64]
 Sequences = npt.NDArray[np.int64]
 
 
 class Merged(NamedTuple):
-    """The next records in the order of all sessions, of one type and stripe."""
+    """The next records in the merged order, of one type and stripe."""
 
     stripe: int
     kind: RecordType
     records: RecordArray
     sequence: int | None
-    """The global sequence of the first; None where the type has none."""
+    """The global sequence of the first record; None if the type has none."""
 
 
 class _Chunk(NamedTuple):
@@ -63,15 +63,15 @@ class _Lane:
     stripe: int
     complete_ns: int
     leads: bool
-    """Whether it gives the records of no instrument."""
+    """True if the records without an instrument are used from this session."""
     ended: bool = False
     chunks: deque[_Chunk] = field(default_factory=deque)
     time_ns: int = 0
-    """Of the last record, and the low bits of its sequence."""
+    """Time of the last record; `low` has the low bits of its sequence."""
     low: int = _UNKNOWN
 
     def cut(self, upto_ns: int) -> Iterator[_Chunk]:
-        """What may be handed on."""
+        """Remove and yield the records up to a time."""
         while self.chunks:
             chunk = self.chunks[0]
             number = int(np.searchsorted(chunk.times, np.uint64(upto_ns), "right"))
@@ -84,7 +84,7 @@ class _Lane:
 
 
 class Merger:
-    """Takes what is delivered of each session, in order, and gives everything in the order of all.
+    """Merge the records of each session, passed in order, into one order across all sessions.
 
     >>> from levelcast.records import split, trades
     >>> merger = Merger()
@@ -105,38 +105,38 @@ class Merger:
         """Records that wait for other sessions."""
         self._lanes: dict[bytes, _Lane] = {}
         self._near: dict[int, int] = {}
-        """A global sequence of each stripe, all 64 bits of it, from which the next ones are not far."""
+        """For each stripe, a 64-bit global sequence near the next ones."""
 
     @property
     def complete_ns(self) -> int:
-        """Every session that is followed is complete up to here."""
+        """Time up to which every followed session is complete."""
         return min((lane.complete_ns for lane in self._lanes.values() if not lane.ended), default=_FOREVER)
 
     def follow(self, sessions: Iterable[bytes], stripe: int, complete_ns: int = 0) -> None:
-        """All sessions of one plan and stripe that are followed, complete up to where those before them ended."""
+        """Add all followed sessions of one plan and stripe, complete up to the end of the previous plan's sessions."""
         names = sorted(sessions)
         for name in names:
             self._lanes.setdefault(name, _Lane(stripe, complete_ns, name == names[0]))
 
     def near(self, stripe: int, sequence: int) -> None:
-        """A global sequence of a stripe near those that come, as a snapshot has it."""
+        """Set a global sequence near the next ones of a stripe, for example from a snapshot."""
         self._near[stripe] = sequence
 
     def complete(self, session: bytes, watermark: Watermark) -> None:
-        """A session is complete up to a time."""
+        """Record that a session is complete up to a time."""
         lane = self._lanes.get(session)
         if lane is not None:
             self._near[lane.stripe] = watermark.next_sequence
             lane.complete_ns = max(lane.complete_ns, watermark.complete_ns)
 
     def end(self, session: bytes) -> None:
-        """Nothing comes any more in a session."""
+        """Record that a session has ended."""
         lane = self._lanes.get(session)
         if lane is not None:
             lane.ended = True
 
     def take(self, session: bytes, kind: RecordType, found: RecordArray) -> None:
-        """The session's next records, of one type. Those of a session that is not followed are nobody's."""
+        """Add the session's next records, of one type. Records of a session that is not followed are ignored."""
         lane = self._lanes.get(session)
         if lane is None or not len(found):
             return
@@ -157,7 +157,7 @@ class Merger:
             self.waiting += len(chunk.times)
 
     def ready(self) -> list[Merged]:
-        """What can be handed on now, in order."""
+        """Return the records that can be delivered now, in order."""
         upto_ns = self.complete_ns
         if not self.waiting:
             self._drop_ended()
@@ -204,7 +204,7 @@ class Merger:
         return out
 
     def _sorted(self, chunks: list[_Chunk], kinds: list[RecordType], order: Sequences) -> dict[int, RecordArray]:
-        """The records of each type in the order of all."""
+        """Return the records of each type in the merged order."""
         if len(kinds) == 1:
             return {kinds[0].rtype: _joined([chunk.records for chunk in chunks], kinds[0])[order]}
         rank = np.empty(len(order), np.int64)
@@ -218,13 +218,13 @@ class Merger:
         return found
 
     def _whole(self, lows: Sequences, stripe: int) -> Sequences:
-        """Global sequences from their low 32 bits."""
+        """Return global sequences from their low 32 bits."""
         whole = whole_sequence(lows, self._near.get(stripe, WRAP // 2))
         return np.where(lows == _UNKNOWN, _FRAME_BEGINS, whole)
 
 
 def _joined(arrays: list[RecordArray], kind: RecordType) -> RecordArray:
-    """Arrays of one type as one; a longer tail than the type's own is cut off."""
+    """Join arrays of one type; a tail longer than the type's own is truncated."""
     if all(each.dtype == kind.dtype for each in arrays):
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     out = np.zeros(sum(map(len, arrays)), kind.dtype)

@@ -1,22 +1,22 @@
-"""The customer and the plans: which sessions to read, in which groups, and how to get from one plan to the next.
+"""Follow channel plans as a subscriber: select sessions and groups, and switch from one plan to the next.
 
-A `PlanFollower` stands above `levelcast.edge.subscriber.session_reader.SessionReader` and has the same surface. Of each
-stripe it follows the sessions that carry the instruments that are wanted, or all of them.
+A `PlanFollower` uses a `levelcast.edge.subscriber.session_reader.SessionReader` and has the same interface. It follows,
+for each stripe, the sessions that carry the requested instruments, or all sessions.
 
-1. The first packet of a stripe says which plan is in force: by the number in its session's name, or number 0 for the
-   one session of a stripe without a plan. An end of session says nothing: old ones are said for a while.
-2. The plan is read from its plan session, by asking for it. Then its sessions are followed, and their groups joined.
-3. The parts of the next plan come in all groups, and a READY mark in each session says how many there are. So the plan
-   is known, and its groups are joined, before it takes effect.
-4. A LAST mark is the end of its session. Behind the first one, the sessions of the next plan are followed from their
-   sequence 1. If that plan is not known yet, it is read now: what was sent meanwhile is asked for.
-5. What comes of a plan is handed on when all sessions of the plan before it have ended, so an instrument's records keep
-   their order when it changes its session. Nothing is lost and nothing comes twice: each record is in one session of
-   one plan, and each of those is read from its beginning to its end.
-6. A guaranteed customer asks for what follows in a session of which it has heard nothing for `SILENT_NS`: the end of a
-   session may be what was lost. One that was away while plans were replaced reads them all, one after the other.
+1. The first packet of a stripe determines the active plan: by the number in its session's name, or number 0 for the
+   one session of a stripe without a plan. An end of session does not: ends of old sessions are repeated for a while.
+2. The follower requests the plan from its plan session. Then it follows the plan's sessions and joins their groups.
+3. The parts of the next plan are sent to all groups, and a READY mark in each session has their number. So the plan is
+   known, and its groups are joined, before it takes effect.
+4. A LAST mark is the end of its session. After the first one, the sessions of the next plan are followed from their
+   sequence 1. If that plan is not known yet, it is read now, and messages sent meanwhile are requested.
+5. Records of a plan are delivered when all sessions of the previous plan have ended, so an instrument's records keep
+   their order when it changes its session. No record is lost or duplicated: each is in one session of one plan, and
+   each of these sessions is read from its beginning to its end.
+6. A guaranteed subscriber requests the next messages of a session from which it received nothing for `SILENT_NS`: the
+   end of the session may have been lost. A subscriber that missed several plans reads them all in sequence.
 
-Sessions that the caller names himself are followed to their ends, and no others after them.
+Sessions that the caller specifies are followed to their ends, and no others after them.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ from levelcast.wire.watermark import Watermark
 
 SILENT_NS = 3_000_000_000
 LOOK_NS = 1_000_000_000
-"""How often it is looked who is silent."""
+"""Interval of the check for idle sessions."""
 TENTATIVE_NS = 2_000_000_000
-"""Where nothing but an end of session is heard for so long, it is the end of the day."""
+"""If only an end of session is received for this long, it is the end of the day."""
 BASE = 0
 """The group that every plan session is in."""
 
 
 class JoinGroup(NamedTuple):
-    """A place in the block of groups whose packets are wanted."""
+    """Join the group with this index in the block of groups."""
 
     group: int
 
@@ -74,7 +74,7 @@ class Leave(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """These sessions of one plan and stripe are read from now on; nothing up to `complete_ns` is in them."""
+    """Start to read these sessions of one plan and stripe; they contain nothing up to `complete_ns`."""
 
     sessions: tuple[bytes, ...]
     stripe: int
@@ -82,13 +82,13 @@ class Followed(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """Nothing more comes of a session."""
+    """A session has no further records."""
 
     session: bytes
 
 
 class Replaced(NamedTuple):
-    """Everything before plan `number` of a stripe was handed on, and it is in force now."""
+    """Everything before plan `number` of a stripe was delivered, and this plan is now active."""
 
     stripe: int
     number: int
@@ -99,14 +99,14 @@ Happening = Effect | JoinGroup | Leave | Followed | Closed | Replaced
 
 @dataclass(slots=True, eq=False)
 class _Era:
-    """One plan of one stripe, as far as it concerns this customer."""
+    """One plan of one stripe, from the view of this subscriber."""
 
     number: int
     digest: bytes = b""
-    """Of the plan; empty where it is not known which one has this number."""
+    """Digest of the plan; empty if unknown."""
     complete_ns: int = 0
     begins: int | None = None
-    """From which sequence sessions are read: 1 behind another plan, else from the first packet."""
+    """First sequence to read of each session: 1 after another plan, None for the first packet received."""
     plan: ChannelPlan | None = None
     generation: bool = False
     sessions: set[bytes] = field(default_factory=set)
@@ -116,15 +116,15 @@ class _Era:
 
 @dataclass(slots=True, eq=False)
 class _Track:
-    """One stripe: the plan that is being handed on, and those after it."""
+    """One stripe: the plan that is being delivered, and the plans after it."""
 
     stripe: int
     eras: list[_Era] = field(default_factory=list)
     ready: tuple[int, bytes] | None = None
-    """The plan that was announced, by number and digest."""
+    """The announced plan, by number and digest."""
     known: dict[tuple[int, bytes], ChannelPlan] = field(default_factory=dict)
     ahead: int = 0
-    """The highest number in a session's name."""
+    """The highest plan number in a session's name."""
     tentative: tuple[bytes, int] | None = None
 
 
@@ -138,15 +138,15 @@ class _Reader:
 
 
 class PlanFollower:
-    """Reads what is wanted of every stripe, under whatever plan.
+    """Read the requested records of every stripe, under any plan.
 
-    | argument   | says |
-    |------------|------|
-    | `wanted`   | instrument ids; None for all |
-    | `stripes`  | the sessions of stripes without a plan, and which stripe each is |
-    | `sessions` | the caller's own choice of sessions, instead of `wanted` |
-    | `start`    | sequences from which sessions are read; others from the first packet |
-    | `prices`   | of each stripe, the floors and instruments whose trades are wanted: `SessionReader.expect` |
+       argument   | meaning |
+          |------------|------|
+          | `wanted`   | instrument ids; None for all |
+       `stripes`  | the sessions of stripes without a plan, with their stripe |
+          | `sessions` | the caller's own choice of sessions, instead of `wanted` |
+          | `start`    | sequences from which sessions are read; others from the first packet |
+    `prices`   | per stripe, the floors and instruments of the needed trades: `SessionReader.expect` |
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class PlanFollower:
         self._core = SessionReader({}, config)
         self._prices = dict(prices or {})
         self._plan_core = SessionReader({}, replace(self._core.config, grade=Grade.GUARANTEED))
-        """Reads plan sessions: a plan is of no use in parts, whatever the grade."""
+        """Reads plan sessions, with any grade as GUARANTEED: a plan is useless in parts."""
         self._wanted = None if wanted is None else set(wanted) - {0}
         self._unplanned = dict(stripes or {})
         self._chosen = None if sessions is None else set(sessions)
@@ -172,13 +172,13 @@ class PlanFollower:
         self._met: set[bytes] = set()
         self._heard_ns: dict[bytes, int] = {}
         self._probed: set[bytes] = set()
-        """Sessions that were silent, and were asked for what follows."""
+        """Idle sessions from which the next messages were requested."""
         self._joined = {BASE}
         self._look_ns = 0
         self._alone = -1
         self._begun = False
 
-    # -- the surface of a subscriber ----------------------------------------------------------------------
+    # -- the interface of a subscriber --------------------------------------------------------------------
 
     @property
     def counts(self) -> SubscriberCounts:
@@ -197,25 +197,25 @@ class PlanFollower:
 
     @property
     def groups(self) -> frozenset[int]:
-        """The places in the block of groups that are joined; at the beginning the first."""
+        """Indices of the joined groups in the block of groups; initially the first."""
         return frozenset(self._joined)
 
     @property
     def plans(self) -> dict[int, int]:
-        """The number of the plan of each stripe from which records are handed on."""
+        """Number of the plan that is being delivered, by stripe."""
         return {track.stripe: track.eras[0].number for track in self._tracks.values() if track.eras}
 
     @property
     def channel_plans(self) -> dict[int, ChannelPlan | None]:
-        """Those plans themselves, of the stripes where they are known; None: one session for all."""
+        """These plans themselves, by stripe, if known; None: one session for all instruments."""
         tracks = [track for track in self._tracks.values() if track.eras and track.eras[0].generation]
         return {track.stripe: track.eras[0].plan for track in tracks}
 
     @property
     def positions(self) -> dict[bytes, int]:
-        """The next sequence of each session that is not at its end: with them as `start`, another goes on.
+        """The next sequence of each session that has not ended; another follower continues from them as `start`.
 
-        Where a plan was replaced and the next one is not known yet, it is the plan session that stands for all of its.
+        If a plan was replaced and the next one is not known yet, its plan session represents all its sessions.
         """
         current = [(track, track.eras[0]) for track in self._tracks.values() if track.eras]
         found = {name: self._core.position(name) for _, era in current for name in era.open}
@@ -225,7 +225,7 @@ class PlanFollower:
 
     @property
     def over(self) -> bool:
-        """Whether everything that was followed has come to its end, with nothing after it."""
+        """True if every followed session has ended and no plan follows."""
         eras = [era for track in self._tracks.values() for era in track.eras]
         return bool(eras) and all(era.generation and not era.open for era in eras)
 
@@ -233,11 +233,11 @@ class PlanFollower:
         return self._core.position(session)
 
     def wants(self, session: bytes) -> bool:
-        """Whether packets of a session are looked at, as those of one that was not heard before are."""
+        """Return whether packets of a session are processed; those of a session not seen before are."""
         return session in self._heard_ns or session in self._readers or session not in self._met
 
     def receive(self, arrived: list[bytes | Block], now: int) -> list[Happening]:
-        """Packets of any session; see `SessionReader.receive`."""
+        """Process packets of any session; see `SessionReader.receive`."""
         effects: list[Happening] = [] if self._begun else self._begin(now)
         of_plans: list[bytes | Block] = []
         noise: list[bytes | Block] = []
@@ -265,7 +265,7 @@ class PlanFollower:
         return effects
 
     def _probe_on(self, name: bytes, effects: list[Happening]) -> None:
-        """A silent session has answered: what was replaced meanwhile is asked for to its end, for nobody sends it."""
+        """Request the rest of an idle session that has answered, if its plan was replaced: no edge sends it unasked."""
         track, era = self._era_of[name]
         if era.number < track.ahead:
             effects += self._core.probe(name)
@@ -292,7 +292,7 @@ class PlanFollower:
     # -- beginning ----------------------------------------------------------------------------------------
 
     def _begin(self, now: int) -> list[Happening]:
-        """Go on where the caller says, or in the sessions that it names."""
+        """Start at the caller's positions, or with the sessions that it specifies."""
         self._begun = True
         effects: list[Happening] = []
         for name in sorted({*self._start, *(self._chosen or ())}, key=self._place):
@@ -304,7 +304,7 @@ class PlanFollower:
         return effects
 
     def _place(self, name: bytes) -> tuple[int, int]:
-        """The stripe of a session, and the number of its plan; a session of no stripe is a stripe of its own."""
+        """Return the stripe and plan number of a session; a session without a stripe becomes a separate stripe."""
         place = parse_session(name)
         if place is not None:
             return place.stripe, place.number
@@ -317,7 +317,7 @@ class PlanFollower:
         return self._tracks.setdefault(stripe, _Track(stripe))
 
     def _meet(self, name: bytes, item: bytes | Block, now: int, effects: list[Happening]) -> bool:
-        """A session that is not followed, and was not heard before; False if its name is none."""
+        """Process a packet of a new session that is not followed; return False if its name is not a session name."""
         if len(self._met) >= self.config.max_sessions or (type(item) is bytes and len(item) < mold.HEADER_SIZE):
             return True
         if not mold.is_session(name):
@@ -335,7 +335,7 @@ class PlanFollower:
                 self._look_ns = min(self._look_ns, now + TENTATIVE_NS) or now + TENTATIVE_NS
             return True
         if place is not None and place.session is None and count:
-            return True  # parts of a plan that may not be in force yet
+            return True  # parts of a plan that may not be active yet
         self._met.add(name)
         track.ahead = max(track.ahead, number)
         if not track.eras:
@@ -360,11 +360,11 @@ class PlanFollower:
             self._follow(track, era, self._sessions(track, era.plan), now, effects)
             return
         name = plan_session(era.number, track.stripe)
-        effects.append(Followed((name,), track.stripe, era.complete_ns))  # whoever merges waits for its sessions
+        effects.append(Followed((name,), track.stripe, era.complete_ns))  # a merger waits for the plan's sessions
         self._read(track, era.number, 1, now, effects)
 
     def _sessions(self, track: _Track, plan: ChannelPlan) -> list[bytes]:
-        """Those that are wanted."""
+        """Return the names of the sessions to follow."""
         if self._wanted is None:
             indices = plan.used
         else:
@@ -399,7 +399,7 @@ class PlanFollower:
         return [pair for pair in prices if era.plan.sessions_of([pair[1]]) == [place.session]]
 
     def _listen(self, track: _Track, number: int) -> bytes:
-        """Take in the parts of a plan as they come."""
+        """Read the parts of a plan as they arrive."""
         name = plan_session(number, track.stripe)
         if name not in self._readers:
             self._readers[name] = _Reader(track, number)
@@ -407,14 +407,14 @@ class PlanFollower:
         return name
 
     def _read(self, track: _Track, number: int, parts: int, now: int, effects: list[Happening]) -> None:
-        """Read a plan that has at least so many parts."""
+        """Read a plan that has at least `parts` parts."""
         name = self._listen(track, number)
         self._digest(self._plan_core.announce(name, parts + 1, now), now, effects)
 
     def _want(
         self, track: _Track, number: int, digest: bytes, parts: int, now: int, effects: list[Happening]
     ) -> None:  # fmt: skip
-        """Read this plan, and no other that had its number."""
+        """Read this plan, and not another one with the same number."""
         if (number, digest) in track.known:
             self._regroup(effects)
             return
@@ -456,7 +456,7 @@ class PlanFollower:
         self._plan_core.unfollow(name)
 
     def _regroup(self, effects: list[Happening]) -> None:
-        """Join and leave groups as it takes."""
+        """Join and leave groups as needed."""
         wanted: set[int] = set()
         for track in self._tracks.values():
             for era in track.eras:
@@ -474,10 +474,10 @@ class PlanFollower:
         places = (parse_session(name) for name in names)
         return {int(plan.groups[each.session]) for each in places if each is not None and each.session is not None}
 
-    # -- what comes ---------------------------------------------------------------------------------------
+    # -- incoming effects ---------------------------------------------------------------------------------
 
     def _digest(self, found: Iterable[Effect], now: int, effects: list[Happening]) -> None:
-        """What the protocol says, less what is about plans, and in the order of the plans."""
+        """Process the readers' effects: handle those about plans, and pass on the others in the order of the plans."""
         for effect in found:
             reader = self._readers.get(effect.session)
             if reader is not None:
@@ -513,7 +513,7 @@ class PlanFollower:
                 self._want(track, mark.number, mark.digest, mark.parts, now, effects)
         elif mark.kind is Kind.LAST:
             session, end = deliver.session, deliver.sequence + deliver.records
-            if self.config.grade is not Grade.LATEST_ONLY:  # which may still wait for something before it
+            if self.config.grade is not Grade.LATEST_ONLY:  # LATEST_ONLY may still wait for an earlier message
                 out.append(Complete(session, Watermark(mark.complete_ns, mark.next_sequence, mark.stripe)))
             if self._chosen is None and track.eras[-1] is era:
                 following = _Era(mark.number, mark.digest, mark.complete_ns, 1)
@@ -523,9 +523,9 @@ class PlanFollower:
     def _ended(
         self, track: _Track, era: _Era, effect: Ended, now: int, out: list[Happening], effects: list[Happening]
     ) -> None:
-        """A session is at its end; when all of its plan are, what came of the next plan is handed on.
+        """Close a session; when all sessions of its plan have ended, deliver the next plan's records.
 
-        It may have ended without a mark: at the end of the day, or a best-effort customer has lost the mark.
+        It may have ended without a mark: at the end of the day, or because a best-effort subscriber lost the mark.
         """
         following = max(track.ahead, track.ready[0] if track.ready is not None else 0)
         if self._chosen is None and track.eras[-1] is era and following > era.number:
@@ -543,7 +543,7 @@ class PlanFollower:
         self._hand_over(track, effects)
 
     def _hand_over(self, track: _Track, effects: list[Happening]) -> None:
-        """Plans whose sessions have all ended make room for the next one."""
+        """Remove plans whose sessions have all ended, and deliver the records of the next one."""
         while len(track.eras) > 1 and track.eras[0].generation and not track.eras[0].open:
             past, current = track.eras.pop(0), track.eras[0]
             for name in past.sessions:
@@ -561,7 +561,7 @@ class PlanFollower:
         return where == stripe and which < number
 
     def _look(self, now: int, effects: list[Happening]) -> None:
-        """Who is silent?"""
+        """Request the next messages of idle sessions."""
         self._look_ns = now + LOOK_NS
         for track in list(self._tracks.values()):
             if track.tentative is not None and not track.eras and track.tentative[1] + TENTATIVE_NS <= now:

@@ -1,32 +1,32 @@
-"""The customer: packets as they come, from whichever edge; records in order, each once.
+"""Read sessions as a subscriber: receive packets from any edge, deliver records in order and once.
 
-Packets that came together are one `mold.Block`, made by `levelcast.native.drain_molds`, which costs as much here as a
-single packet does. Everything below is said of packets and holds for blocks.
+Packets that arrive together are one `mold.Block`, made by `levelcast.native.drain_molds`, which costs as much here as a
+single packet. The rules below for packets also apply to blocks.
 
-What happens to a hole in a session, by grade:
+Treatment of a hole in a session, by grade:
 
-| grade       | a hole                                                           | then                            |
+ grade       | a hole is                                                        | then                            |
 |-------------|------------------------------------------------------------------|---------------------------------|
-| GUARANTEED  | asked for after `reorder_ns`, then every `retry_ns`              | nothing is delivered past it    |
-|             | after `attempts` requests: `Stuck`, once; asking goes on, slower | the caller may `skip` it        |
-| BEST_EFFORT | waited for `reorder_ns`, never asked for                         | `Lost`, and delivery goes on    |
-| LATEST_ONLY | asked for after `reorder_ns`, unless newer prices are known      | delivery does not wait for it;  |
+ GUARANTEED  | requested after `reorder_ns`, then every `retry_ns`              | nothing is delivered past it    |
+             | after `attempts` requests: `Stuck`, once; then requested slower  | the caller may `skip` it        |
+ BEST_EFFORT | awaited for `reorder_ns`, never requested                        | `Lost`, and delivery continues  |
+ LATEST_ONLY | requested after `reorder_ns`, unless newer prices are known      | delivery does not wait for it;  |
 |             | after `attempts` requests: `Lost`                                | see `latest_only`               |
 
-- A session is read from the sequence that the caller names (1: from its beginning; one past a snapshot: a late
-  joiner without a hole), or from the first packet seen.
-- Retransmissions may cut the sequence into other packets than were sent first. Overlaps are trimmed, and what
-  comes twice counts as duplicate.
-- A heartbeat ahead of what came says that something is missing. BEST_EFFORT waits for data before it gives anything
-  up: a heartbeat that lies must not make it deaf to what really comes.
-- A large hole is asked for in several requests at once: at full speed more comes in a millisecond than one answer has.
+- A session is read from the sequence that the caller specifies (1: from its beginning; one past a snapshot: a late
+  joiner without a hole), or from the first packet received.
+- Retransmissions may divide the sequence into packets in another way. Overlaps are trimmed, and messages received twice
+  count as duplicates.
+- A heartbeat with a higher sequence means that messages are missing. BEST_EFFORT gives up messages only when data
+  arrives: a false heartbeat must not make it reject real data.
+- A large hole is requested in several requests in parallel: at full speed more arrives in 1 ms than one answer holds.
 - Holes are ranges and waiting packets are bounded, so no packet, however far ahead, costs more than itself.
-- Packets of sessions that are not wanted are dropped by the name in their header, sound or not, before they are opened.
-- Records are checked as they come in; those of a block have been. A batch has records of one size, or comes from a
-  single mixed packet. Small neighbours are put together; what is large already is not copied again.
+- Packets of sessions that are not followed are dropped by the name in their header, before they are decoded.
+- Records are checked when they arrive; those of a block have been checked already. A batch has records of one size, or
+  is a single mixed packet. Small neighbouring packets are joined; large ones are not copied again.
 
-The surface is that of every protocol class here: `receive` and `wake` take `now` and return effects in order, and
-`next_ns` is when to wake it.
+The interface is that of every protocol class: `receive` and `wake` get `now` and return effects in order, and
+`next_ns` is the time of the next `wake`.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ from levelcast.wire.watermark import last_watermark
 
 MAX_ASKS = 16
 MAX_ASKED_BYTES = 256 << 10
-"""Requests of one session at a time, nearest hole first, and about what comes back for them."""
+"""Maximum requests of one session at a time, nearest hole first, and estimated bytes of the answers."""
 ANSWER_PACKETS = 8
-"""A large hole is asked for in parts of so many packets, which a server gives for one request (`RetransmitConfig`)."""
+"""Packets per request for a large hole: the maximum that a server sends for one request (`RetransmitConfig`)."""
 SLOWER = 10
-"""Once stuck, `retry_ns` is so many times longer."""
+"""Factor of `retry_ns` once stuck."""
 MAX_LOST_KEPT = 256
 MAX_BATCH_BYTES = 64 << 10
-"""Packets are put together to batches of at most so many bytes; a block may be larger."""
+"""Maximum bytes of a batch of joined packets; a block may be larger."""
 
 
 class _Waiting(NamedTuple):
-    """A packet behind a hole, or a block of so many."""
+    """A packet, or a block of several packets, after a hole."""
 
     sequence: int
     came_ns: int
@@ -79,7 +79,7 @@ class _Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class _Room:
-    """What may still be asked for at one time."""
+    """The requests and bytes that may still be requested in one call."""
 
     requests: int
     bytes: int
@@ -95,27 +95,27 @@ class _Inbox:
     session: bytes
     next: int | None
     top: int
-    """One past the highest message that is known to exist."""
+    """The highest sequence known to exist, plus one."""
     newest: LatestOnly | None
     waiting: list[_Waiting] = field(default_factory=list)
-    """In order, all beyond `next`; `kept` is of how many packets they were made, `kept_bytes` of their records."""
+    """In order, all beyond `next`; `kept` is the number of their packets, `kept_bytes` the size of their records."""
     kept: int = 0
     kept_bytes: int = 0
     full: int = 0
-    """The most records that a packet had, and how large the last ones were: 0 before anything came."""
+    """Maximum records per packet so far, and size of the last records; 0 before the first packet."""
     record_bytes: int = 0
     ready: list[EdgePacket | Lost | Ended] = field(default_factory=list)
     lost: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MAX_LOST_KEPT))
     ask_ns: int | None = None
     attempts: int = 0
     left: int = 0
-    """The first message that a server still has, as it said when it was asked in vain."""
+    """The first message that a server still has, as reported in reply to a request for older ones."""
     end: int | None = None
     end_ns: int = 0
     ended: bool = False
 
     def missing(self) -> Iterator[tuple[int, int]]:
-        """The holes, nearest first, as (first, one past the last)."""
+        """Yield the holes, nearest first, as (first, one past the last)."""
         assert self.next is not None
         at = self.next
         for sequence, _, packet, _ in self.waiting:
@@ -127,7 +127,7 @@ class _Inbox:
 
 
 def _messages(item: bytes | memoryview | Block) -> int:
-    """How many messages a packet says to have, or a block has."""
+    """Return the number of messages in a block, or in a packet according to its header."""
     if isinstance(item, Block):
         return item.records
     count = int.from_bytes(item[mold.HEADER_SIZE - 2 : mold.HEADER_SIZE], "big")
@@ -135,13 +135,13 @@ def _messages(item: bytes | memoryview | Block) -> int:
 
 
 def _count_out(inbox: _Inbox, item: _Waiting) -> None:
-    """It waits no more."""
+    """Remove a waiting packet from the counts."""
     inbox.kept -= item.packets
     inbox.kept_bytes -= len(item.packet.payload)
 
 
 class SessionReader:
-    """Reads `sessions` (name -> first sequence wanted, None for the first seen), or every session that it meets."""
+    """Read `sessions` (name -> first sequence, None for the first received), or every session received."""
 
     def __init__(
         self, sessions: Mapping[bytes, int | None] | None = None, config: SubscriberConfig | None = None
@@ -151,36 +151,36 @@ class SessionReader:
         self._open = sessions is None
         self._inboxes: dict[bytes, _Inbox] = {}
         self._timed: dict[bytes, _Inbox] = {}
-        """Sessions with something to wait for."""
+        """Sessions with a deadline."""
         for name, start in (sessions or {}).items():
             self.follow(name, start)
 
     @property
     def next_ns(self) -> int | None:
-        """When `wake` should be called."""
+        """Time at which `wake` should be called."""
         return min((at for inbox in self._timed.values() if (at := self._deadline(inbox)) is not None), default=None)
 
     def position(self, session: bytes) -> int | None:
-        """The session's next sequence; None before anything came."""
+        """Return the session's next sequence; None before the first packet."""
         inbox = self._inboxes.get(session)
         return inbox.next if inbox is not None else None
 
     def follow(self, session: bytes, start: int | None = None) -> None:
-        """Read a session, too, from its sequence `start` on, or from the first packet seen."""
+        """Also read a session, from its sequence `start` on, or from the first packet received."""
         newest = LatestOnly() if self.config.grade is Grade.LATEST_ONLY else None
         self._inboxes.setdefault(session, _Inbox(session, start, start or 0, newest))
 
     def unfollow(self, session: bytes) -> None:
-        """Read a session no more."""
+        """Stop reading a session."""
         self._inboxes.pop(session, None)
         self._timed.pop(session, None)
 
     def announce(self, session: bytes, sequence: int, now: int) -> list[Effect]:
-        """A session that is read is known to reach up to `sequence`, as a heartbeat would say."""
+        """Record that a session exists up to `sequence`, as a heartbeat would."""
         return self.receive([mold.encode(Heartbeat(session, sequence))], now)
 
     def probe(self, session: bytes) -> list[Effect]:
-        """Ask for what may come next in a session of which nothing is heard."""
+        """Request the next messages of a session from which nothing is received."""
         inbox = self._inboxes.get(session)
         if inbox is None or inbox.next is None or inbox.ended:
             return []
@@ -189,11 +189,11 @@ class SessionReader:
         return [Ask(session, inbox.attempts, mold.encode(mold.RetransmitRequest(session, inbox.next, messages)))]
 
     def wants(self, session: bytes) -> bool:
-        """Whether packets of a session are looked at."""
+        """Return whether packets of a session are processed."""
         return self._open or session in self._inboxes
 
     def receive(self, arrived: Iterable[bytes | memoryview | Block], now: int) -> list[Effect]:
-        """Downstream packets, multicast or unicast, in the order they came; neighbours may be joined to blocks."""
+        """Process downstream packets, multicast or unicast, in order of arrival; neighbours may be joined to blocks."""
         counts = self.counts
         touched: dict[bytes, _Inbox] = {}
         for item in arrived:
@@ -234,7 +234,7 @@ class SessionReader:
         return effects
 
     def wake(self, now: int) -> list[Effect]:
-        """Ask again, or give up."""
+        """Repeat requests, or give up messages."""
         effects: list[Effect] = []
         for inbox in list(self._timed.values()):
             at = self._deadline(inbox)
@@ -250,12 +250,12 @@ class SessionReader:
         return effects
 
     def gone(self, session: bytes, left: int) -> None:
-        """A server that was asked says that what it still has of a session begins with `left`."""
+        """Record a server's report that the first message it still has of a session is `left`."""
         if (inbox := self._inboxes.get(session)) is not None:
             inbox.left = left
 
     def skip(self, session: bytes, now: int, upto: int | None = None) -> list[Effect]:
-        """Give up the nearest hole of a session, or what of it lies before `upto`, as the caller decides."""
+        """Give up the nearest hole of a session, or its part before `upto`, as the caller decides."""
         effects: list[Effect] = []
         inbox = self._inboxes[session]
         if inbox.newest is not None and inbox.newest.holes:
@@ -268,18 +268,18 @@ class SessionReader:
         return effects
 
     def expect(self, session: bytes, prices: Iterable[tuple[int, int]]) -> None:
-        """The floors and instruments whose trades are all that is wanted of a session.
+        """Set the floors and instruments of the only trades that the caller needs of a session.
 
-        Where each of them came behind a hole, LATEST_ONLY does not ask for the hole.
+        If each of them has arrived after a hole, LATEST_ONLY does not request the hole.
         """
         inbox = self._inboxes.get(session) or (self._new_inbox(session) if self._open else None)
         if inbox is not None and inbox.newest is not None:
             inbox.newest.expect(prices)
 
-    # -- what comes in ------------------------------------------------------------------------------------
+    # -- input --------------------------------------------------------------------------------------------
 
     def _is_foreign(self, item: bytes | memoryview | Block) -> bool:
-        """Whether the name in its header is that of no session that is wanted; nothing else of it is looked at."""
+        """Return whether the header has the name of a session that is not followed; nothing else is examined."""
         if isinstance(item, Block):
             return item[0] not in self._inboxes
         return len(item) >= mold.HEADER_SIZE and bytes(item[: mold.SESSION_SIZE]) not in self._inboxes
@@ -321,7 +321,7 @@ class SessionReader:
             self._drain(inbox)
 
     def _place(self, inbox: _Inbox, newest: LatestOnly, packet: EdgePacket, now: int) -> None:
-        """Of *latest only*: whatever is new, at once."""
+        """Deliver the new messages of a packet immediately, with the grade *latest only*."""
         assert inbox.next is not None
         fresh, new, superseded = newest.place(packet, inbox.next, now + self.config.reorder_ns)
         inbox.ready += fresh
@@ -355,13 +355,13 @@ class SessionReader:
             _count_out(inbox, dropped)
 
     def _again(self, inbox: _Inbox, first: int, end: int, new: int = 0) -> None:
-        """Messages below the next one; so many of them were `new`."""
+        """Count messages below the next one as late or duplicate, except `new` ones."""
         late = sum(max(0, min(end, stop) - max(first, start)) for start, stop in inbox.lost)
         self.counts.late += late
         self.counts.duplicates += end - first - new - late
 
     def _take(self, inbox: _Inbox, packet: EdgePacket) -> None:
-        """A packet that holds the next message, and perhaps some before it."""
+        """Accept a packet that holds the next message, and possibly some before it."""
         assert inbox.next is not None
         known = inbox.next - packet.sequence
         if known >= packet.records:
@@ -387,7 +387,7 @@ class SessionReader:
     # -- holes --------------------------------------------------------------------------------------------
 
     def _settle(self, inbox: _Inbox, moved: bool, now: int) -> None:
-        """Set the clocks of a session after something happened to it."""
+        """Update the timers of a session after a change."""
         assert inbox.next is not None
         if inbox.newest is not None:
             self._settle_latest(inbox, inbox.newest, moved, now)
@@ -403,7 +403,7 @@ class SessionReader:
             inbox.ask_ns = now + self.config.reorder_ns
             self._timed[inbox.session] = inbox
         elif moved:
-            # An answer has come in part: the rest is asked for when it stops coming.
+            # Part of an answer has arrived: request the rest when no more arrives.
             inbox.attempts = 0
             inbox.ask_ns = min(inbox.ask_ns, now + self.config.reorder_ns)
 
@@ -431,7 +431,7 @@ class SessionReader:
         inbox.ask_ns = now + config.retry_ns * (1 if attempt < config.attempts else SLOWER)
 
     def _request(self, inbox: _Inbox, first: int, end: int, attempt: int, room: _Room, effects: list[Effect]) -> bool:
-        """Ask for a hole in parts, as far as there is room; False when there is none left."""
+        """Request a hole in parts within the limit; return False when the limit is reached."""
         part = min(inbox.full * ANSWER_PACKETS or mold.MAX_REQUEST, mold.MAX_REQUEST)
         while first < end and room:
             messages = min(end - first, part)
@@ -468,7 +468,7 @@ class SessionReader:
             inbox.ready.append(Ended(inbox.session, inbox.end))
 
     def _ask_latest(self, inbox: _Inbox, newest: LatestOnly, now: int, effects: list[Effect]) -> None:
-        """Ask for the holes whose time has come, unless they cannot matter or were asked for often enough."""
+        """Request the holes that are due, unless they cannot matter or have reached the maximum number of requests."""
         config = self.config
         room = _Room(MAX_ASKS, MAX_ASKED_BYTES)
         for hole in [each for each in newest.holes if each.ask_ns <= now]:
@@ -487,7 +487,7 @@ class SessionReader:
                 hole.ask_ns = now + config.reorder_ns
         tail = newest.tail
         if tail is not None and tail.ask_ns <= now:
-            # It may be a lie: only the end of the session gives it up.
+            # The announcement may be false: give it up only at the end of the session.
             if inbox.end is not None and tail.attempts >= config.attempts:
                 self._tell_lost(inbox, tail.first, tail.end)
                 inbox.next = tail.end
@@ -518,10 +518,10 @@ class SessionReader:
         inbox.next = upto
         self._drain(inbox)
 
-    # -- what goes out ------------------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------------------
 
     def _hand_over(self, inbox: _Inbox, effects: list[Effect]) -> None:
-        """What is ready, neighbouring small packets of one record size as one batch."""
+        """Deliver ready items; join neighbouring small packets of one record size into one batch."""
         run: list[EdgePacket] = []
         room = following = 0
         for item in inbox.ready:

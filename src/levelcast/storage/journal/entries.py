@@ -1,4 +1,4 @@
-"""The entries of a journal as bytes and back.
+"""Encode and decode the entries of a journal.
 
     offset  type  field
     0       2s    mark "LJ"
@@ -6,8 +6,8 @@
     3       u8    flags: 1 is the first entry of a write
     4       u32   length of the body
     8       u32   CRC-32 (zlib's) of bytes 2 to 7 and of the body; where messages have a CRC-32 as their seal, of
-                  the last seal instead of the whole body. It continues from the segment's number, so that
-                  the rest of an earlier use of the file is not an entry
+                  the last seal instead of the complete body. It continues from the segment's number, so that
+                  bytes left from an earlier use of the file are not an entry
     12            body
 
     kind               body
@@ -18,8 +18,8 @@
     4  ServerCounter   generation u64
     5  SourceMark      incarnation u64, number u64
 
-A write that was cut off leaves an incomplete last entry. Entries of a *later* write behind a bad one cannot come
-from that: then the file is damaged, and with it what the node has promised.
+An interrupted write leaves an incomplete last entry. Entries of a *later* write after a bad one have another cause:
+then the file is damaged, and the node's promises may be lost.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ MESSAGES = (Data, Token, Ring)
 
 
 class BadEntry(ValueError):
-    """Bytes that are no entry."""
+    """Bytes that are not an entry."""
 
 
 class LocatedEntry(NamedTuple):
-    """An entry and the place of its bytes."""
+    """An entry and the location of its bytes."""
 
     at: int
     size: int
@@ -67,16 +67,16 @@ class LocatedEntry(NamedTuple):
 
 
 def body_of(entry: JournalEntry) -> tuple[int, bytes]:
-    """Return kind and body. Of a message the body is its author's datagram."""
+    """Return kind and body. The body of a message is its author's datagram."""
     if isinstance(entry, MESSAGES):
-        assert entry.sealed, "its author seals a message before anything is done with it"
+        assert entry.sealed, "the author must seal a message before it is stored"
         return KIND_MESSAGE, entry.sealed
     if isinstance(entry, Checkpoint):
         return KIND_CHECKPOINT, _SLOT.pack(entry.slot) + entry.chain
     for kind, (cls, layout) in _SMALL.items():
         if type(entry) is cls:
             return kind, layout.pack(*entry)
-    raise TypeError(f"{type(entry).__name__} does not go to the journal")
+    raise TypeError(f"{type(entry).__name__} is not a journal entry")
 
 
 def head_of(kind: int, flags: int, body: bytes, segment: int) -> bytes:
@@ -85,13 +85,13 @@ def head_of(kind: int, flags: int, body: bytes, segment: int) -> bytes:
 
 
 def _checksum(kind: int, checked: bytes | memoryview, body: memoryview, segment: int) -> int:
-    """Of a message that has its own CRC-32, only that is covered: it covers the rest."""
+    """Return the checksum of an entry. For a message with its own CRC-32, cover only that: it covers the rest."""
     own = kind == KIND_MESSAGE and len(body) > SEAL_KIND_AT and body[SEAL_KIND_AT] == CRC32.kind
     return crc32(body[-CRC32.size :] if own else body, crc32(checked, segment & 0xFFFFFFFF))
 
 
 def read_entry(content: bytes, at: int, stripe: int, segment: int) -> LocatedEntry:
-    """The entry that starts at byte `at`; BadEntry if there is none, or not all of it."""
+    """Return the entry that starts at byte `at`; raise BadEntry if it is missing or incomplete."""
     body = content[at + HEAD.size : _end_of(content, at, segment)]
     kind = content[at + 2]
     size = HEAD.size + len(body)
@@ -109,14 +109,14 @@ def read_entry(content: bytes, at: int, stripe: int, segment: int) -> LocatedEnt
 
 
 def _read_message(body: bytes, stripe: int) -> Token | Data | Ring:
-    """One datagram, or those of packets that follow one another."""
+    """Decode one datagram, or the datagrams of consecutive packets."""
     messages: list[Message] = []
     at = 0
     while at < len(body) or not messages:
         (length,) = COUNT.unpack_from(body, at + LENGTH_AT)
         found, message = decode(body[at : at + length])
         if not isinstance(message, MESSAGES) or found != stripe:
-            raise BadEntry("a message that does not belong here")
+            raise BadEntry("message of a type that is not journaled")
         messages.append(message)
         at += length
     joined = join(message for message in messages if isinstance(message, Data)) or messages
@@ -127,7 +127,7 @@ def _read_message(body: bytes, stripe: int) -> Token | Data | Ring:
 
 
 def _end_of(content: bytes, at: int, segment: int) -> int:
-    """Where the entry at `at` ends, if its checksum is right."""
+    """Return the end offset of the entry at `at`, if its checksum is correct."""
     if at + HEAD.size > len(content):
         raise BadEntry("incomplete entry")
     mark, kind, _, length, checksum = HEAD.unpack_from(content, at)
@@ -143,7 +143,7 @@ def _end_of(content: bytes, at: int, segment: int) -> int:
 
 
 def read_entries(content: bytes, at: int, stripe: int, segment: int) -> Iterator[LocatedEntry]:
-    """Entries from byte `at` on, as far as they are good."""
+    """Yield entries from byte `at` up to the first bad one."""
     while at < len(content):
         try:
             found = read_entry(content, at, stripe, segment)
@@ -154,7 +154,7 @@ def read_entries(content: bytes, at: int, stripe: int, segment: int) -> Iterator
 
 
 def later_write_after(content: bytes, at: int, segment: int) -> int | None:
-    """Where a whole entry that begins a later write lies behind the bad one at `at`."""
+    """Return the offset of a complete entry that begins a later write after the bad one at `at`."""
     at = content.find(MARK, at + 1)
     while at >= 0:
         if at + HEAD.size <= len(content) and content[at + 3] & FIRST_OF_WRITE:

@@ -1,7 +1,7 @@
-"""The journal of one node on disk: entries in, `JournalImage` out (rules 2, 8, 9, 10, 12).
+"""The journal of one node on disk: append entries, and restore a `JournalImage` (rules 2, 8, 9, 10, 12).
 
     DIR/0000000000000001.journal     segments, numbered without a gap, the last one grows
-    DIR/session                      who has it open (`levelcast.storage.journal.open_marker`)
+    DIR/session                      whether it is open (`levelcast.storage.journal.open_marker`)
 
     offset  type  field of a segment's header
     0       8s    "LVLCJRNL"
@@ -11,18 +11,18 @@
     16      u64   number of the segment
     24      u32   CRC-32 of the bytes before
 
-- `append` collects, `commit` writes what was collected with one write. Nothing that a `commit` returned from is
-  lost when the process dies; with `durable="power"` nor when the machine does.
-- A segment begins with what the node must never forget (promise, ring, checkpoint, counter, mark), so an older one
-  can go as soon as its tokens and packets are forgotten. When a new segment is begun, what is left alive in the
-  oldest ones is copied to it: normally nothing, so a roll does not make the ring wait.
-- A `Forget` is not written down. What it forgot may come back after a restart, but only up to the checkpoint, and
-  `Receiver` leaves that aside.
-- An incomplete entry at the end is cut off on `open`: its `commit` never returned, so nobody was told of it. A bad
-  entry with a later write behind it is damage and refused: the node would not know what it has promised.
-- A segment that is not needed any more is not removed but written over, a few of them in turn: a node that journals
-  what a ring carries would otherwise make and free hundreds of megabytes of the kernel's memory each second. Entries
-  are bound to their segment's number by their checksums, so what is left of an earlier use is never read.
+- `append` collects entries, `commit` writes them with one write. After `commit` has returned, they survive a crash of
+  the process; with `durable="power"` also a crash of the machine.
+- A segment begins with the state that the node must never forget (promise, ring, checkpoint, counter, mark). So an
+  older one can be removed as soon as its tokens and packets are forgotten. A new segment gets a copy of the entries of
+  the oldest segments that are still needed: normally none, so a roll does not delay the ring.
+- A `Forget` is not written. Entries that it removed may reappear after a restart, but only up to the checkpoint, and
+  `Receiver` ignores them.
+- `open` removes an incomplete entry at the end: its `commit` never returned, so no other node knows of it. A bad entry
+  before a later write is damage, and the journal is refused: the node would not know its promises.
+- A segment that is not needed any more is overwritten instead of removed, a few of them in turn. Otherwise a node that
+  journals the traffic of a ring would allocate and free hundreds of megabytes of kernel memory each second. Checksums
+  bind entries to their segment's number, so bytes left from an earlier use are never read.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from levelcast.wire.messages import Data, Ring, Token
 
 SUFFIX = ".journal"
 SEGMENT_BYTES = 8 << 20
-"""The ring waits while a segment is removed: small ones spread that (docs/tape.md has the figures)."""
+"""Size of a segment. The ring waits while a segment is removed; small segments spread that (see docs/tape.md)."""
 MOST_SPARES = 2
-"""Segments that are kept to be written over."""
+"""Maximum number of segments kept for reuse."""
 _MAGIC = b"LVLCJRNL"
 _VERSION = 3
 _HEADER = Struct("<8sHHIQI")
@@ -64,11 +64,11 @@ _HEADER_CRC = Struct("<I")
 _FIRST = 1
 
 _STATE: tuple[type, ...] = (Promise, Ring, Checkpoint, ServerCounter, SourceMark)
-"""Entries of which the last one counts."""
+"""Entry types of which only the last entry counts."""
 
 
 class EntryLocation(NamedTuple):
-    """Where the bytes of an entry are."""
+    """Location of the bytes of an entry."""
 
     segment: int
     at: int
@@ -76,26 +76,26 @@ class EntryLocation(NamedTuple):
 
 
 def initialise(directory: Path | str, life: int, stripe: int = 0, durable: Durability = "process") -> None:
-    """Make an empty journal: at a node's first start, or with a new `life` after its disk was lost (rule 12)."""
+    """Create an empty journal: at a node's first start, or with a new `life` after its disk was lost (rule 12)."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.glob("*" + SUFFIX)):
-        raise TapeError(f"{directory}: there is a journal already; a node has one for as long as its disk lives")
+        raise TapeError(f"{directory}: journal already exists; a node keeps one journal for the life of its disk")
     remove_unfinished(directory)
     AppendFile.create(_path(directory, _FIRST), _header(stripe, life, _FIRST), durable).close()
 
 
 def life_of(directory: Path | str) -> int:
-    """The life that a journal names; a TapeError if it has no readable segment."""
+    """Return the life of a journal; raise TapeError if it has no readable segment."""
     paths = sorted(Path(directory).glob("*" + SUFFIX))
     if not paths:
-        raise TapeError(f"{directory}: there is no journal")
+        raise TapeError(f"{directory}: journal not found")
     with paths[-1].open("rb") as file:
         return _read_header(paths[-1], file.read(_HEADER.size))[1]
 
 
 class JournalFile:
-    """An open journal. One process has it at a time."""
+    """An open journal. One process may have it open at a time."""
 
     def __init__(self, directory: Path, durable: Durability, segment_bytes: int) -> None:
         self.directory = directory
@@ -109,15 +109,15 @@ class JournalFile:
         self._spares: list[AppendFile] = []
         self._current = 0
         self._begun_at = 0
-        """The size of the current segment when it was begun."""
+        """The size of the current segment when it was created."""
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._state: dict[type, tuple[int, bytes]] = {}
         self._tokens: dict[tuple[int, int], EntryLocation] = {}
         self._packets: dict[tuple[int, int], dict[tuple[int, int], EntryLocation]] = {}
-        """By (source, incarnation), then by the first and last number of what was journaled together."""
+        """By (source, incarnation), then by the first and last packet number of an entry."""
         self._live: Counter[int] = Counter()
-        """Bytes of each segment that are not forgotten."""
+        """Bytes of each segment that are still needed."""
 
     # -- opening ------------------------------------------------------------------------------------------
 
@@ -130,25 +130,25 @@ class JournalFile:
         segment_bytes: int = SEGMENT_BYTES,
         accept_restart: bool = False,
     ) -> tuple[JournalFile, JournalImage]:
-        """The journal, ready to be written, and the image that its entries add up to.
+        """Open the journal for writing; also return the image of its entries.
 
-        `accept_restart` goes on although the machine went down while the journal was open without power durability:
-        for a network in which no two members can have lost something at the same time.
+        `accept_restart` continues although the machine crashed while the journal was open without power durability. Use
+        it only in a network in which no two members can have lost entries at the same time.
         """
         directory = Path(directory)
         paths = sorted(directory.glob("*" + SUFFIX))
         if not paths:
             raise TapeError(
-                f"{directory}: there is no journal; if this node has never run, initialise one, and if it has, its "
-                "disk is lost: initialise one with a new life and let a membership record replace the old life"
+                f"{directory}: journal not found; if this node has never run, initialise one; if it has, its disk is "
+                "lost: initialise one with a new life, and send a membership record that replaces the old life"
             )
         journal = cls(directory, durable, segment_bytes)
         journal._lock = lock_directory(directory, "journal")
         try:
             if was_cut_off_by_a_restart(directory) and not accept_restart:
                 raise TapeError(
-                    f"{directory}: the machine went down while this journal was open, and it was kept without power "
-                    "durability, so what this node has promised may be gone: declare the disk lost"
+                    f"{directory}: the machine restarted while this journal was open without power durability, so "
+                    "promises of this node may be lost; declare the disk lost"
                 )
             image = journal._read(paths)
             mark_session(directory, "open", durable)
@@ -159,7 +159,7 @@ class JournalFile:
             raise
 
     def _read(self, paths: list[Path]) -> JournalImage:
-        life_of(self.directory)  # a journal of another version stays as it is
+        life_of(self.directory)  # do not change a journal of another version
         remove_unfinished(self.directory)
         image: JournalImage | None = None
         for path in paths:
@@ -171,7 +171,7 @@ class JournalFile:
                 self.stripe, self.life = stripe, life
                 image = JournalImage(life)
             elif (stripe, life, number) != (self.stripe, self.life, self._current + 1):
-                raise TapeError(f"{path}: does not follow the segment before it; a segment of this journal is missing")
+                raise TapeError(f"{path}: does not follow the previous segment; a segment of this journal is missing")
             self._current = number
             end = _HEADER.size
             for found in read_entries(content, end, stripe, number):
@@ -189,8 +189,8 @@ class JournalFile:
     def _cut_off(self, file: AppendFile, content: bytes, end: int, *, is_last: bool) -> None:
         if not is_last or later_write_after(content, end, self._current) is not None:
             raise TapeError(
-                f"{file.path}: damaged at byte {end}, before entries that were written later, so what this node has "
-                "promised may be gone: put the file back, or declare the disk lost"
+                f"{file.path}: damaged at byte {end}, before entries that were written later, so promises of this node "
+                "may be lost; restore the file, or declare the disk lost"
             )
         file.truncate(end)
         if self.durable == "power":
@@ -203,7 +203,7 @@ class JournalFile:
         return sum(file.size for file in self._segments.values())
 
     def append(self, entry: JournalEntry) -> None:
-        """Collect an entry for the next `commit`."""
+        """Add an entry to the next `commit`."""
         kind, body = body_of(entry)
         head = head_of(kind, 0 if self._pending else FIRST_OF_WRITE, body, self._current)
         size = len(head) + len(body)
@@ -214,7 +214,7 @@ class JournalFile:
         self._keep(entry, kind, body, new_tuple(EntryLocation, (self._current, at, size)))
 
     def commit(self) -> None:
-        """Write what was collected. After an error nothing of it is in the file, and `commit` may be tried again."""
+        """Write the added entries. After an error none of them is in the file, and `commit` may be repeated."""
         if not self._pending:
             return
         file = self._segments[self._current]
@@ -227,7 +227,7 @@ class JournalFile:
             self._roll()
 
     def forget(self, slot: int, ordered: Mapping[int, tuple[int, int]]) -> None:
-        """Tokens up to `slot` and packets below `ordered` are no longer needed, as in `JournalImage.forget`."""
+        """Forget tokens up to `slot` and packets below `ordered`, as in `JournalImage.forget`."""
         for key in [key for key in self._tokens if key[1] <= slot]:
             self._let_go(self._tokens.pop(key))
         for key in list(self._packets):
@@ -236,7 +236,7 @@ class JournalFile:
         self._drop_dead_segments()
 
     def _forget_packets(self, key: tuple[int, int], until: tuple[int, int]) -> None:
-        """Packets of one (source, incarnation) below `until`: incarnation and number."""
+        """Forget packets of one (source, incarnation) below `until`: incarnation and number."""
         pieces, incarnation = self._packets[key], key[1]
         for span in [span for span in pieces if (incarnation, span[1]) < until]:
             self._let_go(pieces.pop(span))
@@ -244,7 +244,7 @@ class JournalFile:
             del self._packets[key]
 
     def close(self) -> None:
-        """Write what was collected, and let another process have the journal."""
+        """Write the added entries, and release the journal for other processes."""
         try:
             if self._pending:
                 self.commit()
@@ -266,7 +266,7 @@ class JournalFile:
                 os.close(self._lock)
                 self._lock = -1
 
-    # -- what is alive, and where -------------------------------------------------------------------------
+    # -- entries still needed, and their locations --------------------------------------------------------
 
     def _keep(self, entry: JournalEntry, kind: int, body: bytes, place: EntryLocation) -> None:
         if type(entry) is Data:
@@ -280,7 +280,7 @@ class JournalFile:
         else:
             self._state[type(entry)] = (kind, body)
             if isinstance(entry, SourceMark):
-                for key in list(self._packets):  # what is witnessed, a source need not keep (rule 10)
+                for key in list(self._packets):  # a source need not keep witnessed packets (rule 10)
                     self._forget_packets(key, (entry.incarnation, entry.number + 1))
             return
         if known is not None:
@@ -293,7 +293,7 @@ class JournalFile:
     # -- segments -----------------------------------------------------------------------------------------
 
     def _roll(self) -> None:
-        """Begin a new segment. Where the disk is full the old one goes on, and the next commit tries again."""
+        """Begin a new segment. If the disk is full, continue the old one; the next commit tries again."""
         number = self._current + 1
         content = bytearray(_header(self.stripe, self.life, number))
         for kind, body in self._state.values():
@@ -318,7 +318,7 @@ class JournalFile:
         self._drop_dead_segments()
 
     def _left_alive(self) -> list[EntryLocation]:
-        """What to copy so that the oldest segments can go; a segment that is mostly alive stays."""
+        """Return the entries to copy before the oldest segments are removed; keep a segment that is mostly needed."""
         leaving = set()
         for number in sorted(self._segments)[:-1]:
             if self._live[number] > self.segment_bytes // 4:
@@ -338,7 +338,7 @@ class JournalFile:
             self._live[new.segment] += new.size
 
     def _drop_dead_segments(self) -> None:
-        """From the oldest on, so that the numbers left have no gap."""
+        """Remove unneeded segments from the oldest on, so that the remaining numbers have no gap."""
         for number in sorted(self._segments)[:-1]:
             if self._live[number]:
                 return
@@ -362,19 +362,17 @@ def _header(stripe: int, life: int, number: int) -> bytes:
 
 
 def _read_header(path: Path, content: bytes) -> tuple[int, int, int]:
-    """Stripe, life and number."""
+    """Return stripe, life and number."""
     if len(content) < _HEADER.size or not content.startswith(_MAGIC):
-        raise TapeError(f"{path}: is no journal of Levelcast")
+        raise TapeError(f"{path}: not a Levelcast journal")
     _, version, stripe, life, number, checksum = _HEADER.unpack_from(content)
     if version < _VERSION:
         raise TapeError(
-            f"{path}: this journal has datagrams of header version 1, which no node accepts any more; move the data "
+            f"{path}: this journal has datagrams of header version 1, which nodes no longer accept; move the data "
             "directory of every node aside (tapes, release logs and certificates stay readable there) and start the "
             "network again with `levelcast disk init --network FILE --all --data DIR`"
         )
     check_version(path, version, _VERSION)
     if checksum != crc32(content[: _HEADER.size - _HEADER_CRC.size]) or path != _path(path.parent, number):
-        raise TapeError(
-            f"{path}: its header is damaged, so it cannot be trusted: put it back, or declare the disk lost"
-        )
+        raise TapeError(f"{path}: its header is damaged; restore the file, or declare the disk lost")
     return stripe, life, number

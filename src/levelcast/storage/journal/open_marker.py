@@ -1,8 +1,8 @@
-"""Was the machine restarted while a journal was open that only survives the death of a process?
+"""Detect a restart of the machine while a journal was open without power durability.
 
-With `durable="process"` the kernel has the last entries, and the device may not. If the machine goes down, the
-journal that is found afterwards can be shorter than what the node has claimed and promised, and nothing in it shows
-that: to the ring it is a lost disk (rule 12). So a small file says who has the journal open:
+With `durable="process"` the last entries are in the kernel, but may not be on the device. If the machine crashes, the
+journal can be shorter than the node's claims and promises, and nothing in the journal shows that. To the ring it is a
+lost disk (rule 12). So a small file records whether the journal is open:
 
     DIR/session     levelcast session 1: open process 1b4e28ba-2fa1-11d2-883f-0016d3cca427
 
@@ -22,13 +22,13 @@ _START = "levelcast session 1:"
 
 
 def mark_session(directory: Path, state: Literal["open", "closed"], durable: Durability) -> None:
-    """The journal is open from now on, or closed with all of it on the device."""
+    """Record that the journal is open from now on, or closed and completely on the device."""
     line = f"{_START} {state} {durable} {_boot_id()}\n"
     AppendFile.create(directory / NAME, line.encode(), "power").close()
 
 
 def was_cut_off_by_a_restart(directory: Path) -> bool:
-    """Whether the machine went down while the journal was open without power durability."""
+    """Return whether the machine restarted while the journal was open without power durability."""
     try:
         words = (directory / NAME).read_text(errors="replace").removeprefix(_START).split()
     except FileNotFoundError:

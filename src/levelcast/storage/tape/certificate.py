@@ -1,26 +1,26 @@
-"""The certificate: one small file by which a stranger checks any tape, offline and without our help.
+"""Create and check certificates: a small file with which third parties verify any tape offline.
 
-A certificate is made from all receivers' tapes of a stripe, of which every one must be sound and the same as the others
+A certificate is made from all receivers' tapes of a stripe, which must be valid and identical
 (`levelcast.storage.tape.compare`), and from their release logs. It is JSON:
 
     {"kind": "levelcast certificate", "version": 1, "statement": {...}, "signatures": [...]}
 
-| of the statement     | says |
+ statement            | meaning |
 |----------------------|------|
-| `stripe`             | whose tape it is |
-| `first`, `last`      | sequence, slot and timestamp of the first and the last frame that all receivers have |
-| `frames`, `records`  | how many there are between them, both included |
-| `chain_before`       | the hash chain before the first frame |
-| `marks`              | slot, sequence and chain at some frames, the last of them included |
-| `receivers`          | name, life, own range and own figures of the release: frames, late ones, lateness |
-| `spread`             | over all receivers: from the first to the last release of a slot that none marked late |
+ `stripe`             | stripe of the tapes |
+ `first`, `last`      | sequence, slot and timestamp of the first and the last frame that all receivers have |
+ `frames`, `records`  | their number from the first to the last frame, both included |
+ `chain_before`       | the hash chain before the first frame |
+ `marks`              | slot, sequence and chain at some frames, including the last |
+ `receivers`          | name, life, range of the tape, and release statistics: frames, late ones, lateness |
+ `spread`             | over all receivers: from the first to the last release of a slot that none marked late |
 
-- **What it proves.** The chain at a mark is a hash of everything before it. A sound tape that has the chain of a mark
-  has, up to that mark, exactly the records of the tapes that the certificate was made from. What comes behind the last
-  mark that a tape has is sound, but not certified.
-- **What it does not prove.** Times of release are what each receiver wrote down itself; whoever doubts them wants the
-  receivers' signatures, or logs of one's own.
-- **Signatures** are over the statement in one spelling (keys sorted, no spaces, UTF-8). Each has the
+- **Proved:** The chain at a mark is a hash of everything before it. A valid tape that has the chain of a mark has, up
+  to that mark, exactly the records of the certified tapes. Frames after the last mark that a tape has are valid, but
+  not certified.
+- **Not proved:** Each receiver records its own release times. To verify them, use the receivers' signatures or
+  independent logs.
+- **Signatures** are over the statement in canonical form (keys sorted, no spaces, UTF-8). Each has the
   receiver's name, an algorithm, a key and the signature, both in hexadecimal.
 - The same tapes and logs give the same file, byte for byte.
 """
@@ -62,28 +62,28 @@ Statement = dict[str, Any]
 
 
 class NotCertified(UserError):
-    """The tapes do not allow a certificate, or do not agree with one; one sentence that says where."""
+    """The tapes do not allow a certificate, or do not match one; the message has the position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """How far a tape agrees with a certificate."""
+    """The extent to which a tape matches a certificate."""
 
     directory: Path
     frames: int
-    """Of the tape that are certified; `from_sequence` to `to_sequence` are their records."""
+    """Certified frames of the tape; `from_sequence` to `to_sequence` are their records."""
     from_sequence: int
     to_sequence: int
     beyond: int
-    """Frames of the tape that the certificate says nothing of: behind its last mark that the tape has."""
+    """Frames of the tape that are not certified: after the last mark that the tape has."""
 
 
 def certify(directories: Sequence[Path]) -> dict[str, Any]:
-    """A certificate of the tapes in receivers' directories. Raises `NotCertified` and `TapeError`."""
+    """Return a certificate of the tapes in receivers' directories. Raise `NotCertified` and `TapeError`."""
     stripes = {directory: TapeReader(tape_directory(directory)).stripe for directory in directories}
     if len(set(stripes.values())) > 1:
         told = ", ".join(f"{path} of stripe {stripe}" for path, stripe in stripes.items())
-        raise NotCertified(f"a certificate is of one stripe, and these are of several: {told}")
+        raise NotCertified(f"a certificate covers one stripe, but these tapes are of several stripes: {told}")
     verdicts = [_sound(directory) for directory in directories]
     for difference in compare(directories):
         if difference.how:
@@ -103,7 +103,7 @@ def certify(directories: Sequence[Path]) -> dict[str, Any]:
         lines.append(frame.line)
     if not lines:
         names = ", ".join(str(directory) for directory in directories)
-        raise NotCertified(f"no frame is in all of these tapes, so there is nothing to certify: {names}")
+        raise NotCertified(f"these tapes have no frame in common, so nothing can be certified: {names}")
     logs = [_releases(directory, lines[0].slot, lines[-1].slot) for directory in directories]
     statement = {
         "stripe": reader.stripe,
@@ -126,7 +126,7 @@ def certify(directories: Sequence[Path]) -> dict[str, Any]:
 def _sound(directory: Path) -> TapeCheck:
     verdict = verify(directory, dbn=False)
     if verdict.fault is not None:
-        raise NotCertified(f"{directory} is not sound: {verdict.fault}")
+        raise NotCertified(f"{directory} is not valid: {verdict.fault}")
     return verdict
 
 
@@ -135,7 +135,7 @@ def _place(line: IndexEntry, sequence: int) -> dict[str, int]:
 
 
 def _some(lines: Sequence[IndexEntry]) -> list[IndexEntry]:
-    """At most `MOST_MARKS` lines, evenly, the last one always."""
+    """Return at most `MOST_MARKS` evenly spaced lines, always including the last one."""
     count = min(MOST_MARKS, len(lines))
     return [lines[(number + 1) * len(lines) // count - 1] for number in range(count)]
 
@@ -160,7 +160,7 @@ def _name(directory: Path) -> str:
 
 
 def _life(directory: Path) -> int | None:
-    """The life of the disk, where the journal lies beside the tape."""
+    """Return the life of the disk, if the journal is stored next to the tape."""
     try:
         return life_of(tape_directory(directory).parent / "journal")
     except (TapeError, OSError):
@@ -190,24 +190,24 @@ def _quantiles(values: Nanoseconds) -> dict[str, int] | None:
     return dict(zip(_QUANTILES, found, strict=True)) if len(values) else None
 
 
-# -- reading one ------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------
 
 
 def write_certificate(certificate: dict[str, Any]) -> str:
-    """The file's text."""
+    """Return the text of the file."""
     return json.dumps(certificate, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def read_certificate(text: str, where: object) -> dict[str, Any]:
-    """A certificate, with everything in it that `check` looks at. Raises `TapeError` for anything else."""
+    """Return a certificate with all values that `check` uses. Raise `TapeError` for any other text."""
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise TapeError(f"{where}: is no certificate, for it is no JSON ({error})") from None
+        raise TapeError(f"{where}: not a certificate, because it is not valid JSON ({error})") from None
     if not isinstance(found, dict) or found.get("kind") != KIND:
-        raise TapeError(f"{where}: is no certificate of Levelcast")
+        raise TapeError(f"{where}: not a Levelcast certificate")
     if found.get("version") != VERSION:
-        raise TapeError(f"{where}: is a certificate of version {found.get('version')}, and this reads {VERSION}")
+        raise TapeError(f"{where}: certificate version {found.get('version')} is not supported, only {VERSION}")
     try:
         statement = found["statement"]
         int(statement["stripe"]), int(statement["first"]["sequence"]), bytes.fromhex(statement["chain_before"])
@@ -215,16 +215,16 @@ def read_certificate(text: str, where: object) -> dict[str, Any]:
         if not marks or marks != sorted(marks):
             raise ValueError("its marks are not in order")
     except (KeyError, TypeError, ValueError) as error:
-        raise TapeError(f"{where}: is a damaged certificate ({type(error).__name__}: {error})") from None
+        raise TapeError(f"{where}: damaged certificate ({type(error).__name__}: {error})") from None
     return found
 
 
 def check(certificate: dict[str, Any], directory: Path) -> Checked:
-    """Compare a tape with a certificate. Raises `NotCertified` where they disagree or do not meet."""
+    """Compare a tape with a certificate. Raise `NotCertified` if they differ or have nothing in common."""
     statement: Statement = certificate["statement"]
     reader = TapeReader(tape_directory(directory))
     if reader.stripe != statement["stripe"]:
-        raise NotCertified(f"{directory} is of stripe {reader.stripe}, the certificate of {statement['stripe']}")
+        raise NotCertified(f"{directory} is of stripe {reader.stripe}, the certificate of stripe {statement['stripe']}")
     _sound(directory)
     marks = {int(mark["slot"]): mark for mark in statement["marks"] if int(mark["slot"]) > reader.before.slot}
     first_sequence = int(statement["first"]["sequence"])
@@ -238,7 +238,7 @@ def check(certificate: dict[str, Any], directory: Path) -> Checked:
         if line.first_sequence >= first_sequence:
             first = first or line.first_sequence
             waiting += 1
-        # A mark that the tape passes without having its slot is one that it should have had.
+        # If the tape passes a mark without having its slot, it lacks a certified frame.
         due = next((slot for slot in marks if slot <= line.slot), None)
         if due is None:
             continue
@@ -246,14 +246,13 @@ def check(certificate: dict[str, Any], directory: Path) -> Checked:
         if due != line.slot or mark["chain"] != line.chain.hex():
             after = certified.next_sequence if certified is not None else reader.before.next_sequence
             raise NotCertified(
-                f"{directory} differs from the certificate somewhere in sequences {after:,} to "
-                f"{int(mark['sequence']):,}"
+                f"{directory} differs from the certificate in sequences {after:,} to {int(mark['sequence']):,}"
             )
         certified = line
         frames, waiting = frames + waiting, 0
     if certified is None or first is None:
         raise NotCertified(
-            f"{directory} has no mark of the certificate, which is of sequences {first_sequence:,} to "
-            f"{int(statement['last']['sequence']):,}: it proves nothing about this tape"
+            f"{directory} has none of the marks of the certificate, which covers sequences {first_sequence:,} to "
+            f"{int(statement['last']['sequence']):,}, so it proves nothing about this tape"
         )
     return Checked(directory, frames, first, certified.next_sequence - 1, waiting)

@@ -1,9 +1,9 @@
 """Verify a tape, and compare several (DESIGN §3, *Byte identity*).
 
-- A tape is *sound* if its frames follow each other without a gap, every chain hash is that of its records, every
-  segment's data are exactly its frames, and a DBN reader (`databento-dbn`, where it is installed) reads them.
-- Two tapes are *the same* if the chain hashes of the frames that both have are equal: retention may have taken the
-  beginning of one, and the other may have gone on. After the first frame that differs all later hashes do.
+- A tape is *valid* if its frames follow each other without a gap, every chain hash matches its records, and every
+  segment's data are exactly its frames. A DBN reader (`databento-dbn`, where it is installed) must also read them.
+- Two tapes are *identical* if the chain hashes of their common frames are equal: retention may have removed the
+  beginning of one, and the other may be longer. After the first frame that differs, all later hashes differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DBN_BLOCK = 1 << 22
 
 @dataclass(slots=True)
 class TapeCheck:
-    """What a check of one tape found."""
+    """Result of the check of one tape."""
 
     directory: Path
     segments: int = 0
@@ -39,12 +39,12 @@ class TapeCheck:
     slot: int = 0
     chain: bytes = b""
     dbn_segments: int | None = None
-    """How many segments `databento-dbn` has read; None if it is not installed."""
+    """Number of segments that `databento-dbn` has read; None if it is not installed."""
     fault: str | None = None
 
 
 def verify(directory: Path | str, *, dbn: bool = True) -> TapeCheck:
-    """Check one tape, frame by frame; `fault` is the first thing that is wrong."""
+    """Check one tape, frame by frame; `fault` is the first error."""
     directory = Path(directory)
     verdict = TapeCheck(directory)
     reader = TapeReader(tape_directory(directory))
@@ -75,14 +75,14 @@ def _check_segment(segment: Segment, tip: Tip, verdict: TapeCheck) -> None:
             f"{segment.index_path}: sequences {tip.next_sequence} to {before.next_sequence - 1} are missing"
         )
     if before != tip:
-        raise TapeError(f"{segment.index_path}: does not follow the segment before it")
+        raise TapeError(f"{segment.index_path}: does not follow the previous segment")
     with segment.data_path.open("rb") as file:
         if file.read(end) != dbn_metadata():
-            raise TapeError(f"{segment.data_path}: does not begin like a tape of Levelcast")
+            raise TapeError(f"{segment.data_path}: does not begin with the header of a Levelcast tape")
     for found in segment.frames():
         line = found.line
         if line.first_sequence != tip.next_sequence or line.slot <= tip.slot or line.at != end:
-            raise TapeError(f"{found}: does not follow the frame before it")
+            raise TapeError(f"{found}: does not follow the previous frame")
         tip.append(found.frame())
         verdict.frames += 1
         verdict.records += line.records
@@ -90,11 +90,11 @@ def _check_segment(segment: Segment, tip: Tip, verdict: TapeCheck) -> None:
     if not segment.active:
         for path, stop in ((segment.data_path, end), (segment.index_path, segment.index_end)):
             if (size := path.stat().st_size) != stop:
-                raise TapeError(f"{path}: has {size} bytes, of which only {stop} belong to whole frames")
+                raise TapeError(f"{path}: has {size} bytes, of which only {stop} belong to complete frames")
 
 
 def dbn_module() -> ModuleType | None:
-    """`databento_dbn`, if it is installed."""
+    """Return `databento_dbn`, if it is installed."""
     try:
         return import_module("databento_dbn")
     except ModuleNotFoundError:
@@ -102,23 +102,23 @@ def dbn_module() -> ModuleType | None:
 
 
 def _check_dbn(segment: Segment, module: ModuleType) -> None:
-    """An independent reader finds as many records."""
+    """Check that an independent reader finds the same number of records."""
     decoder, found = module.DBNDecoder(), 0
     try:
         with segment.data_path.open("rb") as file:
             while block := file.read(DBN_BLOCK):
                 decoder.write(block)
                 found += len(decoder.decode())
-    except Exception as error:  # whatever another library says is our finding
+    except Exception as error:  # any error of the other library is a finding
         raise TapeError(f"{segment.data_path}: databento-dbn cannot read it: {error}") from error
-    expected = segment.next_sequence - segment.first_sequence + 1  # its metadata comes as one of them
+    expected = segment.next_sequence - segment.first_sequence + 1  # the metadata counts as one record
     if found != expected:
         raise TapeError(f"{segment.data_path}: databento-dbn finds {found - 1} records, not {expected - 1}")
 
 
 @dataclass(frozen=True, slots=True)
 class TapeDifference:
-    """The first frame that differs between two tapes, and how; `how` is empty where they are the same."""
+    """The first frame that differs between two tapes; `how` describes it, and is empty if the tapes are identical."""
 
     one: Path
     other: Path
@@ -155,12 +155,12 @@ def compare_two(one: Path, other: Path) -> TapeDifference:
     if from_sequence > min(reader.segments[0].first_sequence for reader in readers):
         remark += f"{', and ' if remark else ''}only sequences from {from_sequence} on are in both"
     if not common and all(reader.tip().next_sequence > 1 for reader in readers):
-        return TapeDifference(one, other, 0, "the tapes have no frame in common, so nothing can be said about them")
+        return TapeDifference(one, other, 0, "the tapes have no frame in common, so they cannot be compared")
     return TapeDifference(one, other, common, remark=remark)
 
 
 def _how(a: TapeFrame, b: TapeFrame) -> str:
-    """What differs between two frames that should be one."""
+    """Describe the difference between two frames that should be identical."""
     for name in ("slot", "timestamp_ns", "first_sequence"):
         if (mine := getattr(a.line, name)) != (theirs := getattr(b.line, name)):
             return f"{name} {mine} and {theirs}"
@@ -175,7 +175,7 @@ def _how(a: TapeFrame, b: TapeFrame) -> str:
         return f"{len(mine_bytes)} and {len(their_bytes)} bytes of records"
     if len(unequal := np.flatnonzero(mine_bytes != their_bytes)):
         return _how_records(a, b, int(unequal[0]))
-    return "the same records behind another chain hash: the tapes differ before what is left of them"
+    return "the same records after another chain hash: the tapes differ before their first common frame"
 
 
 def _name(packet: tuple[int, ...]) -> str:
@@ -184,7 +184,7 @@ def _name(packet: tuple[int, ...]) -> str:
 
 
 def _how_records(a: TapeFrame, b: TapeFrame, at: int) -> str:
-    """The first field that differs, by the record that it is in."""
+    """Describe the first field that differs, with its record."""
     for mine, theirs in zip(a.batches(), b.batches(), strict=False):
         if mine.kind is not theirs.kind or len(mine.records) != len(theirs.records):
             break

@@ -1,9 +1,9 @@
-"""Frames of a tape from any one on, a little at a time, beside the process's own writer.
+"""Read frames of a tape from any position on, a little per call, while the same process writes it.
 
-`TapeReader` reads a segment's whole index before it gives the first frame. Who has instants to meet cannot wait for
-that. Here one call reads one piece of the index or a few frames, and the kernel is told in advance what comes next.
+`TapeReader` reads a segment's complete index before it returns the first frame. A process with scheduled release times
+cannot wait for that. Here one call reads one piece of the index or a few frames, with read-ahead by the kernel.
 
-A segment that retention takes away stays readable for those that have it open.
+A segment that retention removes stays readable for readers that have it open.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from levelcast.storage.tape.directory import ACTIVE, DATA, INDEX, segment_files,
 from levelcast.storage.tape.index import IndexEntry, end_of, header_size, read_frames, unpack_header
 
 INDEX_PIECE = 32 << 10
-"""A few hundred entries."""
+"""Bytes read at a time: a few hundred entries."""
 _ENTRY_SIZE = Struct("<I")
 
 
 class NotOnTape(TapeError):
-    """The place is not on the tape any more, or never was."""
+    """The position is no longer on the tape, or never was."""
 
 
 class Excerpt(NamedTuple):
-    """A frame's line in the index and its stamped records."""
+    """A frame's index entry and its stamped records."""
 
     line: IndexEntry
     content: bytes
 
 
 class TapeCursor:
-    """Gives the frames behind `slot`; the first one has the record `sequence`. Raises `NotOnTape`."""
+    """Read the frames after `slot`; the first one has the record `sequence`. Raise `NotOnTape`."""
 
     def __init__(self, directory: Path, slot: int, sequence: int) -> None:
         self._directory = directory
@@ -42,7 +42,7 @@ class TapeCursor:
         self._index = self._data = -1
         found = [first for first in segment_files(directory) if first <= sequence]
         if not found:
-            raise NotOnTape(f"{directory}: begins behind sequence {sequence}")
+            raise NotOnTape(f"{directory}: begins after sequence {sequence}")
         self._open(found[-1])
 
     def _open(self, first_sequence: int) -> None:
@@ -51,24 +51,24 @@ class TapeCursor:
             self._index = os.open(segment_path(self._directory, first_sequence, INDEX), os.O_RDONLY)
             try:
                 self._data = os.open(segment_path(self._directory, first_sequence, ACTIVE), os.O_RDONLY)
-            except FileNotFoundError:  # it is complete, and has its final name
+            except FileNotFoundError:  # the segment is complete, and has its final name
                 self._data = os.open(segment_path(self._directory, first_sequence, DATA), os.O_RDONLY)
         except FileNotFoundError:
             self.close()
-            raise NotOnTape(f"{self._directory}: the segment of sequence {first_sequence} is gone") from None
+            raise NotOnTape(f"{self._directory}: the segment of sequence {first_sequence} was removed") from None
         content = os.pread(self._index, INDEX_PIECE, 0)
         if (size := header_size(content)) > len(content):
             content = os.pread(self._index, size, 0)
         header = unpack_header(content, segment_path(self._directory, first_sequence, INDEX))
         self._at = header.size
         self._following = first_sequence
-        """The sequence behind the last frame that was read; a segment of that name follows this one."""
+        """The sequence after the last frame that was read; the next segment has this name."""
         self._first = first_sequence
 
     def read(self, most_bytes: int, most_frames: int) -> tuple[list[Excerpt], bool]:
-        """The next frames, of so many bytes at most but at least one; False with them at the end of the tape.
+        """Return the next frames, up to `most_bytes` but at least one frame, and False at the end of the tape.
 
-        While it looks for the place in the index there are none, and it is not the end.
+        While the position is searched in the index, it returns no frames and True.
         """
         found: list[Excerpt] = []
         size = entries = end = 0
@@ -79,7 +79,7 @@ class TapeCursor:
                     break
                 content = os.pread(self._data, line.size, line.at)
                 if len(content) < line.size:
-                    raise TapeError(f"{self._directory}: the records of slot {line.slot} are cut short")
+                    raise TapeError(f"{self._directory}: the records of slot {line.slot} are truncated")
                 found.append(Excerpt(line, content))
                 size += line.size
                 self._slot = line.slot
@@ -94,7 +94,7 @@ class TapeCursor:
         return found, True
 
     def _piece(self) -> bytes:
-        """Some of the index, with its first entry whole."""
+        """Return a piece of the index with at least its first entry complete."""
         content = os.pread(self._index, INDEX_PIECE, self._at)
         if len(content) >= _ENTRY_SIZE.size:
             (size,) = _ENTRY_SIZE.unpack_from(content)
@@ -103,7 +103,7 @@ class TapeCursor:
         return content
 
     def _next_segment(self) -> bool:
-        """Go on with the segment behind this one, if there is one."""
+        """Continue with the next segment, if it exists."""
         names = [segment_path(self._directory, self._following, suffix) for suffix in (ACTIVE, DATA)]
         if self._following == self._first or not any(path.exists() for path in names):
             return False

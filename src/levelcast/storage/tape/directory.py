@@ -1,4 +1,4 @@
-"""Name, list and find the files of tapes.
+"""List and find the files of tapes, and define their names.
 
     DIR/0000000000000001.dbn          records 1 to about N; a DBN file that any DBN tool reads
     DIR/0000000000000001.idx          its frames (`levelcast.storage.tape.index`)
@@ -33,7 +33,7 @@ class SegmentFile(NamedTuple):
 
     @property
     def data_path(self) -> Path:
-        """The records; a segment that grew when it was listed may have its final name by now."""
+        """Path of the records; a segment that grew when it was listed may have its final name by now."""
         growing = segment_path(Path(self.directory), self.first, ACTIVE)
         return growing if self.active and growing.exists() else segment_path(Path(self.directory), self.first, DATA)
 
@@ -50,7 +50,7 @@ def segment_path(directory: Path, first_sequence: int, suffix: str) -> Path:
 
 
 def segment_files(directory: Path) -> dict[int, set[str]]:
-    """Return the suffixes of the files of each segment, by first sequence in order; other files are passed over."""
+    """Return the suffixes of the files of each segment, by first sequence in order; ignore other files."""
     found: dict[int, set[str]] = {}
     for path in directory.iterdir():
         if parsed := _NAME.fullmatch(path.name):
@@ -59,7 +59,7 @@ def segment_files(directory: Path) -> dict[int, set[str]]:
 
 
 def foreign_files(directory: Path) -> list[Path]:
-    """Return the files that look like parts of a tape by their suffix only."""
+    """Return the files that have the suffix of a tape file, but not its name."""
     return [
         path
         for path in directory.iterdir()
@@ -68,17 +68,17 @@ def foreign_files(directory: Path) -> list[Path]:
 
 
 def list_segments(directory: Path) -> list[SegmentFile]:
-    """Return the segments in order; a TapeError if there are none, or parts of one are missing."""
+    """Return the segments in order; raise TapeError if the tape has none, or parts of one are missing."""
     _check_directory(directory)
     found = segment_files(directory)
     if not found:
-        raise TapeError(f"{directory}: is not a tape directory, there is no segment in it")
+        raise TapeError(f"{directory}: not a tape directory, no segment found")
     whole = [first for first, suffixes in found.items() if suffixes != {INDEX}]
     if not whole:
         raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
     for first, suffixes in found.items():
         if INDEX not in suffixes:
-            raise TapeError(f"{segment_path(directory, first, min(suffixes))}: has no index beside it")
+            raise TapeError(f"{segment_path(directory, first, min(suffixes))}: the index of this segment is missing")
         if suffixes == {INDEX} and whole[0] < first < whole[-1]:
             raise TapeError(f"{segment_path(directory, first, INDEX)}: the records of this segment are missing")
         if ACTIVE in suffixes and first < whole[-1]:
@@ -89,7 +89,7 @@ def list_segments(directory: Path) -> list[SegmentFile]:
 
 
 def first_sequence_of(directory: Path) -> int | None:
-    """Return the sequence of the first record that is still on a tape; None where there is no tape."""
+    """Return the sequence of the first record that is still on a tape; None without a tape."""
     return next(iter(segment_files(directory)), None) if directory.is_dir() else None
 
 
@@ -109,12 +109,12 @@ def find_tapes(directory: Path) -> list[Path]:
     if not found and (directory.name == "tape" or empty_tapes(directory)):
         raise TapeError(f"{directory}: the tape is empty, nothing has been released to it yet")
     if not found:
-        raise TapeError(f"{directory}: there is no tape in this directory: name a tape's, a node's or a data directory")
+        raise TapeError(f"{directory}: no tape found; specify the directory of a tape or a node, or a data directory")
     return found
 
 
 def empty_tapes(directory: Path) -> list[Path]:
-    """Return the tapes of nodes that were begun and have no segment."""
+    """Return the tapes of nodes that were created but have no segment."""
     places = (directory / "tape", *sorted(directory.glob("*/tape")))
     return [place for place in places if place.is_dir() and not any(place.glob("*" + INDEX))]
 
@@ -129,4 +129,4 @@ def _tapes_below(directory: Path, depth: int) -> Iterator[Path]:
 
 def _check_directory(directory: Path) -> None:
     if not directory.is_dir():
-        raise TapeError(f"{directory}: {'is not a directory' if directory.exists() else 'there is no such directory'}")
+        raise TapeError(f"{directory}: {'not a directory' if directory.exists() else 'directory not found'}")

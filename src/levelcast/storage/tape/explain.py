@@ -1,7 +1,7 @@
-"""Explain how a segment differs from the one that it should be: frame, record, byte, and kind of difference.
+"""Explain the differences between a segment and its correct version: frame, record, byte, and kind of difference.
 
-The two are read whole; frames are joined by slot, for a tape that was chained anew behind a missing frame has other
-sequences and hashes from there on, and the same slots. No Spark in here.
+Both are read completely. Frames are joined by slot: a tape that was rewritten without one frame has other sequences and
+hashes from there on, but the same slots. This module does not use Spark.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from levelcast.storage.tape.index import Index, Ints, read_index
 from levelcast.storage.tape.segment_check import Scan, bare, own_hashes, wrong_frames
 
 MOST_NAMED = 100
-"""Faults of one segment that are told one by one."""
+"""Maximum number of faults of one segment that are listed individually."""
 
 
 class SegmentDifference(NamedTuple):
-    """One fault of a segment, with its place; None where there is none."""
+    """One fault of a segment, with its position; fields are None if not applicable."""
 
     kind: str
     says: str
@@ -52,20 +52,20 @@ class Side:
 
 
 class Altered(NamedTuple):
-    """A record that is not what it should be: as it is and as it should be, both un-stamped."""
+    """A record that differs: its actual and its correct bytes, both un-stamped."""
 
     frame: int
     sequence: int
     at: int
-    """Its first byte in the file."""
+    """Offset of its first byte in the file."""
     mine: bytes
     right: bytes
     changed: tuple[int, ...]
-    """The bytes of the file that differ, stamps included."""
+    """Offsets in the file of the bytes that differ, stamps included."""
 
 
 def explain(mine: SegmentFile, right: SegmentFile) -> list[SegmentDifference]:
-    """What is wrong with `mine`, where `right` is how it should be."""
+    """Return the faults of `mine`; `right` is the correct version."""
     try:
         good = Side(read_index(right.index_path), right.data_path.read_bytes())
     except (TapeError, OSError):
@@ -94,7 +94,7 @@ def explain(mine: SegmentFile, right: SegmentFile) -> list[SegmentDifference]:
 
 
 def _records(bad: Side, good: Side, *, growing: bool) -> list[SegmentDifference]:
-    """Both have the same index, so frames lie at the same bytes."""
+    """Compare records; both segments have the same index, so frames are at the same offsets."""
     found: list[SegmentDifference] = []
     whole = np.frombuffer(good.content, np.uint8)
     ours = np.frombuffer(bad.content, np.uint8)
@@ -108,7 +108,7 @@ def _records(bad: Side, good: Side, *, growing: bool) -> list[SegmentDifference]
         )  # fmt: skip
     elif len(ours) > len(whole) and not growing:
         found.append(
-            SegmentDifference("torn tail", f"{len(ours) - len(whole)} bytes behind its last frame", offset=len(whole))
+            SegmentDifference("torn tail", f"{len(ours) - len(whole)} bytes after its last frame", offset=len(whole))
         )
     begin = int(good.index.lines["at"][0]) if len(good.index.lines) else len(whole)
     if len(head := unequal[unequal < begin]):
@@ -120,7 +120,7 @@ def _records(bad: Side, good: Side, *, growing: bool) -> list[SegmentDifference]
     altered: list[Altered] = []
     for frame in frames[:MOST_NAMED]:
         records = _altered(bad, frame, good, frame, stamps=True)
-        if records is None:  # the records have other borders: name the bytes
+        if records is None:  # the records have other boundaries: report the bytes
             at = int(good.index.lines["at"][frame])
             inside = unequal[(unequal >= at) & (unequal < _ends(good.index)[frame])]
             found.append(_bytes_of(bad.content, good.content, inside.tolist(), *_place(good.index, frame)))
@@ -146,7 +146,7 @@ def _place(index: Index, frame: int) -> tuple[int | None, int | None]:
 
 
 def _swapped_frames(bad: Side, good: Side, frames: Sequence[int]) -> tuple[list[SegmentDifference], list[int]]:
-    """Pairs of frames whose bytes have changed places, and the frames that are left."""
+    """Return pairs of frames that are swapped, and the remaining frames."""
     found: list[SegmentDifference] = []
     left = list(frames)
     for one in frames:
@@ -162,7 +162,7 @@ def _swapped_frames(bad: Side, good: Side, frames: Sequence[int]) -> tuple[list[
                 is_swap = bad.content[at:end] == good.frame_bytes(other) + good.frame_bytes(one)
             if is_swap:
                 slots = good.index.lines["slot"]
-                says = f"the records of slots {slots[one]} and {slots[other]} have changed places"
+                says = f"the records of slots {slots[one]} and {slots[other]} are swapped"
                 found.append(_told(good, one, "swapped frames", says))
                 left = [each for each in left if each not in (one, other)]
                 break
@@ -170,7 +170,7 @@ def _swapped_frames(bad: Side, good: Side, frames: Sequence[int]) -> tuple[list[
 
 
 def _altered(bad: Side, a: int, good: Side, b: int, *, stamps: bool) -> list[Altered] | None:
-    """The records that differ between two frames, perhaps by their `stamps` only; None if they have other borders."""
+    """Return the records that differ between two frames, with or without `stamps`; None if boundaries differ."""
     mine, right = bad.bare(a), good.bare(b)
     ours, theirs = (bad.frame_bytes(a), good.frame_bytes(b)) if stamps else (mine, right)
     sizes = _sizes(ours)
@@ -198,7 +198,7 @@ def _sizes(content: bytes) -> list[int] | None:
 
 
 def _swapped_records(good: Side, altered: Sequence[Altered]) -> Iterator[SegmentDifference]:
-    """Pairs of records that have changed places; every other one has changed bytes."""
+    """Yield pairs of records that are swapped; every other one has changed bytes."""
     done: set[int] = set()
     for i, one in enumerate(altered):
         if i in done:
@@ -212,7 +212,7 @@ def _swapped_records(good: Side, altered: Sequence[Altered]) -> Iterator[Segment
         if pair is not None:
             done.add(pair)
             kind, at = "swapped records", one.at
-            says = f"records {one.sequence} and {altered[pair].sequence} have changed places"
+            says = f"records {one.sequence} and {altered[pair].sequence} are swapped"
         else:
             kind, at = "changed bytes", one.changed[0]
             says = f"{_field(one)} of record {one.sequence} {_count(len(one.changed))}"
@@ -224,7 +224,7 @@ def _count(changed: int) -> str:
 
 
 def _field(record: Altered) -> str:
-    """The first field that differs, and both values."""
+    """Describe the first field that differs, with both values."""
     try:
         mine, right = split(record.mine)[0], split(record.right)[0]
     except (BadRecords, IndexError):
@@ -249,7 +249,7 @@ def _bytes_of(
 
 
 def _index_bytes(mine: bytes, good: Side) -> Iterator[SegmentDifference]:
-    """An index that cannot be read to its end, byte by byte against the right one."""
+    """Compare an index that cannot be read to its end with the correct one, byte by byte."""
     right = good.index.content
     common = min(len(mine), len(right))
     unequal = np.flatnonzero(np.frombuffer(mine, np.uint8, common) != np.frombuffer(right, np.uint8, common)).tolist()
@@ -266,14 +266,14 @@ def _index_bytes(mine: bytes, good: Side) -> Iterator[SegmentDifference]:
 
 
 def _frames(bad: Side, good: Side, *, growing: bool) -> list[SegmentDifference]:
-    """Both indexes are readable and differ: frames are missing, there twice, strange, or not the same."""
+    """Compare two readable indexes that differ: find missing, duplicate, unknown and changed frames."""
     mine, right = bad.index.lines, good.index.lines
     slots, known = mine["slot"].astype(np.int64), right["slot"].astype(np.int64)
     found: list[SegmentDifference] = []
     values, first, counts = np.unique(slots, return_index=True, return_counts=True)
     for slot in values[counts > 1].tolist():
         again = int(np.flatnonzero(slots == slot)[1])
-        found.append(_told(bad, again, "duplicate frame", f"the frame of slot {slot} is there twice"))
+        found.append(_told(bad, again, "duplicate frame", f"the frame of slot {slot} is duplicated"))
     last = int(slots.max(initial=0))
     missing = np.flatnonzero(~np.isin(known, slots) & ((known < last) | (not growing)))
     for frame in missing.tolist():
@@ -300,7 +300,7 @@ def _told(side: Side, frame: int, kind: str, says: str) -> SegmentDifference:
 
 
 def _strange(bad: Side, good: Side, frames: Iterable[int], *, growing: bool) -> Iterator[SegmentDifference]:
-    """Frames of slots that the others do not have: perhaps the packets of another slot again."""
+    """Yield frames of slots that the others do not have; they may repeat the packets of another slot."""
     packets = {good.index.table(frame): frame for frame in range(len(good.index.lines))}
     newest = int(good.index.lines["slot"][-1]) if len(good.index.lines) else 0
     for frame in frames:
@@ -314,7 +314,7 @@ def _strange(bad: Side, good: Side, frames: Iterable[int], *, growing: bool) -> 
 
 
 def _unequal(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> list[SegmentDifference]:
-    """Frames of the same slot that are not the same in themselves, whatever the chain says."""
+    """Return frames of the same slot with different content, regardless of the chain."""
     mine = own_hashes(bad.index, bad.content, [a for a, _ in common])
     right = own_hashes(good.index, good.content, [b for _, b in common])
     unequal = [(a, b) for a, b in common if mine[a] != right[b]]
@@ -327,7 +327,7 @@ def _unequal(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> list[S
         for c, d in unequal[place + 1 :]:
             if content == good.packets_and_records(d) and bad.packets_and_records(c) == wanted:
                 slots = good.index.lines["slot"]
-                told = f"the frames of slots {slots[b]} and {slots[d]} have changed places"
+                told = f"the frames of slots {slots[b]} and {slots[d]} are swapped"
                 found.append(_told(bad, a, "swapped frames", told))
                 done |= {a, c}
                 break
@@ -338,42 +338,42 @@ def _unequal(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> list[S
 
 
 def _inside(bad: Side, good: Side, a: int, b: int) -> Iterator[SegmentDifference]:
-    """What differs between two frames of the same slot."""
+    """Yield the differences between two frames of the same slot."""
     slot = bad.index.lines["slot"][a]
     if bad.index.table(a) != good.index.table(b):
-        yield _told(bad, a, "changed packets", f"the packets of slot {slot} are others")
+        yield _told(bad, a, "changed packets", f"the packets of slot {slot} differ")
         return
     if bad.index.lines["timestamp"][a] != good.index.lines["timestamp"][b]:
-        yield _told(bad, a, "changed packets", f"the timestamp of slot {slot} is another")
+        yield _told(bad, a, "changed packets", f"the timestamp of slot {slot} differs")
     altered = _altered(bad, a, good, b, stamps=False)
     if altered is not None:
         yield from _swapped_records(bad, altered)
     elif bad.bare(a) != good.bare(b):
-        yield _told(bad, a, "changed bytes", f"the records of slot {slot} are others")
+        yield _told(bad, a, "changed bytes", f"the records of slot {slot} differ")
 
 
 def _chain(bad: Side, good: Side, common: Sequence[tuple[int, int]]) -> Iterator[SegmentDifference]:
-    """The same frames behind another chain, or with other lines: the first one that says so."""
+    """Yield the first fault of equal frames with another chain, or with other index entries."""
     for frame in wrong_frames(bad.index, bytearray(bad.content), together=False).hashes[:1]:
-        yield _told(bad, frame, "chain broken", "its chain hash is not that of its records and the frame before")
+        yield _told(bad, frame, "chain broken", "its chain hash does not match its records and the previous frame")
         return
     for a, b in common:
         ours, theirs = bad.index.lines[a], good.index.lines[b]
         for name in ("sequence", "records", "at", "bytes", "chain"):
             if ours[name].tobytes() != theirs[name].tobytes():
-                says = f"its line in the index has another {'chain hash' if name == 'chain' else name}"
+                says = f"its index entry has another {'chain hash' if name == 'chain' else name}"
                 told = _told(bad, a, "chain broken", says)
                 yield told._replace(offset=int(bad.index.starts[a]), in_index=True)
                 return
     if bad.index.header != good.index.header:
-        says = "it does not go on from where the others do"
+        says = "it does not continue from the same position as the others"
         yield SegmentDifference(
             "chain broken", says, sequence=bad.index.header.tip.next_sequence, offset=0, in_index=True
         )
 
 
 def alone(scan: Scan, index: Index | None) -> list[SegmentDifference]:
-    """What a segment's own check says, where there is nothing to compare it with."""
+    """Return the faults of a segment's own check, if there is nothing to compare it with."""
     found = []
     for kind, frame, says in scan.faults[:MOST_NAMED]:
         place: tuple[int | None, int | None] = (None, None)

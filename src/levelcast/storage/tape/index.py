@@ -1,4 +1,4 @@
-"""The frame index of one segment as bytes and back.
+"""Encode and decode the frame index of one segment.
 
     offset  type  field of the header
     0       8s    "LVLCTAPE"
@@ -9,26 +9,26 @@
     24      u64   slot of the last frame before this segment
     32      u64   sequence of the first record of this segment
     40      32s   chain hash before this segment
-    72      u32   number of places, then each: source u16, incarnation u64, next u64
+    72      u32   number of sources, then each: source u16, incarnation u64, next u64
             u32   number of membership records, then each: slot u64, version u64, count u16, count x (member u16,
                   life u32)
             u32   CRC-32 of the bytes before
 
     offset  type  field of a frame
     0       u32   size of this entry
-    4       u32   CRC-32 of the bytes behind
+    4       u32   CRC-32 of the following bytes
     8       u64   slot
     16      u64   timestamp
     24      u64   sequence of its first record
     32      u32   records
     36      u32   packets
-    40      u64   where its bytes begin in the segment's data
+    40      u64   offset of its bytes in the segment's data
     48      u64   bytes
     56      32s   chain hash of the frame
     88            each packet: source u16, incarnation u64, number u64, records u32, bytes u32
 
-The header is the tape's `Tip` before the segment, so the newest segment alone is enough to go on from, and
-retention may take the older ones. It is a function of the frames, so it is the same at every receiver.
+The header is the tape's `Tip` before the segment. So the newest segment is sufficient to continue the tape, and
+retention may remove the older ones. It is a function of the frames, so it is the same at every receiver.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ Rows = npt.NDArray[np.void]
 
 
 class IndexHeader(NamedTuple):
-    """The beginning of a segment: its place in the tape, and the tape's tip before it."""
+    """The beginning of a segment: its position in the tape, and the tape's tip before it."""
 
     stripe: int
     records_per_segment: int
@@ -94,7 +94,7 @@ class PacketLine(NamedTuple):
 
 
 class IndexEntry(NamedTuple):
-    """A frame as the index has it; the packets are at `packets_at` of the index."""
+    """A frame in the index; its packets are at offset `packets_at` of the index."""
 
     slot: int
     timestamp_ns: int
@@ -125,14 +125,14 @@ def pack_header(stripe: int, records_per_segment: int, tip: Tip) -> bytes:
 
 
 def unpack_header(content: bytes, where: object) -> IndexHeader:
-    """The header of the index `where`; a TapeError for anything else."""
+    """Return the header of the index `where`; raise TapeError for anything else."""
     if not content.startswith(MAGIC):
-        raise TapeError(f"{where}: is no index of a Levelcast tape")
+        raise TapeError(f"{where}: not an index of a Levelcast tape")
     try:
         _, version, stripe, size, per_segment, slot, next_sequence, chain = _FIXED.unpack_from(content)
         check_version(where, version, VERSION)
         if size > len(content) or crc32(content[: size - 4]) != _COUNT.unpack_from(content, size - 4)[0]:
-            raise TapeError(f"{where}: is damaged or cut short in its header")
+            raise TapeError(f"{where}: its header is damaged or truncated")
         tip = Tip(slot, chain, next_sequence)
         (places,) = _COUNT.unpack_from(content, _FIXED.size)
         at = _FIXED.size + _COUNT.size
@@ -140,7 +140,7 @@ def unpack_header(content: bytes, where: object) -> IndexHeader:
             tip.places[source] = SourcePosition(incarnation, following)
         _unpack_records(content, at + places * _PLACE.size, tip)
     except struct_error:
-        raise TapeError(f"{where}: is damaged or cut short in its header") from None
+        raise TapeError(f"{where}: its header is damaged or truncated") from None
     return IndexHeader(stripe, per_segment, tip, size)
 
 
@@ -157,7 +157,7 @@ def _unpack_records(content: bytes, at: int, tip: Tip) -> None:
 
 
 def pack_frame(frame: Frame, at: int, size: int) -> bytes:
-    """The entry of a frame whose `size` bytes begin at `at` of the data."""
+    """Return the entry of a frame with `size` bytes at offset `at` of the data."""
     packets = len(frame.table) // PACKET_ROW.size
     fixed = _ENTRY.pack(
         frame.slot, frame.timestamp_ns, frame.first_sequence, frame.records, packets, at, size, frame.chain
@@ -175,12 +175,12 @@ def read_start(path: Path) -> tuple[IndexHeader, bytes]:
 
 
 def header_size(content: bytes) -> int:
-    """Return the size of the header that starts like this; 0 if too little of it is there."""
+    """Return the size of the header that starts with `content`; 0 if `content` is too short."""
     return int(_FIXED.unpack_from(content)[3]) if len(content) >= _FIXED.size else 0
 
 
 def _entries(content: bytes, at: int, *, check: bool = True) -> Iterator[tuple[int, int]]:
-    """Yield offset and size of the entries from byte `at` on, as far as they are complete and, with `check`, intact."""
+    """Yield offset and size of the entries from byte `at` on while they are complete and, with `check`, intact."""
     view, end = memoryview(content), len(content)
     while at + _ENTRY_SIZE <= end:
         size, checksum = _ENTRY_HEAD.unpack_from(content, at)
@@ -196,7 +196,7 @@ def _entries(content: bytes, at: int, *, check: bool = True) -> Iterator[tuple[i
 
 
 def read_frames(content: bytes, at: int) -> Iterator[IndexEntry]:
-    """Yield the frames from byte `at` of an index on, as far as their entries are complete."""
+    """Yield the frames from byte `at` of an index on, while their entries are complete."""
     for start, _ in _entries(content, at):
         yield IndexEntry._make((*_ENTRY.unpack_from(content, start + _ENTRY_HEAD.size), start + _ENTRY_SIZE))
 
@@ -208,17 +208,17 @@ def last_timestamp(content: bytes, at: int) -> int:
 
 
 def start_of(line: IndexEntry) -> int:
-    """Where the entry of a frame starts in the index."""
+    """Return the offset at which the entry of a frame starts in the index."""
     return line.packets_at - _ENTRY_SIZE
 
 
 def end_of(line: IndexEntry) -> int:
-    """Where the entry of a frame ends in the index."""
+    """Return the offset at which the entry of a frame ends in the index."""
     return line.packets_at + line.packets * PACKET_ROW.size
 
 
 def table_of(content: bytes, line: IndexEntry) -> bytes:
-    """The rows of a frame's packets."""
+    """Return the rows of a frame's packets."""
     return content[line.packets_at : end_of(line)]
 
 
@@ -228,32 +228,32 @@ def read_packets(content: bytes, line: IndexEntry) -> list[PacketLine]:
 
 @dataclass(slots=True)
 class Index:
-    """The index of one segment, as far as its entries are whole."""
+    """The complete entries of the index of one segment."""
 
     header: IndexHeader
     content: bytes
     lines: Rows
     starts: Ints
-    """Where each entry starts in the file."""
+    """Offset of each entry in the file."""
     end: int
-    """Of the last whole entry."""
+    """End offset of the last complete entry."""
 
     @property
     def chains(self) -> list[bytes]:
         return [bytes(chain) for chain in self.lines["chain"]]
 
     def data_of(self, frame: int, content: bytes) -> bytes:
-        """The records of a frame in the `content` of the segment."""
+        """Return the records of a frame from the `content` of the segment."""
         at = int(self.lines["at"][frame])
         return content[at : at + int(self.lines["bytes"][frame])]
 
     def table(self, frame: int) -> bytes:
-        """The rows of a frame's packets."""
+        """Return the rows of a frame's packets."""
         at = int(self.starts[frame])
         return self.content[at + ENTRY.itemsize : at + int(self.lines["size"][frame])]
 
     def packets(self) -> tuple[Rows, Ints]:
-        """All packets, and the frame of each."""
+        """Return all packets, and the frame of each."""
         counts = self.lines["packets"].astype(np.int64)
         frames = np.repeat(np.arange(len(counts)), counts)
         first = np.cumsum(counts) - counts
@@ -268,7 +268,7 @@ class Index:
 
 
 def read_index(path: Path) -> Index:
-    """Read an index into arrays; a TapeError where not even the header can be read."""
+    """Read an index into arrays; raise TapeError if even the header cannot be read."""
     content = path.read_bytes()
     header = unpack_header(content, path)
     found = np.array(list(_entries(content, header.size)), np.int64).reshape(-1, 2)

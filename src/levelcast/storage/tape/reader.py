@@ -1,4 +1,4 @@
-"""Read a tape: its frames from any slot or sequence on, beside the process that writes it."""
+"""Read a tape: its frames from any slot or sequence on, while another process may write it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEPT_IN_MEMORY = 4
 
 
 class TapeReader:
-    """A tape, read. `refresh` shows it what a writer has added since."""
+    """A tape for reading. `refresh` loads frames that a writer has added since."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
@@ -28,7 +28,7 @@ class TapeReader:
 
     @property
     def before(self) -> Tip:
-        """The tip before the first frame that is (still) there."""
+        """The tip before the first frame that is still on the tape."""
         return self.segments[0].header.tip.copy()
 
     @property
@@ -36,11 +36,11 @@ class TapeReader:
         return self.segments[0].header.stripe
 
     def tip(self) -> Tip:
-        """The tip behind the last frame, from the newest segment's index."""
+        """Return the tip after the last frame, from the newest segment's index."""
         return self.segments[-1].tip()
 
     def frames(self, *, after_slot: int = 0, from_sequence: int = 1) -> Iterator[TapeFrame]:
-        """Frames in order, from the first one with a slot above `after_slot` and records from `from_sequence` on."""
+        """Yield frames in order, with a slot above `after_slot` and with records from `from_sequence` on."""
         first = 0
         for number, segment in reversed(list(enumerate(self.segments))):
             first = number
@@ -54,7 +54,7 @@ class TapeReader:
                     yield frame
 
     def chain_at(self, slot: int) -> bytes:
-        """The chain hash behind the last frame up to `slot`."""
+        """Return the chain hash after the last frame up to `slot`."""
         chain = self.segments[0].header.tip.chain
         for segment in reversed(self.segments):
             if segment.header.tip.slot <= slot:
@@ -67,7 +67,7 @@ class TapeReader:
         return chain
 
     def _make_room(self, wanted: Segment) -> None:
-        """A long tape does not have to fit into memory: only the last few indexes stay."""
+        """Unload indexes except the last few, so that a long tape need not fit into memory."""
         loaded = [segment for segment in self.segments if segment.is_loaded and segment is not wanted]
         for segment in loaded[: max(0, len(loaded) - _KEPT_IN_MEMORY)]:
             segment.unload()

@@ -1,6 +1,6 @@
-"""One segment of a tape, read: its index, and its data mapped into memory.
+"""Read one segment of a tape: its index, and its data mapped into memory.
 
-A segment holds whole frames. What the index does not (yet) have is not there: a reader beside a writer sees only
+A segment contains complete frames. Data without an index entry is ignored: while a writer runs, a reader sees only
 finished frames.
 """
 
@@ -30,7 +30,7 @@ from levelcast.wire.messages import CONTROL_SOURCE, Run
 
 
 class TapeFrame:
-    """A frame on the tape: its line in the index, and its bytes when they are asked for."""
+    """A frame on the tape: its index entry, and its bytes on request."""
 
     __slots__ = ("line", "number", "segment")
 
@@ -44,15 +44,15 @@ class TapeFrame:
         return self.segment.chain_before(self.number)
 
     def packets(self) -> list[PacketLine]:
-        """Its packets without their payloads."""
+        """Return its packets without their payloads."""
         return self.segment.packets(self.line)
 
     def data(self) -> memoryview:
-        """The stamped records as they are in the file, without a copy."""
+        """Return the stamped records as they are in the file, without a copy."""
         return self.segment.data(self.line)
 
     def batches(self) -> list[RecordBatch]:
-        """The stamped records as arrays, views of the file. A record's full sequence is
+        """Return the stamped records as arrays, views of the file. A record's full sequence is
         `line.first_sequence + batch.first + i`."""
         try:
             return split(self.data())
@@ -60,12 +60,12 @@ class TapeFrame:
             raise TapeError(f"{self}: {error}") from None
 
     def frame(self) -> Frame:
-        """The frame as the ring had it, un-stamped; a TapeError unless it is what its chain hash says and the stamps
-        are what the frame says."""
+        """Return the un-stamped frame as in the ring; raise TapeError unless its content matches its chain hash, and
+        its stamps match the frame."""
         line, packets, table = self.line, self.packets(), self.segment.table(self.line)
         content = bytearray(self.data())
         if sum(packet.size for packet in packets) != len(content):
-            raise TapeError(f"{self}: its packets do not add up to its bytes")
+            raise TapeError(f"{self}: its packets do not match its bytes")
         try:
             unstamp_into(content)
         except BadRecords as error:
@@ -75,9 +75,9 @@ class TapeFrame:
         place = (line.slot, line.timestamp_ns, line.first_sequence, records)
         frame = chained(*place, runs, table, bytes(content), self.chain_before)
         if frame.chain != line.chain or records != line.records:
-            raise TapeError(f"{self}: the records are not those that its chain hash was made of")
+            raise TapeError(f"{self}: its records do not match its chain hash")
         if frame_bytes(frame) != self.data():
-            raise TapeError(f"{self}: a record has another sequence or receive time than its frame gives it")
+            raise TapeError(f"{self}: the sequence or receive time of a record does not match its frame")
         return frame
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class Segment:
             self._content = self.index_path.read_bytes()
             self._header = unpack_header(self._content, self.index_path)
             if self._header.tip.next_sequence != self.first_sequence:
-                raise TapeError(f"{self.index_path}: begins at another sequence than its name says")
+                raise TapeError(f"{self.index_path}: its first sequence does not match its file name")
             self._lines = list(read_frames(self._content, self._header.size))
         return self._header
 
@@ -122,14 +122,14 @@ class Segment:
 
     @property
     def index_end(self) -> int:
-        """The end of the last whole entry of the index."""
+        """End offset of the last complete entry of the index."""
         return end_of(self.lines[-1]) if self.lines else self.header.size
 
     def size_bytes(self) -> int:
         return self.index_path.stat().st_size + self.data_path.stat().st_size
 
     def refresh(self) -> None:
-        """Take in frames that were added since."""
+        """Load frames that were added since."""
         if self._header is not None:
             with self.index_path.open("rb") as file:
                 file.seek(self.index_end)
@@ -138,7 +138,7 @@ class Segment:
             self._lines += read_frames(self._content, known)
 
     def unload(self) -> None:
-        """Free the memory that the index takes."""
+        """Free the memory of the index."""
         self._header, self._content, self._lines, self._map = None, b"", [], None
 
     def frames(self, first: int = 0) -> Iterator[TapeFrame]:
@@ -153,7 +153,7 @@ class Segment:
         return read_packets(self._content, line)
 
     def table(self, line: IndexEntry) -> bytes:
-        """The rows of a frame's packets as they are in the index."""
+        """Return the rows of a frame's packets as they are in the index."""
         _ = self.header
         return table_of(self._content, line)
 
@@ -163,11 +163,11 @@ class Segment:
             with self.data_path.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             if len(self._map) < end:
-                raise TapeError(f"{self.data_path}: cut short, its index has records up to byte {end}")
+                raise TapeError(f"{self.data_path}: truncated, its index has records up to byte {end}")
         return memoryview(self._map)[line.at : end]
 
     def tip(self) -> Tip:
-        """The state of the order after this segment; reads no records but those that change the configured set."""
+        """Return the state of the order after this segment; read only records that change the configured set."""
         tip = self.header.tip.copy()
         for frame in self.frames():
             line, packets = frame.line, frame.packets()
@@ -181,12 +181,12 @@ class Segment:
 
 
 def open_segments(directory: Path) -> list[Segment]:
-    """Return the segments of a tape in order; a TapeError if there are none, or parts of one are missing."""
+    """Return the segments of a tape in order; raise TapeError if it has none, or parts of one are missing."""
     return [Segment(directory, first, active=active) for _, first, active in list_segments(directory)]
 
 
 def group_records(content: memoryview, where: object) -> Iterator[tuple[RecordType, Ints, RecordArray]]:
-    """`records.group_by_type` of what is in the file `where`; a TapeError for bad records."""
+    """Yield `records.group_by_type` of the content of the file `where`; raise TapeError for bad records."""
     try:
         yield from group_by_type(content)
     except BadRecords as bad:

@@ -1,7 +1,7 @@
-"""One segment of a tape, checked as a whole: its index as arrays, its records by one pass of the compiled kernel.
+"""Check one segment of a tape: its index as arrays, its records by one pass of the compiled module.
 
-`scan` answers for one segment: is every frame what its hash says, do frames, packets and stamps follow one another?
-It works on arrays, and in Python only where a hash is made of a frame. No Spark in here.
+`scan` checks one segment: every frame matches its hash, and frames, packets and stamps are consecutive. It works on
+arrays; Python code runs per frame only to compute hashes. This module does not use Spark.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from levelcast.storage.tape.index import ENTRY, Index, Ints, Rows, read_index
 _HEAD = np.dtype([("slot", "<u8"), ("timestamp", "<u8"), ("sequence", "<u8"), ("packets", "<u4")])
 _BLOCK = 1 << 22
 MOST_FAULTS = 1_000
-"""Of one segment: a tape that is wrong everywhere need not say so a million times."""
+"""Maximum number of faults reported for one segment."""
 
 
 class SegmentFault(NamedTuple):
-    """What is wrong with a segment by itself. `frame` counts from 0; -1 is none in particular."""
+    """A fault of a segment by itself. `frame` counts from 0; -1 if it does not concern one frame."""
 
     kind: str
     frame: int
@@ -36,7 +36,7 @@ class SegmentFault(NamedTuple):
 
 @dataclass(slots=True)
 class Scan:
-    """What one segment is, and what is wrong with it."""
+    """Contents and faults of one segment."""
 
     segment: SegmentFile
     frames: int = 0
@@ -49,14 +49,14 @@ class Scan:
     chain: bytes = b""
     faults: list[SegmentFault] = field(default_factory=list)
     torn: str = ""
-    """What an unfinished write has left behind the last whole frame of the growing segment."""
+    """Description of the bytes that an unfinished write left after the last complete frame of the growing segment."""
 
     def fault(self, kind: str, frame: int, says: str) -> None:
         self.faults.append(SegmentFault(kind, frame, says))
 
 
 class Digest(NamedTuple):
-    """Two segments with the same digests are the same, byte for byte."""
+    """The digests of a segment's files; segments with equal digests are identical."""
 
     lines: bytes
     records: bytes
@@ -64,7 +64,7 @@ class Digest(NamedTuple):
 
 
 def digest(segment: SegmentFile, *, data: bool = True) -> Digest | None:
-    """None where a file is missing, which is for `scan` to tell."""
+    """Return the digests; None if a file is missing, which `scan` reports."""
     try:
         index, size = _digest_of(segment.index_path)
         records, more = _digest_of(segment.data_path) if data else (b"", 0)
@@ -114,7 +114,7 @@ def _check_index(index: Index, segment: SegmentFile, found: Scan) -> None:
     lines, tip = index.lines, index.header.tip
     left = len(index.content) - index.end
     if left and segment.active:
-        found.torn = f"{left} bytes of an unfinished line of the index"
+        found.torn = f"{left} bytes of an unfinished index entry"
     elif left:
         found.fault(
             "index damaged", len(lines), f"its index is damaged from byte {index.end} on, {left} bytes are lost"
@@ -126,12 +126,12 @@ def _check_index(index: Index, segment: SegmentFile, found: Scan) -> None:
     due = np.concatenate(([tip.next_sequence], sequence[:-1] + records[:-1]))
     before = np.concatenate(([tip.slot], slot[:-1]))
     for frame in np.flatnonzero(slot <= before).tolist():
-        found.fault("duplicate", frame, f"slot {slot[frame]} comes behind slot {before[frame]}")
+        found.fault("duplicate", frame, f"slot {slot[frame]} follows slot {before[frame]}")
     for frame in np.flatnonzero(sequence != due).tolist():
         kind = "gap" if sequence[frame] > due[frame] else "duplicate"
-        found.fault(kind, frame, f"begins at sequence {sequence[frame]}, where {due[frame]} is due")
+        found.fault(kind, frame, f"begins at sequence {sequence[frame]}, expected {due[frame]}")
     for frame in (np.flatnonzero(timestamp[1:] <= timestamp[:-1]) + 1).tolist():
-        found.fault("index damaged", frame, "its timestamp is not later than that of the frame before")
+        found.fault("index damaged", frame, "its timestamp is not later than that of the previous frame")
     at, size = lines["at"].astype(np.int64), lines["bytes"].astype(np.int64)
     expected = np.concatenate(([len(dbn_metadata())], at[:-1] + size[:-1]))
     for frame in np.flatnonzero(at != expected).tolist():
@@ -140,12 +140,12 @@ def _check_index(index: Index, segment: SegmentFile, found: Scan) -> None:
     for name in ("records", "bytes"):
         total = np.bincount(frames, packets[name], len(lines)).astype(np.int64)
         for frame in np.flatnonzero(total != lines[name].astype(np.int64)).tolist():
-            found.fault("index damaged", frame, f"its packets do not add up to its {name}")
+            found.fault("index damaged", frame, f"its packets do not match its {name}")
     _check_sources(index, packets, frames, found)
 
 
 def _check_sources(index: Index, packets: Rows, frames: Ints, found: Scan) -> None:
-    """Each source's packets come once, in order, without a gap (DESIGN §3)."""
+    """Check that each source's packets are unique, in order and without a gap (DESIGN §3)."""
     for source in np.unique(packets["source"]).tolist():
         chosen = np.flatnonzero(packets["source"] == source)
         incarnation, number = (packets[name][chosen].astype(np.int64) for name in ("incarnation", "number"))
@@ -155,7 +155,7 @@ def _check_sources(index: Index, packets: Rows, frames: Ints, found: Scan) -> No
         due = np.where(incarnation == before, np.concatenate(([first[1]], number[:-1] + 1)), 1)
         for i in np.flatnonzero((number != due) | (incarnation < before)).tolist():
             again = bool(number[i] < due[i] or incarnation[i] < before[i])
-            says = f"has packet {number[i]} of source {source} where {due[i]} is due"
+            says = f"has packet {number[i]} of source {source}, expected {due[i]}"
             found.fault("duplicate" if again else "gap", int(frames[chosen[i]]), says)
 
 
@@ -169,38 +169,38 @@ def _check_data(index: Index, segment: SegmentFile, found: Scan) -> None:
     found.size += len(content)
     head = len(dbn_metadata())
     if content[:head] != dbn_metadata():
-        found.fault("changed bytes", -1, "does not begin like a tape of Levelcast")
+        found.fault("changed bytes", -1, "does not begin with the header of a Levelcast tape")
     end = int(lines["at"][-1]) + int(lines["bytes"][-1]) if len(lines) else head
     if len(content) < end:
         found.fault(
             "cut short",
             int(np.searchsorted(lines["at"] + lines["bytes"], len(content), "right")),
-            f"has {len(content)} bytes, and its index has frames up to byte {end}",
+            f"has {len(content)} bytes, but its index has frames up to byte {end}",
         )
     elif len(content) > end:
-        says = f"{len(content) - end} bytes behind its last frame"
+        says = f"{len(content) - end} bytes after its last frame"
         if segment.active:
             found.torn = ", and ".join(filter(None, (found.torn, says)))
         else:
             found.fault("torn tail", -1, f"has {says}")
     wrong = wrong_frames(index, content)
-    if wrong.hashes:  # a changed length may have led the one pass over all frames astray
+    if wrong.hashes:  # a changed length may have misled the single pass over all frames
         wrong = wrong_frames(index, bytearray(segment.data_path.read_bytes()), together=False)
     for frame in wrong.hashes:
-        found.fault("changed bytes", frame, "its records are not those that its chain hash was made of")
+        found.fault("changed bytes", frame, "its records do not match its chain hash")
     for frame in wrong.stamps:
-        found.fault("changed bytes", frame, "a record has another sequence or receive time than its frame gives it")
+        found.fault("changed bytes", frame, "the sequence or receive time of a record does not match its frame")
 
 
 class Wrong(NamedTuple):
-    """Frames whose hash, and frames of which only the stamps, are not what they should be."""
+    """Frames with a wrong hash, and frames with only wrong stamps."""
 
     hashes: list[int]
     stamps: list[int]
 
 
 def wrong_frames(index: Index, content: bytearray, *, together: bool = True) -> Wrong:
-    """Hash every frame from its records; `content` is the whole file and is un-stamped on the way."""
+    """Hash every frame from its records; `content` is the complete file and is un-stamped in the process."""
     lines = index.lines
     head = len(dbn_metadata())
     stop = int(np.searchsorted(lines["at"] + lines["bytes"], len(content), "right"))
@@ -245,7 +245,7 @@ def wrong_frames(index: Index, content: bytearray, *, together: bool = True) -> 
 
 
 def _stamps(lines: Rows, view: memoryview) -> list[int] | None:
-    """Frames with a wrong stamp, at once, where all records are of one type and size; else None."""
+    """Return frames with a wrong stamp, in one pass, if all records are of one type and size; else None."""
     found = runs(view)
     kind = BY_RTYPE.get(found[0].rtype) if len(found) == 1 else None
     if kind is None or found[0].size != kind.dtype.itemsize or len(view) % found[0].size:
@@ -266,7 +266,7 @@ def _stamps(lines: Rows, view: memoryview) -> list[int] | None:
 
 
 def own_hashes(index: Index, content: bytes, frames: Sequence[int]) -> dict[int, bytes]:
-    """What each frame is by itself, without its place in the chain: slot, instant, packets, records un-stamped."""
+    """Return the hash of each frame without its chain: slot, timestamp, packets, un-stamped records."""
     found = {}
     for frame in frames:
         line = index.lines[frame]
@@ -276,7 +276,7 @@ def own_hashes(index: Index, content: bytes, frames: Sequence[int]) -> dict[int,
 
 
 def bare(index: Index, content: bytes, frame: int) -> bytes:
-    """The records of a frame as the floors sent them."""
+    """Return the records of a frame as the floors sent them."""
     records = bytearray(index.data_of(frame, content))
     unstamp(records)
     return bytes(records)

@@ -1,12 +1,12 @@
-"""The tape of one receiver: released frames in append-only segments, the same bytes at every receiver (rule 14).
+"""Write the tape of one receiver: released frames in append-only segments, identical at every receiver (rule 14).
 
-- A frame's records go to the data first and its line to the index after them, so a line without its records cannot
-  be left behind by a process that dies. On `open` the growing segment is read again from its beginning, and what
-  index and chain hash do not confirm is cut off.
-- A segment ends with the frame in which the sequence reaches a multiple of N, whatever came in one call: all
-  receivers' segments have the same borders. It is then a complete DBN file and gets its final name.
-- Retention takes whole segments from the oldest on, never the one that grows. The index of each begins with the
-  state of the order (`Tip`), so nothing is lost that is needed to go on.
+- A frame's records are written to the data first, and then its entry to the index. So a crash never leaves an entry
+  without its records. `open` reads the growing segment again from its beginning, and removes everything that index and
+  chain hash do not confirm.
+- A segment ends with the frame in which the sequence reaches a multiple of N, however many frames one call has: all
+  receivers' segments have the same boundaries. It is then a complete DBN file and gets its final name.
+- Retention removes complete segments from the oldest on, never the one that grows. The index of each begins with the
+  state of the order (`Tip`), so the rest of the tape can always be continued.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from levelcast.storage.tape.segment import Segment, open_segments
 from levelcast.storage.tape.stamps import frame_bytes
 
 RECORDS_PER_SEGMENT = 1_000_000
-"""64 MB of trades."""
+"""Records per segment: 64 MB of trades."""
 
 
 class Span(NamedTuple):
-    """From where to when a finished segment goes: what retention looks at."""
+    """First slot and last time of a finished segment, for retention."""
 
     after_slot: int
     end_ns: int
@@ -50,7 +50,7 @@ class TapeWriter:
         self._index: AppendFile | None = None
         self._lock = -1
         self._finished: dict[int, int] = {}
-        """Finished segments by their first sequence, oldest first, and how many bytes each has."""
+        """Finished segments by their first sequence, oldest first, with their size in bytes."""
         self._spans: dict[int, Span] = {}
         self._after_slot = 0
         self._end_ns = 0
@@ -65,7 +65,7 @@ class TapeWriter:
         records_per_segment: int = RECORDS_PER_SEGMENT,
         durable: Durability = "process",
     ) -> TapeWriter:
-        """Go on with a tape, or begin one: `first` is the tip before the first slot (`ring.receiver.first_tip`)."""
+        """Continue a tape, or begin one: `first` is the tip before the first slot (`ring.receiver.first_tip`)."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         writer = cls(directory, stripe, records_per_segment, durable)
@@ -85,9 +85,9 @@ class TapeWriter:
         return writer
 
     def _go_on(self, segment: Segment) -> None:
-        """From the end of the last segment, as far as it is confirmed."""
+        """Continue from the end of the confirmed part of the last segment."""
         if segment.header.stripe != self.stripe:
-            raise TapeError(f"{self.directory}: is the tape of stripe {segment.header.stripe}, not of {self.stripe}")
+            raise TapeError(f"{self.directory}: the tape is of stripe {segment.header.stripe}, not {self.stripe}")
         if not segment.active:
             self.tip = segment.tip()
             self._begin()
@@ -122,7 +122,7 @@ class TapeWriter:
     # -- writing ------------------------------------------------------------------------------------------
 
     def append(self, frame: Frame, content: bytearray | None = None) -> None:
-        """Add one frame; `content` are its stamped records, if somebody has made them already."""
+        """Add one frame; `content` are its stamped records, if they exist already."""
         _check_follows(frame, self.tip)
         if self._data is None or self._index is None:
             self._begin()
@@ -145,7 +145,7 @@ class TapeWriter:
             self._roll()
 
     def extend(self, frames: Iterable[Frame]) -> None:
-        """Add frames. After an error `tip` says how far the tape goes: whole frames."""
+        """Add frames. After an error, `tip` is the end of the tape after a complete frame."""
         for frame in frames:
             self.append(frame)
 
@@ -172,17 +172,17 @@ class TapeWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Records and indexes of all segments."""
+        """Total size of records and indexes of all segments."""
         growing = [file.size for file in (self._data, self._index) if file is not None]
         return sum(self._finished.values()) + sum(growing)
 
     def _is_full(self, tip: Tip) -> bool:
-        """Only the sequence decides, so all receivers' segments have the same borders."""
+        """Return whether the segment is complete: by the sequence only, so all receivers have the same boundaries."""
         n = self._per_this_segment
         return (tip.next_sequence - 1) // n > (self._first_sequence - 1) // n
 
     def _begin(self) -> None:
-        """A new segment behind the tip: the index first, for without one a segment's data mean nothing."""
+        """Begin a new segment after the tip, index first: data without an index has no meaning."""
         self._first_sequence = self.tip.next_sequence
         self._after_slot = self.tip.slot
         self._per_this_segment = self.records_per_segment
@@ -196,7 +196,7 @@ class TapeWriter:
         self._index = index
 
     def _roll(self) -> None:
-        """The segment is complete: it gets its final name, and the next one begins (or at the next frame)."""
+        """Complete the segment: give it its final name, and begin the next one now or at the next frame."""
         assert self._data is not None
         assert self._index is not None
         if self.durable == "power":
@@ -210,7 +210,7 @@ class TapeWriter:
         try:
             self._begin()
         except (OSError, TapeError):
-            return  # the next frame tries again, and says so
+            return  # the next frame tries again, and reports the error
 
     def _path(self, suffix: str) -> Path:
         return segment_path(self.directory, self._first_sequence, suffix)
@@ -225,11 +225,11 @@ class TapeWriter:
         remove: Callable[[Path], None] = remove,
     ) -> int:
         """Remove the oldest segments while the tape is larger than `max_bytes`, and those that ended more than
-        `max_age_ns` ago, `most` of them in one call; returns the slot up to which the tape is gone (0: nothing is)."""
+        `max_age_ns` ago, `most` of them per call; return the slot up to which the tape was removed (0: nothing was)."""
         total = self.size_bytes
         oldest = list(self._finished)
         if self._data is None:
-            oldest.pop()  # the newest segment alone says where the tape goes on
+            oldest.pop()  # the newest segment is needed to continue the tape
         for first_sequence in oldest if most is None else oldest[:most]:
             segment = Segment(self.directory, first_sequence, active=False)
             span = self._span_of(segment)
@@ -244,7 +244,7 @@ class TapeWriter:
         return self._first_slot()
 
     def _first_slot(self) -> int:
-        """The slot before the tape's first segment."""
+        """Return the slot before the tape's first segment."""
         first = next(iter(self._finished), None)
         if first is None:
             return self._after_slot
@@ -264,12 +264,12 @@ def _check_follows(frame: Frame, tip: Tip) -> None:
     if frame.slot <= tip.slot or frame.chain_before != tip.chain or frame.first_sequence != tip.next_sequence:
         raise TapeError(
             f"the frame of slot {frame.slot}, sequence {frame.first_sequence}, does not follow the tape, which is at "
-            f"slot {tip.slot} and goes on with sequence {tip.next_sequence}"
+            f"slot {tip.slot} and continues with sequence {tip.next_sequence}"
         )
 
 
 def _confirm(segment: Segment) -> tuple[Tip, int]:
-    """How many frames of a segment follow each other and are what their chain hash says, and the tip behind them."""
+    """Return the tip after the leading frames that are consecutive and match their chain hashes, and their number."""
     tip, end, confirmed = segment.header.tip.copy(), len(dbn_metadata()), 0
     for found in segment.frames():
         try:
@@ -286,7 +286,7 @@ def _confirm(segment: Segment) -> tuple[Tip, int]:
 
 
 def _remove_leftovers(directory: Path) -> bool:
-    """Indexes without data, left by a segment just begun or by retention; False if there is no segment then."""
+    """Remove indexes without data, left by a new segment or by retention; return False if no segment is left."""
     found = segment_files(directory)
     data = {first for first, suffixes in found.items() if suffixes != {INDEX}}
     for first_sequence in found.keys() - data:
