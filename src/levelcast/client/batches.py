@@ -36,7 +36,7 @@ class Batch(NamedTuple):
     global_sequence: int | None
     """Sequence of the first record on the tape; None if the type lacks the field, or not all 64 bits are known yet."""
     watermark: Watermark | None
-    """A watermark before these records: the session is complete up to its time (rule 15); if merged, all sessions are."""
+    """A watermark before these records: the session is complete up to its time (rule 15); if merged, all are."""
     stripe: int = 0
 
     @property

@@ -68,7 +68,7 @@ class FloorInput:
         return first + count
 
     def checked(self, records: RecordArray) -> RecordArray:
-        """Return the records if they are valid for this floor, else raise ValueError: receivers would drop the packet."""
+        """Return records that are valid for this floor, else raise ValueError: receivers would drop the packet."""
         if not len(records):
             return records
         kind = _KINDS.get(int(records["rtype"][0])) if records.dtype.names else None

@@ -3,9 +3,9 @@
     with levelcast.Publisher("network.toml", "XNYS", data="data") as floor:
         floor.publish(records)      # an array of `levelcast.records`, of this floor and its symbols
 
-- A background thread runs the floor's driver. A source must resend until its packets are witnessed (rule 10), also while
-  the program does other work; a loop in the caller's thread would stop between two calls. Several floors of a process
-  can use one thread and one pair of sockets (`levelcast.client.source_loop`).
+- A background thread runs the floor's driver. A source must resend until its packets are witnessed (rule 10), also
+  while the program does other work; a loop in the caller's thread would stop between two calls. Several floors of a
+  process can use one thread and one pair of sockets (`levelcast.client.source_loop`).
 - With `data`, the floor has the directory of a floor node. After a restart it continues in the same incarnation and
   resends unwitnessed packets. Without `data`, nothing is stored: every start uses a higher incarnation (the time), and
   records that were not witnessed when the process exited may be lost. A floor that has published without a journal

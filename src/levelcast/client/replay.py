@@ -146,7 +146,7 @@ class Replay:
 
     @property
     def namesakes(self) -> list[str]:
-        """Floors under whose name another process runs."""
+        """Floors that another process runs as well."""
         return [floor.floor.name for floor in self.floors.values() if floor.namesakes]
 
     @property

@@ -152,6 +152,6 @@ class SourceLoop:
             watcher()
 
     def _matters(self, datagram: bytes | Data) -> bool:
-        """Return whether a datagram is a token, the only input of sources, or from a namesake, which the driver counts."""
+        """Return whether a datagram is a token, the input of sources, or from a namesake, which the driver counts."""
         assert isinstance(datagram, bytes)  # these sockets do not receive packets
         return (len(datagram) > KIND_AT and datagram[KIND_AT] == KIND_TOKEN) or sender_of(datagram) in self._nodes

@@ -82,7 +82,7 @@ class Streams:
         return session
 
     def servers(self, stripe: int | None = None) -> list[Address]:
-        """Return the source addresses of packets, most recent first; of one stripe, or of all."""
+        """Return the source addresses of packets, latest first; of one stripe, or of all."""
         heard: dict[Address, int] = {}
         for stream in self._streams.values():
             if stripe is None or stream.stripe == stripe:

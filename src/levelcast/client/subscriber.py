@@ -5,7 +5,7 @@
             ...
 
 - There is one socket for each group that carries requested data, and one for requests and replies. Missing messages
-  are requested from the source addresses of the session's packets, most recent first. For a session without packets
+  are requested from the source addresses of the session's packets, latest first. For a session without packets
   so far, source addresses of its stripe are used.
 - The plan determines the sessions and groups (`levelcast.edge.subscriber.plan_follower`). Records of many sessions are
   delivered as they arrive, or in one order (`levelcast.edge.subscriber.merge`).
@@ -78,11 +78,11 @@ class Subscriber:
     | argument    | meaning |
     |-------------|------|
     | `network`   | the network, or the path of its file |
-    | `region`    | the region whose groups are joined; optional if there is only one |
+    | `region`    | the region of the groups to join; optional if there is only one |
     | `sessions`  | names of the sessions to receive; default: all |
     | `grade`     | `Grade.GUARANTEED` (or "guaranteed") requests missing messages; "best effort" skips them; "latest only" never waits, and requests only messages that may have a newest price |
     | `start`     | "now": from the first packet received; "snapshot": after a snapshot, without a gap; or the first sequence of each session |
-    | `symbols`   | symbols or instrument ids to receive, besides records of no instrument; default: all. Only sessions and groups that carry them are followed |
+    | `symbols`   | symbols or instrument ids to receive, in addition to records of no instrument; default: all. Only sessions and groups that carry them are followed |
     | `merged`    | true: deliver the records of all sessions in one order, by time, stripe and position on the tape |
     | `watermarks`| true: deliver a batch without records for each watermark, so that time advances without records |
     | `arrivals`  | true: `lines` record the arrival time of the first byte of each slot, to measure the spread |
@@ -322,7 +322,7 @@ class Subscriber:
         return self.counts.duplicates + self.counts.late
 
     def _is_refusal(self, item: bytes | Block) -> bool:
-        """Return whether a reply is a heartbeat: the requested messages are gone, and its sequence is the first available."""
+        """Return whether a reply is a heartbeat: requested messages are gone; its sequence is the first available."""
         if type(item) is Block or len(item) != HEADER_SIZE or self._core is None:
             return False
         assert isinstance(item, bytes)

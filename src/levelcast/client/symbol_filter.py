@@ -28,7 +28,7 @@ class SymbolFilter:
         self.symbols = {number: symbol for symbol, number in self._directory.symbols.items()}
         """Instrument ids and their symbols, from the network file and from received definitions."""
         self.ids: npt.NDArray[np.uint32] | None = None
-        """The instruments, in order, with `NO_INSTRUMENT`, whose records are for all subscribers; None: all."""
+        """The instruments, in order, with `NO_INSTRUMENT`, which has records for all subscribers; None: all."""
 
     @property
     def unknown(self) -> list[str]:
@@ -73,7 +73,7 @@ class SymbolFilter:
         self.symbols |= {n: symbol.decode("ascii", "replace") for n, symbol in zip(numbers, symbols, strict=True)}
 
     def choose(self, kind: RecordType, found: RecordArray) -> npt.NDArray[np.bool_] | None:
-        """Return a mask of the records for the caller; None: all. Watermarks and plan marks are internal to the edge."""
+        """Return a mask of the caller's records; None: all. Watermarks and plan marks are internal to the edge."""
         if kind.rtype == records.RTYPE_SYSTEM:
             texts = found["msg"]
             chosen: npt.NDArray[np.bool_] = ~(

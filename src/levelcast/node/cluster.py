@@ -71,7 +71,7 @@ class Cluster:
     """The nodes of a network, each in every stripe that it is in. `options` apply to every node; the rate is the total
     of all floors.
 
-    Without `floors`, external processes such as `levelcast publish` run the floors: two processes must not run one floor.
+    Without `floors`, other processes such as `levelcast publish` run the floors: two processes must not run one floor.
     """
 
     def __init__(
@@ -329,5 +329,5 @@ class ClusterRun:
                 waits = f"{status.get('packets_unwitnessed', '?')} packets unwitnessed"
                 said.append(f"{name} has {waits}")
             elif member.place.role.releases:
-                said.append(f"{name} is {status.get('state', 'not reporting')} at slot {status.get('released_slot', '?')}")
+                said.append(f"{name} is {status.get('state', 'unknown')} at slot {status.get('released_slot', '?')}")
         return "; ".join(said)

@@ -5,7 +5,7 @@
 | UDP    | a port of its own          | packets to the groups, replies       | requests for retransmission |
 | TCP    | the same number, for TCP   | a snapshot to each client            | nothing                     |
 
-- The retransmit server of a packet, and of a snapshot, is the address that the packet came from. So nothing needs to be
+- The retransmit server of a packet, and of a snapshot, is the packet's source address. So nothing needs to be
   configured, and a restarted edge is found again by its first packet.
 - Nothing blocks: a packet that the kernel has no buffer for is lost, and is requested.
 - A group that is a line has one sender at a time (`levelcast.network.line_assignment`). The lines of a receiver are
@@ -112,7 +112,7 @@ class EdgeService:
         members: Callable[[], tuple[int, ...]] = tuple,
         config: EdgeConfig | None = None,
     ) -> None:
-        """Open the edge of a receiver whose tape is in `directory`. The tape must have been repaired before.
+        """Open the edge of a receiver with the tape in `directory`. The tape must have been repaired before.
 
         `ring_ns` returns the time at which the ring is due next: deferrable work is not done then. `members` are the
         primaries of the receiver's ring, empty while it is in no ring. They determine its lines.

@@ -31,7 +31,7 @@ _ENTRY = Struct("<QI")
 
 
 class EdgeFiles:
-    """The files of the edge at a receiver whose tape is in `directory`; an `EdgeStorage`."""
+    """The files of the edge at a receiver with the tape in `directory`; an `EdgeStorage`."""
 
     def __init__(self, directory: Path) -> None:
         self._tape = directory / "tape"
@@ -52,8 +52,8 @@ class EdgeFiles:
         found = resume(feed, self._states(), chain_at)
         if found is None and tape.before.next_sequence > 1:
             raise TapeError(
-                f"{self._state}: file not found or not consistent with the tape, and the beginning of the tape has been "
-                "removed, so the numbers of packets are unknown; copy this file from another receiver"
+                f"{self._state}: file not found or not consistent with the tape, and the beginning of the tape is "
+                "missing, so the numbers of packets are unknown; copy this file from another receiver"
             )
         feed = found or feed
         checkpoints = FeedCheckpoints(self, segment_records, self._open_checkpoints(tape))
@@ -89,7 +89,7 @@ class EdgeFiles:
     # -- checkpoints --------------------------------------------------------------------------------------
 
     def _open_checkpoints(self, tape: TapeReader) -> list[tuple[int, int]]:
-        """Read slot and location of each entry. Remove entries of frames deleted by retention if they are the majority."""
+        """Read slot and location of each entry. Remove entries of frames deleted by retention if they prevail."""
         with suppress(OSError, TapeError):
             found = self._entries(tape)
             kept = [each for each in found if each[0] >= tape.before.slot]

@@ -42,7 +42,7 @@ class Gathered:
     _seen: dict[str, int] = field(default_factory=dict)
 
     def take(self, part: str, page: Status, *, first: bool = False) -> None:
-        """Add a node's samples; use the `first` answer only as the start position. Raise NetError if it does not probe."""
+        """Add a node's samples; use the `first` page only as start position. Raise NetError if it does not probe."""
         if page.get("every_ns") is None:
             raise NetError(
                 f'{part} sends no probes; set [probe] every = "1s" in the network file and restart the nodes'

@@ -60,7 +60,7 @@ def ask_all(network: Network, names: Iterable[str] = (), timeout_s: float = 1.0,
 
 
 def with_lags(answers: list[Answer]) -> list[Answer]:
-    """Return the answers, with the lag of secondaries. Both nodes were queried together, but not at exactly one time."""
+    """Return the answers, with the lag of secondaries. Both nodes were queried together, but not simultaneously."""
     have = {(said.get("stripe"), said.get("name")): said.get("have") for said in (each.status for each in answers)}
 
     def lag_of(said: dict[str, Any]) -> int | None:

@@ -8,8 +8,8 @@ messages are sent, consecutive ones together. Malformed datagrams are counted by
   before it, when a turn might not finish in time, sockets are not read, nor in the turn that releases it. So checking
   packets or hashing a token's slot does not delay the release. Datagrams that arrive in this period are processed
   slightly later, which the ring tolerates.
-- To release on time, the driver sleeps until `spin_ns` before it and spins for the rest: the kernel wakes a process some
-  50 to 100 µs late. It does not spin for overdue work, nor for work without external observers: tokens, requests,
+- To release on time, the driver sleeps until `spin_ns` before it and spins for the rest: the kernel wakes a process
+  some 50 to 100 µs late. It does not spin for overdue work, nor for work without external observers: tokens, requests,
   slots without a frame.
 - A released frame is passed to the services (the edge) first and to the tape after them, because subscribers wait for
   it. It is witnessed, so a process that crashes between the two releases the same bytes again after its restart.
@@ -263,7 +263,7 @@ class Driver:
         return now
 
     def _wait(self) -> tuple[bool, list[int]]:
-        """Sleep until an arrival or due work; return whether the sockets are readable, and the services' ready descriptors."""
+        """Sleep until an arrival or due work; return whether sockets are ready, and the ready `filenos` of services."""
         quiet_from, now = self._quiet_from(), self._clock.wall_ns()
         if quiet_from is None or now < quiet_from:
             came, ready = self._listen(now, quiet_from)

@@ -32,7 +32,7 @@ class Impairment:
         return self._heap[0][0] if self._heap else None
 
     def hold(self, arrivals: Iterable[Arrival], now: int) -> None:
-        """Drop datagrams by the links' loss, and hold the others until due; those of unknown senders are due immediately."""
+        """Drop datagrams by the links' loss, hold others until due; those of unknown senders are due immediately."""
         random = self._rng.random
         for arrival in arrivals:
             datagram = arrival[0]

@@ -109,8 +109,8 @@ class CoreSockets:
         smallest = min(_ask_for_buffer(each, receive_buffer) for each in self._sockets)
         if smallest < receive_buffer:
             self.warning = (
-                f"a receive buffer has {smallest >> 10} KiB instead of {receive_buffer >> 10} KiB, so bursts will be lost "
-                f"and repaired; run: sysctl -w net.core.rmem_max={receive_buffer}"
+                f"a receive buffer has {smallest >> 10} KiB instead of {receive_buffer >> 10} KiB, so bursts will be "
+                f"lost and repaired; run: sysctl -w net.core.rmem_max={receive_buffer}"
             )
 
     # -- receiving ----------------------------------------------------------------------------------------

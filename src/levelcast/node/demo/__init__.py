@@ -1,4 +1,4 @@
-"""Run `levelcast demo`: `network` writes its network file, `run` controls it, `subscribers` read it, `outcome` checks it.
+"""Run `levelcast demo`: `network` writes its file, `run` controls it, `subscribers` read it, `outcome` checks it.
 
 Imports the rest of `node`. Imported only by `cli`.
 """

@@ -3,7 +3,7 @@
 - *late*: after timestamp + Δ_A (rule 7), as recorded in the receiver's release log.
 - *latency*: from the trade's own time at its floor to its release. Replayed trades are old, so theirs counts from the
   timestamp of the token that ordered them.
-- *behind*, the lag: after the first receiver that released the slot. For a receiver that was killed, only releases on
+- `behind`, the lag: after the first receiver that released the slot. For a receiver that was killed, only releases on
   time count: those that it missed during the outage are unrelated to release skew.
 """
 
@@ -155,7 +155,7 @@ def _read_trades(directory: Path, time_field: str) -> _Trades:
 
 
 def _latencies(log: RecordArray, trades: _Trades) -> Nanoseconds:
-    """Return the latency of every trade whose release is in the log."""
+    """Return the latency of every trade with a release in the log."""
     entries = first_entries(log)
     slots = entries["slot"]
     at = np.searchsorted(slots, trades.slots)

@@ -150,9 +150,7 @@ def plan_in_force(network: Network, timeout_s: float = 10.0, interface: str = LO
     try:
         found = asyncio.run(asyncio.wait_for(listen(), timeout_s))
     except TimeoutError:
-        raise NetError(
-            f"the active plan was not received within {timeout_s:g} s; start the receivers first"
-        ) from None
+        raise NetError(f"the active plan was not received within {timeout_s:g} s; start the receivers first") from None
     plans = {stripe: plan for stripe, plan in found.items() if plan is not None and stripe in traded}
     if not plans:
         return None

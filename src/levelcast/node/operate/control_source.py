@@ -43,7 +43,7 @@ def newest_membership(answers: Iterable[Answer]) -> tuple[Membership, bool]:
     """Return the newest configured set known to a running receiver, and whether one reports it as witnessed."""
     told: list[dict[str, Any]] = [answer.status["membership"] for answer in answers if "membership" in answer.status]
     if not told:
-        raise NetError("no receiver of the network replies, so its configured set is unknown; start the receivers first")
+        raise NetError("no receiver of the network replies, so its configured set is unknown; start them first")
     newest = max(told, key=lambda each: (each["version"], each["stands"]))
     members = tuple(MemberLife(each["id"], each["life"]) for each in newest["members"])
     return Membership(newest["version"], members), bool(newest["stands"])
@@ -105,7 +105,7 @@ def send_records(
     finally:
         driver.close()
     if source.superseded:
-        raise NetError("another operator has published a later change in the meantime; check it, and retry if necessary")
+        raise NetError("another operator has published a later change; check it, and retry if necessary")
     if source.witnessed < len(payloads):
         heard = "" if driver.counters.received else "; nothing was received in the core group, so check the interface"
         raise NetError(f"{what} was not witnessed within {timeout_s:g} s{needs}{heard}")

@@ -27,7 +27,7 @@ class ReleasingRole(Role):
         Metric("have", "slot_have", "Everything up to this slot is held."),
         Metric("witnessed", "slot_witnessed", "Everything up to this slot is witnessed (rule 8)."),
         Metric("released_slot", "slot_released", "Everything up to this slot is released."),
-        Metric("complete_upto_ns", "complete_seconds", "Everything with a timestamp up to this time is released.", 1e-9),
+        Metric("complete_upto_ns", "complete_seconds", "Everything stamped up to this time is released.", 1e-9),
         Metric("gaps", "gaps", "Slots with missing data that is being requested (rule 5)."),
         Metric("requests", "requests_total", "Requests for missing data."),
         Metric("frames", "releases_total", "Frames released."),
@@ -44,7 +44,7 @@ class ReleasingRole(Role):
         Metric("edge.requests", "edge_requests_total", "Retransmission requests of subscribers."),
         Metric("edge.retransmitted", "edge_retransmitted_total", "Packets retransmitted for those requests."),
         Metric("edge.from_tape", "edge_from_tape_total", "Retransmitted packets that were read from the tape."),
-        Metric("edge.to_group", "edge_to_group_total", "Retransmitted packets that were sent to a group for several subscribers."),
+        Metric("edge.to_group", "edge_to_group_total", "Retransmitted packets sent to several subscribers."),
         Metric("edge.plan.number", "edge_plan", "Number of the active plan; 0: none, everything in one session."),
         Metric("edge.snapshots", "edge_snapshots_total", "Snapshots sent to subscribers."),
         Metric("edge.clients_dropped", "edge_clients_dropped_total", "Snapshot clients that exceeded the time limit."),
@@ -63,7 +63,7 @@ class ReleasingRole(Role):
         self.machine = self.MACHINE(setup.config, setup.place.id, self.store.image, self.store.tape.tip, setup.now)
 
     def services(self) -> Iterator[Service]:
-        """Open the edge if the network file assigns groups to the receiver, and the retention if the tape has limits."""
+        """Open the edge if the network file assigns groups to the receiver, and retention if the tape has limits."""
         setup, machine = self._setup, self.machine
         network, place = setup.network, setup.place
         if LineAssignment(network, place.name):
