@@ -108,15 +108,15 @@ def test_a_secondary_far_away_lengthens_what_counts_as_late() -> None:
 @pytest.mark.parametrize(
     ("text", "line_has", "says"),
     [
-        (one(home="osaka-3"), 'home = "osaka-3"', 'which no [[receiver]] names; did you mean "osaka-2"?'),
+        (one(home="osaka-3"), 'home = "osaka-3"', 'which is not defined in a [[receiver]]; did you mean "osaka-2"?'),
         (one(home=3), "home = 3", "has home 3"),
         (one(home="s"), 'home = "s"', "which no [[receiver]] names"),
         (one("tokyo-1"), 'name = "tokyo-1"\nsite = "osaka"', "has the name of the receiver on line 13"),
         (one("a") + one("a"), 'name = "a"', "has the name of the secondary on line 33"),
-        (one(id=2), "id = 2", 'has id 2; receiver "osaka-1" has it already'),
+        (one(id=2), "id = 2", 'has id 2, which receiver "osaka-1" already has'),
         (one(id=0), "id = 0", "whole number from 1 to 65535"),
         (one(houme="osaka-1"), "houme", 'unknown key "houme" in secondary "s"; did you mean "home"?'),
-        ('[[secondary]]\nname = "s"\nsite = "kyoto"\n', 'site = "kyoto"', "which no [[site]] names"),
+        ('[[secondary]]\nname = "s"\nsite = "kyoto"\n', 'site = "kyoto"', "which is not defined in a [[site]]"),
     ],
 )
 def test_each_mistake_is_told_with_its_line(text: str, line_has: str, says: str) -> None:
@@ -137,7 +137,7 @@ def test_what_is_unwise_is_a_warning() -> None:
     assert len(warnings(network_with(FAR))) == len(warnings(parse_network(SMALL)))
     many = network_with("".join(one(f"s{i}", home="osaka-1") for i in range(60)))
     (told,) = [warning for warning in warnings(many) if "60 secondaries" in warning]
-    assert told.startswith('"osaka-1" has 60 secondaries: each speaks once in')
+    assert told.startswith('"osaka-1" has 60 secondaries: each sends once per')
     alone = SMALL.split("[[receiver]]")
     alone_text = "[[receiver]]".join(alone[:2]) + "[[reformation]]" + SMALL.split("[[reformation]]")[1] + one()
     assert any("is the only primary" in warning for warning in warnings(parse_network(alone_text)))

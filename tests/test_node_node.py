@@ -95,7 +95,7 @@ def test_a_node_has_a_part_in_each_stripe_and_a_floor_in_one() -> None:
     assert len(everywhere) == len(set(everywhere)) == 2 * len(TREE.node_names) - len(TREE.floors)
     with pytest.raises(NetError, match="XTKS sends on stripe main, not on slow"):
         place_of(TREE, "XTKS", "slow")
-    with pytest.raises(NetError, match='no stripe of the network is called "fast"; there are main, slow'):
+    with pytest.raises(NetError, match='stripe "fast" not found in the network; choose one of main, slow'):
         place_of(TREE, "tokyo-1", "fast")
 
 

@@ -34,7 +34,7 @@ def test_a_status_port_in_use(file: Path, tmp_path: Path) -> None:
     assert address is not None
     with socket.create_server(address):
         run = ("node", "--network", file, "--name", "a-1", "--data", tmp_path, "--init")
-        assert f"port {address[1]}: another program has the port" in sentence_of(levelcast(*run))
+        assert f"port {address[1]}: port already in use" in sentence_of(levelcast(*run))
         elsewhere = levelcast(*run, "--status-port", "0", "--for", "100ms")
         assert (elsewhere.returncode, elsewhere.stderr.count("cannot")) == (0, 0)
 
@@ -45,7 +45,7 @@ def test_a_network_says_which_node_could_not_have_its_port(file: Path, tmp_path:
     with socket.create_server(address):
         done = levelcast("up", file, "--data", tmp_path / "data", "--for", "1s")
     assert done.returncode == 2
-    assert f"levelcast: b-1 has ended: cannot tell the status at 127.0.0.1 port {address[1]}" in done.stderr
+    assert f"levelcast: b-1 has exited: cannot serve status at 127.0.0.1 port {address[1]}" in done.stderr
 
 
 def test_a_core_port_that_somebody_has_to_himself(file: Path, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class MeasuredCsv:
         return at
 
     def rows(self, fields: int | None = None) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows after the header, each with its line; they must have the header's fields, or `fields` of them."""
+        """Yield the rows after the header, each with its line; at least the header's fields, or `fields`."""
         for line, row in self.lines[1:]:
             if len(row) < (len(self.header) if fields is None else fields):
                 raise self.problem(line, f"this row has {len(row)} fields, the header {len(self.header)}")
