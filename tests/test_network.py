@@ -227,7 +227,7 @@ def test_a_stripe_that_contradicts_is_named_at_its_own_line() -> None:
     ("old", "new", "line_has", "says"),
     [
         ("id = 2", "id = 1", "id = 1\nsite = \"osaka\"", 'which receiver "tokyo-1" already has'),
-        ('"osaka-2"', '"osaka-1"', 'osaka-1"\nid = 3', "has the name of the receiver on line 17"),
+        ('"osaka-2"', '"osaka-1"', 'osaka-1"\nid = 3', "has the same name as the receiver on line 17"),
         ("publisher = 21", "publisher = 3", "publisher = 3", "because it has no id of its own"),
         ('name = "osaka"', 'name = "tokyo"', 'tokyo"\n[[receiver', "defined twice; the first is on line 9"),
         ("loss = 0.01", "loss = 1.5", "loss = 1.5", "from 0 to 1; for 1.5 percent write 0.015"),
@@ -235,8 +235,8 @@ def test_a_stripe_that_contradicts_is_named_at_its_own_line() -> None:
         ("loss = 0.01", "loss = 0.9", "loss = 0.9", "set attempts in [timing]"),
         ('"10ms"', '"-10ms"', '"-10ms"', "cannot be negative"),
         ('"10ms"', "10", "delay = 10", 'a number needs its unit: "10ms"?'),
-        ('"5ms"', '"0ms"', '"0ms"', "more than nothing"),
-        ('"5ms"', '"999min"', '"999min"', "longer than"),
+        ('"5ms"', '"0ms"', '"0ms"', "more than 0"),
+        ('"5ms"', '"999min"', '"999min"', "the maximum is"),
         ('slot = "5ms"', "slto = 1", "slto", 'unknown key "slto" in [timing]; did you mean "slot"?'),
         ('slot = "5ms"', 'slot = "5ms"\nwitness = 4', "witness", "for 4 members and there are 3 receivers"),
         ('slot = "5ms"', 'slot = "5ms"\nwitness = "al"', "witness", 'did you mean "all"?'),
@@ -264,7 +264,7 @@ def test_each_mistake_is_told_with_its_line(old: str, new: str, line_has: str, s
 
 def test_missing_parts_are_named() -> None:
     problems = "\n".join(problems_of(""))
-    for part in ("no [[site]]", "no [[receiver]]", "no [[reformation]]"):
+    for part in ("[[site]] is missing", "[[receiver]] is missing", "[[reformation]] is missing"):
         assert part in problems
     without_servers = SMALL[: SMALL.index("[[reformation]]")]
     assert "without a server no ring can be formed" in only_problem(without_servers)

@@ -180,7 +180,7 @@ def test_a_contradiction_names_the_file_that_has_the_number(here: Path) -> None:
             ('["b", "c"]', '["x", "y"]'),
             '9: site "x" and 1 more of this file are not defined in a [[site]]',
         ),
-        (('["b", "c"]', '["x", "c"]'), '9: site "x" is in no [[site]] of the network'),
+        (('["b", "c"]', '["x", "c"]'), '9: site "x" is not defined in a [[site]] of the network'),
         (("[links]", "[links"), "5: not valid TOML: expected ']' at the end of a table declaration"),
     ],
 )
@@ -197,8 +197,8 @@ def test_a_file_that_cannot_be_included_is_refused_in_one_sentence(
     [
         ('"measured.toml"', 'include must be an array of files, such as ["measured.toml"]'),
         ('["none.toml"]', 'include has "none.toml", which cannot be read: file not found'),
-        ('["."]', 'include names ".", which cannot be read: Is a directory'),
-        ('["measured.toml", "measured.toml"]', 'include names "measured.toml" twice'),
+        ('["."]', 'include has ".", which cannot be read: Is a directory'),
+        ('["measured.toml", "measured.toml"]', 'include has "measured.toml" twice'),
     ],
 )
 def test_an_include_that_cannot_be_followed_is_told(here: Path, listed: str, told: str) -> None:

@@ -109,10 +109,10 @@ def test_a_secondary_far_away_lengthens_what_counts_as_late() -> None:
     ("text", "line_has", "says"),
     [
         (one(home="osaka-3"), 'home = "osaka-3"', 'which is not defined in a [[receiver]]; did you mean "osaka-2"?'),
-        (one(home=3), "home = 3", "has home 3"),
-        (one(home="s"), 'home = "s"', "which no [[receiver]] names"),
-        (one("tokyo-1"), 'name = "tokyo-1"\nsite = "osaka"', "has the name of the receiver on line 13"),
-        (one("a") + one("a"), 'name = "a"', "has the name of the secondary on line 33"),
+        (one(home=3), "home = 3", "has `home` 3"),
+        (one(home="s"), 'home = "s"', "which is not defined in a [[receiver]]"),
+        (one("tokyo-1"), 'name = "tokyo-1"\nsite = "osaka"', "has the same name as the receiver on line 13"),
+        (one("a") + one("a"), 'name = "a"', "has the same name as the secondary on line 33"),
         (one(id=2), "id = 2", 'has id 2, which receiver "osaka-1" already has'),
         (one(id=0), "id = 0", "whole number from 1 to 65535"),
         (one(houme="osaka-1"), "houme", 'unknown key "houme" in secondary "s"; did you mean "home"?'),
@@ -128,9 +128,9 @@ def test_each_mistake_is_told_with_its_line(text: str, line_has: str, says: str)
 
 def test_a_primary_takes_only_so_many() -> None:
     text = "".join(one(f"s{i}", home="tokyo-1") for i in range(MAX_GROUP + 1))
-    found = [problem for problem in problems_of(SMALL + text) if "below" in problem]
+    found = [problem for problem in problems_of(SMALL + text) if "maximum" in problem]
     assert len(found) == 1
-    assert f'secondary "s{MAX_GROUP}" is number {MAX_GROUP + 1} below "tokyo-1"' in found[0]
+    assert f'secondary "s{MAX_GROUP}" exceeds the maximum of {MAX_GROUP} secondaries of "tokyo-1"' in found[0]
 
 
 def test_what_is_unwise_is_a_warning() -> None:

@@ -310,7 +310,7 @@ def test_a_plan_that_does_not_fit_its_line_is_refused_with_the_figures() -> None
     ("more", "problem"),
     [
         ("count = 0", "must be"),
-        ('rate = "fast"', "bits a second"),
+        ('rate = "fast"', "a rate in bit/s"),
         ("count = 70000", "must be"),
     ],
 )

@@ -293,7 +293,7 @@ def test_a_stripe_may_have_sets_of_its_own() -> None:
         ("[1, 0]", "has nack_sets = [1, 0]"),
         ("[]", "such as [1, 2, 4]"),
         ("6", "nack_sets has 6 sets, but the network has 5 receivers; each set needs one"),
-        ("[3, 3]", "nack_sets asks for sets of 6 receivers, and there are 5"),
+        ("[3, 3]", "nack_sets has sets of 6 receivers, but the network has 5"),
     ],
 )
 def test_sets_that_make_no_sense_are_refused_with_their_line(value: str, message: str) -> None:

@@ -26,8 +26,8 @@ _ONE = 10**PRICE_DECIMALS
 class SymbolDirectory:
     """The symbols and floors of a network.
 
-    >>> from levelcast.network import five_cities, parse_network
-    >>> directory = Directory(parse_network(five_cities()))
+    >>> from levelcast.network import SymbolDirectory, five_cities, parse_network
+    >>> directory = SymbolDirectory(parse_network(five_cities()))
     >>> directory.id_of("VOD"), directory.symbol_of(6), directory.floor_of(2).name
     (6, 'VOD', 'XLON')
     """
