@@ -146,7 +146,7 @@ def test_timing_shows_what_is_from_an_included_file(here: Path, monkeypatch: pyt
     monkeypatch.chdir(here)
     result = CliRunner().invoke(main.app, ["timing"])
     assert result.exit_code == 0
-    assert "measured.toml (at 2026-11-16T08:00Z) brings 3 pairs of sites and helpers of 1 sites." in result.output
+    assert "measured.toml (at 2026-11-16T08:00Z) provides 3 pairs of sites and helpers of 1 sites." in result.output
     assert "The longest delay, between a and c, is from measured.toml." in result.output
     assert '"file": "measured.toml"' in CliRunner().invoke(main.app, ["timing", "--json"]).output
 

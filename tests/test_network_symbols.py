@@ -81,7 +81,7 @@ def test_what_is_wrong_with_instruments_is_told_with_its_line(instruments: str, 
 
 
 def test_instruments_must_be_a_table() -> None:
-    with pytest.raises(NetworkError, match=r"instruments is 3: it must be a table, written \[instruments\]"):
+    with pytest.raises(NetworkError, match=r"instruments is 3; it must be a table, written \[instruments\]"):
         parse_network("instruments = 3\n" + BEFORE + FLOORS + AFTER)
 
 

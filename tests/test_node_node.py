@@ -176,7 +176,7 @@ def test_a_floor_whose_time_is_over_stays_until_all_it_sent_is_witnessed(
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(NetError, match=r'"osaka-1"; there are new-york-1, .*XASX'):
+    with pytest.raises(NetError, match=r'"osaka-1" not found in the network; choose one of new-york-1, .*XASX'):
         place_of(NETWORK, "osaka-1")
 
 
