@@ -171,7 +171,7 @@ def test_a_contradiction_names_the_file_that_has_the_number(here: Path) -> None:
     [
         (("[measured]", 'include = ["x.toml"]\n[measured]'), "1: an included file cannot include others"),
         (("[helpers]", "[core]\n[helpers]"), "12: [core] cannot be included; only [links], [helpers], [timing]"),
-        (("[helpers]", '[timing]\nslot = "1s"\n[helpers]'), '13: "slot" of [timing] cannot be included: only late'),
+        (("[helpers]", '[timing]\nslot = "1s"\n[helpers]'), '13: "slot" of [timing] cannot be included; only late'),
         (
             ('"three"', '"four"'),
             '2: this was measured for the network "four", but the including file is for "three"',

@@ -87,7 +87,7 @@ def test_weights_by_name(tmp_path: Path) -> None:
     assert load_weights(path, ("Bonn", "New York", "Oslo")).tolist() == [10, 30, 20]
     with pytest.raises(NetworkError, match="check that the names are equal"):
         load_weights(path, ("Paris",))
-    with pytest.raises(NetworkError, match="no column customers"):
+    with pytest.raises(NetworkError, match="no column `customers`"):
         load_weights(written(tmp_path, "city\nBonn\n"), ("Bonn",))
     with pytest.raises(NetworkError, match=':2: customers is "many"'):
         load_weights(written(tmp_path, "city,customers\nBonn,many\n"), ("Bonn",))

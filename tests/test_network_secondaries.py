@@ -114,7 +114,7 @@ def test_a_secondary_far_away_lengthens_what_counts_as_late() -> None:
         (one("tokyo-1"), 'name = "tokyo-1"\nsite = "osaka"', "has the same name as the receiver on line 13"),
         (one("a") + one("a"), 'name = "a"', "has the same name as the secondary on line 33"),
         (one(id=2), "id = 2", 'has id 2, which receiver "osaka-1" already has'),
-        (one(id=0), "id = 0", "whole number from 1 to 65535"),
+        (one(id=0), "id = 0", "an integer from 1 to 65535"),
         (one(houme="osaka-1"), "houme", 'unknown key "houme" in secondary "s"; did you mean "home"?'),
         ('[[secondary]]\nname = "s"\nsite = "kyoto"\n', 'site = "kyoto"', "which is not defined in a [[site]]"),
     ],

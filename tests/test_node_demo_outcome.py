@@ -67,5 +67,5 @@ def test_late_releases_are_explained() -> None:
         "10.0% at the other receivers, by more than 1 ms: 2 receivers release at the same time on 1 core (load 7.0).",
     ]
     assert explain_late(DemoOutcome([line("a", 99_999, 1)], load=0.5, realtime=False), []) == [
-        "less than 0.1% of all, by more than 1 ms: the machine is busy, without real-time priority (load 0.5)."
+        "less than 0.1% of all records, by more than 1 ms: the machine is busy, without real-time priority (load 0.5)."
     ]
