@@ -41,8 +41,8 @@ def test_without_multicast_one_sentence_names_what_does_without(monkeypatch: pyt
     code, output = run()
     assert code == 2
     assert output.count("\n") == 1
-    assert "multicast does not work over the loopback interface here" in output
-    assert "`levelcast demo --simulated` does without" in output
+    assert "multicast is not available on the loopback interface" in output
+    assert "or use `levelcast demo --simulated`" in output
 
 
 def test_the_story_is_told_in_order_by_city_names(told: str) -> None:
@@ -198,7 +198,7 @@ def test_a_directory_that_was_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "network.toml").write_text("mine", encoding="utf-8")
     code, output = run("--keep", str(tmp_path))
     assert code == 2
-    assert "is not empty, and the demo begins anew" in output
+    assert "directory is not empty; specify a new directory for the demo" in output
     assert (tmp_path / "network.toml").read_text(encoding="utf-8") == "mine"
 
 

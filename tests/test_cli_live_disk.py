@@ -114,7 +114,7 @@ def test_init_is_for_one_or_for_all(arguments: tuple[str, ...], file: Path, data
 def test_an_unknown_name_makes_nothing(file: Path, data: Path) -> None:
     code, output = run("init", "--network", file, "--name", "nobody", "--data", data)
     assert (code, output.count("\n")) == (2, 1)
-    assert 'no node of the network is called "nobody"' in output
+    assert 'node "nobody" not found in the network' in output
     assert not data.exists()
 
 
@@ -183,9 +183,9 @@ def test_replace_takes_the_life_from_the_node_itself(file: Path, running: Runnin
 @pytest.mark.parametrize(
     ("answers", "arguments", "says"),
     [
-        ([], ("--life", 2), "no receiver of the network answers"),
+        ([], ("--life", 2), "no receiver of the network replies"),
         ([told("osaka-1", 1, 1, 1, 1)], (), "start it, or give --data or --life"),
-        ([told("osaka-1", 1, 4, 1, 1)], ("--life", 2), "has life 4 in the configured set: 2 is an older one"),
+        ([told("osaka-1", 1, 4, 1, 1)], ("--life", 2), "has life 4 in the configured set; life 2 is older"),
         (
             [told("osaka-1", 1, 1, 1, 1, stands=False)],
             ("--life", 2),

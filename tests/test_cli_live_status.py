@@ -182,7 +182,7 @@ def test_another_program_at_the_port_is_no_node(served: Served, file: Path) -> N
     served.statuses["osaka-1"] = []  # type: ignore[assignment]
     answers = {answer.name: answer for answer in ask_all(load_network(file), ("tokyo-1", "osaka-1"), 5.0)}
     assert answers["tokyo-1"].problem == "another node answers: somebody else"
-    assert answers["osaka-1"].problem == "no status there"
+    assert answers["osaka-1"].problem == "not a status page"
 
 
 def test_a_node_that_hangs_does_not_hold_up_the_others(served: Served, file: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_node_that_hangs_does_not_hold_up_the_others(served: Served, file: Pat
 def test_what_cannot_be_asked_is_one_sentence(file: Path) -> None:
     code, output = run(file, "--node", "nobody")
     assert (code, output.count("\n")) == (2, 1)
-    assert 'no node of the network is called "nobody"; there are tokyo-1, ' in output
+    assert 'node "nobody" not found in the network; choose one of tokyo-1, ' in output
     with pytest.raises(NetError, match=r"has no \[status\]"):
         ask_all(parse_network(SMALL))
     assert run(file, "--timeout", "soon")[0] == 2

@@ -244,8 +244,8 @@ def test_an_end_of_session_is_said_and_ends_it(receiver: Receiver, file: Path) -
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--region", "north"], 'no edge group for region "north"; there are east, west'),
-        ([], "name a region; there are east, west"),
+        (["--region", "north"], 'no edge group for region "north"; choose one of east, west'),
+        ([], "region not specified; choose one of east, west"),
         (["--region", "east", "--from", "yesterday"], "none of now, snapshot and a sequence"),
         (["--region", "east", "--from", "0"], "none of now, snapshot and a sequence"),
         (["--region", "east", "--grade", "best"], "is none of guaranteed, best-effort, latest-only"),

@@ -73,7 +73,7 @@ def test_customers_draw_the_receivers_to_them(pings: Path, tmp_path: Path) -> No
 def test_what_cannot_be_planned_is_one_sentence(pings: Path, tmp_path: Path) -> None:
     few = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "14"])
     assert few.exit_code == 2
-    assert "7 regions need 14 sites, two each, and there are 6" in few.stderr
+    assert "7 regions need 14 sites, two each; only 6 given" in few.stderr
     odd = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "3", "--regions", "2"])
     assert odd.exit_code == 2
     out = tmp_path / "there.toml"

@@ -89,7 +89,7 @@ def test_from_the_lake_to_a_plan_that_the_network_takes(lake: Lake, network_file
     assert row["cost"] < row["cost_before"]
     other = tmp_path / "other.toml"
     other.write_text(network_file.read_text(encoding="utf-8").replace('"KO"', '"KOX"'), encoding="utf-8")
-    with pytest.raises(PlanRefused, match="the plan is for another directory: no floor of the network trades KO"):
+    with pytest.raises(PlanRefused, match="is for another symbol directory; no floor of the network trades KO"):
         make_channel_plan(load_network(other), load_network(other).stripes[0], stored, 1)
 
     who = tmp_path / "who.csv"

@@ -188,8 +188,8 @@ def test_warnings_say_what_is_allowed_and_unwise() -> None:
     told = " ".join(warnings(parse_network(text)))
     assert "less than a majority of 3" in told
     assert "a loss of 0.01 needs 6" in told
-    assert "Late (δ_N) is given as 1 ms, less than the 12 ms" in told
-    assert 'stops when site "osaka" does' in told
+    assert "Late (δ_N) is set to 1 ms, less than the 12 ms" in told
+    assert 'stops if site "osaka" fails' in told
     assert "one reformation server" in told
 
 
@@ -199,7 +199,8 @@ def test_warnings_say_what_is_allowed_and_unwise() -> None:
 def test_an_unknown_site_is_named_with_its_line_and_the_nearest_name() -> None:
     text = edited('id = 1\nsite = "tokyo"', 'id = 1\nsite = "tokio"')
     assert only_problem(text) == (
-        'network.toml:15: receiver "tokyo-1" stands at site "tokio", which no [[site]] names; did you mean "tokyo"?'
+        'network.toml:15: receiver "tokyo-1" is at site "tokio", which is not defined in a [[site]]; '
+        'did you mean "tokyo"?'
     )
 
 
@@ -225,17 +226,17 @@ def test_a_stripe_that_contradicts_is_named_at_its_own_line() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line_has", "says"),
     [
-        ("id = 2", "id = 1", "id = 1\nsite = \"osaka\"", 'receiver "tokyo-1" has it already'),
-        ('"osaka-2"', '"osaka-1"', 'osaka-1"\nid = 3', "has the name of the receiver on line 17"),
+        ("id = 2", "id = 1", "id = 1\nsite = \"osaka\"", 'which receiver "tokyo-1" already has'),
+        ('"osaka-2"', '"osaka-1"', 'osaka-1"\nid = 3', "has the same name as the receiver on line 17"),
         ("publisher = 21", "publisher = 3", "publisher = 3", "because it has no id of its own"),
-        ('name = "osaka"', 'name = "tokyo"', 'tokyo"\n[[receiver', "named twice; the first is on line 9"),
+        ('name = "osaka"', 'name = "tokyo"', 'tokyo"\n[[receiver', "defined twice; the first is on line 9"),
         ("loss = 0.01", "loss = 1.5", "loss = 1.5", "from 0 to 1; for 1.5 percent write 0.015"),
         ("loss = 0.01", "loss = nan", "loss = nan", "must be a ratio from 0 to 1"),
-        ("loss = 0.01", "loss = 0.9", "loss = 0.9", "give attempts in [timing]"),
+        ("loss = 0.01", "loss = 0.9", "loss = 0.9", "set attempts in [timing]"),
         ('"10ms"', '"-10ms"', '"-10ms"', "cannot be negative"),
         ('"10ms"', "10", "delay = 10", 'a number needs its unit: "10ms"?'),
-        ('"5ms"', '"0ms"', '"0ms"', "more than nothing"),
-        ('"5ms"', '"999min"', '"999min"', "longer than"),
+        ('"5ms"', '"0ms"', '"0ms"', "more than 0"),
+        ('"5ms"', '"999min"', '"999min"', "the maximum is"),
         ('slot = "5ms"', "slto = 1", "slto", 'unknown key "slto" in [timing]; did you mean "slot"?'),
         ('slot = "5ms"', 'slot = "5ms"\nwitness = 4', "witness", "for 4 members and there are 3 receivers"),
         ('slot = "5ms"', 'slot = "5ms"\nwitness = "al"', "witness", 'did you mean "all"?'),
@@ -244,13 +245,13 @@ def test_a_stripe_that_contradicts_is_named_at_its_own_line() -> None:
         ("[[floor]]", "[[flor]]", "[[flor]]", 'unknown key "flor"; did you mean "floor"?'),
         ('"XTKS"', '"Tokyo"', '"Tokyo"', "a market code of four capitals"),
         ("id = 3\n", "", '[[receiver]]\nname = "osaka-2"', "has no id"),
-        ("id = 3", "id = 65536", "65536", "whole number from 1 to 65535"),
+        ("id = 3", "id = 65536", "65536", "an integer from 1 to 65535"),
         ('name = "osaka"', 'name = ["osaka"]', '["osaka"]', "has name = an array"),
-        ("id = 3", "id = true", "id = true", "whole number from 1 to 65535"),
+        ("id = 3", "id = true", "id = true", "an integer from 1 to 65535"),
         ('"osaka-2"', '"../etc"', '"../etc"', "must be up to 64 letters"),
-        ("publisher = 21", 'publisher = 21\nstripe = "b"', 'stripe = "b"', "which [stripes] does not name"),
+        ("publisher = 21", 'publisher = 21\nstripe = "b"', 'stripe = "b"', "which is not defined in [stripes]"),
         ("publisher = 21", 'publisher = 21\nsymbols = ["A", "A"]', "symbols", 'has "A" twice in symbols'),
-        ("[network]", "[core]\nport = 0\n[network]", "port", "whole number from 1 to 65534"),
+        ("[network]", "[core]\nport = 0\n[network]", "port", "an integer from 1 to 65534"),
         ("[network]", '[core]\naddress = "10.0.0.1"\n[network]', "address", "IPv4 multicast address"),
     ],
 )  # fmt: skip
@@ -263,17 +264,17 @@ def test_each_mistake_is_told_with_its_line(old: str, new: str, line_has: str, s
 
 def test_missing_parts_are_named() -> None:
     problems = "\n".join(problems_of(""))
-    for part in ("no [[site]]", "no [[receiver]]", "no [[reformation]]"):
+    for part in ("[[site]] is missing", "[[receiver]] is missing", "[[reformation]] is missing"):
         assert part in problems
     without_servers = SMALL[: SMALL.index("[[reformation]]")]
-    assert "without one no ring is ever formed" in only_problem(without_servers)
+    assert "without a server no ring can be formed" in only_problem(without_servers)
     assert "needs one, such as slot" in only_problem(edited('slot = "5ms"\n', ""))
-    assert "nothing to derive the timing from" in only_problem(edited('[links]\ndelay = "10ms"\nloss = 0.01\n', ""))
+    assert "the timing cannot be derived" in only_problem(edited('[links]\ndelay = "10ms"\nloss = 0.01\n', ""))
 
 
 def test_a_missing_link_between_two_sites_that_speak_is_a_problem() -> None:
     text = edited('delay = "10ms"\n', "")
-    assert only_problem(text).startswith('network.toml:5: there is no link between "osaka" and "tokyo"')
+    assert only_problem(text).startswith('network.toml:5: the link between "osaka" and "tokyo" is missing')
 
 
 def test_a_pair_inside_an_array_is_told_by_its_own_line() -> None:
@@ -282,7 +283,7 @@ def test_a_pair_inside_an_array_is_told_by_its_own_line() -> None:
     problems = problems_of(text)
     assert any(p.startswith(f"network.toml:{wrong}: ") and 'did you mean "tokyo"?' in p for p in problems)
     twice = five_cities().replace('["london", "tokyo"]', '["frankfurt", "london"]')
-    assert any("which another pair does already" in p for p in problems_of(twice))
+    assert any("as another pair does" in p for p in problems_of(twice))
 
 
 def test_edge_groups_do_not_share_an_address_with_each_other_or_the_core() -> None:
@@ -310,7 +311,7 @@ def test_a_receiver_sends_to_the_groups_of_its_region_and_to_those_of_none() -> 
 def test_a_group_for_a_region_without_receivers_is_told_by_its_line() -> None:
     text = five_cities().replace('port = 31002\nregion = "europe"', 'port = 31002\nregion = "Europe"')
     line = line_of('region = "Europe"', text)
-    says = f'network.toml:{line}: edge group "europe" is for region "Europe", where no receiver stands; did you mean'
+    says = f'network.toml:{line}: edge group "europe" is for region "Europe", which has no receiver; did you mean'
     assert only_problem(text).startswith(says)
     # A receiver whose site is wrong may stand anywhere: its region is not counted against a group.
     lost = edited('id = 101\nsite = "new-york"', 'id = 101\nsite = "new-yorc"', five_cities())
@@ -330,8 +331,8 @@ def test_nodes_tell_their_status_at_ports_in_the_order_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ("[status]", "[status] has no port: give the first node one, such as 32000"),
-        ("[status]\nport = 65532", "[status] has port = 65532: it must be a whole number from 1 to 65531"),
+        ("[status]", "[status] has no port; set the port of the first node, such as 32000"),
+        ("[status]\nport = 65532", "[status] has port = 65532: it must be an integer from 1 to 65531"),
         ('[status]\nport = 1\naddress = "239.1.1.1"', "it must be an IPv4 address of this machine"),
         ('[status]\nport = 1\naddress = "localhost"', "it must be an IPv4 address of this machine"),
         ("[tape]\nkeep_bytes = 10", "it must be a size with a unit (kB, MB, GB, TB, MiB ...)"),
@@ -594,7 +595,7 @@ def test_load_network_reads_a_file_and_names_it_in_its_errors(tmp_path: Path) ->
     path.write_text("\ufeff" + five_cities().replace("\n", "\r\n"), encoding="utf-8", newline="")
     assert load_network(path) == parse_network(five_cities())
     path.write_bytes(b'[network]\nname = "\xff"\n')
-    with pytest.raises(NetworkError, match=r"mine\.toml:2: this is not UTF-8 text"):
+    with pytest.raises(NetworkError, match=r"mine\.toml:2: not UTF-8 text"):
         load_network(path)
     with pytest.raises(FileNotFoundError):
         load_network(tmp_path / "none.toml")
@@ -635,5 +636,5 @@ def test_credit_follows_from_the_rate_and_the_time_that_a_packet_is_unwitnessed(
 def test_what_is_kept_for_customers_is_a_size() -> None:
     assert parse_network(five_cities()).edge.store_bytes == 64 << 20
     assert parse_network(five_cities().replace("[edge]", '[edge]\nstore = "2GB"')).edge.store_bytes == 2_000_000_000
-    with pytest.raises(NetworkError, match="1MB is the least"):
+    with pytest.raises(NetworkError, match="the minimum is 1MB"):
         parse_network(five_cities().replace("[edge]", '[edge]\nstore = "5kB"'))

@@ -146,7 +146,7 @@ def test_timing_shows_what_is_from_an_included_file(here: Path, monkeypatch: pyt
     monkeypatch.chdir(here)
     result = CliRunner().invoke(main.app, ["timing"])
     assert result.exit_code == 0
-    assert "measured.toml (at 2026-11-16T08:00Z) brings 3 pairs of sites and helpers of 1 sites." in result.output
+    assert "measured.toml (at 2026-11-16T08:00Z) provides 3 pairs of sites and helpers of 1 sites." in result.output
     assert "The longest delay, between a and c, is from measured.toml." in result.output
     assert '"file": "measured.toml"' in CliRunner().invoke(main.app, ["timing", "--json"]).output
 
@@ -169,15 +169,18 @@ def test_a_contradiction_names_the_file_that_has_the_number(here: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("[measured]", 'include = ["x.toml"]\n[measured]'), "1: an included file includes nothing itself"),
-        (("[helpers]", "[core]\n[helpers]"), "12: [core] cannot be included: only [links], [helpers], [timing]"),
-        (("[helpers]", '[timing]\nslot = "1s"\n[helpers]'), '13: "slot" of [timing] cannot be included: only late'),
+        (("[measured]", 'include = ["x.toml"]\n[measured]'), "1: an included file cannot include others"),
+        (("[helpers]", "[core]\n[helpers]"), "12: [core] cannot be included; only [links], [helpers], [timing]"),
+        (("[helpers]", '[timing]\nslot = "1s"\n[helpers]'), '13: "slot" of [timing] cannot be included; only late'),
         (
             ('"three"', '"four"'),
-            '2: this was measured for the network "four", and the file that includes it is "three"',
+            '2: this was measured for the network "four", but the including file is for "three"',
         ),
-        (('["b", "c"]', '["x", "y"]'), '9: site "x" and 1 more of this file are in no [[site]] of the network'),
-        (('["b", "c"]', '["x", "c"]'), '9: site "x" is in no [[site]] of the network'),
+        (
+            ('["b", "c"]', '["x", "y"]'),
+            '9: site "x" and 1 more of this file are not defined in a [[site]]',
+        ),
+        (('["b", "c"]', '["x", "c"]'), '9: site "x" is not defined in a [[site]] of the network'),
         (("[links]", "[links"), "5: not valid TOML: expected ']' at the end of a table declaration"),
     ],
 )
@@ -193,9 +196,9 @@ def test_a_file_that_cannot_be_included_is_refused_in_one_sentence(
     ("listed", "told"),
     [
         ('"measured.toml"', 'include must be an array of files, such as ["measured.toml"]'),
-        ('["none.toml"]', 'include names "none.toml", which cannot be read: there is no such file'),
-        ('["."]', 'include names ".", which cannot be read: Is a directory'),
-        ('["measured.toml", "measured.toml"]', 'include names "measured.toml" twice'),
+        ('["none.toml"]', 'include has "none.toml", which cannot be read: file not found'),
+        ('["."]', 'include has ".", which cannot be read: Is a directory'),
+        ('["measured.toml", "measured.toml"]', 'include has "measured.toml" twice'),
     ],
 )
 def test_an_include_that_cannot_be_followed_is_told(here: Path, listed: str, told: str) -> None:
@@ -205,5 +208,5 @@ def test_an_include_that_cannot_be_followed_is_told(here: Path, listed: str, tol
 
 
 def test_a_text_without_a_place_cannot_include(here: Path) -> None:
-    with pytest.raises(NetworkError, match=r"network.toml:1: include needs a file of its own"):
+    with pytest.raises(NetworkError, match=r"network.toml:1: include is supported only in a file"):
         parse_network(OWN)

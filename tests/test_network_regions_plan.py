@@ -130,5 +130,5 @@ def test_share_out_gives_each_the_least_and_all_the_total() -> None:
     shared = share_out(np.array([100.0, 10.0, 1.0, 0.0]), 20, 2)
     assert shared.sum() == 20
     assert shared.min() == 2
-    with pytest.raises(ValueError, match="3 cannot be shared out"):
+    with pytest.raises(ValueError, match="3 cannot be divided"):
         share_out(np.ones(4), 3, 1)

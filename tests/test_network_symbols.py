@@ -64,12 +64,12 @@ def test_a_symbol_that_is_appended_at_the_end_changes_no_other() -> None:
 @pytest.mark.parametrize(
     ("instruments", "line", "says"),
     [
-        ("AAPL = 7", 0, 'gives "AAPL" an id, and no floor trades it'),
+        ("AAPL = 7", 0, 'has an id for "AAPL", which no floor trades'),
         ("IMB = 7", 0, 'did you mean "IBM"?'),
-        ("IBM = 7\nSPY = 7", 1, '[instruments] gives "SPY" the id 7; "IBM" has it already'),
-        ("IBM = 0", 0, "it must be a whole number from 1 to 4294967295"),
-        ("IBM = 4294967296", 0, "it must be a whole number from 1 to 4294967295"),
-        ('IBM = "7"', 0, "it must be a whole number from 1 to 4294967295"),
+        ("IBM = 7\nSPY = 7", 1, '[instruments] has the id 7 for "SPY", which "IBM" already has'),
+        ("IBM = 0", 0, "it must be an integer from 1 to 4294967295"),
+        ("IBM = 4294967296", 0, "it must be an integer from 1 to 4294967295"),
+        ('IBM = "7"', 0, "it must be an integer from 1 to 4294967295"),
     ],
 )
 def test_what_is_wrong_with_instruments_is_told_with_its_line(instruments: str, line: int, says: str) -> None:
@@ -81,7 +81,7 @@ def test_what_is_wrong_with_instruments_is_told_with_its_line(instruments: str, 
 
 
 def test_instruments_must_be_a_table() -> None:
-    with pytest.raises(NetworkError, match=r"instruments is 3: it must be a table, written \[instruments\]"):
+    with pytest.raises(NetworkError, match=r"instruments is 3; it must be a table, written \[instruments\]"):
         parse_network("instruments = 3\n" + BEFORE + FLOORS + AFTER)
 
 

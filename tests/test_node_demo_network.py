@@ -43,7 +43,7 @@ def test_loss_and_floors_are_those_that_are_asked_for() -> None:
         ("ARCX", 3, ("AAPL",)),
     ]
     assert network.floors[1].site == "london"
-    with pytest.raises(NetError, match="has room for"):
+    with pytest.raises(NetError, match="supports at most"):
         network_text(floors={f"F{i}": ["A"] for i in range(100)})
 
 

@@ -21,12 +21,12 @@ def floor(published: int) -> FloorLine:
         ([], 0, 0, False, ""),
         ([1, 2], 3, 20, False, ""),
         ([1, 2, 21, 22], 2, 0, True, ""),
-        ([1, 2], 3, 0, False, "has published 3 trades, and 1 of them are on no tape"),
+        ([1, 2], 3, 0, False, "has published 3 trades; 1 of them are not on the tape"),
         ([1, 2, 2], 3, 0, False, "has a trade on the tape twice"),
         ([1, 2, 1], 3, 0, False, "has a trade on the tape twice"),
         ([1, 3, 2], 3, 0, False, "has trades on the tape out of order"),
-        ([1, 2, 4], 3, 0, False, "has other trades on the tape than it has published"),
-        ([1, 2, 3], 2, 0, False, "has other trades on the tape than it has published"),
+        ([1, 2, 4], 3, 0, False, "has trades on the tape that differ from those it published"),
+        ([1, 2, 3], 2, 0, False, "has trades on the tape that differ from those it published"),
     ],
 )
 def test_trades_of_a_floor_are_on_the_tape_once_and_in_order(
@@ -63,9 +63,9 @@ def test_late_releases_are_explained() -> None:
     assert explain_late(DemoOutcome([line("a", 10, 0), line("b", 10, 0)]), ["a"]) == []
     lines = [line("a", 5, 5), line("b", 9, 1)]
     assert explain_late(DemoOutcome(lines, load=7.0, cores=1), ["a"]) == [
-        "a was away, and released what it missed when it was back.",
-        "10.0% elsewhere, by more than 1 ms: 2 receivers release at one instant on 1 core (load 7.0).",
+        "a was down, and released the missed frames after its restart.",
+        "10.0% at the other receivers, by more than 1 ms: 2 receivers release at the same time on 1 core (load 7.0).",
     ]
     assert explain_late(DemoOutcome([line("a", 99_999, 1)], load=0.5, realtime=False), []) == [
-        "less than 0.1% of all, by more than 1 ms: the machine is busy, without real-time priority (load 0.5)."
+        "less than 0.1% of all records, by more than 1 ms: the machine is busy, without real-time priority (load 0.5)."
     ]

@@ -569,7 +569,7 @@ def test_a_state_that_cannot_be_saved_is_counted_and_nothing_else(start: Callabl
 
 def test_an_interface_that_is_not_here_is_one_sentence(network: Network, tmp_path: Path) -> None:
     TapeWriter.open(tmp_path / "tape", FIRST).close()
-    with pytest.raises(NetError, match=r"the edge cannot have a socket on 203\.0\.113\.7"):
+    with pytest.raises(NetError, match=r"the edge cannot open a socket on 203\.0\.113\.7"):
         EdgeService(network, "a-1", "main", tmp_path, "203.0.113.7", lambda: 0, T0)
 
 

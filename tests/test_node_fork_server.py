@@ -92,7 +92,7 @@ def test_a_server_that_has_died_is_told(tmp_path: Path) -> None:
     process = start_floor(server, tmp_path)
     server._server.kill()
     assert process.wait(30) == 1  # how it ends is not known
-    with pytest.raises(NetError, match="start the network again"):
+    with pytest.raises(NetError, match="restart the network"):
         start(server, tmp_path / "log", "--version")
     os.kill(process.pid, signal.SIGKILL)
     output_of(process)

@@ -225,8 +225,8 @@ def test_a_clock_that_is_set_back_changes_nothing(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        (None, r"cannot tell the status at 127\.0\.0\.1 port \d+: another program has the port to itself: end it"),
-        (("192.0.2.1", 0), "this machine has no such address"),
+        (None, r"cannot serve status at 127\.0\.0\.1 port \d+: port already in use; stop the other program"),
+        (("192.0.2.1", 0), "this machine does not have the address"),
     ],
 )
 def test_a_port_that_cannot_be_had_is_one_sentence(address: tuple[str, int] | None, says: str, stage: Stage) -> None:

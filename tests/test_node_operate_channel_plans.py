@@ -274,8 +274,8 @@ def test_a_plan_from_its_tables(network: Network) -> None:
 @pytest.mark.parametrize(
     ("sessions", "groups", "reason"),
     [
-        ([NAMES[:6], NAMES[6:-1]], [0, 1], "the plan misses 1 of the network's symbols: S12"),
-        ([NAMES[:6], [*NAMES[6:], "XYZ"]], [0, 1], "for another directory: no floor of the network trades XYZ"),
+        ([NAMES[:6], NAMES[6:-1]], [0, 1], "the plan lacks 1 of the network's symbols: S12"),
+        ([NAMES[:6], [*NAMES[6:], "XYZ"]], [0, 1], "for another symbol directory; no floor of the network trades XYZ"),
         ([NAMES[:6], NAMES[6:]], [0, 4], "group 4, and the smallest [[edge.group]] block of the network file has 4"),
         ([NAMES[:6], NAMES[6:]], [0, -1], "a group with a number below 0"),
     ],
@@ -302,7 +302,7 @@ def test_a_plan_that_does_not_fit_its_line_is_refused_with_the_figures() -> None
         PlanRefused, match=r"group 0 is expected to have .* kbit/s, .* and its line carries 56.0 kbit/s"
     ):
         make_channel_plan(network, network.stripe(), plan, 1, dict.fromkeys(flows, 50.0))
-    with pytest.raises(PlanRefused, match="the rates have none for VOD"):
+    with pytest.raises(PlanRefused, match="the plan sends VOD, but its rate is missing"):
         make_channel_plan(network, network.stripe(), plan, 1, dict.fromkeys(flows[:3], 5.0))
 
 
@@ -310,7 +310,7 @@ def test_a_plan_that_does_not_fit_its_line_is_refused_with_the_figures() -> None
     ("more", "problem"),
     [
         ("count = 0", "must be"),
-        ('rate = "fast"', "bits a second"),
+        ('rate = "fast"', "a rate in bit/s"),
         ("count = 70000", "must be"),
     ],
 )
@@ -323,7 +323,7 @@ def test_a_block_that_is_none_is_refused(more: str, problem: str) -> None:
 def test_blocks_stay_multicast_and_apart() -> None:
     text = network_text()
     west = text.split('name = "west"\naddress = "')[1].split('"')[0]
-    with pytest.raises(NetworkError, match=r"239.255.255.255 is the last"):
+    with pytest.raises(NetworkError, match=r"beyond the last address 239.255.255.255"):
         parse_network(
             text.replace(f'"{west}"', '"239.255.255.254"').replace(
                 'region = "west"\n\n', 'region = "west"\ncount = 3\n\n'

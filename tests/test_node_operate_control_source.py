@@ -69,7 +69,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> type[Group]:
 def test_a_member_gets_its_new_life_and_keeps_its_place() -> None:
     assert replaced(SET, 2, 5) == Membership(4, (MemberLife(1, 1), MemberLife(2, 5), MemberLife(3, 1)))
     assert replaced(SET, 2, 4) is None
-    with pytest.raises(NetError, match="3 is an older one"):
+    with pytest.raises(NetError, match="life 3 is older"):
         replaced(SET, 2, 3)
     with pytest.raises(NetError, match="node 9 is not in version 3"):
         replaced(SET, 9, 2)
@@ -106,7 +106,7 @@ def test_the_record_is_sent_until_it_is_witnessed(group: type[Group]) -> None:
 
 
 def test_a_ring_that_does_not_witness_it_is_one_sentence(group: type[Group]) -> None:
-    with pytest.raises(NetError, match=r"version 3 .* not witnessed within 0\.3 s.*nothing was heard"):
+    with pytest.raises(NetError, match=r"version 3 .* not witnessed within 0\.3 s.*nothing was received"):
         publish(NETWORK, "main", SET, INCARNATION, 0.3)
 
 

@@ -57,7 +57,7 @@ def test_samples_are_gathered_once_however_often_a_node_is_asked() -> None:
 
 
 def test_a_node_that_probes_nobody_is_said_to() -> None:
-    with pytest.raises(NetError, match=r"a-1 probes nobody: give the network file \[probe\] every"):
+    with pytest.raises(NetError, match=r"a-1 sends no probes; set \[probe\] every"):
         Gathered().take("a-1", page(Prober(1, [2], None, T0)))
 
 
@@ -81,8 +81,8 @@ def test_floors_do_not_probe_floors() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[probe]\nevery = "1ms"\n', "probes every 1 ms: 10 ms is the least"),
-        ("[probe]\n", "has no every: say how often"),
+        ('[probe]\nevery = "1ms"\n', "has an interval of 1 ms; the minimum is 10 ms"),
+        ("[probe]\n", "has no every; set the interval between probes"),
     ],
 )
 def test_the_interval_of_probes_is_checked(text: str, told: str) -> None:
@@ -123,12 +123,12 @@ def test_matrices_with_and_without_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "at", "told"),
     [
-        ("", None, "1: there is nothing in this file"),
+        ("", None, "1: the file is empty"),
         ("from_city,to_city,min_ms,max_ms\n", None, "1: the header has no column avg_ms"),
         (PINGS.replace("71,", "x,"), None, '2: avg_ms is "x", not a time up to 60000 ms'),
         (PINGS.replace("2018-11-10 13:00:00", "noon"), None, '3: checked_utc is "noon", not a time'),
-        ("0\t1\n1\t0\n", None, "1: a matrix does not say when it was measured: give --at"),
-        ("0\t1\n1\t0\t5\n", T0, "2: this row has 3 numbers, and there are 2 rows: a matrix is square"),
+        ("0\t1\n1\t0\n", None, "1: a matrix has no time of measurement; pass --at"),
+        ("0\t1\n1\t0\t5\n", T0, "2: this row has 3 numbers, but the file has 2 rows; a matrix must be square"),
         ("region,a\na,1\nb,2\n", T0, '3: the row of "b" has no column'),
     ],
 )

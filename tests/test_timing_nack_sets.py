@@ -275,7 +275,7 @@ def test_the_tree_of_a_network_file_is_its_regions() -> None:
     apart = apart[: apart.index("[edge]")] if "[edge]" in apart else apart
     alone = parse_network(apart)
     assert alone.nack() is None
-    assert any("all of them ask at once" in warning for warning in warnings(alone))
+    assert any("all send requests immediately" in warning for warning in warnings(alone))
 
 
 def test_a_stripe_may_have_sets_of_its_own() -> None:
@@ -292,8 +292,8 @@ def test_a_stripe_may_have_sets_of_its_own() -> None:
         ('"tre"', 'did you mean "tree"?'),
         ("[1, 0]", "has nack_sets = [1, 0]"),
         ("[]", "such as [1, 2, 4]"),
-        ("6", "nack_sets asks for 6 sets, and there are 5: each set needs a receiver"),
-        ("[3, 3]", "nack_sets asks for sets of 6 receivers, and there are 5"),
+        ("6", "nack_sets has 6 sets, but the network has 5 receivers; each set needs one"),
+        ("[3, 3]", "nack_sets has sets of 6 receivers, but the network has 5"),
     ],
 )
 def test_sets_that_make_no_sense_are_refused_with_their_line(value: str, message: str) -> None:

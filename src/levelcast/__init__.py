@@ -1,8 +1,8 @@
-"""Levelcast: every subscriber sees the same market data, in the same order, at the same instant.
+"""Levelcast: every subscriber sees the same market data, in the same order, at the same time.
 
-The protocol packages do no I/O: a driver, such as the simulator in `levelcast.sim`, runs them. What a program
-of a customer needs is here, `levelcast.Subscriber` (docs/edge.md), and what one of a trading floor needs,
-`levelcast.Publisher` (docs/operations.md). Each is loaded when it is used.
+The protocol packages do no I/O: a driver, such as the simulator in `levelcast.sim`, runs them. A program that
+reads the feed uses `levelcast.Subscriber` (docs/edge.md). A program of a trading floor uses `levelcast.Publisher`
+(docs/operations.md). Each is loaded on first use.
 """
 
 from importlib import import_module

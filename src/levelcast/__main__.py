@@ -1,4 +1,4 @@
-"""`python -m levelcast` is the command `levelcast`."""
+"""Run the command `levelcast` as `python -m levelcast`."""
 
 from levelcast.cli.main import run
 

@@ -1,7 +1,7 @@
 """Exceptions of the package.
 
-`UserError` is for what a person can put right: bad input, a missing program, a port in use. Its text is one
-sentence: what is wrong, where, and what to do. A command prints it and exits with 2. Other exceptions are defects.
+`UserError` is for errors that the user can correct: bad input, a missing program, a port in use. Its message reads
+`WHERE: what is wrong; what to do`. A command prints it and exits with 2. Other exceptions are defects.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ class LevelcastError(Exception):
 
 
 class UserError(LevelcastError):
-    """An error whose text is one sentence for the person who runs the command."""
+    """An error with a one-line message for the user of the command."""
 
     located: ClassVar[bool] = False
-    """Its text begins with the file and the line."""
+    """The message begins with the file and the line."""
 
 
 class NetError(UserError):

@@ -1,4 +1,4 @@
-"""Load packages that only some commands need, or say in one sentence how to install them."""
+"""Load optional packages; if one is missing, raise an error that states how to install it."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ def _load(module: str, why: str, extra: str) -> Any:
         return import_module(module)
     except ImportError:
         package = module.partition(".")[0]
-        raise ExtraMissing(f"{package} is not installed, and {why}: pip install 'levelcast[{extra}]'") from None
+        raise ExtraMissing(f"{package} is not installed, and {why}; run: pip install 'levelcast[{extra}]'") from None

@@ -1,6 +1,6 @@
-"""Parse and show quantities with units; one definition of a quantile.
+"""Parse and format quantities with units, and compute quantiles.
 
-Durations are whole nanoseconds, sizes are bytes, rates are bytes per second.
+Durations are integers in nanoseconds, sizes are in bytes, rates in bytes per second.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def parse_amount(text: str, units: Mapping[str, int]) -> Decimal | None:
 
 
 def show_ns(ns: float) -> str:
-    """Return a duration as a person reads it: '35.64 ms', '5.055 s'."""
+    """Return a human-readable duration: '35.64 ms', '5.055 s'."""
     for size, unit in ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")):
         if abs(ns) >= size:
             return f"{ns / size:.3f}".rstrip("0").rstrip(".") + f" {unit}"
@@ -51,9 +51,9 @@ def show_ns(ns: float) -> str:
 
 
 def quantiles(values: Sequence[float] | npt.NDArray[Any], shares: Iterable[float]) -> list[Any]:
-    """Return, for each share, the measured value with `share` of all values below it; zeros if there are none.
+    """Return, for each fraction, the measured value with that fraction of all values below it; zeros without values.
 
-    No value is interpolated; 1.0 gives the largest.
+    Values are not interpolated; 1.0 gives the largest.
 
     >>> quantiles([4, 1, 3, 2], (0.0, 0.5, 1.0))
     [1, 3, 4]
@@ -68,5 +68,5 @@ def quantiles(values: Sequence[float] | npt.NDArray[Any], shares: Iterable[float
 
 
 def quantile(values: Sequence[float] | npt.NDArray[Any], share: float) -> Any:
-    """Return one of `quantiles`."""
+    """Return a single quantile (see `quantiles`)."""
     return quantiles(values, (share,))[0]

@@ -34,7 +34,7 @@ def test_a_status_port_in_use(file: Path, tmp_path: Path) -> None:
     assert address is not None
     with socket.create_server(address):
         run = ("node", "--network", file, "--name", "a-1", "--data", tmp_path, "--init")
-        assert f"port {address[1]}: another program has the port" in sentence_of(levelcast(*run))
+        assert f"port {address[1]}: port already in use" in sentence_of(levelcast(*run))
         elsewhere = levelcast(*run, "--status-port", "0", "--for", "100ms")
         assert (elsewhere.returncode, elsewhere.stderr.count("cannot")) == (0, 0)
 
@@ -45,7 +45,7 @@ def test_a_network_says_which_node_could_not_have_its_port(file: Path, tmp_path:
     with socket.create_server(address):
         done = levelcast("up", file, "--data", tmp_path / "data", "--for", "1s")
     assert done.returncode == 2
-    assert f"levelcast: b-1 has ended: cannot tell the status at 127.0.0.1 port {address[1]}" in done.stderr
+    assert f"levelcast: b-1 has exited: cannot serve status at 127.0.0.1 port {address[1]}" in done.stderr
 
 
 def test_a_core_port_that_somebody_has_to_himself(file: Path, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_core_port_that_somebody_has_to_himself(file: Path, tmp_path: Path) ->
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as somebody:
         somebody.bind((group.address, group.port))
         done = levelcast("node", "--network", file, "--name", "a-1", "--data", tmp_path, "--init")
-    assert "another program has the port to itself" in sentence_of(done)
+    assert "port already in use" in sentence_of(done)
 
 
 def test_a_directory_that_has_vanished(file: Path, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_full_disk_ends_a_receiver_and_costs_nothing_else(file: Path, small_di
         assert [nodes.end(name) for name in ("a-1", "b-1", "c-1")] == [0, 0, 0]
     (data / "c-1").symlink_to(small_disk / "c-1")
     verdict = judge(data, ("a-1", "b-1", "c-1"))
-    assert [problem for problem in verdict.problems if "equally long" not in problem] == []
+    assert [problem for problem in verdict.problems if "different lengths" not in problem] == []
     assert verdict.receivers[2].records > 0
 
 

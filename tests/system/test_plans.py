@@ -126,7 +126,7 @@ def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> N
     first = write_plan(tmp_path / "first", [("IBM", "GE"), ("KO", "VOD"), ("F", "T", "BP")], [0, 1, 3])
     second = write_plan(tmp_path / "second", [("IBM", "KO", "BP", "GE"), ("F", "VOD", "T")], [2, 1])
     bad = {
-        "the plan misses 1 of the network's symbols: BP": write_plan(
+        "the plan lacks 1 of the network's symbols: BP": write_plan(
             tmp_path / "misses", [("IBM", "GE"), ("KO", "VOD"), ("F", "T")], [0, 1, 3]
         ),
         "is in a session that session_group.parquet does not have": write_plan(
@@ -135,7 +135,7 @@ def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> N
         "it has group 4, and the smallest [[edge.group]] block of the network file has 4": write_plan(
             tmp_path / "outside", [("IBM", "GE"), ("KO", "VOD"), ("F", "T", "BP")], [0, 1, 4]
         ),
-        "the plan is for another directory: no floor of the network trades XYZ": write_plan(
+        "the plan is for another symbol directory; no floor of the network trades XYZ": write_plan(
             tmp_path / "other", [("IBM", "GE", "XYZ"), ("KO", "VOD"), ("F", "T", "BP")], [0, 1, 3]
         ),
     }

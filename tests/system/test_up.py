@@ -129,7 +129,7 @@ def test_a_node_whose_listener_has_gone_ends_by_itself(file: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("nobody", 'no node of the network is called "nobody"'), ("a-1", "files but no journal found")],
+    [("nobody", 'node "nobody" not found in the network'), ("a-1", "files but no journal found")],
 )
 def test_what_a_person_can_mend_is_one_sentence(name: str, says: str, file: Path, tmp_path: Path) -> None:
     used = tmp_path / "a-1" / "tape" / "something"

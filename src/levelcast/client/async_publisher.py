@@ -1,4 +1,4 @@
-"""Publish from an event loop: what `async with levelcast.Publisher(...)` gives."""
+"""Publish from an event loop, with `async with levelcast.Publisher(...)`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AsyncPublisher(FloorFigures):
         self._input = floor
 
     async def publish(self, records: RecordArray) -> int:
-        """Queue all records. If it is cancelled, those that had found room are published."""
+        """Queue all records. If it is cancelled, the records queued so far are published."""
         records = self._input.checked(records)
         taken = 0
 
@@ -29,7 +29,7 @@ class AsyncPublisher(FloorFigures):
         return taken
 
     async def flush(self) -> None:
-        """Wait until everything that was taken is witnessed."""
+        """Wait until all accepted records are witnessed."""
 
         def settled() -> bool:
             self._input.check()

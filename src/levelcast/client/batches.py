@@ -1,4 +1,4 @@
-"""Turn what the edge protocol delivers into batches of records, session by session or merged into one order."""
+"""Convert messages from the edge protocol to batches of records, per session or merged into one order."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _FOREVER = 2**64 - 1
 
 
 class Batch(NamedTuple):
-    """The next records of a session, all of one type; merged, the next ones of all sessions."""
+    """The next records of a session, all of one type; if merged, the next records of all sessions."""
 
     session: str
-    """Empty where sessions are merged."""
+    """Empty if sessions are merged."""
     sequence: int
-    """Of the first record, in its session."""
+    """Sequence of the first record in its session."""
     kind: RecordType
     records: RecordArray
-    """An array with the type's fields; mostly a view of what came, so it cannot be written to."""
+    """An array with the type's fields; usually a view of received data, so it is read-only."""
     global_sequence: int | None
-    """Of the first record, on the tape; None where the type has no such field, or not all 64 bits are known yet."""
+    """Sequence of the first record on the tape; None if the type lacks the field, or not all 64 bits are known yet."""
     watermark: Watermark | None
-    """One that came before these records: the session is complete up to its time (rule 15); merged, all of them are."""
+    """A watermark before these records: the session is complete up to its time (rule 15); if merged, all are."""
     stripe: int = 0
 
     @property
     def global_sequences(self) -> npt.NDArray[np.uint64] | None:
-        """Of every record, where the first one's is known."""
+        """Sequence on the tape of every record, if that of the first is known."""
         if self.global_sequence is None:
             return None
         low = self.records["sequence"]
@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 
 
 def snapshot_batches(snapshot: Snapshot, wanted: SymbolFilter) -> list[Batch]:
-    """The records of a snapshot, as far as they are wanted: by type, each in the tape's order."""
+    """Return the selected records of a snapshot: by type, each in the tape's order."""
     found = []
     for kind, _, rows in records.split(snapshot.records) if snapshot.records else ():
         chosen = wanted.choose(kind, rows)
@@ -66,7 +66,7 @@ def snapshot_batches(snapshot: Snapshot, wanted: SymbolFilter) -> list[Batch]:
 
 
 class BatchQueue:
-    """Batches that wait for the caller. `watermarks`: each watermark gives a batch without records."""
+    """Queue batches for the caller. With `watermarks`, each watermark yields a batch without records."""
 
     def __init__(self, streams: Streams, wanted: SymbolFilter, *, merged: bool, watermarks: bool) -> None:
         self.batches: deque[Batch] = deque()
@@ -76,7 +76,7 @@ class BatchQueue:
         self._merger = Merger() if merged else None
         self._merged_ns = 0
         self._near: dict[int, int] = {}
-        """A global sequence of each stripe, all 64 bits of it, from which the next ones are not far."""
+        """A recent 64-bit global sequence of each stripe; the next ones are close to it."""
 
     def know_near(self, stripe: int, sequence: int) -> None:
         self._near[stripe] = sequence
@@ -94,7 +94,7 @@ class BatchQueue:
             self._merger.end(effect.session)
 
     def complete(self, effect: Complete, position: int) -> None:
-        """Take a watermark in; `position` is the session's next sequence."""
+        """Process a watermark; `position` is the session's next sequence."""
         stream = self._streams[effect.session]
         stream.watermark = effect.watermark
         stream.near = effect.watermark.next_sequence
@@ -106,7 +106,7 @@ class BatchQueue:
             self.batches.append(batch)
 
     def deliver(self, deliver: Deliver, counts: SubscriberCounts) -> None:
-        """Take the next records of a session in; `counts` counts those that are not wanted."""
+        """Add the next records of a session; `counts` counts those that are filtered out."""
         stream = self._streams[deliver.session]
         if stream.near is None:
             stream.near = self._near.get(stream.stripe)
@@ -135,7 +135,7 @@ class BatchQueue:
             self.batches.append(batch)
 
     def merge(self) -> None:
-        """Append what the merged order has ready."""
+        """Append the batches that the merge has ready."""
         merger = self._merger
         if merger is None:
             return

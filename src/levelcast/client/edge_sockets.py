@@ -17,40 +17,40 @@ __all__ = ["GroupSockets", "groups_of", "read_snapshot"]
 
 
 def groups_of(network: Network, region: str | None) -> tuple[MulticastGroup, ...]:
-    """The groups to join; a NetError that names the regions where there are none."""
+    """Return the groups to join; raise NetError, with the known regions, if none match."""
     if not network.edge.groups:
-        raise NetError("the network has no edge group, so there is nothing to listen to: add an [[edge.group]]")
+        raise NetError("the network has no edge group to listen to; add an [[edge.group]] to the network file")
     regions = sorted({group.region for group in network.edge.groups if group.region is not None})
     everywhere = any(group.region is None for group in network.edge.groups)
     known = sorted({*regions, *({site.region for site in network.sites if site.region} if everywhere else ())})
     if region is None:
         if len(regions) > 1:
-            raise NetError(f"name a region; there are {', '.join(known)}")
+            raise NetError(f"region not specified; choose one of {', '.join(known)}")
         return network.edge.groups
     if region not in known:
-        raise NetError(f'the network has no edge group for region "{region}"; there are {", ".join(known)}')
+        raise NetError(f'the network has no edge group for region "{region}"; choose one of {", ".join(known)}')
     return network.groups_of_region(region)
 
 
 def line_names(groups: Sequence[MulticastGroup]) -> list[str]:
-    """What groups are called as lines: by their line, if no other of them has the same."""
+    """Return the names of groups as lines: the line's name if it is unique, else the group's."""
     lines = [group.line for group in groups]
     return [group.line if group.line and lines.count(group.line) == 1 else group.name for group in groups]
 
 
 def asking_socket(interface: str) -> socket.socket:
-    """The socket from which to ask, and to which the answers come."""
+    """Return the socket that sends requests and receives replies."""
     own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         own.bind((interface, 0))
     except OSError as error:
         own.close()
-        raise NetError(f"cannot have a socket on {interface}: {error.strerror}") from error
+        raise NetError(f"cannot open a socket on {interface}: {error.strerror}") from error
     return _prepared(own)
 
 
 def join(group: MulticastGroup, interface: str) -> socket.socket:
-    """A socket that hears a group, as other customers on this machine do beside it."""
+    """Return a socket that joins a group, shared with other subscribers on this machine."""
     return _prepared(listener(group.address, group.port, interface, f"edge group {group.name}"))
 
 
@@ -62,9 +62,9 @@ def _prepared(each: socket.socket) -> socket.socket:
 
 
 class GroupSockets:
-    """One socket for requests and one for each joined group, read by the caller's event loop.
+    """One socket for requests and one for each joined group, read from the caller's event loop.
 
-    A *place* is a number in each range of groups; a place is joined in every range that has it.
+    A `place` is an index into each range of groups; it is joined in every range that has it.
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class GroupSockets:
         arrivals: bool,
     ) -> None:
         self.own: socket.socket | None = None
-        """The socket from which to ask, and to which the answers come."""
+        """The socket that sends requests and receives replies."""
         self.reading = False
         self.lines = [LineStats(name, arrivals=arrivals) for name in line_names(groups)]
-        """One for each range of groups."""
+        """Statistics of each range of groups."""
         self.line_of: dict[socket.socket, LineStats] = {}
         self._groups = groups
         self._interface = interface
         self._on_readable = on_readable
         self._joined: dict[int, list[socket.socket]] = {}
-        """By place."""
+        """Sockets by `place`."""
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -108,7 +108,7 @@ class GroupSockets:
             each.close()
 
     def read(self) -> None:
-        """Call `on_readable` with each socket that has something, from now on."""
+        """Call `on_readable` with each readable socket, from now on."""
         for each in self._all():
             self._loop.add_reader(each.fileno(), self._on_readable, each)
         self.reading = True
@@ -131,7 +131,7 @@ class GroupSockets:
 
 
 async def read_snapshot(server: Address) -> Snapshot:
-    """An edge's snapshot; raises OSError, EOFError, Malformed or BadRecords."""
+    """Read an edge's snapshot; raise OSError, EOFError, Malformed or BadRecords."""
     reader, writer = await asyncio.open_connection(*server)
     try:
         head = await reader.readexactly(HEADER_SIZE)

@@ -1,7 +1,7 @@
-"""What a customer knows of one of its lines: what came on it, how much of that came first, and when each slot did.
+"""Collect a subscriber's statistics of one line: messages received, messages received first, arrival times of slots.
 
-A line is a group that it has joined. Several bring the same numbered messages (MS §4.1); which of them is how fast and
-how whole is told here, a few numbers for each train of packets.
+A line is a group that it has joined. Several lines carry the same numbered messages (MS §4.1). The statistics compare
+their speed and completeness, at a cost of a few operations per train of packets.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class LineCounts:
     packets: int = 0
     messages: int = 0
     first: int = 0
-    """Messages that came on this line before they came on any other."""
+    """Messages received on this line before any other."""
     missing: int = 0
-    """Messages that did not come on this line, between the first and the last that did."""
+    """Messages not received on this line, between the first and the last received."""
 
     @property
     def share_first(self) -> float:
@@ -36,19 +36,19 @@ class LineCounts:
 
 
 class LineStats:
-    """One group of a customer; with `arrivals` it notes when the first byte of each slot came."""
+    """Statistics of one group; with `arrivals`, records the arrival time of the first byte of each slot."""
 
     def __init__(self, name: str, *, arrivals: bool = False) -> None:
         self.name = name
         self.counts = LineCounts()
         self.arrivals: dict[int, int] = {}
-        """When each slot (`ts_recv` of its records) came here, by the wall clock."""
+        """Arrival time of each slot (`ts_recv` of its records), by the wall clock."""
         self._notes = arrivals
         self._tops: dict[bytes, int] = {}
         """One past the highest message of each session."""
 
     def take(self, item: bytes | Block, now_ns: int, max_sessions: int) -> int:
-        """A packet, or a block of several, has come: how many messages it says to have. It may be malformed."""
+        """Count a packet, or a block of several; return its stated number of messages. It may be malformed."""
         if type(item) is Block:
             session, sequence, count, size, payload, packets = item
             rtype = payload[1]
@@ -74,13 +74,13 @@ class LineStats:
         elif end > top:
             self._tops[session] = end
         else:
-            counts.missing = max(0, counts.missing - count)  # it comes late, or again
+            counts.missing = max(0, counts.missing - count)  # late or duplicate
         if self._notes and (at := _TS_RECV_AT.get(rtype)) is not None:
             self._note(payload, size, count, rtype, at, now_ns)
         return count
 
     def _note(self, payload: bytes, size: int, count: int, rtype: int, at: int, now_ns: int) -> None:
-        """A packet has records of one slot, a block may have those of several, in order."""
+        """Record arrival times: a packet has records of one slot, a block may have several slots in order."""
         if not size:
             if len(payload) >= at + _TIME.size:
                 self.arrivals.setdefault(_TIME.unpack_from(payload, at)[0], now_ns)

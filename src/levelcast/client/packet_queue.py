@@ -1,12 +1,12 @@
-"""Queue a program's records and cut them into packets of a source, as far as there is credit (rule 10).
+"""Queue a program's records and split them into packets of a source, as credit allows (rule 10).
 
-A packet has as many whole records as fit, of one floor, in the order in which they were queued. All records that wait
-are cut into packets by one call of the compiled module (`Source.submit_all`), which are journaled and sent together.
-When credit is short, records wait in the queue, so later packets are fuller. The definitions of the floor's symbols
+A packet has as many records of one floor as fit, in the order in which they were queued. One call of the compiled
+module (`Source.submit_all`) splits all queued records into packets, which are journaled and sent together.
+With little credit, records wait in the queue, so later packets are fuller. The definitions of the floor's symbols
 (`levelcast.network.symbols`) precede the first record.
 
-A floor that keeps a journal notes a progress point (`levelcast.storage.publication`) for each such batch of packets.
-One point is enough, because a batch is one entry of the journal: after a crash all of it is there, or nothing.
+A floor with a journal writes a progress point (`levelcast.storage.publication`) for each such batch of packets.
+One point is enough, because a batch is one entry of the journal: after a crash it is present completely or not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_PACKET_BYTES = MAX_PAYLOAD + DATA_OVERHEAD
 class PacketQueue:
     """The `Work` of a floor's driver. `changed` guards the queue: a program fills it, the driver's thread empties it.
 
-    `wake_ns` is 0 while records wait that have not been looked at; afterwards a token wakes the driver.
+    `wake_ns` is 0 while new records wait that no step has processed; afterwards a token wakes the driver.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class PacketQueue:
         self.waiting = 0
         """Records in the queue."""
         self.total = progress.total if progress is not None else 0
-        """Records in packets, over all starts of a floor that keeps a journal."""
+        """Records in packets, over all starts of a floor with a journal."""
         self.witnessed = self.total
-        """Records in batches of packets that are witnessed to the last one."""
+        """Records in completely witnessed batches of packets."""
         self._packet_bytes = packet_bytes
         self._progress = progress
         self._changed = changed
@@ -56,13 +56,13 @@ class PacketQueue:
         """The queue is the bytes of `_buffer` between them."""
         self._definitions = memoryview(definitions.tobytes())
         self._unwitnessed: deque[tuple[int, int]] = deque()
-        """The last packet of each batch, and `total` behind it."""
+        """The last packet of each batch, and `total` after it."""
         self._publication = progress.next_publication if progress is not None else 1
         self._position = 0
         self._hash: blake2b | None = None
 
     def begin(self, position: int, hashed: blake2b) -> None:
-        """Begin or continue a publication that can be resumed: its first `position` records have this hash."""
+        """Start or continue a resumable publication: its first `position` records have this hash."""
         assert not self.waiting
         self._position, self._hash = position, hashed
 
@@ -77,14 +77,14 @@ class PacketQueue:
         self.wake_ns = 0
 
     def step(self, now: int) -> list[Effect]:
-        """Submit the records that wait, as far as there is credit, and update `witnessed`."""
+        """Submit queued records, as credit allows, and update `witnessed`."""
         effects: list[Effect] = []
         with self._changed:
             while self._unwitnessed and self._unwitnessed[0][0] <= self.source.witnessed:
                 self.witnessed = self._unwitnessed.popleft()[1]
             while self.waiting and self.source.room:
                 submitted = self._submit_definitions(now) if self._definitions else self._submit(now)
-                assert submitted.records, "a record that no packet can carry"
+                assert submitted.records, "a record exceeds the packet size"
                 effects += submitted.effects
             self.wake_ns = None
         return effects

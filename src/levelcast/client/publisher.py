@@ -1,17 +1,17 @@
-"""A floor in a program of its own: `levelcast.Publisher`.
+"""Publish the records of a floor from a program: `levelcast.Publisher`.
 
     with levelcast.Publisher("network.toml", "XNYS", data="data") as floor:
         floor.publish(records)      # an array of `levelcast.records`, of this floor and its symbols
 
-- A background thread runs the floor's driver. A source must resend until its packets are witnessed (rule 10), whatever
-  the program that filled them is doing; a loop in the caller's thread would stand still between two calls. Several
-  floors of a process can share one thread and one pair of sockets (`levelcast.client.source_loop`).
-- With `data` the floor has the directory of a floor node, goes on in the same incarnation after a restart and sends
-  again what is not witnessed. Without, nothing is kept: every start takes a higher incarnation (the time), and what
-  was not yet witnessed when the process ended may be lost. A floor that has once published without a journal is ahead
-  of every journal: it cannot go back to one.
-- `publish` fills a queue of bounded size; `room` and `waiting` show it. The thread cuts all that waits into packets
-  together (`levelcast.client.packet_queue`), so large arrays are fastest.
+- A background thread runs the floor's driver. A source must resend until its packets are witnessed (rule 10), also
+  while the program does other work; a loop in the caller's thread would stop between two calls. Several floors of a
+  process can use one thread and one pair of sockets (`levelcast.client.source_loop`).
+- With `data`, the floor has the directory of a floor node. After a restart it continues in the same incarnation and
+  resends unwitnessed packets. Without `data`, nothing is stored: every start uses a higher incarnation (the time), and
+  records that were not witnessed when the process exited may be lost. A floor that has published without a journal
+  cannot use one later: its incarnation is higher than that of every journal.
+- `publish` fills a queue of bounded size; `room` and `waiting` show it. The thread splits all queued records into
+  packets together (`levelcast.client.packet_queue`), so large arrays are fastest.
 - Leaving the `with` block waits until everything is witnessed; leaving it by an exception does not.
 """
 
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from levelcast.client.async_publisher import AsyncPublisher
 
 QUEUE_RECORDS = 4_096
-"""The smallest queue, unless one is asked for."""
+"""Minimum default capacity of the queue."""
 MIN_PACKET_BYTES = INSTRUMENT.itemsize + DATA_OVERHEAD
-"""A definition has to fit."""
+"""A packet must hold a definition."""
 
 
 class Publisher(FloorFigures):
-    """A trading floor at work. See the module's head; `async with` gives an `AsyncPublisher`."""
+    """Publish as a trading floor; see the module docstring. `async with` yields an `AsyncPublisher`."""
 
     def __init__(
         self,
@@ -69,19 +69,19 @@ class Publisher(FloorFigures):
         interface: str = LOOPBACK,
         loop: SourceLoop | None = None,
     ) -> None:
-        """`packet_bytes` is by default the network file's; `queue_records` what fills one window of credit.
+        """Open a floor. Default `packet_bytes`: from the network file; default `queue_records`: one window of credit.
 
-        `impair` adds the delay and loss of the file's links to what the floor hears; `loop` shares one.
+        `impair` injects the delay and loss of the file's links into received datagrams; `loop` is a shared loop.
         """
         if not isinstance(network, Network):
             network = load_network(network)
         if packet_bytes is None:
             packet_bytes = network.carriage.packet_bytes
         if not MIN_PACKET_BYTES <= packet_bytes <= MAX_PACKET_BYTES:
-            raise ValueError(f"packet_bytes is {packet_bytes}: it must be {MIN_PACKET_BYTES} to {MAX_PACKET_BYTES}")
+            raise ValueError(f"packet_bytes is {packet_bytes}; it must be {MIN_PACKET_BYTES} to {MAX_PACKET_BYTES}")
         place = place_of(network, floor)
         if place.floor is None:
-            raise NetError(f'"{floor}" is a {place.role.name} of the network, and only a floor publishes')
+            raise NetError(f'"{floor}" is a {place.role.name} of the network; only a floor can publish')
         self.floor = place.floor
         self.directory = SymbolDirectory(network)
         now = time.time_ns()
@@ -109,45 +109,45 @@ class Publisher(FloorFigures):
             self._loop.add(self._seat)
             undo.pop_all()
 
-    # -- what it has come to ------------------------------------------------------------------------------
+    # -- status -------------------------------------------------------------------------------------------
 
     @property
     def published(self) -> int:
-        """Records in packets: over all starts with `data`, since the start without."""
+        """Records in packets: over all starts with `data`, else since the start."""
         return self.queue.total
 
     @property
     def witnessed(self) -> int:
-        """Of them, those that every tape will have."""
+        """Published records that every tape will have."""
         return self.queue.witnessed
 
     @property
     def heard_ns(self) -> int:
-        """When the ring was heard last, by the wall clock; 0: never."""
+        """Time of the last datagram from the ring, by the wall clock; 0: none."""
         return self._loop.heard_ns
 
     @property
     def namesakes(self) -> int:
-        """Datagrams of another process that takes itself for this floor: end one of them."""
+        """Datagrams of another process that runs under this floor's name: stop one of them."""
         return self._driver.counters.namesakes
 
     @property
     def warning(self) -> str | None:
-        """What is not as it should be, in one sentence."""
+        """A problem of the configuration, as one line."""
         return self._loop.warning
 
     @property
     def settled(self) -> bool:
-        """Whether everything that was taken is witnessed."""
+        """True if all accepted records are witnessed."""
         return self._input.settled
 
     # -- publishing ---------------------------------------------------------------------------------------
 
     def publish(self, records: RecordArray, *, block: bool = True, timeout: float | None = None) -> int:
-        """Queue records for the ring, in order; how many were taken.
+        """Queue records for the ring, in order; return the number accepted.
 
-        Without `block` those for which there is room now; with `timeout` (seconds) those for which there was by then.
-        Raises ValueError for records that are not this floor's, before any is taken.
+        Without `block`, accept what fits into the queue now; with `timeout` (seconds), what fits by then.
+        Raise ValueError for records that are not this floor's, before any is accepted.
         """
         records = self._input.checked(records)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -163,12 +163,12 @@ class Publisher(FloorFigures):
         return taken
 
     def wait_for_room(self, timeout: float) -> bool:
-        """Wait until `publish` takes records without waiting; False if that took longer than `timeout` seconds."""
+        """Wait until `publish` can accept records without waiting; False after `timeout` seconds."""
         with self._loop.changed:
             return self._loop.changed.wait_for(lambda: self.room > 0, timeout)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until everything that was taken is witnessed; False if that took longer than `timeout` seconds."""
+        """Wait until all accepted records are witnessed; False after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self._input.check()
@@ -181,14 +181,14 @@ class Publisher(FloorFigures):
                 self._loop.changed.wait(1.0 if left is None else min(left, 1.0))
 
     def close(self) -> None:
-        """End at once. With `data`, what is not witnessed is sent again at the next start; what waited is dropped."""
+        """Stop immediately. Drop queued records; with `data`, unwitnessed packets are resent at the next start."""
         if not self._input.closed:
             self._input.closed = True
             self._loop.remove(self._seat)
             if self._own_loop:
                 self._loop.close()
 
-    # -- with ---------------------------------------------------------------------------------------------
+    # -- context manager ----------------------------------------------------------------------------------
 
     def __enter__(self) -> Publisher:
         return self
@@ -217,7 +217,7 @@ class Publisher(FloorFigures):
 def open_floor(
     network: Network, config: StripeConfig, place: Placement, data: str | PathLike[str] | None, now: int
 ) -> tuple[Source, NodeStore, Progress | None]:
-    """Build the source from its journal; without `data`, in an incarnation that is higher than any before."""
+    """Create the source from its journal; without `data`, with an incarnation above all earlier ones."""
     if data is None:
         return Source(config, place.id, now, JournalImage(), now), NodeStore(), None
     folder, durable = Path(data), network.tape.durable

@@ -1,11 +1,11 @@
-"""Trades of files onto the ring, by the floors whose trades they are, exactly once however often it is started.
+"""Publish trades from files, each by its own floor, exactly once regardless of restarts.
 
-1. Everything is read once: what cannot be published is refused before anything has left. Up to `KEPT_BYTES` of trades
+1. All trades are read once: unpublishable trades are rejected before anything is sent. Up to `KEPT_BYTES` of trades
    stay in memory; a larger publication is read again for each of the next steps.
-2. The floors that have trades there are opened. If one has published before from its directory, everything is compared
-   with what it published, by hash (`levelcast.storage.publication`): the floor continues after that.
-3. The trades are published, as fast as credit allows or at a multiple of the speed at which they happened, and waited
-   for until they are witnessed (rule 10). A floor that waits for credit does not hold up the others.
+2. The floors with trades in the files are opened. If one has published before from its directory, the trades are
+   compared with its publication by hash (`levelcast.storage.publication`): the floor continues after the common part.
+3. The trades are published, as fast as credit allows or at a multiple of their recorded speed. Then the replay waits
+   until they are witnessed (rule 10). A floor that waits for credit does not delay the others.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from levelcast.runtime.sockets import LOOPBACK
 from levelcast.storage.publication import Point, hasher
 
 STEP_S = 0.1
-"""How long `steps` is busy before it lets somebody look."""
+"""Interval at which `steps` yields to the caller."""
 TICK_S = 0.005
-"""Trades that are due within this time go together."""
+"""Trades that are due within this time are published together."""
 
 
 KEPT_BYTES = 64 << 20
 
 
 class _KeptBatches:
-    """Opens trades from the beginning at each call: from memory where `KEPT_BYTES` suffice, else from the files."""
+    """Return all trades from the beginning at each call: from memory if `KEPT_BYTES` suffice, else from the files."""
 
     def __init__(self, batches: Callable[[], Iterator[RecordArray]]) -> None:
         self._batches = batches
@@ -60,9 +60,9 @@ class _KeptBatches:
 
 
 class Replay:
-    """A publication at work. `batches` opens the trades, from the beginning, when it is called.
+    """Publish trades. `batches` returns all trades, from the beginning, at each call.
 
-    With `speed` they are published at a multiple of the speed at which they happened, with `rate` so many a second.
+    `speed` is a multiple of the recorded speed; `rate` is a number of trades/s.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Replay:
         self._batches = _KeptBatches(batches)
         self.survey = survey(self._batches())
         self.stopping = False
-        """Set to end early; what is in packets by then is kept."""
+        """Set to stop early; trades in packets by then are kept."""
         self.floors: dict[int, Publisher] = {}
-        """By publisher."""
+        """Floors by publisher."""
         self.before: Counter[int] = Counter()
-        """Trades of each publisher that an earlier start has published."""
+        """Trades of each publisher that earlier starts have published."""
         self._speed = speed
         self._rate = rate
         self._loops: dict[str, SourceLoop] = {}
@@ -115,23 +115,23 @@ class Replay:
             self.floors[number].queue.begin(position, hashed)
         self._published_before = {number: floor.published for number, floor in self.floors.items()}
 
-    # -- what it has come to ------------------------------------------------------------------------------
+    # -- status -------------------------------------------------------------------------------------------
 
     @property
     def published(self) -> int:
-        """Trades that are in packets, those of earlier starts included."""
+        """Trades in packets, including those of earlier starts."""
         return self.before.total() + sum(
             floor.published - self._published_before[number] for number, floor in self.floors.items()
         )
 
     @property
     def unwitnessed(self) -> int:
-        """Packets that are not yet safe."""
+        """Packets that are not yet witnessed."""
         return sum(floor.unwitnessed for floor in self.floors.values())
 
     @property
     def witnessed(self) -> int:
-        """Trades that are safe."""
+        """Trades that are witnessed."""
         return self.published - sum(floor.published - floor.witnessed for floor in self.floors.values())
 
     @property
@@ -141,12 +141,12 @@ class Replay:
 
     @property
     def heard_ns(self) -> int:
-        """When the ring was heard last; 0: never."""
+        """Time of the last datagram from the ring; 0: none."""
         return max((loop.heard_ns for loop in self._loops.values()), default=0)
 
     @property
     def namesakes(self) -> list[str]:
-        """Floors that another process takes itself for."""
+        """Floors that another process runs as well."""
         return [floor.floor.name for floor in self.floors.values() if floor.namesakes]
 
     @property
@@ -160,7 +160,7 @@ class Replay:
     # -- publishing ---------------------------------------------------------------------------------------
 
     def steps(self) -> Iterator[None]:
-        """Publish everything and wait until it is witnessed, stopping every `STEP_S` to let somebody look."""
+        """Publish everything and wait until it is witnessed; yield to the caller every `STEP_S`."""
         seen: Counter[int] = Counter()
         for batch in self._batches():
             fresh = _unpublished(batch, seen, self.before)
@@ -192,7 +192,7 @@ class Replay:
                 yield
 
     def _due(self, dues: np.ndarray[tuple[int], np.dtype[np.uint64]], first: int) -> int:
-        """Up to which trade the batch is due."""
+        """Return the end of the due part of the batch."""
         if self._speed is None and self._rate is None:
             return len(dues)
         now = time.monotonic()
@@ -206,7 +206,7 @@ class Replay:
         return first + int(np.searchsorted(dues[first:], np.uint64(due_ns), "right"))
 
     def _insist(self, left: dict[int, RecordArray]) -> Iterator[None]:
-        """Publish the records of each floor; a floor without credit does not hold up the others."""
+        """Publish the records of each floor; a floor without credit does not delay the others."""
         told = time.monotonic()
         while left and not self.stopping:
             for number, records in list(left.items()):
@@ -222,7 +222,7 @@ class Replay:
                 yield
 
     def close(self) -> None:
-        """End at once: what is in packets is in the journals, the rest is in the files."""
+        """Stop immediately: packets are in the journals, the remaining trades are in the files."""
         for floor in self.floors.values():
             floor.close()
         for loop in self._loops.values():
@@ -236,17 +236,17 @@ class Replay:
 
 
 def split_floors(batch: RecordArray) -> Iterator[tuple[int, RecordArray]]:
-    """Each publisher's records, in their order."""
+    """Yield each publisher's records, in their order."""
     publishers = batch["publisher_id"]
     order = publishers.argsort(kind="stable")
     numbers, starts = np.unique(publishers[order], return_index=True)
-    bare = batch.view(f"V{batch.dtype.itemsize}")  # numpy copies records of many fields field by field
+    bare = batch.view(f"V{batch.dtype.itemsize}")  # otherwise numpy copies field by field
     for number, start, end in zip(numbers.tolist(), starts, [*starts[1:], len(order)], strict=False):
         yield number, np.take(bare, order[start:end]).view(batch.dtype)
 
 
 def _unpublished(batch: RecordArray, seen: Counter[int], before: Mapping[int, int]) -> RecordArray:
-    """What an earlier start has not published; `seen` counts on."""
+    """Return the trades that earlier starts have not published, and update `seen`."""
     if not before:
         return batch
     fresh = np.ones(len(batch), np.bool_)
@@ -258,7 +258,7 @@ def _unpublished(batch: RecordArray, seen: Counter[int], before: Mapping[int, in
 
 
 def resume_from(batches: Iterable[RecordArray], known: Mapping[int, Sequence[Point]]) -> dict[int, tuple[int, blake2b]]:
-    """Of each publisher, up to where its records are those that a known publication has had, and their hash."""
+    """Return, by publisher, the length and hash of the longest prefix that matches a known publication."""
     tracks = {number: _Track(points) for number, points in known.items() if points}
     for batch in batches:
         for number, records in split_floors(batch):
@@ -268,7 +268,7 @@ def resume_from(batches: Iterable[RecordArray], known: Mapping[int, Sequence[Poi
 
 
 class _Track:
-    """The hash of one floor's records, compared wherever a publication of it stood still."""
+    """Hash one floor's records, and compare the hash at each progress point of its publications."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         self.best: tuple[int, blake2b] = (0, hasher())

@@ -1,6 +1,6 @@
 """Run the sources of several floors in one thread over one pair of sockets.
 
-Each floor has a `Driver`, a journal and links of its own, as a process would have. Datagrams of the group are received
+Each floor has its own `Driver`, journal and links, as a process would have. Datagrams of the group are received
 once; only tokens are decoded for each floor.
 """
 
@@ -24,7 +24,7 @@ from levelcast.wire.token_codec import KIND_TOKEN
 
 
 class SharedSockets:
-    """What one floor's driver sees of the loop's sockets. It never sleeps there: the loop has slept for all."""
+    """The loop's sockets as one floor's driver sees them. Its `wait` never sleeps: the loop sleeps for all floors."""
 
     def __init__(self, core: CoreSockets) -> None:
         self.inbox: list[Arrival] = []
@@ -38,7 +38,7 @@ class SharedSockets:
         return arrivals
 
     def close(self) -> None:
-        """The loop closes them."""
+        """Do nothing: the loop closes the sockets."""
 
 
 @dataclass(eq=False, slots=True)
@@ -62,11 +62,11 @@ class SourceLoop:
         group = network.core_group(stripe)
         self.stripe = network.stripe(stripe).name
         self.changed = Condition()
-        """Told after every turn; guards the queues of the floors."""
+        """Notified after every turn; guards the queues of the floors."""
         self.error: BaseException | None = None
-        """What has ended the thread."""
+        """The error that stopped the thread."""
         self.heard_ns = 0
-        """When the ring was heard last; 0: never."""
+        """Time of the last datagram from the ring; 0: none."""
         self.watchers: list[Callable[[], None]] = []
         """Called after every turn, in the loop's thread."""
         self._core = CoreSockets(group.address, group.port, interface, hears_data=False)
@@ -83,12 +83,12 @@ class SourceLoop:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something to do."""
-        with suppress(BlockingIOError):  # it has been told often enough
+        """Wake the loop for new work."""
+        with suppress(BlockingIOError):  # the pipe is full, so the loop will wake
             os.write(self._rope, b"x")
 
     def seat(self) -> SharedSockets:
-        """Sockets for one more floor."""
+        """Return sockets for one more floor."""
         return SharedSockets(self._core)
 
     def add(self, seat: FloorSeat) -> None:
@@ -98,7 +98,7 @@ class SourceLoop:
         self.wake()
 
     def remove(self, seat: FloorSeat) -> None:
-        """End one floor between two turns, and write what is left."""
+        """Stop one floor between two turns, and write its pending data."""
         with self._turning:
             if seat in self._seats:
                 self._seats.remove(seat)
@@ -152,6 +152,6 @@ class SourceLoop:
             watcher()
 
     def _matters(self, datagram: bytes | Data) -> bool:
-        """Sources listen to tokens alone; what comes from a namesake is for the driver to count."""
-        assert isinstance(datagram, bytes)  # these sockets do not hear packets
+        """Return whether a datagram is a token, the input of sources, or from a namesake, which the driver counts."""
+        assert isinstance(datagram, bytes)  # these sockets do not receive packets
         return (len(datagram) > KIND_AT and datagram[KIND_AT] == KIND_TOKEN) or sender_of(datagram) in self._nodes

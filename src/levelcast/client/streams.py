@@ -1,7 +1,7 @@
 """Track each session that a subscriber receives: its stripe and plan, last watermark, and the addresses that send it.
 
-Missing packets are requested from the address heard last, then from the others in turn, as long as they are heard. For
-a session that was not heard yet, addresses of the same stripe are used.
+Missing packets are requested from the address received from last, then from the others in turn, while they send. For a
+session without packets so far, addresses of the same stripe are used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from levelcast.wire.watermark import Watermark
 
 MAX_ADDRESSES = 64
 FRESH_NS = 3_000_000_000
-"""An edge that was heard within this time is asked before the others: each sends at least every second."""
+"""An edge that has sent within this time is preferred for requests: each sends at least once per second."""
 
 
 class Stream:
@@ -29,9 +29,9 @@ class Stream:
         self.plan = place.number if place is not None else 0
         self.watermark: Watermark | None = None
         self.near: int | None = None
-        """A global sequence, all 64 bits of it, from which the next ones are not far."""
+        """A recent 64-bit global sequence; the next ones are close to it."""
         self.servers: dict[Address, int] = {}
-        """The addresses that packets came from, and when the last one did."""
+        """Source addresses of packets, and the time of the last packet."""
 
     def whole(self, low: int) -> int | None:
         """Return a global sequence from its low 32 bits."""
@@ -50,7 +50,7 @@ class Stream:
 
 
 class Streams:
-    """All sessions; at most `max_sessions` are believed from packets alone."""
+    """All sessions; at most `max_sessions` are accepted from packets alone."""
 
     def __init__(self, max_sessions: int) -> None:
         self._max_sessions = max_sessions
@@ -71,7 +71,7 @@ class Streams:
         return {each.name: each.watermark for each in self._streams.values() if each.watermark is not None}
 
     def hear(self, item: bytes | Block, source: Address, now: int) -> bytes:
-        """Note where a session's packets come from. Returns the session."""
+        """Record the source address of a session's packets. Return the session."""
         if type(item) is Block:
             session, whole = item.session, True
         else:
@@ -82,7 +82,7 @@ class Streams:
         return session
 
     def servers(self, stripe: int | None = None) -> list[Address]:
-        """The addresses that packets came from, the one heard last first; of one stripe, or of all."""
+        """Return the source addresses of packets, latest first; of one stripe, or of all."""
         heard: dict[Address, int] = {}
         for stream in self._streams.values():
             if stripe is None or stream.stripe == stripe:

@@ -1,20 +1,20 @@
-"""The customer over real multicast: `levelcast.Subscriber`.
+"""Receive the feed over multicast: `levelcast.Subscriber`.
 
     async with levelcast.Subscriber("network.toml", region="europe", start="snapshot") as tape:
         async for batch in tape:
             ...
 
-- One socket for each group that carries something that is wanted, and one of its own, from which it asks and to which
-  the answers come. What is missing is asked of the addresses from which the session's packets came, the one heard last
-  first, then the others; of a session that was not heard yet, where others of its stripe came from.
-- Which sessions and groups those are says the plan (`levelcast.edge.subscriber.plan_follower`); records of many
-  sessions come as they do, or in one order (`levelcast.edge.subscriber.merge`).
-- The region's lines, or several receivers in one group, bring the same numbered bytes: what comes first counts, the
-  rest are duplicates. `lines` tells what came on each.
-- Trains of packets arrive whole where the kernel can (UDP_GRO), and the packets of one are opened together.
-- A snapshot is read over TCP from an address from which packets came; what comes meanwhile waits.
-- Everything runs in the caller's event loop, without threads. A caller that does not keep up stops the reading when
-  `MAX_QUEUED` batches wait: what the kernel then drops is asked for later.
+- There is one socket for each group that carries requested data, and one for requests and replies. Missing messages
+  are requested from the source addresses of the session's packets, latest first. For a session without packets
+  so far, source addresses of its stripe are used.
+- The plan determines the sessions and groups (`levelcast.edge.subscriber.plan_follower`). Records of many sessions are
+  delivered as they arrive, or in one order (`levelcast.edge.subscriber.merge`).
+- The region's lines, or several receivers in one group, carry the same numbered bytes: the first arrival counts, the
+  others are duplicates. `lines` has the statistics of each.
+- The kernel delivers complete trains of packets if it can (UDP_GRO), and the packets of a train are opened together.
+- A snapshot is read over TCP from a source address of packets; packets that arrive in the meantime wait.
+- Everything runs in the caller's event loop, without threads. When a slow caller has `MAX_QUEUED` batches waiting,
+  reading stops: packets that the kernel then drops are requested later.
 
 The protocol is `levelcast.edge.subscriber.session_reader`; here are the sockets, the clock and the arrays.
 """
@@ -64,7 +64,7 @@ Start = Literal["now", "snapshot"] | Mapping[str, int]
 Event = Lost | Stuck | Ended | Replaced
 
 MAX_DRAIN = 256
-"""Datagrams taken from a socket before the event loop may do something else."""
+"""Maximum datagrams read from a socket before returning to the event loop."""
 MAX_QUEUED = 4_096
 MAX_EARLY = 16_384
 """Packets kept while the snapshot is read."""
@@ -75,21 +75,21 @@ SNAPSHOT_AGAIN_S = 0.2
 class Subscriber:
     """A region's feed as an asynchronous iterator of batches.
 
-    | argument    | says |
+    | argument    | meaning |
     |-------------|------|
     | `network`   | the network, or the path of its file |
-    | `region`    | whose groups are joined; may be left out where there is only one |
-    | `sessions`  | names of the sessions that are wanted; all, if left out |
-    | `grade`     | `Grade.GUARANTEED` (or "guaranteed") asks for what is missing; "best effort" gives it up; "latest only" waits for nothing, and asks only for what may hold a newest price |
-    | `start`     | "now": from the first packet that is heard; "snapshot": behind a snapshot, without a hole; or the sequence from which each session is wanted |
-    | `symbols`   | symbols or instrument ids that are wanted, and records of no instrument; all, if left out. Only sessions and groups that carry them are followed |
-    | `merged`    | whether the records of all sessions come in one order, by time, stripe and place on the tape |
-    | `watermarks`| whether a batch without records is given for each watermark, so that time passes in silence too |
-    | `arrivals`  | whether `lines` keep when the first byte of each slot came: for a campaign that measures the spread |
-    | `on_event`  | is called with `Lost`, `Stuck`, `Ended` and `Replaced` (another plan is in force) as they happen |
-    | `interface` | the address of the interface that has the groups |
+    | `region`    | the region of the groups to join; optional if there is only one |
+    | `sessions`  | names of the sessions to receive; default: all |
+    | `grade`     | `Grade.GUARANTEED` (or "guaranteed") requests missing messages; "best effort" skips them; "latest only" never waits, and requests only messages that may have a newest price |
+    | `start`     | "now": from the first packet received; "snapshot": after a snapshot, without a gap; or the first sequence of each session |
+    | `symbols`   | symbols or instrument ids to receive, in addition to records of no instrument; default: all. Only sessions and groups that carry them are followed |
+    | `merged`    | true: deliver the records of all sessions in one order, by time, stripe and position on the tape |
+    | `watermarks`| true: deliver a batch without records for each watermark, so that time advances without records |
+    | `arrivals`  | true: `lines` record the arrival time of the first byte of each slot, to measure the spread |
+    | `on_event`  | called with `Lost`, `Stuck`, `Ended` and `Replaced` (another plan is active) as they happen |
+    | `interface` | address of the interface of the groups |
 
-    It ends when every session that was heard has ended.
+    The iterator stops when every received session has ended.
     """  # fmt: skip # noqa: E501 - a table
 
     def __init__(
@@ -111,7 +111,7 @@ class Subscriber:
         self.network = network if isinstance(network, Network) else load_network(network)
         self.groups = groups_of(self.network, region)
         self.snapshots: list[Snapshot] = []
-        """One of each stripe, where the caller or the symbols asked for them."""
+        """One per stripe, if the caller or the symbols require them."""
         self._config = config or delivery.SubscriberConfig(grade=_checked_grade(grade))
         self._sessions = None if sessions is None else [_session(name) for name in sessions]
         self._start = _checked_start(start)
@@ -131,17 +131,17 @@ class Subscriber:
 
     @property
     def counts(self) -> SubscriberCounts:
-        """What has come, and how: packets, gaps, requests, lost messages."""
+        """Counts of packets, gaps, requests and lost messages."""
         return self._core.counts if self._core is not None else SubscriberCounts()
 
     @property
     def lines(self) -> dict[str, LineStats]:
-        """What came on each line, or in each group that is none."""
+        """Statistics of each line, or of each group that is not a line."""
         return {line.name: line for line in self._sockets.lines}
 
     @property
     def symbols(self) -> dict[int, str]:
-        """Instrument ids and their symbols, from the network file and from definitions as they come."""
+        """Instrument ids and their symbols, from the network file and from received definitions."""
         return self._wanted.symbols
 
     @property
@@ -151,41 +151,41 @@ class Subscriber:
 
     @property
     def heard(self) -> bool:
-        """Whether anything has come yet."""
+        """True if anything has been received."""
         return bool(self._streams)
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """The snapshot, where there is one stripe."""
+        """The snapshot, if there is one stripe."""
         return self.snapshots[0] if self.snapshots else None
 
     @property
     def last(self) -> list[Batch]:
-        """The records of the snapshots, as far as they are wanted: by stripe and type, each in the tape's order."""
+        """The selected records of the snapshots: by stripe and type, each in the tape's order."""
         return [batch for snapshot in self.snapshots for batch in snapshot_batches(snapshot, self._wanted)]
 
     @property
     def positions(self) -> dict[str, int]:
-        """The next sequence of each session: with them as `start`, another subscriber goes on from here."""
+        """The next sequence of each session: with them as `start`, another subscriber continues from here."""
         found = self._core.positions if self._core is not None else {}
         return {name.decode().rstrip(): following for name, following in found.items()}
 
     @property
     def plans(self) -> dict[str, int]:
-        """The number of the plan of each stripe from which records come; 0 for none."""
+        """The number of the active plan of each stripe; 0 for none."""
         names = {stripe.index: stripe.name for stripe in self.network.stripes}
         known = self._core.plans if self._core is not None else {}
         return {names.get(stripe, str(stripe)): number for stripe, number in known.items()}
 
     @property
     def channel_plans(self) -> dict[str, ChannelPlan | None]:
-        """Those plans themselves, of the stripes where they are known; None: one session for all."""
+        """The active plan of each stripe, where it is known; None: one session for all."""
         names = {stripe.index: stripe.name for stripe in self.network.stripes}
         known = self._core.channel_plans if self._core is not None else {}
         return {names[stripe]: plan for stripe, plan in known.items() if stripe in names}
 
     def skip(self, session: str, upto: int | None = None) -> None:
-        """Give up what a session is stuck at, or what of it lies before a sequence (`Stuck.left`)."""
+        """Skip the gap at which a session is stuck, or its missing messages before a sequence (`Stuck.left`)."""
         if self._core is not None:
             self._perform(self._core.skip(_session(session), time.monotonic_ns(), upto))
 
@@ -239,10 +239,10 @@ class Subscriber:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    # -- beginning and end --------------------------------------------------------------------------------
+    # -- start and end ------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Start the protocol where it is to start, with what has come so far."""
+        """Start the protocol at its start position, with the packets received so far."""
         start: dict[bytes, int] = {}
         if isinstance(self._start, Mapping):
             start = {_session(name): first for name, first in self._start.items()}
@@ -274,7 +274,7 @@ class Subscriber:
     # -- the snapshot -------------------------------------------------------------------------------------
 
     async def _fetch_snapshots(self) -> list[Snapshot]:
-        """Of each stripe, from whoever is heard, the next one where one does not answer."""
+        """Read a snapshot of each stripe from any edge that sends; try the next edge if one does not reply."""
         found: dict[int, Snapshot] = {}
         until_ns: int | None = None
         tried: set[Address] = set()
@@ -291,7 +291,7 @@ class Subscriber:
             with suppress(OSError, EOFError, Malformed, records.BadRecords, asyncio.TimeoutError):
                 snapshot = await asyncio.wait_for(read_snapshot(server), SNAPSHOT_LIMIT_S)
                 found.setdefault(snapshot.stripe, snapshot)
-                until_ns = until_ns or time.monotonic_ns() + FRESH_NS  # a stripe that is not heard does not run
+                until_ns = until_ns or time.monotonic_ns() + FRESH_NS  # a stripe without packets is not running
         return [found[stripe] for stripe in sorted(found)]
 
     # -- datagrams ----------------------------------------------------------------------------------------
@@ -313,16 +313,16 @@ class Subscriber:
             self._receive([item for item, _ in arrived], now)
             if self._core is not None:
                 line.counts.first += max(0, messages - (self._known - before))
-        except Exception as error:  # a callback has nobody to raise it to; the iterator does it
+        except Exception as error:  # a callback has no caller to raise to; the iterator raises it
             self._fail(error)
 
     @property
     def _known(self) -> int:
-        """Messages that had come before when they came, or that nobody wants any more."""
+        """Messages that were duplicates, or too late to be used."""
         return self.counts.duplicates + self.counts.late
 
     def _is_refusal(self, item: bytes | Block) -> bool:
-        """Whether an answer is a heartbeat: what was asked for is gone, and from its number on there is something."""
+        """Return whether a reply is a heartbeat: requested messages are gone; its sequence is the first available."""
         if type(item) is Block or len(item) != HEADER_SIZE or self._core is None:
             return False
         assert isinstance(item, bytes)
@@ -357,7 +357,7 @@ class Subscriber:
             self._fail(error)
 
     def _arm(self) -> None:
-        """Be woken when the protocol wants to be, or earlier."""
+        """Set the timer to the protocol's next wake-up, or earlier."""
         assert self._core is not None
         next_ns = self._core.next_ns
         if next_ns is None or self._closed:
@@ -403,7 +403,7 @@ class Subscriber:
     def _ask(self, ask: Ask) -> None:
         server = self._streams.server_for(ask, time.monotonic_ns())
         if server is not None and (own := self._sockets.own) is not None:
-            with suppress(OSError):  # a request that is lost is sent again
+            with suppress(OSError):  # a lost request is repeated
                 own.sendto(ask.datagram, server)
 
 
@@ -411,7 +411,7 @@ def _packets(item: bytes | Block) -> int:
     return item.packets if type(item) is Block else 1
 
 
-# -- what a subscriber is made from -----------------------------------------------------------------------
+# -- arguments --------------------------------------------------------------------------------------------
 
 
 def _session(name: str) -> bytes:
@@ -426,12 +426,12 @@ def _checked_grade(grade: Grade | str) -> Grade:
         return Grade(grade)
     except ValueError:
         known = ", ".join(f'"{each.value}"' for each in Grade)
-        raise NetError(f'"{grade}" is no grade of service; there are {known}') from None
+        raise NetError(f'"{grade}" is not a grade of service; use one of {known}') from None
 
 
 def _checked_start(start: Any) -> Start:
     if start in ("now", "snapshot"):
         return "now" if start == "now" else "snapshot"
     if not isinstance(start, Mapping) or not all(isinstance(each, int) and each >= 1 for each in start.values()):
-        raise NetError('start is "now", "snapshot", or a sequence of 1 or more for each session\'s name')
+        raise NetError('start must be "now", "snapshot", or a sequence of 1 or more for each session\'s name')
     return start

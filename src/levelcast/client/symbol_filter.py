@@ -1,4 +1,4 @@
-"""Which records a customer wants: symbols and ids, as the network file and definitions on the tape name them."""
+"""Select a subscriber's records by symbols and ids, as defined in the network file and on the tape."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = ["SymbolFilter"]
 
 
 class SymbolFilter:
-    """What was asked for, and the instruments that it means once all of it is known."""
+    """The requested symbols and ids, and their instruments once all are known."""
 
     def __init__(self, network: Network, asked: Iterable[str | int] | None) -> None:
         self._network = network
         self._directory = SymbolDirectory(network)
         self._asked = None if asked is None else list(asked)
         self.symbols = {number: symbol for symbol, number in self._directory.symbols.items()}
-        """Instrument ids and their symbols, from the network file and from definitions as they come."""
+        """Instrument ids and their symbols, from the network file and from received definitions."""
         self.ids: npt.NDArray[np.uint32] | None = None
-        """The instruments, in order, and none (`NO_INSTRUMENT`), whose records are for everybody; None: all."""
+        """The instruments, in order, with `NO_INSTRUMENT`, which has records for all subscribers; None: all."""
 
     @property
     def unknown(self) -> list[str]:
-        """Symbols that were asked for and that nothing has defined yet."""
+        """Requested symbols that are not defined yet."""
         known = set(self.symbols.values())
         return [each for each in self._asked or () if isinstance(each, str) and each not in known]
 
     def settle(self) -> None:
-        """Turn symbols into instruments; a NetError for one that nobody knows."""
+        """Convert symbols to instruments; raise NetError for an unknown symbol."""
         if self._asked is None:
             return
         if unknown := self.unknown:
@@ -48,7 +48,7 @@ class SymbolFilter:
         self.ids = np.array(sorted(ids | {each for each in asked if isinstance(each, int)}), np.uint32)
 
     def prices(self, stripe: Stripe) -> list[tuple[int, int]]:
-        """Floors and instruments that are wanted, in a stripe; none where not every one of them is known."""
+        """Return the selected floors and instruments of a stripe; none if any of them is unknown."""
         if self.ids is None:
             return []
         wanted = set(self.ids.tolist()) - {NO_INSTRUMENT}
@@ -73,7 +73,7 @@ class SymbolFilter:
         self.symbols |= {n: symbol.decode("ascii", "replace") for n, symbol in zip(numbers, symbols, strict=True)}
 
     def choose(self, kind: RecordType, found: RecordArray) -> npt.NDArray[np.bool_] | None:
-        """Which records are for the caller; None: all. Watermarks, and marks of plans, are the edge's own."""
+        """Return a mask of the caller's records; None: all. Watermarks and plan marks are internal to the edge."""
         if kind.rtype == records.RTYPE_SYSTEM:
             texts = found["msg"]
             chosen: npt.NDArray[np.bool_] = ~(

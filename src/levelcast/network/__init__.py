@@ -1,13 +1,13 @@
-"""The network file: one TOML text that describes a whole deployment, checked and turned into values.
+"""Read the network file: check the TOML text that describes a deployment, and convert it to values.
 
 | subject                     | modules                                                                           |
 |-----------------------------|-----------------------------------------------------------------------------------|
 | reading                     | `parse`, `sections` (one module each), `fields`, `include`, `toml_lines`          |
 | the result                  | `model`, `warnings`; `example` is a file to start from                            |
-| where each node runs        | `placement`, `line_assignment`, `regions`                                         |
+| placement of nodes          | `placement`, `line_assignment`, `regions`                                         |
 | for protocols and clients   | `stripe_config`, `sessions`, `symbols`                                            |
 
-Opens no socket. `tests/test_architecture.py` has the packages that it may import.
+Opens no socket. `tests/test_architecture.py` lists the packages that it may import.
 """
 
 from levelcast.network.example import five_cities

@@ -1,6 +1,6 @@
-"""The network file to start from: five cities around the world, every line of it explained.
+"""Write a commented example of a network file: five cities around the world.
 
-`FiveCities` has the values that differ between copies of it; the demo changes some (`levelcast.node.demo.network`).
+`FiveCities` has the variable values; the demo changes some of them (`levelcast.node.demo.network`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class ExampleFloor(NamedTuple):
-    """A floor; its publisher is its place in the list, from 1 on."""
+    """A floor; its publisher is its position in the list, from 1 on."""
 
     name: str
     site: str
@@ -40,7 +40,7 @@ _GROUPS = (
     ("europe", 2, {"region": "europe"}),
     ("asia-pacific", 3, {"region": "asia-pacific"}),
 )
-"""Name and number of each edge group, and what else is said of it."""
+"""Name, number and other keys of each edge group."""
 _JITTER_MS = 6.0
 _LINKS_MS: tuple[tuple[str, str, float, float | None], ...] = (
     ("new-york", "london", 35.6, None),
@@ -54,7 +54,7 @@ _LINKS_MS: tuple[tuple[str, str, float, float | None], ...] = (
     ("frankfurt", "sydney", 151.6, None),
     ("tokyo", "sydney", 57.7, None),
 )
-"""Two sites, the delay between them, and the jitter where it is not `_JITTER_MS`."""
+"""Two sites, the delay between them, and the jitter if it is not `_JITTER_MS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class FiveCities:
 
     name: str = "five cities"
     nearer: float = 1.0
-    """By what every delay and jitter is divided."""
+    """Divisor of every delay and jitter."""
     loss_ratio: float = 0.01
     slot: str = "50ms"
     process: str = "5ms"
@@ -72,16 +72,16 @@ class FiveCities:
     core_port: int = 30_001
     edge_block: str = "239.192.75"
     edge_port: int = 31_001
-    """The first of four."""
+    """The first of four ports."""
     status_port: int = 32_000
 
 
 def five_cities(values: FiveCities | None = None) -> str:
-    """The text of a commented `network.toml`: five receivers, two reformation servers, five floors.
+    """Return the text of a commented `network.toml`: five receivers, two reformation servers, five floors.
 
     The delays are half of the average round trips of WonderNetwork's pings of 10 November 2018, averaged over
-    both directions; the jitter covers the longest that was seen. Those pings say nothing of loss: the 1 % is
-    an assumption for the public Internet, to be replaced by what you measure.
+    both directions; the jitter covers the maximum. Those pings do not measure loss: the 1 % is an assumption
+    for the public Internet, to be replaced by your measurements.
     """
     values = values or FiveCities()
 
@@ -118,30 +118,30 @@ def five_cities(values: FiveCities | None = None) -> str:
 
 
 def toml_table(head: str, **values: object) -> str:
-    """The text of one table of an array of tables."""
+    """Return the text of one table of an array of tables."""
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
     return "\n".join([f"[[{head}]]", *lines, ""])
 
 
 _TEXT = """\
-# A Levelcast network: one market tape, in one order, released at one instant in five cities.
+# A Levelcast network: one market tape, in one order, released at the same time in five cities.
 #
-#   levelcast timing network.toml      explains every number that follows from this file
+#   levelcast timing network.toml      explains every number derived from this file
 #
-# Durations are texts with a unit: "300us", "35.6ms", "2s". Names may have letters, digits, "-", "_" and ".".
+# Durations are strings with a unit: "300us", "35.6ms", "2s". Names may have letters, digits, "-", "_" and ".".
 
 [network]
 name = "{name}"
 
 # ---------------------------------------------------------------------------------------------------------
-# Where nodes can stand. The city is for people and for reports; by its region a receiver knows its edge groups.
+# Sites of nodes. The city is used in reports only; the region determines the edge groups of a receiver.
 
 {sites}
 # ---------------------------------------------------------------------------------------------------------
-# What packets between the sites meet. delay is one way; jitter is how much longer a packet may take before it
-# counts as late; loss is a ratio. A pair takes what it does not say from the lines above it; a `delay` there
-# would serve for pairs that are not listed. Within one site a hop takes 100us and loses nothing, unless
-# a pair such as ["tokyo", "tokyo"] says more.
+# Links between sites. delay is one way; jitter is the additional delay after which a packet counts as late;
+# loss is a ratio. [links] has the defaults of all pairs; a default `delay` would also apply to unlisted pairs.
+# Within one site the delay is 100us without loss, unless a pair such as ["tokyo", "tokyo"] specifies other
+# values.
 
 [links]
 jitter = "{jitter}"
@@ -151,21 +151,21 @@ pairs = [
 ]
 
 # ---------------------------------------------------------------------------------------------------------
-# The ring's timing. Everything that is not given here is derived from [links]; to give it, write for example:
-#   late      how long after its slot a token counts as missing          = "160ms"
-#   request   how long to wait for an answer before asking again         = "330ms"
-#   attempts  how often to ask before reporting a fault                  = 6
-#   hold      from a packet's timestamp to its release, everywhere       = "7s"
-# A number that you give is checked against the others: a hold that is too short is refused.
-# Loss costs most: at 0.1 % four attempts do, and the hold time is nearly a third shorter.
+# The ring's timing. Values that are not set here are derived from [links]; to set them, write for example:
+#   late      time after its slot at which a token counts as missing     = "160ms"
+#   request   time to wait for a reply before the request is repeated    = "330ms"
+#   attempts  number of requests before a fault is reported              = 6
+#   hold      time from a packet's timestamp to its release              = "7s"
+# A value set here is checked against the others: a hold that is too short is an error.
+# Loss has the largest effect: at 0.1 % four attempts suffice, and the hold time is nearly a third shorter.
 
 [timing]
-mode = "pipelined"    # tokens leave on time; "lockstep" is the paper's: one token per recovery time
-slot = {slot:<15}# a packet waits at most this long for the token that gives it its place
-witness = "majority"  # how many receivers must hold a packet before it is released: "majority", "all", 3
-clock_error = "1ms"   # how far any clock may be from UTC
-transmit = "1ms"      # to put a request and its answer on the wire
-process = {process:<12}# to handle a request and its answer, the journal's fsync included
+mode = "pipelined"    # tokens are sent on schedule; "lockstep", as in the paper: one token per recovery time
+slot = {slot:<15}# maximum wait of a packet for the token that orders it
+witness = "majority"  # number of receivers that must hold a packet before its release: "majority", "all", 3
+clock_error = "1ms"   # maximum offset of any clock from UTC
+transmit = "1ms"      # time to put a request and its reply on the wire
+process = {process:<12}# time to handle a request and its reply, including the journal's fsync
 
 # Several rings over the same receivers, each with its own order. A stripe may differ from [timing] in any
 # key.
@@ -175,19 +175,20 @@ process = {process:<12}# to handle a request and its answer, the journal's fsync
 # witness = "all"
 
 # ---------------------------------------------------------------------------------------------------------
-# The primary receivers, in ring order. Ids are 1 to 65535, one namespace for all nodes, and stay with a node
-# for life: journals and datagrams name nodes by them.
+# The primary receivers, in ring order. Ids are 1 to 65535, unique over all nodes, and must never change:
+# journals and datagrams identify nodes by them.
 
 {receivers}
-# Secondary receivers stand in no ring: a primary, their home, serves them and covers them with its tokens. They have
-# the same tape at the same instant, for customers of their own. The first one adds a term to the hold time.
+# Secondary receivers are not in the ring: a primary (`home`) serves them and covers them with its tokens. They
+# release the same tape at the same time to their own subscribers. The first one adds a term to the hold time.
 # [[secondary]]
 # name = "tokyo-2"
 # site = "tokyo"
-# home = "tokyo-1"  # without it the nearest
+# home = "tokyo-1"  # default: the nearest
 
 # ---------------------------------------------------------------------------------------------------------
-# They form a new ring when a receiver fails or returns. The first is asked first; the next one waits longer.
+# The reformation servers form a new ring when a receiver fails or returns. The first has priority; the next
+# one waits longer.
 
 {servers}
 # ---------------------------------------------------------------------------------------------------------
@@ -196,29 +197,30 @@ process = {process:<12}# to handle a request and its answer, the journal's fsync
 
 {floors}
 # ---------------------------------------------------------------------------------------------------------
-# Multicast groups: the core's own (each stripe after the first takes the next port), and the edge's, by which
-# customers receive what was released. A receiver sends to the groups of its site's region, and to those of none; to
-# a group that is a line, one receiver at a time: line "a" and "b" of a region come from two, the nearest if need be.
+# Multicast groups: that of the core (each further stripe uses the next ports), and those of the edge, on which
+# subscribers receive released records. A receiver sends to the groups of its site's region, and to groups without
+# a region. One receiver at a time sends to a group that is a line: two receivers send lines "a" and "b" of a
+# region, if necessary the nearest outside it.
 
 [core]
 address = "{core_address}"
 port = {core_port}
 
 [edge]
-watermark = "100ms"  # how often each group says up to when it is complete
+watermark = "100ms"  # interval of watermarks: the time up to which a group is complete
 
 {groups}
 # ---------------------------------------------------------------------------------------------------------
-# Where each node tells what it does: http://127.0.0.1:{status_port}/status for the first node of this file (receivers,
-# then reformation servers, floors, secondaries), the next port for the next one. `levelcast status network.toml` asks
-# them all. It says nothing secret, and it is not protected: keep the address a local one.
+# Status of nodes: http://127.0.0.1:{status_port}/status for the first node of this file (receivers, then
+# reformation servers, floors, secondaries), the next port for the next one. `levelcast status network.toml` queries
+# all nodes. Status has no secrets, but access is not protected: keep the address local.
 
 [status]
 port = {status_port}
 address = "127.0.0.1"
 
-# What nodes keep on disk. Without limits a receiver keeps its whole tape; with one it removes the oldest
-# segments while it runs. durable is what a write survives: "process" its death, "power" the machine's too.
+# Storage of nodes. Without limits a receiver keeps its complete tape; with a limit it removes the oldest
+# segments while it runs. durable: writes survive a crash of the process ("process"), or also a power loss ("power").
 # [tape]
 # keep_bytes = "10GB"
 # keep_age = "7d"

@@ -1,7 +1,7 @@
-"""Reading one table of the network file: each value checked for kind and range, each problem with its line.
+"""Read one table of the network file: check the type and range of each value, report each problem with its line.
 
-A `Fields` never raises: it reports a problem and hands back the default, so that one reading finds all
-problems. The keys that were asked for are the keys that exist: `finish` reports every other one.
+A `Fields` never raises: it reports a problem and returns the default, so that one pass finds all
+problems. The keys that were read are the valid keys: `finish` reports all others.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from levelcast.units import BYTES_PER_UNIT, NS_PER_AGE_UNIT, NS_PER_UNIT, RATE_P
 LONGEST_NS = 3_600_000_000_000
 _TEXT_LIMIT = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_NAME_RULE = 'up to 64 letters, digits, "-", "_" or ".", and no blank'
+_NAME_RULE = 'up to 64 letters, digits, "-", "_" or ".", without spaces'
 
 T = TypeVar("T")
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong with a network file, and the line (from 1) where."""
+    """One error in a network file, and its line (from 1)."""
 
     line: int
     message: str
@@ -43,22 +43,22 @@ class ProblemReport:
         self.problems: list[Problem] = []
 
     def add(self, path: KeyPath, message: str) -> None:
-        """Report a problem at the line of `path`; the same one twice counts once."""
+        """Report a problem at the line of `path`; ignore duplicates."""
         problem = Problem(self._lines.of(path), message, self._lines.file_of(path))
         if problem not in self.problems:
             self.problems.append(problem)
 
     def line_of(self, path: KeyPath) -> int:
-        """The line where `path` stands."""
+        """Return the line of `path`."""
         return self._lines.of(path)
 
     def file_of(self, path: KeyPath) -> str:
-        """The included file where `path` stands; empty for the network file itself."""
+        """Return the included file that has `path`; empty for the network file itself."""
         return self._lines.file_of(path)
 
 
 class Fields:
-    """One table, its place in the file, and what to call it in a message."""
+    """One table, its path in the file, and its label in messages."""
 
     def __init__(
         self, report: ProblemReport, path: KeyPath, table: dict[str, object], label: str, *, given: bool = True
@@ -67,7 +67,7 @@ class Fields:
         self.path = path
         self.label = label
         self.given = given
-        """Whether the file has this table."""
+        """True if the file has this table."""
         self._table = table
         self._asked: set[str] = set()
         self._parts: list[Fields] = []
@@ -76,7 +76,7 @@ class Fields:
         return key in self._table
 
     def at(self, key: str) -> KeyPath:
-        """The path of a key, for a message."""
+        """Return the path of a key, for a message."""
         return (*self.path, key)
 
     def problem(self, key: str, message: str) -> None:
@@ -84,7 +84,7 @@ class Fields:
         self.report.add(self.at(key), f"{self.label} {message}")
 
     def raw(self, key: str) -> object:
-        """A value as it is, for the caller to check; None if absent."""
+        """Return an unchecked value; None if absent."""
         self._asked.add(key)
         return self._table.get(key)
 
@@ -97,7 +97,7 @@ class Fields:
         shown: Callable[[object], str] = lambda value: show(value),
         missing: str = "",
     ) -> T | None:
-        """What `accept` makes of a value; None if it is absent, or not what is `expected`, which is reported."""
+        """Return a value converted by `accept`; None if it is absent, or is not as `expected`, which is reported."""
         value = self.raw(key)
         found = None if value is None else accept(value)
         if value is not None and found is None:
@@ -107,15 +107,15 @@ class Fields:
         return found
 
     def text(self, key: str) -> str:
-        """Free text for people; empty if absent."""
+        """Return free text; empty if absent."""
 
         def accept(value: object) -> str | None:
             return value if isinstance(value, str) and len(value) <= _TEXT_LIMIT else None
 
-        return self.read(key, accept, f"a text of up to {_TEXT_LIMIT} characters") or ""
+        return self.read(key, accept, f"a string of up to {_TEXT_LIMIT} characters") or ""
 
     def name(self, key: str = "name", pattern: re.Pattern[str] = _NAME, expected: str = _NAME_RULE) -> str | None:
-        """A required name: letters, digits, dots, dashes and underscores, so that it can name a file too."""
+        """Return a required name: letters, digits, dots, dashes and underscores, so that it is a valid file name."""
 
         def accept(value: object) -> str | None:
             return value if isinstance(value, str) and pattern.fullmatch(value) else None
@@ -123,20 +123,20 @@ class Fields:
         return self.read(key, accept, expected, missing=f"has no {key}")
 
     def own_name(self, kind: str, pattern: re.Pattern[str] = _NAME, expected: str = _NAME_RULE) -> str | None:
-        """The required name of what the table describes, by which messages call it from now on."""
+        """Return the required name of the object in the table, and use it as the label of messages from now on."""
         name = self.name("name", pattern, expected)
         if name is not None:
             self.label = f'{kind} "{name}"'
         return name
 
     def names(self, key: str, limit: int) -> tuple[str, ...]:
-        """An optional array of different ASCII texts without blanks."""
-        value = self.read(key, lambda value: value if isinstance(value, list) else None, "an array of texts")
+        """Return an optional array of different ASCII strings without spaces."""
+        value = self.read(key, lambda value: value if isinstance(value, list) else None, "an array of strings")
         found: dict[str, None] = {}
         for index, item in enumerate(value or ()):
             where, has = (*self.path, key, index), f"{self.label} has {show(item)}"
             if not isinstance(item, str) or not re.fullmatch(rf"[!-~]{{1,{limit}}}", item, re.ASCII):
-                rule = f"each must be a text of 1 to {limit} visible ASCII characters"
+                rule = f"each must be a string of 1 to {limit} visible ASCII characters"
                 self.report.add(where, f"{has} in {key}: {rule}")
             elif item in found:
                 self.report.add(where, f"{has} twice in {key}")
@@ -145,25 +145,25 @@ class Fields:
         return tuple(found)
 
     def choice(self, key: str, *options: str) -> str | None:
-        """One of a few words."""
+        """Return one of a few words."""
         listed = " or ".join(f'"{option}"' for option in options)
         hint = partial(did_you_mean, options=options)
         return self.read(key, lambda value: value if value in options else None, listed, hint)
 
     def flag(self, key: str) -> bool | None:
-        """true or false."""
+        """Return true or false."""
         return self.read(key, lambda value: value if isinstance(value, bool) else None, "true or false")
 
     def whole(self, key: str, low: int, high: int, missing: str = "") -> int | None:
-        """A whole number from low to high, both included."""
+        """Return an integer from low to high, both included."""
 
         def accept(value: object) -> int | None:
             return value if is_int(value) and low <= value <= high else None
 
-        return self.read(key, accept, f"a whole number from {low} to {high}", missing=missing)
+        return self.read(key, accept, f"an integer from {low} to {high}", missing=missing)
 
     def ratio(self, key: str) -> float | None:
-        """A number from 0 to 1."""
+        """Return a number from 0 to 1."""
 
         def hint(value: Any) -> str:
             return (
@@ -176,7 +176,7 @@ class Fields:
         return self.read(key, accept, "a ratio from 0 to 1", hint)
 
     def duration(self, key: str, *, zero: bool = False, missing: str = "") -> int | None:
-        """A duration in nanoseconds, from a text such as "35.5ms"."""
+        """Return a duration in nanoseconds, from a string such as "35.5ms"."""
 
         def hint(value: object) -> str:
             return f'; a number needs its unit: "{show(value)}ms"?' if _is_number(value) else ""
@@ -189,35 +189,35 @@ class Fields:
         if ns < 0:
             fault = "a duration cannot be negative"
         elif not ns and not zero:
-            fault = "it must be more than nothing"
+            fault = "it must be more than 0"
         elif ns > LONGEST_NS:
-            fault = f"that is longer than {show_ns(LONGEST_NS)}"
+            fault = f"the maximum is {show_ns(LONGEST_NS)}"
         else:
             return ns
         self.problem(key, f"has {key} = {show(self._table[key])}: {fault}")
         return None
 
     def age(self, key: str) -> int | None:
-        """A long time in nanoseconds, from a text such as "7d"."""
+        """Return a long time in nanoseconds, from a string such as "7d"."""
         return self._positive(key, NS_PER_AGE_UNIT, 'an age with a unit (s, min, h, d), such as "7d"')
 
     def size(self, key: str) -> int | None:
-        """A number of bytes, from a text such as "10GB"."""
+        """Return a number of bytes, from a string such as "10GB"."""
         return self._positive(key, BYTES_PER_UNIT, 'a size with a unit (kB, MB, GB, TB, MiB ...), such as "10GB"')
 
     def bit_rate(self, key: str) -> int | None:
-        """Bytes a second, from a number of bits a second such as "56kbit"."""
-        return self._positive(key, RATE_PER_UNIT, 'bits a second with a unit (kbit, Mbit, Gbit), such as "56kbit"')
+        """Return bytes/s, from a string of bit/s such as "56kbit"."""
+        return self._positive(key, RATE_PER_UNIT, 'a rate in bit/s with a unit (kbit, Mbit, Gbit), such as "56kbit"')
 
     def _positive(self, key: str, units: Mapping[str, int], expected: str) -> int | None:
         return self.read(key, lambda value: max(0, int(_amount(value, units) or 0)) or None, expected)
 
     def address(self, key: str) -> str | None:
-        """An IPv4 address of one machine."""
+        """Return an IPv4 address of one machine."""
         return self._ipv4(key, 'an IPv4 address of this machine, such as "127.0.0.1"', multicast=False)
 
     def multicast(self, key: str, missing: str = "") -> str | None:
-        """An IPv4 multicast address."""
+        """Return an IPv4 multicast address."""
         expected = "an IPv4 multicast address, 224.0.0.0 to 239.255.255.255"
         return self._ipv4(key, expected, multicast=True, missing=missing)
 
@@ -231,21 +231,21 @@ class Fields:
         return self.read(key, accept, expected, missing=missing)
 
     def table(self, key: str) -> Fields:
-        """A table under this one; an empty one, which is not `given`, if absent."""
+        """Return a table under this one; if absent, an empty one that is not `given`."""
         value, label = self.raw(key), f"[{'.'.join(map(str, self.at(key)))}]"
         is_table = isinstance(value, dict)
         if value is not None and not is_table:
-            self.report.add(self.at(key), f"{key} is {show(value)}: it must be a table, written {label}")
+            self.report.add(self.at(key), f"{key} is {show(value)}; it must be a table, written {label}")
         found = Fields(self.report, self.at(key), value if isinstance(value, dict) else {}, label, given=is_table)
         self._parts.append(found)
         return found
 
     def tables(self, key: str, missing: str = "") -> list[Fields]:
-        """The tables of an array of tables; empty, which may be a problem (`missing`), if absent."""
+        """Return the tables of an array of tables; if absent, empty, which is a problem with `missing`."""
         value, label = self.raw(key), f"[[{'.'.join(map(str, self.at(key)))}]]"
         value = [] if value is None else value
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            self.report.add(self.at(key), f"{key} must be an array of tables: write each one as {label}")
+            self.report.add(self.at(key), f"{key} must be an array of tables; write each one as {label}")
             return []
         if missing and not value:
             self.report.add((), missing)
@@ -254,23 +254,23 @@ class Fields:
         return found
 
     def names_of_keys(self) -> tuple[str, ...]:
-        """All keys, for a table whose keys are names."""
+        """Return all keys of a table that has names as keys."""
         return tuple(self._table)
 
     def subtables(self) -> list[tuple[str, Fields]]:
-        """All tables under this one by their keys, for a table whose keys are names."""
+        """Return all tables under this one by key, for a table that has names as keys."""
         found = []
         for key in self._table:
             if not _NAME.fullmatch(key):
                 self.raw(key)
                 label = f"[{'.'.join(map(str, self.path))}.{show(key)}]"
-                self.report.add(self.at(key), f"{label}: a name has up to 64 letters, digits, dashes or dots")
+                self.report.add(self.at(key), f"{label}: a name must have up to 64 letters, digits, dashes or dots")
             elif (fields := self.table(key)).given:
                 found.append((key, fields))
         return found
 
     def finish(self) -> None:
-        """Report the keys that nobody asked for, in this table and in those under it."""
+        """Report unknown keys, in this table and in those under it."""
         for key in self._table:
             if key not in self._asked:
                 hint = did_you_mean(key, sorted(self._asked))
@@ -281,17 +281,17 @@ class Fields:
 
 
 def known(**values: Any) -> dict[str, Any]:
-    """The values that are not None: arguments of a dataclass whose defaults are those of the file."""
+    """Return the values that are not None: arguments of a dataclass that has the defaults of the file."""
     return {key: value for key, value in values.items() if value is not None}
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """Whether a TOML value is an integer (Python counts true and false among them)."""
+    """Return whether a TOML value is an integer (in Python, true and false are integers too)."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def did_you_mean(value: object, options: Iterable[str]) -> str:
-    """'; did you mean "tokyo"?' if one of the options is close, else nothing."""
+    """Return '; did you mean "tokyo"?' if one of the options is similar, else an empty string."""
     if not isinstance(value, str):
         return ""
     by_lower = {option.lower(): option for option in sorted(options)}
@@ -300,7 +300,7 @@ def did_you_mean(value: object, options: Iterable[str]) -> str:
 
 
 def show(value: object) -> str:
-    """A TOML value for a message: short, on one line, nothing in it that a terminal would obey."""
+    """Return a TOML value for a message: short, on one line, without terminal control characters."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

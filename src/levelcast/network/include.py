@@ -1,14 +1,14 @@
-"""Files that a network file includes: what was measured, kept apart from what was decided.
+"""Merge included files into a network file, so that measurements are separate from configuration.
 
     include = ["measured.toml"]
 
 An included file may have `[links]`, `[helpers]`, the numbers of `[timing]` that follow from a network (late, request,
-attempts, hold), and `[measured]`, which says what it is. The file that includes wins, key by key and pair by pair; of
-two included files the later one. A path is relative to the file that includes. Included files include nothing, so
-there are no cycles.
+attempts, hold), and `[measured]`, which describes the measurement. The including file has precedence, key by key and
+pair by pair, then the later of two included files. A path is relative to the including file. Included files cannot
+include others, so cycles are impossible.
 
-The tables are merged before they are read, and `MergedTables` remembers where each value stands, so that whatever is
-wrong is told with its own file and line.
+The tables are merged before they are read, and `MergedTables` records the origin of each value, so that each problem
+is reported with its own file and line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAY_SET = {
     "helpers": (),
     "measured": ("network", "at", "quantile"),
 }
-"""The tables of an included file and their keys; those of [helpers] are sites."""
+"""Tables of an included file and their keys; keys of [helpers] are sites."""
 MOST_FILES = 16
 
 Table = dict[str, object]
@@ -37,18 +37,18 @@ ReadToml = Callable[[str, str], tuple[Table, LineNumbers]]
 
 @dataclass(frozen=True, slots=True)
 class Included:
-    """An included file, and how much of it counts: what the including file says itself is left out."""
+    """An included file, and the amount of it that is used: keys that the including file sets are ignored."""
 
     file: str
     pairs: int
     helpers: int
     timing: tuple[str, ...]
     about: str
-    """When it was measured, for people; empty if it does not say."""
+    """Time of the measurement, as text; empty if not specified."""
 
 
 class MergedTables(LineNumbers):
-    """Where each path of merged tables stands: in which file, and on which line."""
+    """The file and line of each path of merged tables."""
 
     def __init__(self, own: LineNumbers) -> None:
         self._own = own
@@ -62,7 +62,7 @@ class MergedTables(LineNumbers):
         return self._found(path)[1]
 
     def put(self, path: KeyPath, lines: LineNumbers, file: str, inside: KeyPath) -> None:
-        """What is at `path` now stands at `inside` of another file."""
+        """Record that the value at `path` is from `inside` of another file."""
         self._elsewhere[path] = (lines, file, inside)
 
     def _found(self, path: KeyPath) -> tuple[LineNumbers, str, KeyPath]:
@@ -85,14 +85,14 @@ class _File:
         self.problems.append(Problem(self.lines.of(path), message, self.name))
 
     def place(self, merged: MergedTables, *path: str) -> None:
-        """Note that what is at `path` of the merged tables is from this file."""
+        """Record that the value at `path` of the merged tables is from this file."""
         merged.put(path, self.lines, self.name, path)
 
 
 def merge(
     root: Table, lines: LineNumbers, directory: Path | None, read_toml: ReadToml
 ) -> tuple[Table, MergedTables, tuple[Included, ...], list[Problem]]:
-    """The tables with what the included files add, where all of it stands, and what is wrong with the including."""
+    """Return the merged tables, the origin of every value, the included files, and the problems of including."""
     merged = MergedTables(lines)
     own = _File("", root, lines, [])
     files = [
@@ -107,7 +107,7 @@ def merge(
     for file in files:
         _check(file, sites, title)
     taken = _pairs(result)
-    # The later file wins, so it is asked first; what is there already stays.
+    # The later file has precedence, so it is added first; existing values stay.
     counts = [_add(result, file, merged, taken) for file in reversed(files)]
     return result, merged, tuple(reversed(counts)), own.problems
 
@@ -118,11 +118,11 @@ def _names(own: _File, directory: Path | None) -> list[str]:
     if not isinstance(listed, list) or not all(isinstance(each, str) and each for each in listed):
         what = 'include must be an array of files, such as ["measured.toml"]'
     elif directory is None and KEY in own.root:
-        what = "include needs a file of its own: this text is none"
+        what = "include is supported only in a file"
     elif len(listed) > MOST_FILES:
-        what = f"include has {len(listed)} files, {MOST_FILES} at most"
+        what = f"include has {len(listed)} files; the maximum is {MOST_FILES}"
     elif twice := [place for place, name in enumerate(listed) if name in listed[:place]]:
-        path, what = (KEY, twice[0]), f"include names {show(listed[twice[0]])} twice"
+        path, what = (KEY, twice[0]), f"include has {show(listed[twice[0]])} twice"
     else:
         return listed
     own.problem(path, what)
@@ -134,36 +134,36 @@ def _read(name: str, own: _File, place: int, directory: Path, read_toml: ReadTom
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else _why(error)
-        own.problem((KEY, place), f"include names {show(name)}, which cannot be read: {why}")
+        why = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else _why(error)
+        own.problem((KEY, place), f"include has {show(name)}, which cannot be read: {why}")
         return None
     file = _File(str(path), *read_toml(text, str(path)), own.problems)
     for table, value in file.root.items():
         if table == KEY:
-            file.problem((KEY,), "an included file includes nothing itself")
+            file.problem((KEY,), "an included file cannot include others")
         elif table not in MAY_SET:
-            what = f"[{table}] cannot be included: only [links], [helpers], [timing] and [measured] can"
+            what = f"[{table}] cannot be included; only [links], [helpers], [timing] and [measured] can"
             file.problem((table,), what)
         elif not isinstance(value, dict):
             file.problem((table,), f"{table} must be a table, written [{table}]")
         elif may := MAY_SET[table]:
             for key in value.keys() - set(may):
-                what = f"{show(key)} of [{table}] cannot be included: only {', '.join(may)} can"
+                what = f"{show(key)} of [{table}] cannot be included; only {', '.join(may)} can"
                 file.problem((table, key), what)
     return file
 
 
 def _why(error: OSError | ValueError) -> str:
     if isinstance(error, FileNotFoundError):
-        return "there is no such file; levelcast matrix -o writes one"
+        return "file not found; create it with levelcast matrix -o"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _check(file: _File, sites: set[str], title: object) -> None:
-    """A file that was measured for another network is told in one sentence, not pair by pair."""
+    """Report a file that was measured for another network as one problem, not pair by pair."""
     told = _table(file.root.get("measured")).get("network")
     if isinstance(told, str) and isinstance(title, str) and told and title and told != title:
-        what = f"this was measured for the network {show(told)}, and the file that includes it is {show(title)}"
+        what = f"this was measured for the network {show(told)}, but the including file is for {show(title)}"
         file.problem(("measured", "network"), what)
         return
     strangers: dict[str, KeyPath] = {}
@@ -180,12 +180,12 @@ def _check(file: _File, sites: set[str], title: object) -> None:
         first, path = next(iter(strangers.items()))
         others = len(strangers) - 1
         whose = f"site {show(first)} and {others} more of this file are" if others else f"site {show(first)} is"
-        what = f"{whose} in no [[site]] of the network: levelcast matrix --network writes only those that are"
+        what = f"{whose} not defined in a [[site]] of the network; levelcast matrix --network writes only defined sites"
         file.problem(path, what)
 
 
 def _add(result: Table, file: _File, merged: MergedTables, taken: dict[frozenset[object], str]) -> Included:
-    """Add what is not there yet."""
+    """Add the values of a file that are not set yet."""
     for table in ("links", "timing", "helpers"):
         if table in file.root and table not in result:
             file.place(merged, table)
@@ -197,7 +197,7 @@ def _add(result: Table, file: _File, merged: MergedTables, taken: dict[frozenset
 
 
 def _add_keys(result: Table, file: _File, merged: MergedTables, table: str) -> list[str]:
-    """Add the keys of a table that are not there yet, but for pairs of links; return them."""
+    """Add the keys of a table that are not set yet, except pairs of links; return them."""
     theirs = _table(file.root.get(table))
     ours = result.get(table, {})
     if not theirs or not isinstance(ours, dict):
@@ -210,7 +210,7 @@ def _add_keys(result: Table, file: _File, merged: MergedTables, table: str) -> l
 
 
 def _add_pairs(result: Table, file: _File, merged: MergedTables, taken: dict[frozenset[object], str]) -> int:
-    """Add the pairs of links that are not there yet; return how many."""
+    """Add the pairs of links that are not set yet; return their number."""
     ours, listed = _table(result.get("links")), _list(_table(file.root.get("links")).get("pairs"))
     pairs = ours.get("pairs", [])
     if not listed or not isinstance(pairs, list):
@@ -227,7 +227,7 @@ def _add_pairs(result: Table, file: _File, merged: MergedTables, taken: dict[fro
 
 
 def _pairs(root: Table) -> dict[frozenset[object], str]:
-    """The pairs that the including file has itself; its name is the empty one."""
+    """Return the pairs of the including file, each with an empty file name."""
     listed = _list(_table(root.get("links")).get("pairs"))
     return {ends: "" for pair in listed if (ends := _ends(pair)) is not None}
 

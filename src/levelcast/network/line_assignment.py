@@ -1,19 +1,19 @@
-"""Which receiver sends to which line of a region (MS §4.1, §4.3): a function of the network and of who is operable.
+"""Assign each line of a region to a receiver (MS §4.1, §4.3), from the network and the operable receivers.
 
-A region has lines, `[[edge.group]]`s with `line = "a"`, `"b"`; a customer joins them all and takes what comes first.
+A region has lines, `[[edge.group]]`s with `line = "a"`, `"b"`; a subscriber joins them all and uses the first copy.
 
-1. Every line has one receiver at a time, so two sources never send to one address. Those who are in the same ring
-   compute the same: nothing is negotiated. While a ring is being replaced two may send, or none: they would send the
-   same numbered bytes.
-2. Each line of a region has a *home*: its receivers in the order of preference, the first line the first, the second
-   the second. Preferred are receivers at sites of the region, one of each site before a second one of the same; then
-   the others, from the nearest by the delay of the links.
-3. A line stays at its home as long as that is operable. Otherwise the first operable receiver in that order takes it
-   which is no line's home and has no line yet; failing that, one that has a line already. So whoever fails or
-   returns, a line that is at its home stays there.
-4. Operable are the primaries of the current ring, and every secondary that is not said to be down.
+1. Every line has one receiver at a time, so two sources never send to one address. Receivers in the same ring compute
+   the same assignment without negotiation. While a ring is being replaced, two receivers may send, or none: they would
+   send the same numbered bytes.
+2. Each line of a region has a *preferred* receiver: the first line has the first in the order of preference, the second
+   line the second. The order starts with receivers at sites of the region, one of each site before a second one of the
+   same site. The others follow by the delay of the links, nearest first.
+3. A line stays at its preferred receiver while that is operable. Otherwise it is assigned to the first operable
+   receiver in that order that has no line and is preferred for none; failing that, to one that has a line. So a line
+   at its preferred receiver stays there when other receivers fail or return.
+4. The primaries of the current ring are operable, and every secondary that is not reported as down.
 
-Groups without a line are sent to by every receiver of their region, whoever is operable.
+Every receiver of a region sends to its groups without a line, regardless of which receivers are operable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["LineAssignment", "holders", "preference", "warnings"]
 
 
 def preference(network: Network, region: str | None) -> list[str]:
-    """All receivers, from the one that a region would have first (rule 2)."""
+    """Return all receivers in a region's order of preference (rule 2)."""
     sites = [site.name for site in network.sites if region in (None, site.region)]
     met: Counter[str] = Counter()
 
@@ -44,7 +44,7 @@ def preference(network: Network, region: str | None) -> list[str]:
 
 
 def holders(network: Network, operable: Collection[str]) -> dict[str, str]:
-    """The receiver of each edge group that is a line, by their names; none while nobody is operable."""
+    """Return the receiver of each edge group that is a line, by name; empty if no receiver is operable."""
     found: dict[str, str] = {}
     regions = dict.fromkeys(group.region for group in network.edge.groups if group.line is not None)
     for region in regions:
@@ -69,7 +69,7 @@ def _is_line_of(group: MulticastGroup, region: str | None) -> bool:
 
 
 class LineAssignment:
-    """What one receiver sends to, as rings come and go."""
+    """The groups to which one receiver sends in each ring."""
 
     def __init__(self, network: Network, receiver: str) -> None:
         self._network = network
@@ -80,11 +80,11 @@ class LineAssignment:
         self._has_lines = any(group.line is not None for group in network.edge.groups)
 
     def __bool__(self) -> bool:
-        """Whether there is, or may be, anything to send to."""
+        """Return whether the receiver has groups, or may have some in another ring."""
         return self._has_lines or bool(self._steady)
 
     def groups(self, members: Collection[int], down: Collection[str] = ()) -> tuple[MulticastGroup, ...]:
-        """The groups to send to, when these primaries are in the ring; without a ring no line is sent to."""
+        """Return the groups to send to while these primaries are in the ring; without a ring, no lines."""
         if not self._has_lines or not members:
             return self._steady
         operable = {self._names[member] for member in members if member in self._names}
@@ -95,7 +95,7 @@ class LineAssignment:
 
 
 def warnings(network: Network) -> Iterator[str]:
-    """Regions whose customers hear from one receiver only, or two lines that come from one."""
+    """Yield a warning for each region that depends on one receiver, also if it sends both lines."""
     everybody = [receiver.name for receiver in network.releasing]
     held = holders(network, everybody)
     region_of = {site.name: site.region for site in network.sites}
@@ -104,8 +104,8 @@ def warnings(network: Network) -> Iterator[str]:
         if any(group.line is None and group.region in (None, region) for group in network.edge.groups):
             senders |= {each.name for each in network.releasing if region in (None, region_of[each.site])}
         if len(senders) == 1 and len(everybody) > 1:
-            where = f'Region "{region}" is' if region is not None else "Customers are"
+            where = f'Region "{region}" is' if region is not None else "Subscribers are"
             yield (
-                f"{where} covered by one receiver, {senders.pop()}: while it is down, customers hear nothing. "
-                'Give the region two groups with line = "a" and line = "b".'
+                f"{where} covered by one receiver, {senders.pop()}: while it is down, subscribers receive nothing. "
+                'Define two groups for the region, with line = "a" and line = "b".'
             )

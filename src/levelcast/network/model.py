@@ -1,6 +1,6 @@
-"""A whole deployment as one value: who stands where, how far apart, and the timing that follows.
+"""Define the value of a network file: nodes, sites, links, and the derived timing.
 
-Built by `levelcast.network.parse`, which checks everything; the methods here may rely on that. Nothing here
+Created by `levelcast.network.parse`, which checks everything; the methods here rely on that. Nothing here
 opens a socket or reads a clock.
 """
 
@@ -23,17 +23,17 @@ from levelcast.timing.secondary import secondary_bound_ns
 Witness = Literal["majority", "all"] | int
 Durable = Literal["process", "power"]
 Nack = int | tuple[int, ...] | Literal["tree"]
-"""Sets of receivers that ask one after the other: how many, how large each, or by the tree (MS §5.2)."""
+"""Sets of receivers that send requests in turn: their number, their sizes, or the tree (MS §5.2)."""
 
 PORTS_PER_STRIPE = 2
-"""Control first (rule 17): packets have a port of their own, the one after that of tokens, requests and reformation."""
+"""Control has priority (rule 17): packets use the port after that of tokens, requests and reformation."""
 LOCAL_DELAY_NS = 100_000
-"""Between two nodes of one site, where the file gives no pair for it: two hosts and a switch."""
+"""Between two nodes of one site, if the file has no pair for it: two hosts and a switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place where nodes stand."""
+    """A location of nodes."""
 
     name: str
     city: str
@@ -42,7 +42,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverNode:
-    """A configured primary. Its place in `Network.receivers` is its place in the ring."""
+    """A configured primary. Its index in `Network.receivers` is its position in the ring."""
 
     name: str
     id: int
@@ -51,18 +51,18 @@ class ReceiverNode:
 
 @dataclass(frozen=True, slots=True)
 class SecondaryNode:
-    """A receiver below a primary (rule 11). It stands in no ring: it is served by one that does."""
+    """A receiver below a primary (rule 11). It is not in the ring: a member of the ring serves it."""
 
     name: str
     id: int
     site: str
     home: str
-    """The primary that it belongs to while all is well."""
+    """The assigned primary, which serves it unless it fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReformationNode:
-    """Forms rings (rule 12). Servers back off by rank: 0 goes first."""
+    """A server that forms rings (rule 12). Servers back off by rank: 0 is first."""
 
     name: str
     id: int
@@ -89,32 +89,32 @@ AnyNode = ReceiverNode | SecondaryNode | ReformationNode | Floor
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What packets between two sites meet, the same in both directions."""
+    """Delay, jitter and loss between two sites, equal in both directions."""
 
     delay_ns: int
-    """The one-way delay that a packet takes at least."""
+    """Minimum one-way delay of a packet."""
     jitter_ns: int = 0
-    """How much longer than that it may take before it counts as late."""
+    """Additional delay after which a packet counts as late."""
     loss_ratio: float = 0.0
     source: str = field(default="", compare=False)
-    """The included file that it is from; empty for the network file itself."""
+    """The included file that has it; empty for the network file itself."""
 
     @property
     def quantile_ns(self) -> int:
-        """The one-way delay that all but late packets keep."""
+        """The one-way delay that all but late packets meet."""
         return self.delay_ns + self.jitter_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links between sites. A pair that is not listed has the default, if there is one."""
+    """The links between sites. A pair that is not listed has the default, if any."""
 
     pairs: dict[tuple[str, str], Link]
-    """By the two sites' names in alphabetical order."""
+    """Links by the two sites' names in alphabetical order."""
     default: Link | None = None
 
     def between(self, a: str, b: str) -> Link | None:
-        """The link between two sites; within one site 100 µs without loss unless the file says more."""
+        """Return the link between two sites; within one site 100 µs without loss unless the file specifies it."""
         link = self.pairs.get((min(a, b), max(a, b)))
         if link is None and a == b:
             return Link(LOCAL_DELAY_NS)
@@ -123,7 +123,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class TimingRules:
-    """What a stripe's timing is made from: numbers that were given, and what the rest is derived with."""
+    """Inputs of a stripe's timing: values set in the file, and values from which the others are derived."""
 
     mode: Mode = "pipelined"
     slot_ns: int | None = None
@@ -138,7 +138,7 @@ class TimingRules:
     nack_sets: Nack = 1
 
     def witnesses(self, receivers: int) -> int:
-        """w of rule 8, among this many configured primaries."""
+        """Return w of rule 8 for this number of configured primaries."""
         if self.witness == "majority":
             return receivers // 2 + 1
         if self.witness == "all":
@@ -163,18 +163,18 @@ class MulticastGroup:
     address: str
     port: int
     region: str | None = None
-    """Of an edge group: whose receivers send to it; None for those of every region."""
+    """For an edge group: receivers of this region send to it; None: those of all regions."""
     line: str | None = None
-    """Of an edge group: one receiver at a time sends to it (`line_assignment`); None: each of the region's."""
+    """For an edge group: one receiver at a time sends to it (`line_assignment`); None: all receivers of the region."""
     ttl: int | None = None
-    """How many networks its packets may cross; None: as many as the edge says."""
+    """Number of networks that its packets may cross; None: the value of the edge."""
     count: int = 1
-    """Of an edge group: how many addresses the block has; a plan's group g goes to the address + g."""
+    """For an edge group: number of addresses in the block; a plan's group g has the address + g."""
     rate_bytes: int | None = None
-    """Of an edge group: bytes a second that the line to each address of the block carries; None: any."""
+    """For an edge group: capacity of the line to each address of the block in bytes/s; None: unlimited."""
 
     def at(self, place: int) -> MulticastGroup:
-        """One group of the block."""
+        """Return one group of the block."""
         return replace(self, address=str(IPv4Address(self.address) + place), count=1) if place else self
 
 
@@ -184,19 +184,19 @@ MOST_CREDIT = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Carriage:
-    """How packets travel in the core."""
+    """Parameters of packets in the core."""
 
     packet_bytes: int = 1_400
-    """The largest datagram in which a floor sends records."""
+    """Maximum datagram in which a floor sends records."""
     trains: bool = True
-    """Neighbouring datagrams leave together, where the kernel can (segmentation offload)."""
+    """Send consecutive datagrams together if the kernel supports it (segmentation offload)."""
     credit: int | None = None
-    """W: how many packets a floor may have unwitnessed (rule 10); None: what `rate_bytes` asks for."""
+    """W: maximum number of unwitnessed packets of a floor (rule 10); None: derived from `rate_bytes`."""
     rate_bytes: int | None = None
-    """Bytes a second that one floor can bring into the ring; None: what `DEFAULT_CREDIT` allows."""
+    """Rate at which one floor can publish, in bytes/s; None: the rate that `DEFAULT_CREDIT` allows."""
 
     def window(self, timing: Timing, witnesses: int) -> int:
-        """W: as many packets as the rate brings in the time that they are unwitnessed."""
+        """Return W: the packets published at this rate in the time in which a packet is unwitnessed."""
         if self.credit is not None:
             return self.credit
         if self.rate_bytes is None:
@@ -207,22 +207,22 @@ class Carriage:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """How released records go out to customers: groups, and how often each carries a watermark (rule 15)."""
+    """Parameters of the feed to subscribers: groups, and the interval of watermarks (rule 15)."""
 
     groups: tuple[MulticastGroup, ...] = ()
     watermark_ns: int = 100_000_000
     ttl: int = 1
-    """How many networks a packet may cross, the first included."""
+    """Number of networks that a packet may cross, including the first."""
     packet_bytes: int = 1_400
     trains: bool = False
-    """Off: a plain listener on the same machine and a capture must see plain packets."""
+    """Off by default: a plain listener on the same machine and a capture must receive plain packets."""
     store_bytes: int = 64 << 20
-    """What a receiver keeps of what it sent, for those who ask for it again."""
+    """Size of a receiver's store of sent packets for retransmission."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where nodes tell their status over HTTP: the first node at `port`, each further one at the next."""
+    """Addresses at which nodes serve status over HTTP: the first node at `port`, each further one at the next."""
 
     port: int
     address: str = "127.0.0.1"
@@ -230,21 +230,21 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What nodes keep on disk: how much of the tape, and what their writes survive."""
+    """Storage of nodes: limits of the tape, and the durability of writes."""
 
     keep_bytes: int | None = None
-    """A receiver's tape may be that long; None: there is no limit."""
+    """Maximum size of a receiver's tape; None: unlimited."""
     keep_age_ns: int | None = None
-    """A receiver's tape goes back that far; None: to its beginning."""
+    """Maximum age of a receiver's tape; None: unlimited."""
     durable: Durable = "process"
-    """A write survives the death of the process, or a loss of power too."""
+    """A write survives a crash of the process, or also a loss of power."""
     segment_records: int = 1_000_000
-    """A segment of the tape ends where the sequence passes a multiple of this: the same at every receiver."""
+    """A segment of the tape ends where the sequence passes a multiple of this, equally at every receiver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Everything that `network.toml` says.
+    """The contents of `network.toml`.
 
     >>> from levelcast.network import five_cities, parse_network
     >>> network = parse_network(five_cities())
@@ -265,13 +265,13 @@ class Network:
     tape: Keeping = Keeping()
     carriage: Carriage = Carriage()
     instruments: dict[str, int] = field(default_factory=dict)
-    """The ids that the file gives to symbols; `levelcast.network.symbols` has those of all."""
+    """Ids of symbols set in the file; `levelcast.network.symbols` has the ids of all symbols."""
     secondaries: tuple[SecondaryNode, ...] = ()
     helpers: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Per site, the sites whose receivers repair soonest, best first (TT §4.2); a site without is by delay alone."""
+    """Per site, the sites that repair fastest, best first (TT §4.2); sites without helpers use the delay."""
     included: tuple[Included, ...] = ()
     probe_ns: int | None = None
-    """How often every node probes the others; None: not at all."""
+    """Interval at which every node probes the others; None: no probes."""
 
     def nodes_of(self, role: RoleKind) -> tuple[AnyNode, ...]:
         """Return the nodes of a role, in the file's order."""
@@ -285,7 +285,7 @@ class Network:
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """The name of every node, role by role, each in the file's order."""
+        """Names of all nodes, role by role, each in the file's order."""
         return tuple(node.name for role in ROLES for node in self.nodes_of(role))
 
     @property
@@ -294,9 +294,9 @@ class Network:
         return (*self.receivers, *self.secondaries)
 
     def status_address(self, name: str, stripe: int | str | None = None) -> tuple[str, int] | None:
-        """Where a node tells its status, or its part in a stripe: of a floor in its own, else in the first.
+        """Return the status address of a node's part in a stripe; default: a floor's own stripe, else the first.
 
-        None if the file has no [status]. Raises ValueError for an unknown name. Each stripe has as many ports as the
+        None if the file has no [status]. Raise ValueError for an unknown name. Each stripe has as many ports as the
         file has nodes.
         """
         if self.status is None:
@@ -308,48 +308,48 @@ class Network:
         return self.status.address, self.status.port + self.stripe(stripe).index * len(names) + place
 
     def stripe(self, stripe: int | str = 0) -> Stripe:
-        """A stripe by its name or index. Raises KeyError if there is none."""
+        """Return a stripe by its name or index. Raise KeyError if it is unknown."""
         for candidate in self.stripes:
             if stripe in (candidate.name, candidate.index):
                 return candidate
         raise KeyError(stripe)
 
     def core_group(self, stripe: int | str = 0) -> MulticastGroup:
-        """The multicast group of a stripe's ring: control at its port, packets at the next one."""
+        """Return the multicast group of a stripe's ring: control at its port, packets at the next one."""
         found = self.stripe(stripe)
         return MulticastGroup(found.name, self.core.address, self.core.port + PORTS_PER_STRIPE * found.index)
 
     def region_of(self, receiver: str) -> str:
-        """The region of a receiver's or secondary's site. Raises KeyError for an unknown one."""
+        """Return the region of a receiver's or secondary's site. Raise KeyError if it is unknown."""
         sites = {site.name: site.region for site in self.sites}
         return {each.name: sites[each.site] for each in self.releasing}[receiver]
 
     def edge_groups_of(self, receiver: str) -> tuple[MulticastGroup, ...]:
-        """The groups of a receiver's region; of its lines it sends to those that it holds (`network.lines`)."""
+        """Return the groups of a receiver's region; it sends only to lines assigned to it (`line_assignment`)."""
         return self.groups_of_region(self.region_of(receiver))
 
     def groups_of_region(self, region: str) -> tuple[MulticastGroup, ...]:
-        """The groups that customers of a region may join: the region's own, and those of no region."""
+        """Return the groups that subscribers of a region may join: the region's own, and those of no region."""
         return tuple(group for group in self.edge.groups if group.region in (None, region))
 
     def link(self, site_a: str, site_b: str) -> Link:
-        """What packets between two sites meet; nothing at all where the file does not speak of links."""
+        """Return the link between two sites; without delay and loss if the file has no links."""
         link = Link(0) if self.links is None else self.links.between(site_a, site_b)
         if link is None:
             raise KeyError((site_a, site_b))
         return link
 
     def distance_ns(self, site_a: str, site_b: str) -> float:
-        """The one-way delay by which to sort sites: infinite where the file has no link, 0 where it has no links."""
+        """Return the one-way delay by which to sort sites: infinite for a missing link, 0 if the file has no links."""
         link = Link(0) if self.links is None else self.links.between(site_a, site_b)
         return inf if link is None else link.delay_ns
 
     def witnesses(self, stripe: int | str = 0) -> int:
-        """w: how many members must say that they have a slot before it is released (rule 8)."""
+        """Return w: the number of members that must confirm a slot before its release (rule 8)."""
         return self.stripe(stripe).rules.witnesses(len(self.receivers))
 
     def shape(self, stripe: int | str = 0) -> Shape:
-        """What the stripe's ring is meant to be."""
+        """Return the configured shape of the stripe's ring."""
         rules = self.stripe(stripe).rules
         return Shape(
             mode=rules.mode,
@@ -363,17 +363,17 @@ class Network:
 
     @property
     def core_sites(self) -> frozenset[str]:
-        """Where those stand who listen to the core group and ask for what they miss."""
+        """Sites of the nodes that listen to the core group and request missing data."""
         return frozenset(node.site for node in (*self.releasing, *self.reformation))
 
     def secondaries_of(self, primary: str) -> tuple[SecondaryNode, ...]:
-        """Those whose home a primary is."""
+        """Return the secondaries assigned to a primary."""
         return tuple(each for each in self.secondaries if each.home == primary)
 
     def nack(self, stripe: int | str = 0) -> NackSets | None:
-        """Which receivers ask first and which wait (MS §5.2); None if all ask at once.
+        """Return the sets in which receivers send requests in turn (MS §5.2); None if all send immediately.
 
-        What is lost on the way to a region is taken to be lost for all receivers there; a site without a region is one.
+        A packet lost on the path to a region is assumed lost for all its receivers; a site without a region is one.
         """
         wanted = self.stripe(stripe).rules.nack_sets
         if wanted == "tree":
@@ -384,10 +384,10 @@ class Network:
         return sets if sets.count > 1 else None
 
     def path(self, stripe: int | str = 0) -> Path:
-        """The worst that a message of the core meets.
+        """Return the worst delay and loss of a message in the core.
 
         The core is receivers, secondaries and reformation servers: a floor far outside it lengthens the floor's own
-        resending and no more, so that a ring in one city may serve a floor on the other side of the world.
+        resending interval only, so that a ring in one city may serve a floor on the other side of the world.
         """
         rules = self.stripe(stripe).rules
         core = self.core_sites
@@ -412,27 +412,27 @@ class Network:
         )
 
     def nearness(self, site: str) -> Callable[[str], tuple[float, float]]:
-        """A key to sort sites by whom a receiver at `site` had best ask: its own, the helpers, the others by delay."""
+        """Return a key that sorts sites for requests from `site`: its own, the helpers, the others by delay."""
         helpers = self.helpers.get(site, ())
         order = {name: place for place, name in enumerate((site, *helpers))} if helpers else {}
         return lambda other: (order.get(other, len(order)), self.distance_ns(site, other))
 
     def derived(self, stripe: int | str = 0) -> Derived:
-        """The stripe's timing with the rule behind each number."""
+        """Return the stripe's timing with the rule for each number."""
         rules = self.stripe(stripe).rules
         given = Given(rules.late_ns, rules.request_ns, rules.attempts, rules.hold_ns)
         return derive(self.path(stripe), self.shape(stripe), given)
 
     def timing(self, stripe: int | str = 0) -> Timing:
-        """The stripe's timing."""
+        """Return the stripe's timing."""
         return self.derived(stripe).timing
 
     def explain(self, stripe: int | str = 0) -> list[Explained]:
-        """Every number of the stripe's timing, with its rule and its reason."""
+        """Return every number of the stripe's timing, with its rule and its reason."""
         return list(self.derived(stripe).explained)
 
     def liveness(self, stripe: int | str = 0) -> list[BoundTerm]:
-        """The terms whose sum bounds the time to release everything once faults stop."""
+        """Return the terms of the bound on the time to release everything once faults stop."""
         timing, servers = self.timing(stripe), len(self.reformation)
         terms = liveness_terms(timing, len(self.receivers), servers)
         if self.secondaries:
@@ -442,12 +442,12 @@ class Network:
 
 
 def known_links(links: Links, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Link]]:
-    """The links that there are between pairs of sites, each with what to call it in a sentence."""
+    """Yield the existing links between pairs of sites, each with its name in messages."""
     for a, b in pairs:
         if (link := links.between(a, b)) is not None:
             yield name_of_pair(a, b), link
 
 
 def name_of_pair(a: str, b: str) -> str:
-    """Two sites in a sentence."""
+    """Return the name of a pair of sites in messages."""
     return f"nodes of {a}" if a == b else f"{a} and {b}"

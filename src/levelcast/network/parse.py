@@ -1,7 +1,7 @@
-"""From the text of a network file to a `Network`, or to the list of everything that is wrong with it.
+"""Parse the text of a network file to a `Network`, or to a list of all its problems.
 
-Every problem names its line. All of them are collected: cross-checks run on whatever part of the file is
-sound, and the rest could only make their demands larger, so that what they report stays true.
+Every problem has its line. All of them are collected: cross-checks use only the valid parts of the file. The
+other parts could only add requirements, so problems found by cross-checks remain correct.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SYNTAX_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$"
 
 
 class NetworkError(UserError):
-    """A network file that cannot be used; its text has one line for each of `problems`."""
+    """An invalid network file; the message has one line for each of `problems`."""
 
     located = True
 
@@ -35,20 +35,20 @@ class NetworkError(UserError):
 
 
 def load_network(path: str | PathLike[str]) -> Network:
-    """Read a network file. Raises NetworkError for what is in it, OSError if it cannot be read."""
+    """Read a network file. Raise NetworkError for invalid contents, OSError if it cannot be read."""
     raw = Path(path).read_bytes()
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise NetworkError(str(path), [Problem(line, "this is not UTF-8 text")]) from None
+        raise NetworkError(str(path), [Problem(line, "not UTF-8 text")]) from None
     return parse_network(text, str(path), Path(path).parent)
 
 
 def parse_network(text: str, name: str = "network.toml", directory: Path | None = None) -> Network:
-    """The network that a text describes. Raises NetworkError, and nothing else, for any other text.
+    """Return the network that a text describes. Raise NetworkError, and no other exception, for an invalid text.
 
-    What it includes is looked for below `directory`; without one it may include nothing.
+    Paths of included files are relative to `directory`; without it, includes are an error.
     """
     root, lines = _read_toml(text, name)
     merged, places, included, problems = include.merge(root, lines, directory, _read_toml)

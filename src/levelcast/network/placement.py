@@ -11,7 +11,7 @@ from levelcast.network.roles import ROLES, RoleKind
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Who a node is in one stripe, by the network file."""
+    """The identity of a node in one stripe, from the network file."""
 
     name: str
     id: int
@@ -19,12 +19,12 @@ class Placement:
     site: str
     stripe: str
     part: str
-    """What this part of the node is called, and where it is below the data directory."""
+    """Name of this part of the node, and its path below the data directory."""
     floor: Floor | None = None
 
 
 def places(network: Network, stripe: int | str = 0) -> list[Placement]:
-    """Every node of a stripe, role by role; a floor is in one stripe only."""
+    """Return every node of a stripe, role by role; a floor is in one stripe only."""
     found = network.stripe(stripe).name
     nodes = ((node, role) for role in ROLES for node in network.nodes_of(role))
     return [
@@ -43,29 +43,29 @@ def places(network: Network, stripe: int | str = 0) -> list[Placement]:
 
 
 def all_places(network: Network) -> list[Placement]:
-    """Every part of every node, stripe by stripe."""
+    """Return every part of every node, stripe by stripe."""
     return [place for stripe in network.stripes for place in places(network, stripe.name)]
 
 
 def part_of(network: Network, name: str, stripe: str) -> str:
-    """What a node's part in a stripe is called: by its name alone where there is one stripe."""
+    """Return the name of a node's part in a stripe: the node's name if there is only one stripe."""
     return name if len(network.stripes) == 1 else f"{stripe}/{name}"
 
 
 def place_of(network: Network, name: str, stripe: str | None = None) -> Placement:
-    """The node of that name, or its part in a stripe: without one, of a receiver or server that in the first.
+    """Return the node of that name, or its part in a stripe; by default the first stripe for a receiver or server.
 
-    STRIPE/NAME says both. Raises NetError for what is not there.
+    STRIPE/NAME specifies both. Raise NetError if it is unknown.
     """
     if stripe is None and "/" in name:
         stripe, _, name = name.partition("/")
     if stripe is not None and all(known.name != stripe for known in network.stripes):
         known = ", ".join(each.name for each in network.stripes)
-        raise NetError(f'no stripe of the network is called "{stripe}"; there are {known}')
+        raise NetError(f'stripe "{stripe}" not found in the network; choose one of {known}')
     everywhere = all_places(network)
     found = [place for place in everywhere if place.name == name]
     if not found:
-        raise NetError(f'no node of the network is called "{name}"; there are {", ".join(network.node_names)}')
+        raise NetError(f'node "{name}" not found in the network; choose one of {", ".join(network.node_names)}')
     for place in found:
         if stripe in (None, place.stripe):
             return place
@@ -73,7 +73,7 @@ def place_of(network: Network, name: str, stripe: str | None = None) -> Placemen
 
 
 def links_to(network: Network, here: Placement) -> dict[int, Link | None]:
-    """The links over which a node hears the others."""
+    """Return the links over which a node receives from the others."""
     links: dict[int, Link | None] = {}
     for other in places(network, here.stripe):
         try:
@@ -84,6 +84,6 @@ def links_to(network: Network, here: Placement) -> dict[int, Link | None]:
 
 
 def probed_by(network: Network, here: Placement) -> list[int]:
-    """The nodes that a node probes."""
+    """Return the nodes that a node probes."""
     others = (place for place in places(network, here.stripe) if place.id != here.id)
     return [place.id for place in others if here.role.probes(place.role)]

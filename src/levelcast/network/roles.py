@@ -1,4 +1,4 @@
-"""Roles of nodes as the network file has them; `levelcast.node.roles` binds behaviour to each."""
+"""Define the roles of nodes in the network file; `levelcast.node.roles` binds behaviour to each."""
 
 from __future__ import annotations
 

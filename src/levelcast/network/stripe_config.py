@@ -1,4 +1,4 @@
-"""What the nodes of one stripe's ring know, out of the network file."""
+"""Derive the configuration of one stripe's ring from the network file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from levelcast.wire.messages import MemberLife, Membership
 
 
 def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
-    """The configuration of a stripe. The file's receivers are version 0 of the configured set, in their first lives."""
+    """Return the configuration of a stripe. The file's receivers, in their first lives, are version 0 of the set."""
     found = network.stripe(stripe)
     timing = network.timing(stripe)
     ids = {receiver.name: receiver.id for receiver in network.receivers}
@@ -26,7 +26,7 @@ def ring_config(network: Network, stripe: int | str = 0) -> StripeConfig:
 
 
 def _nearest(network: Network, here: ReceiverNode) -> tuple[int, ...]:
-    """The other receivers, from the one to ask first to the last: by the file's helpers, then by delay."""
+    """Return the other receivers in the order of requests: by the file's helpers, then by delay."""
     nearness = network.nearness(here.site)
     others = [receiver for receiver in network.receivers if receiver.id != here.id]
     return tuple(receiver.id for receiver in sorted(others, key=lambda receiver: nearness(receiver.site)))

@@ -1,17 +1,17 @@
-"""Which number a symbol has, and which floor a publisher is: the directory that every node reads from its network file.
+"""Map symbols to instrument ids, and publishers to floors: the directory that every node reads from its network file.
 
-- A symbol has one `instrument_id` on all floors, so that its trades of many venues are found under one number.
-- `[instruments]` gives ids. Every other symbol gets the lowest free id from 1 on, in the order of first mention over
-  the floors. Tapes name instruments by id, so a symbol keeps its id for life: append new symbols at the end of the last
-  floor that lists any, or give them ids.
-- A floor that lists no symbols trades one, which has the floor's name.
-- A definition is on the tape before the first record that uses it: a floor sends the definitions of its own symbols in
-  front of the first record that it sends after each start. A repeated definition says nothing new; a symbol that was
-  added to the file between two starts is defined in time.
+- A symbol has one `instrument_id` on all floors, so that its trades of many venues have the same id.
+- `[instruments]` sets ids. Every other symbol gets the lowest free id from 1 on, in the order of first mention over
+  the floors. Tapes identify instruments by id, so the id of a symbol must never change: append new symbols at the end
+  of the last floor that lists any, or set their ids.
+- A floor without symbols in the file trades one symbol, which has the floor's name.
+- A definition is on the tape before the first record that uses it: after each start a floor sends the definitions of
+  its own symbols before its first record. A repeated definition has no effect; a symbol that was added to the file
+  between two starts is defined in time.
 
-Deviation from DESIGN §2, where the directory is a source of its own: the order of one source alone keeps the promise
-that the definition comes first (rule 3, and the ring keeps each source's order). Between two sources there is no order
-until the ring has made one, so every floor would have to wait until it sees the directory's packet witnessed.
+Deviation from DESIGN §2, where the directory is a separate source: only the order within one source guarantees that
+the definition is first (rule 3, and the ring keeps each source's order). Packets of two sources are unordered until the
+ring orders them, so every floor would have to wait until the directory's packet is witnessed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _ONE = 10**PRICE_DECIMALS
 class SymbolDirectory:
     """The symbols and floors of a network.
 
-    >>> from levelcast.network import five_cities, parse_network
-    >>> directory = Directory(parse_network(five_cities()))
+    >>> from levelcast.network import SymbolDirectory, five_cities, parse_network
+    >>> directory = SymbolDirectory(parse_network(five_cities()))
     >>> directory.id_of("VOD"), directory.symbol_of(6), directory.floor_of(2).name
     (6, 'VOD', 'XLON')
     """
@@ -40,38 +40,38 @@ class SymbolDirectory:
 
     @property
     def symbols(self) -> dict[str, int]:
-        """Every symbol and its id."""
+        """All symbols and their ids."""
         return dict(self._ids)
 
     @property
     def floors(self) -> tuple[Floor, ...]:
-        """Every floor, in the file's order."""
+        """All floors, in the file's order."""
         return tuple(self._floors.values())
 
     def id_of(self, symbol: str) -> int:
-        """The `instrument_id` of a symbol. Raises KeyError if no floor trades it."""
+        """Return the `instrument_id` of a symbol. Raise KeyError if no floor trades it."""
         return self._ids[symbol]
 
     def symbol_of(self, instrument_id: int) -> str:
-        """The symbol of an id. Raises KeyError if there is none."""
+        """Return the symbol of an id. Raise KeyError if it is unknown."""
         return self._symbols[instrument_id]
 
     def floor(self, name: str) -> Floor:
-        """A floor by its market code. Raises KeyError if there is none."""
+        """Return a floor by its market code. Raise KeyError if it is unknown."""
         return self._floors[name]
 
     def floor_of(self, publisher: int) -> Floor:
-        """The floor of a `publisher_id`. Raises KeyError if there is none."""
+        """Return the floor of a `publisher_id`. Raise KeyError if it is unknown."""
         return self._by_publisher[publisher]
 
     def ids_of(self, floor: Floor) -> dict[str, int]:
-        """The symbols of one floor and their ids, in its order."""
+        """Return the symbols of one floor and their ids, in its order."""
         return {symbol: self._ids[symbol] for symbol in symbols_of(floor)}
 
     def definitions(self, floor: Floor, now: int) -> RecordArray:
-        """What a floor sends in front of its first record: one definition for each of its symbols.
+        """Return the records that a floor sends before its first record: a definition for each of its symbols.
 
-        What the network file does not say (currency, class, tick) stays empty or undefined.
+        Fields that are not in the network file (currency, class, tick) stay empty or undefined.
         """
         ids = self.ids_of(floor)
         batch = instruments(len(ids))
@@ -80,17 +80,17 @@ class SymbolDirectory:
         batch["raw_symbol"] = [symbol.encode("ascii") for symbol in ids]
         batch["exchange"] = floor.name.encode("ascii")
         batch["ts_event"] = now
-        batch["display_factor"] = _ONE  # prices are shown as they are
+        batch["display_factor"] = _ONE  # prices are displayed unscaled
         return batch
 
 
 def symbols_of(floor: Floor) -> tuple[str, ...]:
-    """What is traded on a floor."""
+    """Return the symbols traded on a floor."""
     return floor.symbols or (floor.name,)
 
 
 def assign_ids(network: Network) -> dict[str, int]:
-    """Symbol to id: those that the file gives, and for the others the lowest free ones."""
+    """Return the ids of symbols: those set in the file, and the lowest free ones for the others."""
     ids: dict[str, int] = {}
     taken = set(network.instruments.values())
     free = 1

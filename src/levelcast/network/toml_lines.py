@@ -1,8 +1,8 @@
-"""Where in a TOML text each table, key and array element stands, so that an error can name its line.
+"""Locate each table, key and array element in a TOML text, so that errors can report the line.
 
-`tomllib` gives values without lines. This scanner reads only the structure (headers, keys, brackets) of a
+`tomllib` returns values without lines. This scanner reads only the structure (headers, keys, brackets) of a
 text that `tomllib` has already accepted; it checks nothing. A path is a tuple of keys and array indices, as
-one would index the parsed value: `("receiver", 2, "site")`.
+used to index the parsed value: `("receiver", 2, "site")`.
 """
 
 from __future__ import annotations
@@ -69,18 +69,18 @@ class LineNumbers:
         self._scan(_tokens(text))
 
     def of(self, path: KeyPath) -> int:
-        """The line (from 1) of `path`, or of the nearest thing around it that has one."""
+        """Return the line (from 1) of `path`, or of the nearest enclosing path that has one."""
         while path not in self._lines:
             path = path[:-1]
         return self._lines[path]
 
     def file_of(self, path: KeyPath) -> str:
-        """The file where `path` stands, if it is another one than the text's own (`levelcast.network.include`)."""
+        """Return the file of `path`, if it is not that of the text itself (`levelcast.network.include`)."""
         del path
         return ""
 
     def _note(self, path: KeyPath, line: int) -> None:
-        """Give `path`, and whatever around it is named here for the first time, this line."""
+        """Set the line of `path`, and of each enclosing path that occurs here for the first time."""
         while path not in self._lines:
             self._lines[path] = line
             path = path[:-1]
@@ -116,7 +116,7 @@ class LineNumbers:
         return path
 
     def _statement(self, tokens: Iterator[_Token], first: _Token, table: KeyPath) -> None:
-        """`key = value`: the pair is read as the only one of an inline table that a newline closes."""
+        """Read `key = value` as the only pair of an inline table that a newline closes."""
         whole = _Open(table, is_table=True)
         stack = [whole]
         for token in chain((first,), tokens):

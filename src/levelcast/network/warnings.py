@@ -1,4 +1,4 @@
-"""Sentences about a network for `levelcast timing`: what is allowed and yet worth a second look."""
+"""Generate warnings about a network for `levelcast timing`: valid but questionable settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from levelcast.units import show_ns
 
 
 def warnings(network: Network, stripe: int | str = 0) -> list[str]:
-    """What is allowed and yet worth a second look, one sentence each."""
+    """Return warnings about valid but questionable settings."""
     return [
         *_membership_warnings(network),
         *_secondary_warnings(network, stripe),
@@ -22,14 +22,14 @@ def warnings(network: Network, stripe: int | str = 0) -> list[str]:
 
 
 def included_files(network: Network) -> list[str]:
-    """Say for each included file how much it brings, and for the worst links which file decides."""
+    """Return a line for each included file with its contribution, and the file that has the worst links."""
     said = []
     for each in network.included:
         brings = [f"{each.pairs} pairs of sites"] if each.pairs else []
         brings += [f"helpers of {each.helpers} sites"] if each.helpers else []
         brings += [f"{', '.join(each.timing)} of [timing]"] if each.timing else []
         about = f" ({each.about})" if each.about else ""
-        said.append(f"{each.file}{about} brings {' and '.join(brings) or 'nothing that counts'}.")
+        said.append(f"{each.file}{about} provides {' and '.join(brings) or 'no value that is used'}.")
     if network.included and network.links is not None:
         links = list(known_links(network.links, combinations_with_replacement(sorted(network.core_sites), 2)))
         for what, (between, link) in (
@@ -53,27 +53,27 @@ def _membership_warnings(network: Network) -> Iterator[str]:
         by_site[receiver.site] = by_site.get(receiver.site, 0) + 1
     for site, count in by_site.items():
         if count > receivers - majority and len(by_site) > 1:
-            yield f'The ring stops when site "{site}" does: {count} of {receivers} receivers stand there.'
+            yield f'The ring stops if site "{site}" fails: {count} of {receivers} receivers are there.'
     if len(network.reformation) == 1:
         name = network.reformation[0].name
         yield f'There is one reformation server: while "{name}" is down, the ring cannot be reformed.'
     if not network.floors:
-        yield "There is no [[floor]]: nothing will be sent."
+        yield "[[floor]] is missing: nothing will be sent."
 
 
 def _secondary_warnings(network: Network, stripe: int | str) -> Iterator[str]:
-    """Whoever speaks once in τ_r has a turn of τ_r / n (rule 11)."""
+    """Yield warnings about secondaries: each of n sends once per τ_r, so a turn is τ_r / n (rule 11)."""
     if network.secondaries and len(network.receivers) == 1:
         name = network.receivers[0].name
-        yield f'"{name}" is the only primary: while it is down, its secondaries have nobody to ask.'
+        yield f'"{name}" is the only primary: while it is down, its secondaries cannot request missing data.'
     timing, rules = network.timing(stripe), network.stripe(stripe).rules
     for receiver in network.receivers:
         count = len(network.secondaries_of(receiver.name))
         turn_ns = timing.request_ns // max(1, count)
         if count and turn_ns < rules.clock_error_ns:
             yield (
-                f'"{receiver.name}" has {count} secondaries: each speaks once in {show_ns(timing.request_ns)} (τ_r), '
-                f"so a turn is {show_ns(turn_ns)}, less than the clock error: their tokens will come together."
+                f'"{receiver.name}" has {count} secondaries: each sends once per {show_ns(timing.request_ns)} (τ_r), '
+                f"so a turn is {show_ns(turn_ns)}, less than the clock error: their tokens will collide."
             )
 
 
@@ -91,24 +91,24 @@ def _timing_warnings(network: Network, stripe: int | str) -> Iterator[str]:
     needed_late_ns = path.delay_ns + 2 * path.clock_error_ns
     if network.links is not None and timing.late_ns < needed_late_ns:
         yield (
-            f"Late (δ_N) is given as {show_ns(timing.late_ns)}, less than the {show_ns(needed_late_ns)} "
+            f"Late (δ_N) is set to {show_ns(timing.late_ns)}, less than the {show_ns(needed_late_ns)} "
             f"that {path.delay_between} need: tokens that are only slow will be requested again."
         )
     if network.links is not None and rules.attempts is not None:
         needed = attempts_for(min(path.loss_ratio, 0.5), receivers)
         if rules.attempts < needed:
             yield (
-                f"Attempts (k_r) is given as {rules.attempts}; a loss of {path.loss_ratio:g} needs {needed}, "
-                "so bad luck alone will reform the ring more than once in 10⁹ packets."
+                f"Attempts (k_r) is set to {rules.attempts}; a loss of {path.loss_ratio:g} needs {needed}, "
+                "so random loss alone will reform the ring more than once in 10⁹ packets."
             )
     if timing.stagger_ns:
         yield (
-            f"Receivers ask in {network.shape(stripe).nack_sets} sets, one after the other: fewer requests where many "
-            f"miss the same, and a recovery that is {show_ns(timing.stagger_ns)} longer. The paper advises against it "
+            f"Receivers send requests in {network.shape(stripe).nack_sets} sets in turn: fewer requests if many "
+            f"miss the same packet, but recovery is {show_ns(timing.stagger_ns)} longer. The paper advises against it "
             "for a market (MS §5.2)."
         )
     if rules.nack_sets == "tree" and not timing.stagger_ns:
-        yield 'Nack_sets is "tree", and no two receivers stand in one region: all of them ask at once.'
+        yield 'Nack_sets is "tree", but no two receivers are in one region: all send requests immediately.'
     if timing.mode == "pipelined" and timing.slot_ns > timing.hold_ns:
         yield (
             f"A slot is {show_ns(timing.slot_ns)}, longer than the hold time: "

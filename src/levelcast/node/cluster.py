@@ -1,8 +1,8 @@
-"""Every node of a network file as a process of its own on this machine: start, watch, kill, end.
+"""Run every node of a network file as a separate process on this machine: start, watch, kill, stop.
 
-A node tells what it does in JSON lines on its stdout, and what went wrong on its stderr, which goes to DATA/NAME.log
-(DATA/STRIPE/NAME.log where there are several stripes).
-It ends by itself when nobody reads its lines any more, so a cluster that is killed leaves no orphans.
+A node reports events and status as JSON lines on its stdout. Its errors go to stderr, which is written to DATA/NAME.log
+(DATA/STRIPE/NAME.log with several stripes).
+A node exits when the reading end of its stdout is closed, so a killed cluster leaves no orphans.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ STEP_S = 0.1
 _EVENTS_KEPT = 1000
 
 Launcher = Callable[[Placement], tuple[list[str], list[str]]]
-"""What a node's command is put behind (`ip netns exec NAME`), and the options that it gets besides. Such a node is
-started by exec; without a launcher nodes are forked (`levelcast.node.fork_server`)."""
+"""Returns a prefix for a node's command (`ip netns exec NAME`), and additional options. Such a node is started by
+exec; without a launcher nodes are forked (`levelcast.node.fork_server`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class NodeStarted(Event):
 
 @dataclass(slots=True)
 class ClusterNode:
-    """One node: its process, and what it said last."""
+    """One node: its process and its last status."""
 
     place: Placement
     process: subprocess.Popen[str] | ForkedProcess | None = None
@@ -68,10 +68,10 @@ class ClusterNode:
 
 
 class Cluster:
-    """The nodes of a network, each in every stripe that it is in. `options` are those of every node; the rate is that
+    """The nodes of a network, each in every stripe that it is in. `options` apply to every node; the rate is the total
     of all floors.
 
-    Without `floors` others are the floors, as `levelcast publish` is: two processes must not be one floor.
+    Without `floors`, other processes such as `levelcast publish` run the floors: two processes must not run one floor.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Cluster:
         self.network = network
         self.data = data
         self.events: deque[tuple[str, Event]] = deque(maxlen=_EVENTS_KEPT)
-        """Who reported what, not yet looked at."""
+        """Unread events, each with the name of the node that reported it."""
         self.members = {
             place.part: ClusterNode(place) for place in all_places(network) if floors or not place.role.publishes
         }
@@ -109,10 +109,10 @@ class Cluster:
     def elapsed_s(self) -> float:
         return time.monotonic() - self._began
 
-    # -- starting and ending ------------------------------------------------------------------------------
+    # -- starting and stopping ----------------------------------------------------------------------------
 
     def start_all(self, *roles: RoleKind) -> None:
-        """Start every node (of some roles), and the clock; who has never run here gets a journal first (rule 12)."""
+        """Start every node (of some roles) and the clock; create the journal of each new node first (rule 12)."""
         self.data.mkdir(parents=True, exist_ok=True)
         names = [name for name, member in self.members.items() if not roles or member.place.role in roles]
         for name in names:
@@ -123,11 +123,11 @@ class Cluster:
             self.start(name)
 
     def reset_clock(self) -> None:
-        """Kills and the time that floors trade count from now on."""
+        """Restart the clock for scheduled kills and for the trading time of floors."""
         self._began = time.monotonic()
 
     def start(self, name: str) -> None:
-        """Start a node on whatever its directory holds."""
+        """Start a node with the contents of its directory."""
         member = self.members[name]
         assert not member.running
         member.status = {}
@@ -137,7 +137,7 @@ class Cluster:
         member.reader.start()
 
     def _spawn(self, place: Placement, log: IO[str]) -> subprocess.Popen[str] | ForkedProcess:
-        """A process in a session of its own: ^C is for the cluster, which ends its nodes in order."""
+        """Start a process in its own session, so that ^C reaches only the cluster, which stops its nodes in order."""
         arguments = ["node", *self._arguments(place)]
         if self._launcher is None:
             self._server = self._server or ForkServer()
@@ -183,7 +183,7 @@ class Cluster:
                     member.status = said
 
     def kill(self, name: str) -> None:
-        """kill -9."""
+        """Kill a node with SIGKILL."""
         member = self.members[name]
         if member.process is not None and member.running:
             member.kills += 1
@@ -191,7 +191,7 @@ class Cluster:
             self._join(member)
 
     def stop(self, role: RoleKind | None = None, limit_s: float = STOP_LIMIT_S) -> list[str]:
-        """SIGTERM to all (of a role), and wait; the names of those that had to be killed."""
+        """Send SIGTERM to all nodes (of a role) and wait; return the names of those that had to be killed."""
         stopping = [member for member in self.members.values() if role in (None, member.place.role) and member.running]
         for member in stopping:
             assert member.process is not None
@@ -224,29 +224,29 @@ class Cluster:
     # -- watching -----------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises NetError with the last words of a node that has ended by itself and should not have."""
+        """Raise NetError with the last log line of a node that has exited unexpectedly."""
         for name, member in self.members.items():
             process = member.process
             if process is None or process.poll() is None or member.expected_end:
                 continue
             if process.returncode not in (0, -signal.SIGKILL):
-                raise NetError(f"{name} has ended: {self._last_words(name)}")
+                raise NetError(f"{name} has exited: {self._last_words(name)}")
 
     def _last_words(self, name: str) -> str:
         lines = (self.data / f"{name}.log").read_text(encoding="utf-8", errors="replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        last = next((line for line in reversed(lines) if line.strip()), "its log is empty")
         return last.removeprefix("levelcast: ")
 
     def is_trading(self) -> bool:
-        """Whether a floor that publishes is still there: it ends when all that it published is witnessed."""
+        """Return whether a publishing floor is still running: it exits when all its packets are witnessed."""
         return self._options.rate > 0 and any(member.running for member in self.of_role(FLOOR))
 
     def complete_upto(self, at_ns: int) -> bool:
-        """Whether every receiver has released everything with a timestamp up to `at_ns` (rule 15)."""
+        """Return whether every receiver has released everything with a timestamp up to `at_ns` (rule 15)."""
         return all(member.running and member.status.get("complete_upto_ns", 0) >= at_ns for member in self.releasing)
 
     def horizon_ns(self) -> int:
-        """A timestamp that nothing sent by now will pass, if nobody sends any more."""
+        """Return an upper bound for the timestamps of everything sent so far, if no more is sent."""
         timings = [self.network.timing(stripe.name) for stripe in self.network.stripes]
         members = len(self.network.receivers)
         return time.time_ns() + max(timing.late_ns + (members + 1) * timing.slot_ns for timing in timings)
@@ -254,7 +254,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class Kill:
-    """kill -9 of a node at a time of the run, and a new start on its directory."""
+    """Kill a node with SIGKILL at a time of the run, and restart it with its directory."""
 
     name: str
     at_s: float
@@ -264,7 +264,7 @@ class Kill:
 
 
 class ClusterRun:
-    """A cluster from its start to its end: kills on time, floors drained, receivers complete, all ended in order."""
+    """Run a cluster to the end: kill on schedule, drain floors, wait for complete receivers, stop nodes in order."""
 
     def __init__(self, cluster: Cluster, run_s: float | None, bound_s: float, kills: Sequence[Kill] = ()) -> None:
         self.cluster = cluster
@@ -272,12 +272,12 @@ class ClusterRun:
         self.problems: list[str] = []
         self.phase = "starting"
         self.interrupted = False
-        """Set to end the trading early; what was published is still drained."""
+        """Set to stop trading early; published trades are still drained."""
         self._run_s = run_s
         self._bound_s = bound_s
 
     def steps(self) -> Iterator[None]:
-        """Run it, stopping every `STEP_S` to let somebody look."""
+        """Run the cluster and yield to the caller every `STEP_S`."""
         cluster = self.cluster
         try:
             cluster.start_all()
@@ -287,7 +287,7 @@ class ClusterRun:
             yield from self._while("draining", lambda: not cluster.complete_upto(horizon_ns), self._bound_s)
         finally:
             self.phase = "ending"
-            self.problems += [f"{name} did not end on SIGTERM and was killed" for name in cluster.stop()]
+            self.problems += [f"{name} did not exit on SIGTERM and was killed" for name in cluster.stop()]
 
     def _while(self, phase: str, condition: Callable[[], bool], limit_s: float) -> Iterator[None]:
         self.phase = phase
@@ -329,5 +329,5 @@ class ClusterRun:
                 waits = f"{status.get('packets_unwitnessed', '?')} packets unwitnessed"
                 said.append(f"{name} has {waits}")
             elif member.place.role.releases:
-                said.append(f"{name} is {status.get('state', 'silent')} at slot {status.get('released_slot', '?')}")
+                said.append(f"{name} is {status.get('state', 'unknown')} at slot {status.get('released_slot', '?')}")
         return "; ".join(said)

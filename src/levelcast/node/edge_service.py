@@ -2,16 +2,16 @@
 
 | socket | bound to                   | sends                                | receives                    |
 |--------|----------------------------|--------------------------------------|-----------------------------|
-| UDP    | a port of its own          | packets to the groups, answers       | requests for retransmission |
+| UDP    | a port of its own          | packets to the groups, replies       | requests for retransmission |
 | TCP    | the same number, for TCP   | a snapshot to each client            | nothing                     |
 
-- The retransmit server of a packet, and of a snapshot, is the address that the packet came from. So nothing needs to be
+- The retransmit server of a packet, and of a snapshot, is the packet's source address. So nothing needs to be
   configured, and a restarted edge is found again by its first packet.
 - Nothing blocks: a packet that the kernel has no buffer for is lost, and is requested.
 - A group that is a line has one sender at a time (`levelcast.network.line_assignment`). The lines of a receiver are
-  computed again with every ring that it enters. A line that it takes over gets a heartbeat first, so that subscribers
-  know where to send requests.
-- What a slot releases leaves in one system call for each group and 64 kB. Nothing here runs per packet.
+  computed again with every ring that it enters. A line newly assigned to it gets a heartbeat first, so that
+  subscribers know the address for requests.
+- The packets of a slot are sent with one system call per group and 64 kB. Nothing here runs per packet.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from levelcast.runtime.sockets import Address, SendCounts, Sender
 
 SEND_BUFFER = 4 << 20
 REQUEST_BUFFER = 4 << 20
-"""Some thousand requests: a flood from one subscriber should not crowd out the others."""
+"""Some thousand requests: a flood from one subscriber should not displace those of others."""
 _REQUEST_BYTES = 64
 _PORT_ATTEMPTS = 32
 
@@ -78,9 +78,9 @@ def _open_sockets(interface: str, ttl: int) -> tuple[socket.socket, socket.socke
             tcp.close()
             if error.errno == errno.EADDRINUSE:
                 continue
-            raise NetError(f"the edge cannot have a socket on {interface}: {error.strerror}") from error
+            raise NetError(f"the edge cannot open a socket on {interface}: {error.strerror}") from error
         return udp, tcp
-    raise NetError(f"the edge found no port on {interface} that is free for both UDP and TCP: end some programs")
+    raise NetError(f"the edge found no port on {interface} that is free for both UDP and TCP; stop some programs")
 
 
 @dataclass(slots=True)
@@ -88,11 +88,11 @@ class EdgeCounts:
     """Counts since the start."""
 
     packets: int = 0
-    """Sent to groups; one that went to two groups counts twice."""
+    """Sent to groups; a packet sent to two groups counts twice."""
     bytes: int = 0
-    """Of what was passed to the kernel."""
+    """Bytes passed to the kernel."""
     unsent: Counter[str] = field(default_factory=Counter)
-    """Packets that the kernel did not take, by reason."""
+    """Packets that the kernel did not accept, by reason."""
     states_unsaved: int = 0
 
 
@@ -112,10 +112,10 @@ class EdgeService:
         members: Callable[[], tuple[int, ...]] = tuple,
         config: EdgeConfig | None = None,
     ) -> None:
-        """Open the edge of a receiver whose tape is in `directory`. The tape must have been repaired before.
+        """Open the edge of a receiver with the tape in `directory`. The tape must have been repaired before.
 
-        `ring_ns` returns when the ring is due next: work that can wait is not done then. `members` are the primaries
-        of the ring in which the receiver is, none while it is in none: they determine its lines.
+        `ring_ns` returns the time at which the ring is due next: deferrable work is not done then. `members` are the
+        primaries of the receiver's ring, empty while it is in no ring. They determine its lines.
         """
         self.counts = EdgeCounts()
         self._lines = LineAssignment(network, receiver)
@@ -151,7 +151,7 @@ class EdgeService:
 
     @property
     def wake_ns(self) -> int | None:
-        """When the edge or a client that reads a snapshot is due."""
+        """Time at which the edge or a client that reads a snapshot is due."""
         edge_ns, snapshots_ns = self.server.wake_ns, self._snapshots.wake_ns
         if edge_ns is None or snapshots_ns is None:
             return snapshots_ns if edge_ns is None else edge_ns
@@ -162,7 +162,7 @@ class EdgeService:
         self._perform(self.server.released(release, content, now))
 
     def step(self, ready: Collection[int], now: int) -> None:
-        """Do what is due: lines, packets, answers, snapshots; then what can wait."""
+        """Do the work that is due: lines, packets, replies, snapshots; then deferrable work."""
         self._now = now
         if (members := self._members()) != self._assigned:
             self._assigned = members
@@ -176,17 +176,17 @@ class EdgeService:
             self._perform(effects)
 
     def end_sessions(self) -> None:
-        """End every session: the day is over."""
+        """End every session at the end of the day."""
         self.server.end_sessions()
 
     def close(self) -> None:
-        """Send what waits, save the state, and close the sockets."""
+        """Send pending packets, save the state, and close the sockets."""
         self._perform(self.server.close(self._now))
         self._snapshots.close()
         self._udp.close()
 
     def status(self) -> dict[str, Any]:
-        """Return what `--json` and the metrics report of the edge."""
+        """Return the edge's part of `--json` and of the metrics."""
         counts = self.counts
         return {
             "address": f"{self.address[0]}:{self.address[1]}",
@@ -209,7 +209,7 @@ class EdgeService:
     # -- effects ------------------------------------------------------------------------------------------
 
     def _perform(self, effects: Iterable[EdgeEffect]) -> None:
-        """Perform effects in order. A packet that the kernel does not take is lost, and subscribers request it."""
+        """Perform effects in order. A packet that the kernel does not accept is lost, and subscribers request it."""
         counts = self.counts
         for effect in effects:
             if isinstance(effect, Multicast):
@@ -225,7 +225,7 @@ class EdgeService:
         """Send packets to a group; return how many were lost."""
         group = effect.group
         ttl = self._ttl if group.ttl is None else group.ttl
-        if ttl != self._socket_ttl:  # packets go as far as the group's scope allows (MS §4.3)
+        if ttl != self._socket_ttl:  # the group's scope limits the TTL (MS §4.3)
             self._udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
             self._socket_ttl = ttl
         return self._send(_address(group.address, group.port, effect.number), effect.buffer, effect.ends)
@@ -237,25 +237,25 @@ class EdgeService:
         return lost
 
     def _assign(self, groups: Sequence[MulticastGroup], *, must: bool = False) -> None:
-        """Send to these groups from now on; raise an error for one that `must` be reached and cannot."""
+        """Send to these groups from now on; if they `must` be reachable, raise an error for one that is not."""
         for effect in self.server.assign(groups):
             assert isinstance(effect, Multicast)
             if self._multicast(effect) and must:
                 address, port = effect.group.at(effect.number).address, effect.group.port
                 (why,) = self.counts.unsent
                 raise NetError(
-                    f"the edge cannot send to {address} port {port} ({why}): "
-                    "ip route add 224.0.0.0/4 dev INTERFACE gives multicast a route"
+                    f"the edge cannot send to {address} port {port} ({why}); "
+                    "add a multicast route: ip route add 224.0.0.0/4 dev INTERFACE"
                 )
 
     def _requests(self) -> Iterator[tuple[Hashable, bytes]]:
-        """Read requests, as long as there are any."""
+        """Read all pending requests."""
         while True:
             try:
                 request, source = self._udp.recvfrom(_REQUEST_BYTES)
             except BlockingIOError:
                 return
-            except OSError as error:  # an ICMP error about an answer
+            except OSError as error:  # an ICMP error about a reply
                 self.counts.unsent[error.strerror or str(error)] += 1
                 continue
             yield source, request

@@ -1,12 +1,12 @@
-"""Files of an edge: its saved state, its checkpoints, and the tape that it reads for retransmissions.
+"""Manage the files of an edge: its saved state, its checkpoints, and the tape that it reads for retransmissions.
 
     DATA/NAME/edge/state          `levelcast.edge.server.feed`
-    DATA/NAME/edge/state.before   the one saved before it
+    DATA/NAME/edge/state.before   the previous state
     DATA/NAME/edge/marks          `levelcast.edge.server.checkpoints`: slot u64, size u32, then the state
 
 A start begins with `state.before` and replays the tape: this also fills the store for retransmissions, so that
-subscribers can request what was sent before the restart. The file of checkpoints only saves time: entries that do not
-fit the tape are removed.
+subscribers can request packets that were sent before the restart. The file of checkpoints only saves time: entries
+that do not match the tape are removed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENTRY = Struct("<QI")
 
 
 class EdgeFiles:
-    """The files of the edge at a receiver whose tape is in `directory`; an `EdgeStorage`."""
+    """The files of the edge at a receiver with the tape in `directory`; an `EdgeStorage`."""
 
     def __init__(self, directory: Path) -> None:
         self._tape = directory / "tape"
@@ -39,11 +39,11 @@ class EdgeFiles:
         self._state_before = self._state.with_name(f"{STATE.name}.before")
         self._path = directory / CHECKPOINTS
         self._file: AppendFile | None = None
-        """Of checkpoints."""
+        """File of checkpoints."""
         self._state.parent.mkdir(exist_ok=True)
 
     def restore(self, feed: Feed, segment_records: int) -> Archive:
-        """Return the archive of a feed like `feed` at the end of the tape: from a state, and the frames after it."""
+        """Return the archive of a feed like `feed` at the end of the tape, from a state and the frames after it."""
         tape = TapeReader(self._tape)
 
         def chain_at(slot: int) -> bytes | None:
@@ -52,8 +52,8 @@ class EdgeFiles:
         found = resume(feed, self._states(), chain_at)
         if found is None and tape.before.next_sequence > 1:
             raise TapeError(
-                f"{self._state}: is not there or does not fit the tape, and the beginning of the tape is gone, so "
-                "packets cannot be numbered as others number them: copy this file from another receiver"
+                f"{self._state}: file not found or not consistent with the tape, and the beginning of the tape is "
+                "missing, so the numbers of packets are unknown; copy this file from another receiver"
             )
         feed = found or feed
         checkpoints = FeedCheckpoints(self, segment_records, self._open_checkpoints(tape))
@@ -68,13 +68,13 @@ class EdgeFiles:
                 yield path.read_bytes()
 
     def save_state(self, content: bytes, *, keep_previous: bool) -> bool:
-        """Write a state, and keep the one before it; return False if the disk does not take it."""
+        """Write a state and keep the previous one; return False if writing fails."""
         try:
             if keep_previous:
                 with suppress(FileNotFoundError):
                     self._state.rename(self._state_before)
             AppendFile.create(self._state, content).close()
-        except (OSError, TapeError):  # the tape has everything: only the next start takes longer
+        except (OSError, TapeError):  # not fatal: the tape has everything, only the next start is slower
             return False
         return True
 
@@ -89,7 +89,7 @@ class EdgeFiles:
     # -- checkpoints --------------------------------------------------------------------------------------
 
     def _open_checkpoints(self, tape: TapeReader) -> list[tuple[int, int]]:
-        """Read slot and location of each entry. Entries of frames that retention has removed go when most are such."""
+        """Read slot and location of each entry. Remove entries of frames deleted by retention if they prevail."""
         with suppress(OSError, TapeError):
             found = self._entries(tape)
             kept = [each for each in found if each[0] >= tape.before.slot]
@@ -102,7 +102,7 @@ class EdgeFiles:
         return []
 
     def _entries(self, tape: TapeReader) -> list[tuple[int, int]]:
-        """Read the entries that fit the tape; remove the others."""
+        """Read the entries that match the tape; remove the others."""
         file = self._file = AppendFile.open(self._path)
         upto_slot, at = tape.tip().slot, 0
         found: list[tuple[int, int]] = []
@@ -138,7 +138,7 @@ class EdgeFiles:
 
     def read(self, location: int) -> bytes:
         if self._file is None:
-            raise TapeError(f"{self._path}: is closed")
+            raise TapeError(f"{self._path}: file is closed")
         head = self._file.read(_ENTRY.size, location)
         return self._file.read(_ENTRY.unpack(head)[1], location + _ENTRY.size) if len(head) == _ENTRY.size else b""
 

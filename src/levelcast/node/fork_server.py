@@ -1,8 +1,8 @@
-"""Start node processes by fork from a process that has imported their modules already.
+"""Start node processes by fork from a process that has already imported their modules.
 
-Importing takes most of the CPU time of a node's start, and a dozen nodes on one machine would all import the same. The
-fork server is a program of its own: single-threaded, in a session of its own, with nothing open but a socket to the
-cluster. Over that socket travel datagrams of JSON:
+Imports are the main CPU cost of a node's start, and a dozen nodes on one machine would all import the same modules. The
+fork server is a separate program: single-threaded, in its own session, with no open file but a socket to the cluster.
+Messages on that socket are JSON datagrams:
 
 | to the server                                        | from the server                          |
 |------------------------------------------------------|------------------------------------------|
@@ -10,7 +10,7 @@ cluster. Over that socket travel datagrams of JSON:
 |                                                      | `{"ended": PID, "code": CODE}`           |
 
 A node is a process like any other: its own session, signal handlers and command line, and `kill -9` ends it alone. The
-server ends when the cluster closes the socket or dies; the nodes then end by themselves (`levelcast.node.cluster`).
+server exits when the cluster closes the socket or exits; the nodes then exit as well (`levelcast.node.cluster`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from levelcast.errors import NetError
 MODULE = "levelcast.cli.live.fork_server"
 _MAX_MESSAGE = 1 << 16
 _TITLE_ROOM = " " * 600
-"""An argument of the server that says nothing: its memory holds the command line of the nodes."""
+"""Placeholder argument of the server: its memory is reused for the command line of the nodes."""
 
 
 class ForkedProcess:
-    """A node that the server has started, with the part of `subprocess.Popen` that a cluster uses."""
+    """A node started by the server, with the part of the `subprocess.Popen` interface that a cluster uses."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -68,13 +68,13 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The cluster's side: starts the server with the first node, and knows which of its nodes have ended."""
+    """The cluster's side: start the server with the first node, and track which nodes have exited."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._running: dict[int, ForkedProcess] = {}
         self._started: SimpleQueue[ForkedProcess | None] = SimpleQueue()
-        """A process for each request; None when the server has ended."""
+        """A process for each request; None when the server has exited."""
         with theirs:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", MODULE, str(theirs.fileno()), _TITLE_ROOM],
@@ -87,7 +87,7 @@ class ForkServer:
         self._reader.start()
 
     def start(self, arguments: list[str], log: IO[str]) -> ForkedProcess:
-        """Start `levelcast ARGUMENTS`; its stdout is a pipe, its stderr goes to `log`. Raises NetError."""
+        """Start `levelcast ARGUMENTS`; its stdout is a pipe, its stderr goes to `log`. Raise NetError."""
         ours, theirs = os.pipe()
         try:
             request = json.dumps({"arguments": arguments}).encode()
@@ -99,13 +99,13 @@ class ForkServer:
             os.close(theirs)
         if process is None:
             os.close(ours)
-            raise NetError("the process that starts the nodes has ended; start the network again")
+            raise NetError("the process that starts the nodes has exited; restart the network")
         process.stdout = os.fdopen(ours, encoding="utf-8")
         return process
 
     def close(self) -> None:
-        """End the server; nodes that still run stay."""
-        with suppress(OSError):  # it has ended already
+        """Stop the server; running nodes continue."""
+        with suppress(OSError):  # it has already exited
             self._socket.shutdown(socket.SHUT_RDWR)
         self._server.wait()
         self._reader.join()
@@ -121,7 +121,7 @@ class ForkServer:
                 else:
                     self._running.pop(said["ended"]).end(said["code"])
         self._started.put(None)
-        for process in self._running.values():  # how they end is not reported any more
+        for process in self._running.values():  # their exit codes are no longer reported
             process.end(1)
 
 
@@ -129,7 +129,7 @@ class ForkServer:
 
 
 def serve(channel: socket.socket, main: Callable[[list[str]], None]) -> None:
-    """Start a node for each request, until the cluster has gone. `main` runs one, and exits."""
+    """Start a node for each request until the cluster has exited. `main` runs a node and exits."""
     woken, wake = socket.socketpair()
     wake.setblocking(False)
     signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
@@ -162,7 +162,7 @@ def _report_ended(channel: socket.socket) -> None:
 
 
 def _become_node(arguments: list[str], files: list[int], main: Callable[[list[str]], None]) -> None:
-    """Run a node in this new process, which ends with it."""
+    """Run a node in this new process, then exit."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -171,7 +171,7 @@ def _become_node(arguments: list[str], files: list[int], main: Callable[[list[st
         for file, number in zip(files, (1, 2), strict=True):
             os.dup2(file, number)
             os.close(file)
-        # The server's own were opened on other files: a pipe cannot be positioned as /dev/null can.
+        # The server's streams were opened on other files: unlike /dev/null, a pipe is not seekable.
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
         _set_command_line([sys.executable, "-m", "levelcast", *arguments])
@@ -189,7 +189,7 @@ def _become_node(arguments: list[str], files: list[int], main: Callable[[list[st
 
 
 def _set_command_line(words: list[str]) -> None:
-    """Show the node's command in `ps`, as far as there is room in the memory of the server's own."""
+    """Show the node's command in `ps`, truncated to the memory of the server's command line."""
     with suppress(OSError, ValueError, IndexError), open("/proc/self/stat", encoding="ascii") as stat:
         begin, end = map(int, stat.read().rpartition(")")[2].split()[45:47])  # arg_start, arg_end: proc_pid_stat(5)
         with open("/proc/self/mem", "r+b", buffering=0) as memory:

@@ -1,8 +1,8 @@
-"""A very small HTTP/1.1 server inside a node's loop: GET, one answer a connection, nothing that blocks.
+"""Serve HTTP/1.1 from a node's event loop: GET, one response per connection, no blocking calls.
 
-The ring's instants go first. So everything here is bounded: how many clients there are, what a request may be long,
-how long a client may take, how often somebody is let in and answered. A page is made when it is asked for, in a gap
-between two instants of the ring; if there is none for `PATIENCE_NS`, then all the same.
+The ring has priority. So everything here is bounded: the number of clients, the length of a request, the duration of
+a connection, and the rates of accepted connections and of responses. A page is generated on request, while the ring
+is idle for `GAP_NS`, or after waiting `PATIENCE_NS`.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from levelcast.runtime.sockets import Address, why_not_bound
 MAX_CLIENTS = 8
 MAX_REQUEST = 4096
 CLIENT_NS = 2_000_000_000
-"""What a client may take for all of it; then it is dropped."""
+"""Maximum duration of a connection; then it is dropped."""
 GAP_NS = 1_000_000
-"""A page is made only if the ring has nothing to do for this long."""
+"""A page is generated only if the ring is idle for this long."""
 PATIENCE_NS = 100_000_000
 EVERY_NS = 5_000_000
-"""Somebody is let in, and somebody is answered, at most this often: a flood costs the ring little."""
+"""Minimum interval between accepted connections, and between responses: limits the cost of a flood."""
 RETRY_NS = 10_000_000
-"""When to try again what a client's receive window had no room for."""
+"""Interval between retries while a client's receive window is full."""
 
 _END = b"\r\n\r\n"
 
 
 class Page(NamedTuple):
-    """What a path gives."""
+    """The content of a path."""
 
     content_type: str
     body: str
 
 
 Pages = Mapping[str, Callable[[int], Page]]
-"""By path: what makes the page, at a time."""
+"""By path: a function that returns the page at a time."""
 
 
 @dataclass(slots=True)
 class Client:
-    """One connection: first a request comes in, then its answer goes out."""
+    """One connection: receive a request, then send the response."""
 
     socket: socket.socket
     until: int
     request: bytearray = field(default_factory=bytearray)
     asked: int | None = None
-    """When the request was complete."""
+    """Time at which the request was complete."""
     answer: memoryview | None = None
-    """What is still to be sent."""
+    """Unsent part of the response."""
 
     @property
     def is_open(self) -> bool:
@@ -63,9 +63,9 @@ class Client:
 
 
 class Responder:
-    """Listens on one TCP port and answers with `pages`. `busy_ns` says when the ring is due next, by the wall clock.
+    """Listen on one TCP port and serve `pages`. `busy_ns` returns the wall-clock time at which the ring is due next.
 
-    Its own times are by the monotonic clock: it must answer above all when the wall clock is wrong.
+    Its own times are from the monotonic clock: it must respond even when the wall clock is wrong.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Responder:
     ) -> None:
         self.answered = 0
         self.dropped = 0
-        """Clients that took too long, or went away."""
+        """Clients that exceeded the time limit or disconnected."""
         self.wake_ns: int | None = None
         self._pages = pages
         self._busy_ns = busy_ns
@@ -91,12 +91,12 @@ class Responder:
 
     @property
     def filenos(self) -> Sequence[int]:
-        """The clients that have not asked yet, and the listener while somebody may come in."""
+        """Sockets of clients with an incomplete request, and the listener while connections are accepted."""
         waiting = [fileno for fileno, client in self._clients.items() if client.asked is None]
         return [self._listener.fileno(), *waiting] if self._listens else waiting
 
     def step(self, ready: Collection[int], now: int) -> None:
-        """Take in what has come, answer one client, send on, drop who is slow."""
+        """Receive requests, respond to one client, continue to send, drop slow clients."""
         if not self._clients and self._listens and not ready:
             return
         here = self._monotonic_ns()
@@ -119,12 +119,12 @@ class Responder:
         self._clients.clear()
         self._listener.close()
 
-    # -- in -----------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------
 
     def _accept(self, here: int) -> None:
         try:
             accepted, _ = self._listener.accept()
-        except OSError:  # gone again, or no descriptor left: who wants something will come back
+        except OSError:  # disconnected, or no descriptor left: clients retry
             return
         accepted.setblocking(False)
         self._clients[accepted.fileno()] = Client(accepted, here + CLIENT_NS)
@@ -144,10 +144,10 @@ class Responder:
         if _END in client.request or len(client.request) >= MAX_REQUEST:
             client.asked = here
 
-    # -- out ----------------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------
 
     def _answer_one(self, here: int, now: int) -> None:
-        """Answer whoever has waited longest, if the ring has the time."""
+        """Respond to the client that has waited longest, if the ring is idle."""
         waiting = [client for client in self._clients.values() if client.asked is not None and client.answer is None]
         if not waiting or here < self._next_answer:
             return
@@ -165,11 +165,11 @@ class Responder:
         if code != 200 or make is None:
             code = 404 if code == 200 else code
             return _response(
-                code, Page("text/plain", f"{HTTPStatus(code).phrase}: there is {' '.join(self._pages)}\n"), method
+                code, Page("text/plain", f"{HTTPStatus(code).phrase}; pages: {' '.join(self._pages)}\n"), method
             )
         try:
             return _response(200, make(now), method)
-        except Exception as error:  # whatever it is, a page that cannot be made must not end a node of the ring
+        except Exception as error:  # no failure of a page may stop a node of the ring
             return _response(500, Page("text/plain", f"{type(error).__name__}: {error}\n"), method)
 
     def _send(self, client: Client) -> None:
@@ -186,7 +186,7 @@ class Responder:
             self._finish(client)
 
     def _finish(self, client: Client) -> None:
-        """All is sent. What came beyond the request is read first, or the kernel would take back the answer."""
+        """Close the connection. Read remaining input first, or the kernel would reset it and discard the response."""
         with suppress(OSError):
             client.socket.shutdown(socket.SHUT_WR)
             client.socket.recv(MAX_REQUEST)
@@ -201,7 +201,7 @@ class Responder:
         client.socket.close()
 
     def _next_wake(self, here: int, now: int) -> int | None:
-        """By the wall clock, as the loop wants it."""
+        """Return the next wake-up by the wall clock, which the loop uses."""
         clients = self._clients.values()
         wakes = [client.until for client in clients]
         if not self._listens and len(clients) < MAX_CLIENTS:
@@ -228,14 +228,14 @@ def _listen(address: Address) -> socket.socket:
 
 
 def _why_not(address: Address, error: OSError) -> str:
-    where = f"cannot tell the status at {address[0]} port {address[1]}"
+    where = f"cannot serve status at {address[0]} port {address[1]}"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{where}: this machine has no such address; give [status] another one in the network file"
+        return f"{where}: this machine does not have the address; change it in [status] of the network file"
     return f"{where}: {why_not_bound(error, '[status]')}"
 
 
 def _read(request: bytes) -> tuple[str, str, int]:
-    """Method, path and status code of a request."""
+    """Return method, path and status code of a request."""
     if _END not in request:
         return "GET", "", 431
     try:

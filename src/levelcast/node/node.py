@@ -5,12 +5,12 @@
     DATA/NAME/releases/   of a receiver
     DATA/NAME/edge/       of a receiver that has edge groups
 
-`levelcast.node.roles` has what differs between roles.
+`levelcast.node.roles` defines the differences between roles.
 
-A process is a node's part in one stripe. In a network of several stripes that part has the directory DATA/STRIPE/NAME,
-and its name is STRIPE/NAME where two parts must be told apart (`Placement.part`).
+A process is a node's part in one stripe. In a network of several stripes that part has the directory DATA/STRIPE/NAME
+and the unique name STRIPE/NAME (`Placement.part`).
 
-A missing or damaged journal is an error: a node that has forgotten its promises must not continue under its name
+A missing or damaged journal is an error: a node that has lost its promises must not continue under its name
 (rule 12). `levelcast.storage.disk` makes the first journal, and a new one for a lost disk.
 """
 
@@ -54,9 +54,9 @@ from levelcast.storage.tape.stamps import packet_fault
 
 STATUS_EVERY_NS = 250_000_000
 MOST_SERVED_BYTES = 1 << 20
-"""Of each source, in one answer to a member that catches up: it takes in all of it at once."""
+"""Per source, in one reply to a member that catches up: the member processes the complete reply in one step."""
 FREQUENT = (Witnessed, Rejected)
-"""Events that come with every slot, or with every packet while a node catches up: they are only counted."""
+"""Events reported with every slot, or with every packet while a node catches up: they are only counted."""
 
 
 class Node:
@@ -135,7 +135,7 @@ class Node:
             self._on_event(event)
 
     def _watch_clock(self) -> None:
-        """Report when the wall clock is set, and when it is right again (rule 13)."""
+        """Report when the wall clock is changed, and when it is trusted again (rule 13)."""
         trusted = self.driver.clock_trusted
         if trusted is not self._clock_trusted:
             self._clock_trusted = trusted
@@ -155,13 +155,13 @@ class Node:
         granted = take_realtime_priority()
         if realtime == "on" and not granted:
             raise NetError(
-                "this user may not have real-time priority: give the program CAP_SYS_NICE, or raise the limit "
-                "`rtprio` of the user, or leave --realtime at auto"
+                "real-time priority: permission denied; grant the program CAP_SYS_NICE, raise the user's limit "
+                "`rtprio`, or use --realtime auto"
             )
         return granted
 
     def stop(self, *_: int | FrameType | None) -> None:
-        """End after this turn: the handler of SIGTERM and SIGINT."""
+        """Stop after this turn: the handler of SIGTERM and SIGINT."""
         self._stopping = True
 
     def end_sessions(self, *_: int | FrameType | None) -> None:
@@ -169,7 +169,7 @@ class Node:
         self.role.end_sessions()
 
     def run(self, on_status: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        """Run until told to stop, or until the time is over; return the last status."""
+        """Run until `stop` is called or the time is over; return the last status."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
         signal.signal(signal.SIGUSR1, self.end_sessions)
@@ -185,7 +185,7 @@ class Node:
             self.driver.run(lambda: self._stopping, on_turn)
             last = self.status()
         except BaseException:
-            with suppress(TapeError, OSError):  # what went wrong first is what is told
+            with suppress(TapeError, OSError):  # the first error is the one reported
                 self.driver.close()
             raise
         self.driver.close()

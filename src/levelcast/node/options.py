@@ -10,17 +10,17 @@ from levelcast.runtime.sockets import LOOPBACK
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """How a node is to run."""
+    """Run-time options of a node."""
 
     rate: float = 0.0
     """Records/s that a floor publishes; 0 for none."""
     run_ns: int | None = None
-    """A floor publishes this long, and ends when all of it is witnessed; other nodes end then."""
+    """A floor publishes for this time and exits when all of it is witnessed; other nodes exit after this time."""
     impair: bool = False
     seed: int = 1
     interface: str = LOOPBACK
-    """The address of the interface on which the core group is."""
+    """Address of the interface of the core group."""
     realtime: Realtime = "auto"
-    """Real-time priority: "auto" takes it where a receiver may have it, "on" is refused where it may not."""
+    """Real-time priority: "auto" uses it if a receiver has the permission, "on" is an error without it."""
     status_port: int | None = None
-    """The port of the status page; 0: none, None: the network file determines it."""
+    """Port of the status page; 0 disables it, None uses the network file."""

@@ -1,4 +1,4 @@
-"""What a node tells of its probes, and the rows of `probes.csv` that are gathered from all nodes."""
+"""Report a node's probes, and collect the rows of `probes.csv` from all nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = tuple[str, str, int, int | None, int, int | None, str, str]
 
 
 def probe_status(prober: Prober, names: Mapping[int, str]) -> Status:
-    """Per peer, for the status and for Prometheus."""
+    """Return the counts per peer, for the status and for Prometheus."""
     return {
         names.get(node, str(node)): {key: value for key, value in asdict(peer).items() if key != "silent"}
         for node, peer in prober.peers.items()
@@ -24,7 +24,7 @@ def probe_status(prober: Prober, names: Mapping[int, str]) -> Status:
 
 
 def probe_page(prober: Prober, names: Mapping[int, str], sites: Mapping[int, str]) -> Status:
-    """The samples that are kept, oldest first."""
+    """Return the stored samples, oldest first."""
     samples = [
         (index, at_ns, names.get(peer, str(peer)), sites.get(peer, ""), round_trip_ns, one_way_ns)
         for index, at_ns, peer, round_trip_ns, one_way_ns in prober.samples
@@ -34,18 +34,18 @@ def probe_page(prober: Prober, names: Mapping[int, str], sites: Mapping[int, str
 
 @dataclass(slots=True)
 class Gathered:
-    """Samples of all nodes, each once, however often the nodes are asked."""
+    """Samples of all nodes, each once, regardless of how often the nodes are queried."""
 
     rows: list[Row] = field(default_factory=list)
     overwritten: int = 0
-    """Samples that a node had forgotten when it was asked."""
+    """Samples that a node had overwritten before it was queried."""
     _seen: dict[str, int] = field(default_factory=dict)
 
     def take(self, part: str, page: Status, *, first: bool = False) -> None:
-        """Take in what a node tells; of the first answer only where it stands. Raises NetError if it does not probe."""
+        """Add a node's samples; use the `first` page only as start position. Raise NetError if it does not probe."""
         if page.get("every_ns") is None:
             raise NetError(
-                f'{part} probes nobody: give the network file [probe] every = "1s" and start the nodes again'
+                f'{part} sends no probes; set [probe] every = "1s" in the network file and restart the nodes'
             )
         seen = self._seen.get(part)
         known = int(page["known"])

@@ -1,9 +1,8 @@
-"""Keeps a receiver's tape within the network file's limits while the node runs.
+"""Keep a receiver's tape within the network file's limits while the node runs.
 
-One old segment goes at a time; while the tape is larger than it should be, the next one follows soon, otherwise there
-is a look every few seconds. A segment's name is
-taken away in the loop; the blocks behind it, which take the kernel up to tens of milliseconds, are freed by a thread
-that does nothing else, so that no release waits for them.
+One old segment is removed at a time. While the tape exceeds its limit, the next one follows soon; otherwise the tape is
+checked every few seconds. The event loop unlinks a segment's file. A separate thread frees its blocks, which can block
+for tens of milliseconds in the kernel, so that no release waits for it.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from levelcast.storage.receiver_store import ReceiverStore
 
 EVERY_NS = 2_000_000_000
 SOON_NS = 20_000_000
-"""When to look again, if the ring is about to be due, or more has to go."""
+"""Delay of the next check if the ring is about to be due, or if more segments must be removed."""
 GAP_NS = 1_000_000
-"""What the ring must have left: a look at the tape takes less."""
+"""Required idle time of the ring: a check of the tape needs less."""
 PATIENCE_NS = 1_000_000_000
-"""A ring that never has that is made to wait after all."""
+"""After this time a check runs even if the ring is not idle."""
 
 
 class Retention:
@@ -45,7 +44,7 @@ class Retention:
         self._leaving = Leaving()
 
     def step(self, ready: Collection[int], now: int) -> None:
-        """Let one segment go, if it is time and the ring has nothing to do just now."""
+        """Remove one segment if a check is due and the ring is idle."""
         if self._due_ns > now + EVERY_NS:  # the clock was set back
             self._due_ns = self.wake_ns = now + EVERY_NS
         if now < self.wake_ns:
@@ -64,7 +63,7 @@ class Retention:
                 remove=self._leaving.remove,
             )
             self._store.releases.retain(upto_slot)
-        except (OSError, TapeError) as error:  # the ring can go on: there is only more on disk than there should be
+        except (OSError, TapeError) as error:  # not fatal to the ring: only the disk usage exceeds the limit
             self._report(RetentionFailed(0, str(error)))
             return
         if self._keeping.keep_bytes is not None and self._store.tape.size_bytes > self._keeping.keep_bytes:
@@ -78,14 +77,14 @@ class Retention:
 
 
 class Leaving:
-    """Removes files at once by name, and their blocks a little later."""
+    """Unlink files immediately, and free their blocks later in a thread."""
 
     def __init__(self) -> None:
         self._files: SimpleQueue[int] = SimpleQueue()
         self._thread: Thread | None = None
 
     def remove(self, path: Path) -> None:
-        """The name is gone when this returns. A process that has the file open still reads it."""
+        """Unlink a file. A process that has it open can still read it."""
         fd = os.open(path, os.O_RDONLY)
         try:
             os.unlink(path)
@@ -104,4 +103,4 @@ class Leaving:
 
     def _free(self) -> None:
         while (fd := self._files.get()) >= 0:
-            os.close(fd)  # the last one: here the blocks are freed
+            os.close(fd)  # the last descriptor: this frees the blocks

@@ -1,4 +1,4 @@
-"""Serve snapshots over TCP: each client that connects gets one, and the connection ends.
+"""Serve snapshots over TCP: each client that connects receives one, then the connection is closed.
 
 Nothing blocks. A client that does not read is dropped.
 """
@@ -29,20 +29,20 @@ class _Client:
 
 
 class SnapshotServer:
-    """Accepts clients on `listener`; `snapshot` makes what each of them gets."""
+    """Accept clients on `listener`; `snapshot` returns the bytes for one client."""
 
     def __init__(self, listener: socket.socket, snapshot: Callable[[int], bytes]) -> None:
         self.served = 0
         self.dropped = 0
         self.wake_ns: int | None = None
-        """When clients are to be served again."""
+        """Time at which clients are served again."""
         self._listener = listener
         self._snapshot = snapshot
         self._clients: list[_Client] = []
         listener.listen(MAX_CLIENTS)
 
     def step(self, now: int, *, ready: bool) -> None:
-        """Accept clients if the listener is `ready`, and send every client as much as it takes now."""
+        """Accept clients if the listener is `ready`, and send every client as much as its receive window allows."""
         if ready:
             self._accept(now)
         if self._clients:

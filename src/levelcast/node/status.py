@@ -2,12 +2,12 @@
 
 | path       | is                                                                        |
 |------------|---------------------------------------------------------------------------|
-| `/status`  | everything as one JSON object; `levelcast status` asks for it             |
-| `/metrics` | the figures of it for Prometheus (`levelcast.node.metrics`)                |
-| `/probes`  | its last samples of delay and loss; `levelcast probe` asks for them       |
-| `/`        | who this is                                                               |
+| `/status`  | everything as one JSON object; used by `levelcast status`                 |
+| `/metrics` | its values for Prometheus (`levelcast.node.metrics`)                       |
+| `/probes`  | its last samples of delay and loss; used by `levelcast probe`             |
+| `/`        | name, role and version of the node                                        |
 
-Between two questions a node only counts releases into buckets and keeps its last reports.
+Between requests a node only counts releases in buckets and keeps its last reports.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from levelcast.runtime.sockets import Address
 from levelcast.version import __version__
 
 KEPT = 20
-"""Reports, and reformations, that are told."""
+"""Number of reports, and of reformations, on the page."""
 BOUNDS_S = (
     *(1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
-"""Upper bounds of the buckets into which releases are counted by how late they came."""
+"""Upper bounds of the buckets in which releases are counted by lateness."""
 _BOUNDS_NS = tuple(round(bound * 1e9) for bound in BOUNDS_S)
 _STATM = Path("/proc/self/statm")
 
 
 class Lateness:
-    """How long after its instant each release came, in fixed buckets."""
+    """Delay of each release after its scheduled time, in fixed buckets."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(_BOUNDS_NS) + 1)
@@ -54,12 +54,12 @@ class Lateness:
         self._sum_ns += max(0, behind_ns)
 
     def as_json(self) -> Status:
-        """Each bucket alone; the last one has everything above the last bound."""
+        """Return the count of each bucket; the last one has everything above the last bound."""
         return {"bounds_s": BOUNDS_S, "counts": list(self._counts), "sum_s": self._sum_ns / 1e9}
 
 
 class Reformation(NamedTuple):
-    """A ring that was formed or entered here, and what this node knows of the reason."""
+    """A ring that this node formed or entered, and the cause if known."""
 
     at_ns: int
     cause: str
@@ -70,7 +70,7 @@ class Reformation(NamedTuple):
 class EventLog:
     """The last reports of a node, and the last reformations among them.
 
-    A receiver knows the cause if it reported the fault itself; a reformation server by the fault that it heard.
+    A receiver knows the cause if it reported the fault itself; a reformation server knows the fault it received.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class StatusService(Responder):
     # -- the pages ----------------------------------------------------------------------------------------
 
     def status(self, now: int) -> Status:
-        """Return the status line, what the process uses, the details of the role and the last events."""
+        """Return the status line, the resource usage, the details of the role and the last events."""
         status = self._known()
         status |= {
             "version": __version__,

@@ -1,4 +1,4 @@
-"""Ask running nodes for their status, all at once, as `levelcast status` does."""
+"""Query the status of running nodes concurrently, as `levelcast status` does."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _REQUEST = "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a node said, or why there is no answer."""
+    """The status of a node, or the reason for a missing answer."""
 
     name: str
     status: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
 
     lag: int | None = None
-    """Of a secondary, how many slots it is behind the primary that serves it, if both answer."""
+    """Lag of a secondary after the primary that serves it, in slots, if both answer."""
 
     @property
     def ok(self) -> bool:
@@ -41,12 +41,12 @@ class Answer:
 
 
 def ask_all(network: Network, names: Iterable[str] = (), timeout_s: float = 1.0, page: str = "/status") -> list[Answer]:
-    """Ask the named nodes, or every node of the file, concurrently, each in every stripe that it is in.
+    """Query the named nodes, or every node of the file, concurrently, each in every stripe that it is in.
 
-    STRIPE/NAME is a node's part in one stripe. Raises NetError if the file has no [status].
+    STRIPE/NAME is a node's part in one stripe. Raise NetError if the file has no [status].
     """
     if network.status is None:
-        raise NetError("the network file has no [status], so its nodes tell nothing: add it and start them again")
+        raise NetError("the network file has no [status] table, so nodes serve no status; add it and restart the nodes")
     addresses = []
     for place in _chosen(network, list(names)):
         address = network.status_address(place.name, place.stripe)
@@ -60,7 +60,7 @@ def ask_all(network: Network, names: Iterable[str] = (), timeout_s: float = 1.0,
 
 
 def with_lags(answers: list[Answer]) -> list[Answer]:
-    """The answers, those of secondaries with their lag. The two were asked together, not at the same instant."""
+    """Return the answers, with the lag of secondaries. Both nodes were queried together, but not simultaneously."""
     have = {(said.get("stripe"), said.get("name")): said.get("have") for said in (each.status for each in answers)}
 
     def lag_of(said: dict[str, Any]) -> int | None:
@@ -116,15 +116,15 @@ async def _get(host: str, port: int, page: str) -> bytes:
 def _read(answer: bytes) -> dict[str, Any]:
     head, _, body = answer.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200 "):
-        raise ValueError("no status there: " + head.partition(b"\r\n")[0].decode("ascii", "replace")[:60])
+        raise ValueError("not a status page: " + head.partition(b"\r\n")[0].decode("ascii", "replace")[:60])
     status = json.loads(body)
     if not isinstance(status, dict):
-        raise ValueError("no status there")
+        raise ValueError("not a status page")
     return status
 
 
 def in_one_ring(answers: Iterable[Answer]) -> bool:
-    """Whether all of these that are primaries are active in the same generation, in each stripe."""
+    """Return whether all primaries among these are active in the same generation, in each stripe."""
     receivers = [answer.status for answer in answers if answer.role is RECEIVER]
     active = all(status.get("state") == "ACTIVE" for status in receivers)
     rings = {(status.get("stripe"), status.get("generation")) for status in receivers}
@@ -132,5 +132,5 @@ def in_one_ring(answers: Iterable[Answer]) -> bool:
 
 
 def not_served(answers: Iterable[Answer]) -> list[str]:
-    """The secondaries that have no primary which serves them, or do not follow the ring."""
+    """Return the secondaries that no primary serves, or that do not follow the ring."""
     return [answer.name for answer in answers if answer.role is SECONDARY and answer.status.get("state") != "FOLLOWS"]

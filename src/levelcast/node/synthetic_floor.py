@@ -1,4 +1,4 @@
-"""A floor that trades by itself: synthetic trades at a set rate become packets of its source."""
+"""Run a synthetic floor: generate trades at a set rate and submit them as packets of its source."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from levelcast.wire.packets import DATA_OVERHEAD
 TICK_NS = 5_000_000
 """Interval at which a floor checks whether trades are due."""
 MOST_ARREARS_NS = 1_000_000_000
-"""A floor that had no credit for longer does not make up for it all."""
+"""A floor without credit for longer catches up only on this much."""
 PACKET_BYTES = DATA_OVERHEAD + MOST_RECORDS * TRADE.itemsize
 
 
 class SyntheticFloor:
-    """Trades `rate` records/s until `until_ns`; without credit (rule 10) it stops trading and waits.
+    """Trade `rate` records/s until `until_ns`; without credit (rule 10), stop trading and wait.
 
-    With a directory its symbols are defined before its first trade.
+    With a directory, its symbols are defined before its first trade.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class SyntheticFloor:
         self.source = source
         self.until_ns = until_ns
         self.wake_ns: int | None = now
-        # A packet has up to MOST_RECORDS trades, so these ids are free, whatever the process before this one has sent.
+        # A packet has up to MOST_RECORDS trades, so these ids are unused, whatever an earlier process sent.
         first = (source.witnessed + source.unwitnessed) * MOST_RECORDS
         self._trades = Trades(floor, seed + first, first, directory)
         definitions = directory.definitions(floor, now) if directory is not None else instruments(0)
@@ -50,19 +50,19 @@ class SyntheticFloor:
 
     @property
     def published(self) -> int:
-        """Trades that were submitted since the start."""
+        """Trades submitted since the start."""
         return self._queue.total
 
     @property
     def waiting(self) -> int:
-        """Trades that are held back for want of credit."""
+        """Trades that wait for credit."""
         return self._queue.waiting
 
     def is_closed(self, now: int) -> bool:
         return self.until_ns is not None and now >= self.until_ns
 
     def step(self, now: int) -> list[Effect]:
-        """Trade what is due and submit it, as far as there is credit."""
+        """Generate the trades that are due and submit them, as credit allows."""
         effects = self._queue.step(now)
         self._due_ns = max(self._due_ns, now - MOST_ARREARS_NS)
         if not self.waiting:

@@ -1,4 +1,4 @@
-"""What came of a run: the tapes compared, and from the release logs how even the releases were."""
+"""Evaluate a run: compare the tapes, and compute the release skew from the release logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from levelcast.units import quantiles
 
 @dataclass(frozen=True, slots=True)
 class ReceiverFigures:
-    """What one receiver's directory says. Releases that a killed process did not log are not in the log's figures."""
+    """Results from one receiver's directory. They exclude releases that a killed process did not log."""
 
     name: str
     records: int
@@ -23,16 +23,16 @@ class ReceiverFigures:
     late: int
     """Records that were released after timestamp + Δ_A."""
     behind_ns: tuple[int, int, int]
-    """How long after its instant a release came, of all releases: median, p99, largest."""
+    """Delay of releases after the scheduled time: median, p99, maximum."""
 
 
 @dataclass(slots=True)
 class ClusterVerdict:
-    """Whether the tapes are identical and sound; if not, every reason in a sentence."""
+    """Result of the comparison; `problems` is empty if the tapes are identical and valid."""
 
     receivers: list[ReceiverFigures] = field(default_factory=list)
     spread_ns: tuple[int, int, int] = (0, 0, 0)
-    """From the first to the last receiver's release of a slot, of all slots: median, p99, largest."""
+    """From the first to the last receiver's release of a slot, over all slots: median, p99, maximum."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -41,7 +41,7 @@ class ClusterVerdict:
 
 
 def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> ClusterVerdict:
-    """Look at the directories of the receivers; `problems` are known already."""
+    """Check the directories of the receivers; `problems` are added to those found."""
     verdict = ClusterVerdict(problems=list(problems))
     directories = [data / name for name in names]
     logs = []
@@ -49,7 +49,7 @@ def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Clu
         for name, directory in zip(names, directories, strict=True):
             found = verify(directory)
             if found.fault is not None:
-                verdict.problems.append(f"the tape of {name} is not sound: {found.fault}")
+                verdict.problems.append(f"the tape of {name} is not valid: {found.fault}")
             log = read_releases(directory / "releases")
             logs.append(log)
             late = is_late(log)
@@ -64,7 +64,7 @@ def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Clu
             if difference.how:
                 verdict.problems.append(f"{pair} differ from slot {difference.slot} on: {difference.how}")
             elif difference.remark:
-                verdict.problems.append(f"{pair} are not equally long: {difference.remark}")
+                verdict.problems.append(f"{pair} have different lengths: {difference.remark}")
     except TapeError as error:
         verdict.problems.append(str(error))
     verdict.spread_ns = three_quantiles(spreads_ns(common_slots(logs)))
@@ -72,6 +72,6 @@ def judge(data: Path, names: Sequence[str], problems: Sequence[str] = ()) -> Clu
 
 
 def three_quantiles(values: Nanoseconds) -> tuple[int, int, int]:
-    """Return median, p99 and largest; zeros if there are none."""
+    """Return median, p99 and maximum; zeros without values."""
     median, p99, largest = map(int, quantiles(values, (0.5, 0.99, 1.0)))
     return median, p99, largest

@@ -1,7 +1,7 @@
-"""What the kernel knows of its own clock: whether somebody keeps it synchronised, and how well (adjtimex(2)).
+"""Read the synchronisation state and the error estimates of the kernel's clock (adjtimex(2)).
 
-`chronyd`, `ntpd` and `phc2sys` (PTP) tell the kernel. Where none of them runs, or the call is not permitted, nothing is
-known. It is for people to look at: the ring goes by the file's `clock_error`.
+`chronyd`, `ntpd` and `phc2sys` (PTP) set them. If none of them runs, or the call is not permitted, the state is
+unknown. It is information for operators: the ring uses the file's `clock_error`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TIME_ERROR = 5
 
 
 class _Timex(ctypes.Structure):
-    """The beginning of `struct timex` of <sys/timex.h>, and room for the rest of it."""
+    """The beginning of `struct timex` of <sys/timex.h>, padded to its full size."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -29,18 +29,18 @@ class _Timex(ctypes.Structure):
 
 
 class KernelClock(NamedTuple):
-    """The kernel's own opinion of its clock."""
+    """The kernel's estimates of its clock."""
 
     synchronised: bool
     offset_ns: int
-    """What is still to be slewed away."""
+    """Remaining offset to be slewed."""
     max_error_ns: int
-    """The kernel counts it up from the last synchronisation on: a bound, and a pessimistic one."""
+    """A pessimistic bound, which grows from the last synchronisation on."""
     estimated_error_ns: int
 
 
 def kernel_clock() -> KernelClock | None:
-    """Ask the kernel, which changes nothing and needs no right; None where it does not answer."""
+    """Query the kernel, which needs no privilege; return None if the call fails."""
     timex = _Timex()
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))

@@ -1,20 +1,19 @@
-"""The loop that runs one protocol class over sockets, on a disk and by the clock.
+"""Run one protocol class in an event loop with sockets, storage and clocks.
 
-A turn: sleep until something comes or is due, drain (bounded), decode, one step of the machine, and its effects in
-order. What the machine persists and sends is collected: all that was persisted is written, then what was sent leaves,
-neighbours together. Malformed datagrams are counted by reason and go no further.
+A turn: sleep until a datagram arrives or work is due, drain (bounded), decode, run one step of the machine, and perform
+its effects in order. Entries to persist and messages to send are collected: first all entries are written, then all
+messages are sent, consecutive ones together. Malformed datagrams are counted by reason and dropped.
 
-- What the next release will send is made before its instant, when that frame is certain. From a moment before it, in
-  which a turn might not end in time, nothing is taken in, nor by the turn that releases it: who waits for the frame
-  does not wait for packets to be checked or a token's slot to be hashed. What comes meanwhile is a little late for the
-  ring, which has time.
-- That instant is met by a sleep that ends `spin_ns` early and a spin over the rest: the kernel wakes a process some 50
-  to 100 µs late. There is no spin for what is overdue, nor for what nobody outside waits for: tokens, requests, slots
-  without a frame.
-- A released frame goes to the services (the edge) first and to the tape after them, because everybody waits for that
-  instant. It is witnessed, so a process that dies between the two releases the same bytes again after its restart.
-  Between the two a node with real-time priority lets others of its kind go first: on one machine they wait for the
-  same instant.
+- The content of the next release is prepared before its scheduled time, when that frame is final. During a quiet period
+  before it, when a turn might not finish in time, sockets are not read, nor in the turn that releases it. So checking
+  packets or hashing a token's slot does not delay the release. Datagrams that arrive in this period are processed
+  slightly later, which the ring tolerates.
+- To release on time, the driver sleeps until `spin_ns` before it and spins for the rest: the kernel wakes a process
+  some 50 to 100 µs late. It does not spin for overdue work, nor for work without external observers: tokens, requests,
+  slots without a frame.
+- A released frame is passed to the services (the edge) first and to the tape after them, because subscribers wait for
+  it. It is witnessed, so a process that crashes between the two releases the same bytes again after its restart.
+  Between the two, a node with real-time priority yields to others: on one machine they release at the same time.
 """
 
 from __future__ import annotations
@@ -45,23 +44,23 @@ from levelcast.wire.packets import open_packets
 
 LONGEST_SLEEP_NS = 50_000_000
 GATHER_NS = 2_000_000
-"""While packets keep coming, they may gather for so long: only what is due, or said to this node, wakes it earlier.
+"""Packets in a continuous stream accumulate for this long: only due work, or a datagram to this node, wakes it earlier.
 
-A packet waits for a token to name it, and a turn for a token begins with taking in what has come.
+A packet waits for a token to acknowledge it, and a turn for a token starts by reading all packets.
 """
 QUIET_NS = 2_000_000
-"""Nothing is taken in for so long before a release at most; less where turns are short, or slots are."""
+"""Maximum quiet period before a release, in which sockets are not read; less if turns or slots are short."""
 CLOCK_TOLERANCE_NS = 5_000_000
-"""A wall clock that moves this much against the monotonic one has been stepped."""
+"""A wall clock that moves this much against the monotonic clock has been stepped."""
 READ_TOGETHER_NS = 200_000
-"""Two clocks that were read further apart than this say nothing about each other."""
+"""Two clocks that were read further apart than this are not compared."""
 
 BAD_RECORDS = "bad records"
-"""The reason for which a sound datagram is not delivered: its records could not go to a tape."""
+"""Reason for rejecting a well-formed datagram: its records cannot be written to a tape."""
 
 
 class Work(Protocol):
-    """What a node does of its own accord, as a floor that trades."""
+    """Work that a node starts on its own, such as a floor's trading."""
 
     wake_ns: int | None
 
@@ -69,34 +68,34 @@ class Work(Protocol):
 
 
 class Service(Protocol):
-    """What a node does beside the ring, in the same loop and thread: the edge, the status page.
+    """A service of a node in the same loop and thread as the ring: the edge, the status page.
 
-    Nothing here may block: the ring's instants wait for it.
+    Nothing here may block: it would delay the ring.
     """
 
     @property
     def filenos(self) -> Sequence[int]:
-        """Descriptors to wake up for when they can be read. They may be others after each call."""
+        """Descriptors that wake the loop when they are readable. They may change after each call."""
         ...
 
     @property
     def wake_ns(self) -> int | None:
-        """When to step it at the latest, by the wall clock."""
+        """Latest time of the next step, by the wall clock."""
         ...
 
     def step(self, ready: Collection[int], now: int) -> None:
-        """Once a turn, with those of `filenos` that can be read; mostly there is nothing to do."""
+        """Do pending work, once per turn; `ready` are the readable ones of `filenos`."""
         ...
 
     def released(self, release: Release, content: bytes | bytearray, now: int) -> None:
-        """A frame is released now; `content` are its stamped records, as they will stand on the tape."""
+        """Handle the release of a frame; `content` are its stamped records, as they will be on the tape."""
         ...
 
     def close(self) -> None: ...
 
 
 class Sockets(Protocol):
-    """What the loop needs of `levelcast.runtime.sockets.CoreSockets`."""
+    """The interface of `levelcast.runtime.sockets.CoreSockets` that the loop uses."""
 
     def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]: ...
 
@@ -115,11 +114,11 @@ class Clock(Protocol):
     def wall_ns(self) -> int: ...
 
     def sleep_ns(self, duration: int) -> None:
-        """Sleep for so long, whatever comes."""
+        """Sleep for this duration, regardless of arrivals."""
         ...
 
     def both_ns(self) -> tuple[int, int]:
-        """The wall clock and the monotonic one at the same instant."""
+        """Return the wall clock and the monotonic clock, read at the same time."""
         ...
 
 
@@ -134,7 +133,7 @@ class SystemClock:
 
     def both_ns(self) -> tuple[int, int]:
         wall = before = after = 0
-        for _ in range(4):  # a process that is preempted between two clocks must not distrust them
+        for _ in range(4):  # retry: preemption between the two reads must not look like a clock step
             before, wall, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
             if after - before <= READ_TOGETHER_NS:
                 break
@@ -143,29 +142,29 @@ class SystemClock:
 
 @dataclass(slots=True)
 class Counters:
-    """What a node has done since it was started."""
+    """Counts of a node since its start."""
 
     received: int = 0
     malformed: Counter[str] = field(default_factory=Counter)
     """Datagrams that were not delivered, by reason."""
     namesakes: int = 0
-    """Datagrams of another process that takes itself for this node."""
+    """Datagrams of another process that runs under this node's name."""
     requests: int = 0
     frames: int = 0
     records: int = 0
     late: int = 0
     max_behind_ns: int = 0
-    """The longest that a release came after its instant."""
+    """Maximum delay of a release after its scheduled time."""
     reports: Counter[str] = field(default_factory=Counter)
 
 
 def quiet_before_release(timing: Timing) -> int:
-    """For how long before a release nothing may be taken in: no large part of a slot, nor of a token's time."""
+    """Return the maximum quiet period before a release: a small part of a slot, and of a token's time."""
     return min(QUIET_NS, 2 * timing.slot_ns // 5, timing.late_ns // 2)
 
 
 class Driver:
-    """One node at work."""
+    """The event loop of one node."""
 
     def __init__(
         self,
@@ -199,7 +198,7 @@ class Driver:
         self.prober = prober
         self._quiet_ns = quiet_ns
         self._busy_ns = 0
-        """How long the turns of late took that took something in, the longest counting most."""
+        """Duration of recent turns that received datagrams: a maximum that decays."""
         self._spin_ns = spin_ns
         self._most_served = most_served
         self._punctual_ns = punctual_ns
@@ -211,9 +210,9 @@ class Driver:
         self._known: dict[int, Address] = {}
         self._probes: list[Probe | Echo] = []
         self._streaming = False
-        """Packets came in the last turn: the next ones may gather for a moment."""
+        """Packets arrived in the last turn: the next ones may accumulate for `GATHER_NS`."""
         self._deaf = False
-        """This turn is for a release and takes nothing in; the next one does."""
+        """This turn is for a release and does not read sockets; the next one does."""
         self._prepared: tuple[Frame, bytearray] | None = None
         """The next frame to be released, and its stamped records."""
         self._uncommitted = False
@@ -225,14 +224,14 @@ class Driver:
         return self._guard.trusted
 
     def run(self, stop: Callable[[], bool], on_turn: Callable[[int], None] | None = None) -> None:
-        """Turn until `stop` says so; `on_turn` gets the wall clock after each turn."""
+        """Run turns until `stop` returns true; `on_turn` gets the wall clock after each turn."""
         while not stop():
             now = self.turn()
             if on_turn is not None:
                 on_turn(now)
 
     def close(self) -> None:
-        """Write what is left, and let go of services, disk and sockets."""
+        """Write pending data, and close services, storage and sockets."""
         with ExitStack() as closing:
             closing.callback(self.sockets.close)
             closing.callback(self.keeper.close)
@@ -240,7 +239,7 @@ class Driver:
                 closing.callback(service.close)
 
     def turn(self) -> int:
-        """Sleep, receive, step, act. Returns the wall clock of the step."""
+        """Sleep, receive, step, perform effects. Return the wall clock of the step."""
         came, ready = self._wait()
         began = self._clock.wall_ns()
         takes_in = (came or self._streaming) and not self._deaf
@@ -264,7 +263,7 @@ class Driver:
         return now
 
     def _wait(self) -> tuple[bool, list[int]]:
-        """Sleep until something has come or is due: whether it came to the sockets, and which of the others'."""
+        """Sleep until an arrival or due work; return whether sockets are ready, and the ready `filenos` of services."""
         quiet_from, now = self._quiet_from(), self._clock.wall_ns()
         if quiet_from is None or now < quiet_from:
             came, ready = self._listen(now, quiet_from)
@@ -276,14 +275,14 @@ class Driver:
         return False, []
 
     def _quiet_from(self) -> int | None:
-        """From when on nothing is taken in: None unless a prepared frame comes next, and after a turn for one."""
+        """Return the start of the quiet period: None unless a prepared frame is next, and after a turn for one."""
         due = self.machine.wake_ns
         if due is None or self._prepared is None or self._deaf or not self.machine.release_is_next:
             return None
         return due - max(self._spin_ns, min(self._quiet_ns, 2 * self._busy_ns))
 
     def _listen(self, now: int, quiet_from: int | None) -> tuple[bool, list[int]]:
-        """Sleep until something has come or is due, or it is to be quiet."""
+        """Sleep until an arrival, due work or the quiet period."""
         due = self.machine.wake_ns if quiet_from is None else quiet_from
         until = self._next_of_others(now)
         if due is not None:
@@ -294,7 +293,7 @@ class Driver:
         return self.sockets.wait(max(0, until - now) / 1e9, others, packets=not self._streaming)
 
     def _meet_release(self) -> None:
-        """Meet the instant of a release to a few microseconds. A clock that is set back ends the spin."""
+        """Wait for the scheduled release time, within a few microseconds. A clock that is set back ends the spin."""
         due, clock = self.machine.wake_ns, self._clock
         assert due is not None
         clock.sleep_ns(max(0, due - self._spin_ns - clock.wall_ns()))
@@ -302,7 +301,7 @@ class Driver:
             pass
 
     def _next_of_others(self, now: int) -> int:
-        """When anything but the machine is due."""
+        """Return the time at which anything but the machine is due."""
         until = now + LONGEST_SLEEP_NS
         if self.work is not None and self.work.wake_ns is not None:
             until = min(until, self.work.wake_ns)
@@ -316,10 +315,10 @@ class Driver:
                 until = min(until, wake_ns)
         return until
 
-    # -- in -----------------------------------------------------------------------------------------------
+    # -- receiving ----------------------------------------------------------------------------------------
 
     def _drain(self) -> list[Arrival]:
-        """What has come; packets are opened and checked by the kernel, unless each datagram is to be delayed."""
+        """Read the sockets; the compiled module opens and checks packets, unless each datagram is to be delayed."""
         arrivals = self.sockets.drain(self.stripe if self.impairment is None else None)
         self._streaming = False
         received = len(arrivals)
@@ -331,9 +330,9 @@ class Driver:
         return arrivals
 
     def _decode(self, arrivals: Iterable[Arrival]) -> list[Message]:
-        """The messages for this machine. Only the header of a datagram that decodes tells an address: its sender's.
+        """Return the messages for this machine. Learn the sender's address only from a datagram that decodes.
 
-        The items of a Repair tell none: their authors did not send this datagram.
+        The items of a Repair yield no address: their authors did not send this datagram.
         """
         batch: list[Message] = []
         for datagram, source in arrivals:
@@ -370,9 +369,9 @@ class Driver:
             self.sockets.learn(sender, address)
 
     def _take(self, message: Message, batch: list[Message]) -> None:
-        """Put a message into the batch, unless it carries what could never go to a tape.
+        """Add a message to the batch, unless it has records that cannot be written to a tape.
 
-        Once such a packet were acknowledged, every receiver would have to release it and none could.
+        If such a packet were acknowledged, every receiver would have to release it and none could.
         """
         if type(message) is Data and self._is_bad(message):
             return
@@ -395,10 +394,10 @@ class Driver:
         self.counters.malformed[BAD_RECORDS] += 1
         return True
 
-    # -- out ----------------------------------------------------------------------------------------------
+    # -- effects ------------------------------------------------------------------------------------------
 
     def _perform(self, effects: Iterable[Effect]) -> None:
-        """Carry out effects in order."""
+        """Perform effects in order."""
         for effect in effects:
             kind = type(effect)
             if kind is Persist:
@@ -417,7 +416,7 @@ class Driver:
         self._flush()
 
     def _do(self, effect: Effect) -> None:
-        """What is neither collected nor merely told."""
+        """Perform an effect that is neither collected nor an event."""
         if isinstance(effect, Release):
             self._release(effect)
         elif isinstance(effect, Forget):
@@ -434,7 +433,7 @@ class Driver:
         if isinstance(message, Data) and to == GROUP:
             to = RECEIVERS
         elif type(message) is GroupInvite and to not in self._known:
-            to = GROUP  # it has not spoken since this server was started: everybody is asked, and it answers
+            to = GROUP  # its address is unknown since the start of this server: invite the group, and it replies
         if self._outbox and self._outbox_to != to:
             self._flush()
         if isinstance(message, Data) and message.first < message.last:
@@ -446,7 +445,7 @@ class Driver:
         self.counters.requests += type(message) is Request
 
     def _flush(self) -> None:
-        """Write what was persisted, then send what was to be sent: nothing leaves that relies on an unwritten entry."""
+        """Write collected entries, then send collected messages: no message may depend on an unwritten entry."""
         if self._uncommitted:
             self.keeper.commit()
             self._uncommitted = False
@@ -455,13 +454,13 @@ class Driver:
             self._outbox = []
 
     def _prepare(self) -> None:
-        """Stamp the records of the next release while nobody waits for them."""
+        """Stamp the records of the next release in advance."""
         frame = self.machine.upcoming
         if frame is not None and (self._prepared is None or self._prepared[0] is not frame):
             self._prepared = (frame, self.keeper.content(frame))
 
     def _release(self, release: Release) -> None:
-        """The machine said whether the release was late by the clock of its step; here it is made, maybe later."""
+        """Release a frame. It may be late here even if it was on time by the clock of the machine's step."""
         if self._prepared is not None and self._prepared[0] is release.frame:
             content = self._prepared[1]
         else:

@@ -1,8 +1,8 @@
-"""The delay, jitter and loss of the network file's links, added where a datagram is received.
+"""Inject the delay, jitter and loss of the network file's links at the receiving node.
 
-So one machine plays the world: every node holds back what it hears from another for as long as the link between their
-sites takes, and loses as much of it. A seed gives the same draws, but what arrives differs between runs: only the
-simulator repeats a history.
+So one machine can emulate the network: every node delays datagrams from another node by the delay of the link between
+their sites, and drops the same fraction. A seed gives the same random numbers, but arrivals differ between runs: only
+the simulator is reproducible.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from levelcast.wire.header import sender_of
 
 
 class Impairment:
-    """What lies between one node and all others. A link of None is no link: everything on it is lost."""
+    """The links between one node and all others. None means no link: every datagram is lost."""
 
     def __init__(self, links: Mapping[int, Link | None], seed: int) -> None:
         self._links = links
@@ -28,15 +28,15 @@ class Impairment:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next datagram is due."""
+        """Time at which the next datagram is due."""
         return self._heap[0][0] if self._heap else None
 
     def hold(self, arrivals: Iterable[Arrival], now: int) -> None:
-        """Lose what the links lose, and keep the rest until it is due; a stranger's datagrams are due at once."""
+        """Drop datagrams by the links' loss, hold others until due; those of unknown senders are due immediately."""
         random = self._rng.random
         for arrival in arrivals:
             datagram = arrival[0]
-            assert isinstance(datagram, bytes)  # each has a fate of its own
+            assert isinstance(datagram, bytes)  # delay and loss apply to each datagram separately
             sender = sender_of(datagram)
             link = self._links.get(sender, Link(0)) if sender is not None else Link(0)
             if link is None or random() < link.loss_ratio:
@@ -47,7 +47,7 @@ class Impairment:
             heapq.heappush(self._heap, (due, self._sequence, arrival))
 
     def due(self, now: int) -> list[Arrival]:
-        """What has come by now, in the order in which it was due."""
+        """Return the datagrams that are due by now, in order of due time."""
         arrivals: list[Arrival] = []
         while self._heap and self._heap[0][0] <= now:
             arrivals.append(heapq.heappop(self._heap)[2])

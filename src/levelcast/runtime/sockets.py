@@ -1,21 +1,21 @@
-"""The UDP sockets of a node.
+"""Open the UDP sockets of a node, and send and receive datagrams.
 
 | socket  | bound to                             | sends      | receives                                          |
 |---------|--------------------------------------|------------|---------------------------------------------------|
-| own     | a port of its own                    | everything | what others say to this node                      |
-| control | the core group's port                | nothing    | tokens, requests, reformation: what all must hear |
-| data    | the port after it, of receivers only | nothing    | packets of sources                                |
+| own     | a port of its own                    | everything | datagrams to this node                            |
+| control | the core group's port                | nothing    | tokens, requests, reformation: messages to all    |
+| data    | the next port, of receivers only     | nothing    | packets of sources                                |
 
-- Control goes first (rule 17): it has queues of its own, and they are read first. A floor never hears the packets that
-  it sends itself, nor a reformation server any.
-- A node's address is where its datagrams come from: there is nothing to configure, and a restarted node is found
-  again as soon as it speaks. What is meant for one that has not spoken yet is dropped and counted; the protocol asks
-  again.
-- The reformation servers listen to the group, so what is for all of them goes there.
-- A send that the kernel has no room for is a lost datagram, like one that the network loses.
-- Neighbouring datagrams of one size to one address leave as a train (UDP_SEGMENT): one system call, one way through
-  the kernel, and still datagrams of that size on the wire. A receiver that asks for it (UDP_GRO) gets the train whole.
-  Where the kernel has neither, each goes alone.
+- Control has priority (rule 17): it has separate queues, which are read first. A floor never receives its own packets,
+  and a reformation server receives none.
+- A node's address is the source address of its datagrams. So nothing needs to be configured, and a restarted node is
+  found again by its first datagram. Datagrams to a node without a known address are dropped and counted; the protocol
+  sends requests again.
+- The reformation servers listen to the group, so messages to all of them are sent there.
+- A datagram that the kernel has no buffer for is lost, like one that the network loses.
+- Consecutive datagrams of one size to one address are sent as a train (UDP_SEGMENT): one system call, one pass through
+  the kernel, and still datagrams of that size on the wire. A receiver that enables UDP_GRO gets the complete train.
+  If the kernel supports neither, each datagram is sent separately.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from levelcast.wire.packets import MAX_TOGETHER
 
 LOOPBACK = "127.0.0.1"
 RECEIVERS = -3
-"""The destination of packets: of the group, those who listen to them."""
+"""Destination of packets: the nodes of the group that listen to them."""
 RECEIVE_BUFFER = 4 << 20
-"""What a receiver that is stopped for a moment finds again: 4 MiB, the most that Linux gives to everybody."""
+"""Buffer for a receiver that is briefly stopped: 4 MiB, the maximum that Linux gives to unprivileged processes."""
 MAX_DRAIN = 128
 MAX_DRAIN_BYTES = RECEIVE_BUFFER
 NO_ROOM = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM, errno.ECONNREFUSED})
-"""Errors of a send that lost its datagrams and says nothing about the next one."""
+"""Errors of a send that lost its datagrams but do not affect the next one."""
 _UDP_GRO = 104
 _END = struct.Struct("<I")
 
@@ -53,20 +53,20 @@ Buffer = bytes | bytearray | memoryview
 
 
 Arrival = tuple[bytes | Data, Address]
-"""A datagram, or packets that came together, and where from."""
+"""A datagram, or packets that arrived together, and the source address."""
 
 
 @dataclass(slots=True)
 class SendCounts:
-    """What became of the datagrams that were to be sent."""
+    """Counts of datagrams sent and not sent."""
 
     sent: int = 0
     unknown_peer: int = 0
-    """For a node that has not spoken yet."""
+    """Datagrams for a node without a known address."""
     refused: int = 0
-    """The kernel had no room."""
+    """Datagrams that the kernel had no buffer for."""
     trains: int = 0
-    """Sends of more than one datagram at once."""
+    """Sends of more than one datagram in one call."""
 
 
 class CoreSockets:
@@ -87,7 +87,7 @@ class CoreSockets:
         self.counts = SendCounts()
         self.peers: dict[int, Address] = {}
         self.warning: str | None = None
-        """What is not as it should be, in one sentence."""
+        """A problem of the configuration, as one line."""
         self._sockets: tuple[socket.socket, ...] = ()
         own = _udp()
         with ExitStack() as opened:
@@ -109,16 +109,16 @@ class CoreSockets:
         smallest = min(_ask_for_buffer(each, receive_buffer) for each in self._sockets)
         if smallest < receive_buffer:
             self.warning = (
-                f"a receive buffer has {smallest >> 10} KiB instead of {receive_buffer >> 10}, so bursts will be lost "
-                f"and repaired: sysctl -w net.core.rmem_max={receive_buffer}"
+                f"a receive buffer has {smallest >> 10} KiB instead of {receive_buffer >> 10} KiB, so bursts will be "
+                f"lost and repaired; run: sysctl -w net.core.rmem_max={receive_buffer}"
             )
 
     # -- receiving ----------------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float, others: Sequence[int] = (), *, packets: bool = True) -> tuple[bool, list[int]]:
-        """Sleep until something has come, here or to `others`: whether here, and to which of the others.
+        """Sleep until these sockets or `others` are readable; return whether these are, and which of the others.
 
-        Without `packets` those of sources do not end the sleep.
+        Without `packets`, packets of sources do not end the sleep.
         """
         ours = self._filenos if packets else self._control
         ready = select.select((*ours, *others), (), (), timeout_s)[0]
@@ -128,9 +128,9 @@ class CoreSockets:
         return len(ready) > len(elsewhere), elsewhere
 
     def drain(self, stripe: int | None = None) -> list[Arrival]:
-        """What has come, so much from each socket at most, without this node's own copies.
+        """Return received datagrams, a bounded number from each socket, without copies of this node's own.
 
-        With a `stripe` its sound packets come as `Data`, those that follow one another as one.
+        With a `stripe`, its valid packets are returned as `Data`; consecutive packets form one `Data`.
         """
         arrivals: list[Arrival] = []
         for fileno in self._control:
@@ -143,7 +143,7 @@ class CoreSockets:
         return arrivals
 
     def learn(self, node: int, address: Address) -> None:
-        """`node` has spoken from `address`."""
+        """Record the `address` of a `node`."""
         self.peers[node] = address
 
     # -- sending ------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class CoreSockets:
             self.send_buffer(to, b"".join(datagrams), b"".join(map(_END.pack, accumulate(map(len, datagrams)))))
 
     def send_buffer(self, to: int, buffer: Buffer, ends: Buffer) -> None:
-        """`send` for datagrams that stand back to back in `buffer`, each up to one of `ends` (little-endian u32)."""
+        """Like `send`, for datagrams stored back to back in `buffer`, each up to one of `ends` (little-endian u32)."""
         address = self._places.get(to) or self.peers.get(to)
         if address is None:
             self.counts.unknown_peer += len(ends) // _END.size
@@ -167,7 +167,7 @@ class CoreSockets:
 
     @property
     def trains(self) -> bool:
-        """Whether neighbouring datagrams leave together."""
+        """True if consecutive datagrams are sent as trains."""
         return self._sender.trains
 
     @trains.setter
@@ -180,7 +180,7 @@ class CoreSockets:
 
 
 class Sender:
-    """Sends datagrams from a socket, neighbours of one size as trains if it may, and counts them."""
+    """Send datagrams from a socket, consecutive ones of one size as trains if enabled, and count them."""
 
     def __init__(self, sender: socket.socket, counts: SendCounts, trains: bool) -> None:
         self.trains = trains
@@ -188,10 +188,10 @@ class Sender:
         self._counts = counts
 
     def send_buffer(self, address: Address, buffer: Buffer, ends: Buffer) -> tuple[int, OSError | None]:
-        """Send datagrams that stand back to back in `buffer`, each up to one of `ends` (little-endian u32), in order.
+        """Send datagrams stored back to back in `buffer`, each up to one of `ends` (little-endian u32), in order.
 
-        How many the kernel did not take, and its last error: where it had no room (`NO_ROOM`) those are counted as
-        refused and the others were sent all the same; any other error was the end of it.
+        Return the number of unsent datagrams and the last error. Datagrams without buffer space (`NO_ROOM`) count as
+        refused, and the others were still sent; any other error stopped the sending.
         """
         counts = self._counts
         sent, refused, error, trains, self.trains = native.send_many(
@@ -210,7 +210,7 @@ def _udp() -> socket.socket:
 
 
 def listener(group: str, port: int, interface: str, whose: str = "[core]") -> socket.socket:
-    """A socket that hears a group, as others on this machine do beside it; `whose` port it is, for an error."""
+    """Return a socket that joins a group, shared with others on this machine; `whose` names the port in errors."""
     listening = _udp()
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -222,8 +222,8 @@ def listener(group: str, port: int, interface: str, whose: str = "[core]") -> so
             if error.errno not in (errno.ENODEV, errno.EADDRNOTAVAIL, errno.ENETUNREACH):
                 raise
             raise NetError(
-                f"no interface here has the address {interface}, or it takes no multicast, so the group {group} cannot "
-                f"be joined: ip route add 224.0.0.0/4 dev INTERFACE gives it a route"
+                f"cannot join group {group}: address {interface} not found on this machine, or its interface has no "
+                f"multicast; add a route: ip route add 224.0.0.0/4 dev INTERFACE"
             ) from error
     except BaseException:
         listening.close()
@@ -239,22 +239,22 @@ def _bind(each: socket.socket, host: str, port: int, whose: str = "[core]") -> N
 
 
 def why_not_bound(error: OSError, whose: str) -> str:
-    """What the kernel has against a port of `whose` section of the network file, and what to do."""
+    """Return an error message, with a remedy, for a port of `whose` section of the network file."""
     if error.errno == errno.EADDRINUSE:
-        return f"another program has the port to itself: end it, or give {whose} another port in the network file"
+        return f"port already in use; stop the other program, or change the port of {whose} in the network file"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"this user may not: give {whose} a port from 1024 on in the network file"
+        return f"permission denied; set the port of {whose} to 1024 or above in the network file"
     return error.strerror or str(error)
 
 
 def _ask_for_buffer(each: socket.socket, wanted: int) -> int:
-    """Ask for a receive buffer, and say what it is: Linux doubles what it is asked for, for its own bookkeeping."""
+    """Request a receive buffer and return its size: Linux doubles the requested size for its own bookkeeping."""
     each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
     return each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
 
 
 def takes_trains(each: socket.socket) -> bool:
-    """Let trains arrive whole; False where the kernel has none."""
+    """Enable the reception of complete trains; False if the kernel does not support them."""
     try:
         each.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
     except OSError:
@@ -265,19 +265,19 @@ def takes_trains(each: socket.socket) -> bool:
 def _why_not_sent(address: Address, error: OSError) -> str:
     where = f"{address[0]} port {address[1]}"
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
-        return f"there is no route to {where}: ip route add 224.0.0.0/4 dev INTERFACE gives multicast one"
+        return f"no route to {where}; add a multicast route: ip route add 224.0.0.0/4 dev INTERFACE"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"cannot send to {where}: a firewall or this user's rights forbid it"
+        return f"cannot send to {where}: permission denied; check the firewall and the user's permissions"
     return f"cannot send to {where}: {error.strerror}"
 
 
 @contextmanager
 def usable(interface: str) -> Iterator[None]:
-    """What the kernel has against an interface, as one sentence."""
+    """Convert an OSError of an interface to a NetError with a one-line message."""
     try:
         yield
     except OSError as error:
         raise NetError(
-            f"the interface with the address {interface} cannot be used for multicast ({error.strerror}): look whether "
-            "it is up (ip link), and whether it has a route (ip route add 224.0.0.0/4 dev INTERFACE)"
+            f"interface {interface}: cannot be used for multicast ({error.strerror}); check that it is up (ip link) "
+            "and has a route (ip route add 224.0.0.0/4 dev INTERFACE)"
         ) from error

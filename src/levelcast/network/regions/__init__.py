@@ -1,1 +1,1 @@
-"""Regions: which sites share lines, computed from delays between cities."""
+"""Plan regions, sets of sites with common lines, from delays between cities."""

@@ -1,6 +1,6 @@
-"""The network file of a region plan: sites, links, receivers, and two edge groups for each region (MS §4.1, §4.3).
+"""Write the network file of a region plan: sites, links, receivers, two edge groups per region (MS §4.1, §4.3).
 
-Every group has an address and a port of its own, so that two that overlap never share one.
+Every group has its own address and port, so that overlapping groups never use the same one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_RECEIVERS = 200
 
 
 def region_file(delays: Delays, plan: Regions, receivers: Indexes, *, slot_ms: float = 50.0) -> str:
-    """The text of a whole network file: region i has `receivers[i]` receivers, line a and line b in turn."""
+    """Return the text of a network file: region i has `receivers[i]` receivers, for lines a and b in turn."""
     sites = [(number, site) for number, pair in enumerate(plan.sites.tolist()) for site in pair]
     names = site_names([delays.names[site] for _, site in sites])
     name_of = {site: name for (_, site), name in zip(sites, names, strict=True)}
@@ -50,7 +50,7 @@ def region_file(delays: Delays, plan: Regions, receivers: Indexes, *, slot_ms: f
 
 
 def site_names(cities: Sequence[str]) -> list[str]:
-    """A name for each city that a network file takes: lower case, dashes for the rest, a number if it is taken.
+    """Return a valid name in a network file for each city: lower case, dashes for the rest, a number for duplicates.
 
     >>> site_names(["New York", "São Paulo", "new york"])
     ['new-york', 'sao-paulo', 'new-york-2']
@@ -67,7 +67,7 @@ def site_names(cities: Sequence[str]) -> list[str]:
 
 
 def _links(delays: Delays, name_of: dict[int, str]) -> Iterator[str]:
-    """A link is the same in both directions: the longer delay, the wider jitter, the worse loss."""
+    """Yield the links, equal in both directions: the maximum of delay, of jitter and of loss."""
     sites = list(name_of)
     for place, a in enumerate(sites):
         for b in sites[place + 1 :]:

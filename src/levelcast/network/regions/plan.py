@@ -1,21 +1,21 @@
-"""Regions planned from delay and loss between receivers and customers (MS §4.1, §4.3).
+"""Plan regions from delay and loss between receivers and subscribers (MS §4.1, §4.3).
 
-A region is a pair of sites. Its receivers at the one site send line a, those at the other line b, and every customer of
-the region listens to both: when a receiver or a whole site dies, the other line goes on. A site is in one region only,
-so that no receiver sends two regions' groups.
+A region is a pair of sites. Its receivers at the one site send line a, those at the other line b, and every subscriber
+of the region listens to both: when a receiver or a site fails, the other line continues. A site is in one region only,
+so that no receiver sends to groups of two regions.
 
-- **Cost of a line** is the time until a customer has a packet on average: its delay, and for what is lost the time to
-  notice and to ask until request and answer both come through (`line_costs`). So loss counts in milliseconds too.
-- **Cost of a region** to a customer is its nearer site's line and half of the farther one's, which matters only when
-  the nearer has lost the packet.
-- **Choice** (`choose_pairs`): pairs are added one by one, each the one that helps most; then one, or two
-  neighbours together, are exchanged for others as long as that helps. What is made small is the mean over all
-  customers and a part of the worst.
-- **Assignment** (`assign`): everybody to the cheapest region that has room. A region's room is `bound` times the mean,
-  in customers and in what they lose (which is what they ask for). Those who would lose most by another region go first;
-  a place may be divided between regions.
+- **Cost of a line** is the mean time until a subscriber has a packet: its delay, and for lost packets the time to
+  detect the loss and to repeat requests until both request and reply arrive (`line_costs`). So loss is in ms too.
+- **Cost of a region** to a subscriber is the cost of the nearer site's line plus half of the farther one's, which
+  matters only when the nearer line has lost the packet.
+- **Choice** (`choose_pairs`): pairs are added one by one, each time the pair with the largest improvement. Then one, or
+  two neighbours together, are exchanged for others while that is an improvement. The objective is the mean over all
+  subscribers plus a fraction of the maximum.
+- **Assignment** (`assign`): each subscriber gets the cheapest region with free capacity. A region's capacity is `bound`
+  times the mean, both in subscribers and in their losses (which cause requests). Subscribers with the largest
+  additional cost in another region are assigned first. A city may be divided between regions.
 
-Numbers in, numbers out: no file, no clock, no chance.
+Pure computation: no files, no clock, no random numbers.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ Floats = npt.NDArray[np.float64]
 Indexes = npt.NDArray[np.intp]
 
 SECOND = 0.5
-"""How much of the second line's cost counts."""
+"""Weight of the second line's cost."""
 WORST = 0.1
-"""How much of the worst customer's cost counts beside the mean."""
+"""Weight of the worst subscriber's cost, added to the mean."""
 NEAREST = 8
-"""With many sites, only pairs of two of some customer's nearest so many are looked at."""
+"""With many sites, only pairs among this number of sites nearest to some subscriber are considered."""
 FIRST_TRIES, FEW_REGIONS = 12, 12
-"""When two of a few regions are exchanged, so many first ones are tried, each with the best second one."""
+"""When two of a few regions are exchanged, this number of first ones is tried, each with the best second one."""
 ALL_PAIRS = 24
-"""Up to so many sites every pair is."""
+"""Up to this number of sites, every pair is considered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """Which sites cover which customers. Share i is `weight[i]` customers of place `customer[i]`, in `region[i]`."""
+    """Assignment of subscribers to sites. Part i is `weight[i]` subscribers of city `customer[i]`, in `region[i]`."""
 
     sites: Indexes
-    """The two sites of each region, as indexes of candidates; the one with more first lines comes first."""
+    """The two sites of each region, as indexes of candidates; the one with more first lines is first."""
     customer: Indexes
     region: Indexes
     weight: Floats
     costs: Floats
-    """Of a line from each candidate (row) to each customer place (column)."""
+    """Cost of a line from each candidate (row) to each subscriber city (column)."""
 
     def lines(self) -> tuple[Indexes, Indexes]:
-        """The first and the second site of each share: the nearer and the farther one of its region."""
+        """Return the first and the second site of each part: the nearer and the farther one of its region."""
         pair = self.sites[self.region]
         swapped = self.costs[pair[:, 0], self.customer] > self.costs[pair[:, 1], self.customer]
         return np.where(swapped, pair[:, 1], pair[:, 0]), np.where(swapped, pair[:, 0], pair[:, 1])
 
     def load(self) -> Floats:
-        """Customers of each region."""
+        """Return the number of subscribers of each region."""
         load: Floats = np.bincount(self.region, self.weight, len(self.sites)).astype(np.float64)
         return load
 
 
 def line_costs(delay_ms: Floats, loss: Floats, notice_ms: float = 1.0) -> Floats:
-    """Until a customer has a packet, on average.
+    """Return the mean time until a subscriber has a packet.
 
-    One that is lost is missed after `notice_ms`, and asked for every round trip until request and answer come through.
+    A lost packet is detected after `notice_ms`, and requested every round trip until request and reply arrive.
 
     >>> line_costs(np.array([[10.0, 10.0]]), np.array([[0.0, 0.1]])).round(2).tolist()
     [[10.0, 12.57]]
@@ -81,18 +81,18 @@ def line_costs(delay_ms: Floats, loss: Floats, notice_ms: float = 1.0) -> Floats
 def plan_regions(
     costs: Floats, weights: Floats, count: int, *, loss: Floats | None = None, bound: float = 2.0
 ) -> Regions:
-    """`count` regions for customers of `weights`, from candidates' `costs` (one row each).
+    """Plan `count` regions for subscribers of `weights`, from candidates' `costs` (one row each).
 
-    `loss`, of the same shape, bounds what a region's customers lose as well as their number. Raises ValueError, with a
-    sentence, for numbers that cannot be.
+    With `loss`, of the same shape, the losses of a region's subscribers are bounded as well as their number. Raise
+    ValueError with a message for invalid numbers.
     """
     candidates, places = costs.shape
     if weights.shape != (places,) or not (weights >= 0).all() or not weights.sum() > 0:
-        raise ValueError(f"{places} places need as many weights, none below 0 and one above")
+        raise ValueError(f"{places} cities need {places} weights, all at least 0 and one above 0")
     if count < 1 or 2 * count > candidates:
-        raise ValueError(f"{count} regions need {2 * count} sites, two each, and there are {candidates}")
+        raise ValueError(f"{count} regions need {2 * count} sites, two each; only {candidates} given")
     if bound < 1.0:
-        raise ValueError(f"a bound of {bound:g} times the mean load leaves customers without a region: 1 or more")
+        raise ValueError(f"a bound of {bound:g} times the mean load leaves subscribers without a region; use 1 or more")
     served = np.flatnonzero(weights > 0)
     pairs = choose_pairs(costs[:, served], weights[served], count)
     customer, region, weight = assign(costs, weights, pairs, loss=loss, bound=bound)
@@ -107,26 +107,26 @@ def plan_regions(
 
 
 def pair_costs(costs: Floats, pairs: Indexes) -> Floats:
-    """What a region of each pair (row) costs each customer place (column)."""
+    """Return the cost of a region of each pair (row) for each subscriber city (column)."""
     near, far = costs[pairs[:, 0]], costs[pairs[:, 1]]
     return np.minimum(near, far) + SECOND * np.maximum(near, far)
 
 
 def score(best: Floats, weights: Floats) -> Floats:
-    """What is made small, for each row of customers' costs: the weighted mean, and a part of the worst."""
+    """Return the objective for each row of subscribers' costs: the weighted mean plus a fraction of the maximum."""
     scored: Floats = best @ (weights / weights.sum()) + WORST * best.max(axis=-1)
     return scored
 
 
 def choose_pairs(costs: Floats, weights: Floats, count: int) -> Indexes:
-    """The pairs of sites of `count` regions: greedy, then improved by exchange."""
+    """Return the pairs of sites of `count` regions: greedy, then improved by exchange."""
     pairs = _pairs_to_look_at(costs)
     prices = pair_costs(costs, pairs)
     chosen: list[int] = []
     best = np.full(costs.shape[1], np.inf)
     while len(chosen) < count:
         free = ~_touching(pairs, pairs[chosen])
-        if not free.any():  # what is left are sites that are nobody's nearest
+        if not free.any():  # the remaining sites are nearest to no subscriber
             rest = np.setdiff1d(np.arange(len(costs)), pairs[chosen])
             pairs = np.concatenate([pairs, np.array(list(combinations(rest.tolist(), 2)), np.intp)])
             prices = pair_costs(costs, pairs)
@@ -144,13 +144,13 @@ def _best_addition(prices: Floats, weights: Floats, best: Floats, free: npt.NDAr
 
 
 def _touching(pairs: Indexes, others: Indexes) -> npt.NDArray[np.bool_]:
-    """Which pairs have a site of `others`."""
+    """Return a mask of the pairs that have a site of `others`."""
     used: npt.NDArray[np.bool_] = np.isin(pairs, others)
     return used[:, 0] | used[:, 1]
 
 
 def _improve(pairs: Indexes, prices: Floats, weights: Floats, chosen: list[int]) -> None:
-    """Exchange one region, then two neighbours together, as long as that helps: two may have to swap their sites."""
+    """Exchange one region, then two neighbours together, while that is an improvement: two may need to swap sites."""
     current = float(score(prices[chosen].min(axis=0), weights))
     improved = True
     while improved:
@@ -165,7 +165,7 @@ def _improve(pairs: Indexes, prices: Floats, weights: Floats, chosen: list[int])
 def _replaced(
     pairs: Indexes, prices: Floats, weights: Floats, chosen: list[int], taken: tuple[int, ...]
 ) -> tuple[float, list[int]]:
-    """The best score with one or two regions taken out and as many put in, and those that are chosen then."""
+    """Return the best score with one or two regions replaced, and the regions of that choice."""
     kept = [pair for place, pair in enumerate(chosen) if place not in taken]
     best = prices[kept].min(axis=0) if kept else np.full(prices.shape[1], np.inf)
     rows = np.flatnonzero(~_touching(pairs, pairs[kept]))
@@ -187,7 +187,7 @@ def _replaced(
 
 
 def _neighbours(prices: Floats) -> list[tuple[int, ...]]:
-    """Pairs of regions that are the best and the second or third best of some customer."""
+    """Return pairs of regions that are the best and the second or third best of some subscriber."""
     ranked = np.argsort(prices, axis=0, kind="stable")[:3]
     met = {(int(min(a, b)), int(max(a, b))) for a, *others in ranked.T for b in others}
     return sorted(met)
@@ -204,7 +204,7 @@ def _pairs_to_look_at(costs: Floats) -> Indexes:
 def assign(
     costs: Floats, weights: Floats, pairs: Indexes, *, loss: Floats | None = None, bound: float = 2.0
 ) -> tuple[Indexes, Indexes, Floats]:
-    """Customers to regions, within their room: (place, region, customers) of each share."""
+    """Assign subscribers to regions within their capacity: return (city, region, subscribers) of each part."""
     prices = pair_costs(costs, pairs)
     lossy = (loss[pairs[:, 0]] + loss[pairs[:, 1]]) if loss is not None else np.zeros_like(prices)
     nearest = prices.argmin(axis=0)
@@ -227,21 +227,21 @@ def assign(
                 room[region] -= fits
                 asking_room[region] -= fits * rate
                 left -= fits
-        if left > 1e-9:  # what customers lose is more than there is room for: nobody is left without lines
+        if left > 1e-9:  # losses exceed the capacity: still assign every subscriber
             shares.append((int(place), int(preferred[0]), left))
     placed = np.array(shares, dtype=[("place", np.intp), ("region", np.intp), ("weight", np.float64)])
     return placed["place"], placed["region"], placed["weight"]
 
 
 def share_out(weights: Floats, total: int, least: int = 0) -> Indexes:
-    """`total` whole things in proportion to `weights`, at least `least` each (largest remainder).
+    """Divide the integer `total` in proportion to `weights`, at least `least` each (largest remainder).
 
     >>> share_out(np.array([5.0, 3.0, 0.1]), 10, 1).tolist()
     [5, 4, 1]
     """
     spare = total - least * len(weights)
     if spare < 0:
-        raise ValueError(f"{total} cannot be shared out so that each of {len(weights)} gets {least}")
+        raise ValueError(f"{total} cannot be divided so that each of {len(weights)} gets {least}")
     exact = weights / weights.sum() * spare
     whole = np.floor(exact).astype(np.intp)
     most = np.argsort(whole - exact, kind="stable")[: spare - int(whole.sum())]
@@ -252,7 +252,7 @@ def share_out(weights: Floats, total: int, least: int = 0) -> Indexes:
 
 @dataclass(frozen=True, slots=True)
 class RegionFacts:
-    """What one region is like for its customers. Delays in ms, as quantiles over the customers."""
+    """Statistics of one region for its subscribers. Delays in ms, as quantiles over the subscribers."""
 
     sites: tuple[int, int]
     customers: float
@@ -262,13 +262,13 @@ class RegionFacts:
     second_median_ms: float
     second_worst_ms: float
     loss: float
-    """Of a line, on average over customers and both lines."""
+    """Loss of a line, as a mean over subscribers and both lines."""
     both_lost: float
-    """How often a customer misses a packet on both lines: what the retransmit servers are asked for."""
+    """Ratio of packets that a subscriber loses on both lines: the load of the retransmit servers."""
 
 
 def describe(plan: Regions, delay_ms: Floats, loss: Floats) -> list[RegionFacts]:
-    """The facts of each region, from delay and loss between candidates (rows) and places (columns)."""
+    """Return the statistics of each region, from delay and loss between candidates (rows) and cities (columns)."""
     first, second = plan.lines()
     told = []
     for number, (a, b) in enumerate(plan.sites.tolist()):
@@ -302,10 +302,9 @@ def _median(values: Floats, weights: Floats) -> float:
 
 
 def within_reach(delay_ms: Floats, reach_ms: float) -> Indexes:
-    """Sites no two of which are farther apart than `reach_ms`: the one with most that are leaves, until none is.
+    """Return sites within `reach_ms` of each other: repeatedly remove the site that has the largest number beyond it.
 
-    The longest delay in the core decides how long everything is held (rule 6), so a few sites at the end of the world
-    cost everybody.
+    The maximum delay in the core determines the hold time (rule 6), so a few remote sites increase it for all.
     """
     apart = np.maximum(delay_ms, delay_ms.T) > reach_ms
     np.fill_diagonal(apart, False)

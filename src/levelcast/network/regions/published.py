@@ -1,13 +1,13 @@
-"""Published measurements of networks as probes: what the matrix is made from where nobody of ours stands.
+"""Convert published measurements of networks to probes: input of the matrix for sites without own nodes.
 
 | file                                                                  | gives                                     |
 |-----------------------------------------------------------------------|-------------------------------------------|
-| CSV with `from_city`, `to_city`, `min_ms`, `avg_ms`, `max_ms`         | least, average and longest: three probes  |
-| CSV whose first column are names, with a column for each of them      | one probe for each pair, row to column    |
+| CSV with `from_city`, `to_city`, `min_ms`, `avg_ms`, `max_ms`         | minimum, average, maximum: three probes   |
+| CSV with names in the first column, and a column for each of them     | one probe for each pair, row to column    |
 | numbers alone, separated by tabs, as many rows as columns             | the same; sites are `host-001` and so on  |
 
-Times are round trips. A zero off the diagonal of a matrix is no measurement; the diagonal is left out. Nobody publishes
-losses, so there are none. A line of `checked_utc` says when it was measured; otherwise the caller does.
+Times are round trips. In a matrix, the diagonal is ignored, and a zero elsewhere means "not measured". Such files
+have no losses. The column `checked_utc` has the time of the measurement; otherwise the caller specifies it.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from levelcast.network.regions.file import site_names
 Row = tuple[str, str, int, int, str]
 """from_site, to_site, at_ns, round_trip_ns and an empty loss."""
 Cells = tuple[int, str, list[tuple[str, str]]]
-"""A row of a matrix: its line, from_site, and to_site with the text of each cell."""
+"""Row of a matrix: its line, from_site, and to_site with the text of each cell."""
 
 
 class MatrixUnit(enum.StrEnum):
-    """Of the numbers of a matrix."""
+    """Unit of the numbers of a matrix."""
 
     MS = "ms"
     S = "s"
 
 
 def published_probes(path: Path, at_ns: int | None, unit: MatrixUnit = MatrixUnit.MS) -> list[Row]:
-    """The probes of a file. Raises NetworkError for what is in it, OSError if it cannot be read."""
+    """Return the probes of a file. Raise NetworkError for invalid contents, OSError if it cannot be read."""
     file = MeasuredCsv(path)
     if not file.lines:
-        raise file.problem(1, "there is nothing in this file")
+        raise file.problem(1, "the file is empty")
     if "from_city" in file.header or "from" in file.header:
         return _of_pairs(file, at_ns)
     if at_ns is None:
-        raise file.problem(1, "a matrix does not say when it was measured: give --at")
+        raise file.problem(1, "a matrix has no time of measurement; pass --at")
     is_bare = len(file.header) == 1 and "\t" in file.header[0]
     scale = 1e6 if unit is MatrixUnit.MS else 1e9
     return [
@@ -65,7 +65,7 @@ def _of_pairs(file: MeasuredCsv, at_ns: int | None) -> list[Row]:
         one, other = (name_of[place_name(row[at[name]])] for name in wanted[:2])
         when = _when(file, line, row[at["checked_utc"]]) if "checked_utc" in at else at_ns
         if when is None:
-            raise file.problem(1, "there is no column checked_utc: give --at")
+            raise file.problem(1, "the header has no column checked_utc; pass --at")
         if one != other:
             found += [
                 (one, other, when + place, _nanoseconds(file, line, row[at[name]], name, 1e6), "")
@@ -78,7 +78,7 @@ def _of_names(file: MeasuredCsv) -> Iterator[Cells]:
     lines = {row[0].strip(): line for line, row in file.rows(1)}
     missing = [name for name in lines if name not in file.header]
     if missing or not lines:
-        first = f'the row of "{missing[0]}" has no column' if missing else "there is no row"
+        first = f'the row of "{missing[0]}" has no column' if missing else "the file has no row"
         raise file.problem(lines[missing[0]] if missing else 1, first)
     sites = dict(zip(lines, site_names(list(lines)), strict=True))
     for line, row in file.rows():
@@ -91,7 +91,7 @@ def _of_numbers(file: MeasuredCsv) -> Iterator[Cells]:
     for (line, row), origin in zip(file.lines, names, strict=True):
         values = [text for text in row[0].split("\t") if text.strip()]
         if len(values) != len(names):
-            what = f"this row has {len(values)} numbers, and there are {len(names)} rows: a matrix is square"
+            what = f"this row has {len(values)} numbers, but the file has {len(names)} rows; a matrix must be square"
             raise file.problem(line, what)
         yield line, origin, list(zip(names, values, strict=True))
 

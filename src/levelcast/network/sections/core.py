@@ -1,4 +1,4 @@
-"""[core]: the multicast group of the rings, and how packets travel in it."""
+"""[core]: the multicast group of the rings, and the parameters of its packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network as far as it has been read."""
+"""Hold the network while its sections are read."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from levelcast.network.toml_lines import KeyPath
 DEFAULT_CORE = MulticastGroup("core", "239.192.74.1", 30001)
 ID_LIMIT = 65535
 LEAST_PACKET, MOST_PACKET = 1_200, 65_000
-"""The largest record (1,020 bytes) and all headers fit the one; the other is the largest datagram, with some room."""
+"""The minimum fits the largest record (1,020 bytes) and all headers; the maximum is just below the largest datagram."""
 
 
 class Draft:
-    """A network that grows section by section, and the checks to make when it is complete."""
+    """A partly read network, and the checks to run when it is complete."""
 
     def __init__(self, report: ProblemReport) -> None:
         self.report = report
         self.network = Network("", (), (), (), (), (), None, DEFAULT_CORE, Edge())
         self.checks: list[Callable[[], None]] = []
         self.loss_at: dict[str, KeyPath] = {}
-        """Where each pair's loss is, by the pair's name in a message."""
+        """Path of each pair's loss, by the pair's name in messages."""
 
     def add(self, **values: Any) -> None:
         """Set fields of the network."""
         self.network = replace(self.network, **values)
 
     def check_later(self, check: Callable[[], None]) -> None:
-        """Check what depends on later sections."""
+        """Add a check that depends on later sections."""
         self.checks.append(check)
 
     @property

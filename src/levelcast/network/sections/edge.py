@@ -1,4 +1,4 @@
-"""[edge]: the multicast groups for customers, and what a receiver sends to them (rule 15)."""
+"""[edge]: the multicast groups for subscribers, and the parameters of their feed (rule 15)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(root: Fields, draft: Draft) -> None:
     )
     edge = Edge(**values)
     if edge.store_bytes < _LEAST_STORE:
-        fields.problem("store", f"keeps {edge.store_bytes:,} bytes for customers who ask: 1MB is the least")
+        fields.problem("store", f"has {edge.store_bytes:,} bytes for retransmission; the minimum is 1MB")
     draft.add(edge=edge)
 
 
@@ -61,12 +61,12 @@ def _read_group(fields: Fields, regions: set[str] | None) -> MulticastGroup | No
     region = fields.text("region") or None
     if region is not None and regions is not None and region not in regions:
         hint = did_you_mean(region, regions)
-        fields.problem("region", f"is for region {show(region)}, where no receiver stands{hint}")
+        fields.problem("region", f"is for region {show(region)}, which has no receiver{hint}")
     line = fields.name("line") if "line" in fields else None
     ttl = fields.whole("ttl", 1, 255)
     block, rate_bytes = fields.whole("count", 1, _MOST_GROUPS) or 1, fields.bit_rate("rate")
     if address is not None and int(IPv4Address(address)) + block - 1 > _LAST_GROUP:
-        fields.problem("count", f"has {block} groups from {address} on, and 239.255.255.255 is the last there is")
+        fields.problem("count", f"has {block} groups from {address} on, beyond the last address 239.255.255.255")
         block = 1
     if name is None or address is None or port is None:
         return None
@@ -74,7 +74,7 @@ def _read_group(fields: Fields, regions: set[str] | None) -> MulticastGroup | No
 
 
 def _receiver_regions(draft: Draft) -> set[str] | None:
-    """The regions in which receivers are; None while that is not known of each of them."""
+    """Return the regions of receivers; None if the site of a receiver is unknown."""
     region_of = {site.name: site.region for site in draft.network.sites}
     sites = {receiver.site for receiver in draft.network.releasing}
     return {region_of[site] for site in sites} if sites <= region_of.keys() else None

@@ -1,4 +1,4 @@
-"""[links] and [helpers]: delay, jitter and loss between sites, and which sites to ask for what is missing."""
+"""[links] and [helpers]: delay, jitter and loss between sites, and the sites to which requests are sent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _read_links(root: Fields, draft: Draft) -> Links | None:
         link = replace(base, **_read_link(pair), source=pair.report.file_of(pair.path))
         ends = _read_ends(pair, draft.site_names)
         if ends is not None and ends in pairs:
-            pair.problem("between", f'joins "{ends[0]}" and "{ends[1]}", which another pair does already')
+            pair.problem("between", f'joins "{ends[0]}" and "{ends[1]}", as another pair does')
         elif ends is not None:
             pairs[ends] = link
             if "loss" in pair:
@@ -54,18 +54,18 @@ def _read_ends(pair: Fields, site_names: set[str]) -> tuple[str, str] | None:
     unknown = [end for end in value if end not in site_names]
     for end in unknown:
         hint = did_you_mean(end, site_names)
-        pair.problem("between", f"joins site {show(end)}, which no [[site]] names{hint}")
+        pair.problem("between", f"joins site {show(end)}, which is not defined in a [[site]]{hint}")
     return None if unknown else (min(value), max(value))
 
 
 def _read_helpers(root: Fields, draft: Draft) -> dict[str, tuple[str, ...]]:
-    """Per site, whom to ask for what is missing, best first."""
+    """Return, per site, the sites to which requests are sent, best first."""
     fields = root.table("helpers")
     found: dict[str, tuple[str, ...]] = {}
     for site in fields.names_of_keys():
         if site not in draft.site_names:
             hint = did_you_mean(site, draft.site_names)
-            fields.problem(site, f"is for site {show(site)}, which no [[site]] names{hint}")
+            fields.problem(site, f"is for site {show(site)}, which is not defined in a [[site]]{hint}")
         found[site] = fields.names(site, limit=64)
     draft.check_later(partial(_check_helpers, draft, fields))
     return found
@@ -76,14 +76,14 @@ def _check_helpers(draft: Draft, fields: Fields) -> None:
     for site, helpers in draft.network.helpers.items():
         for helper in helpers:
             if helper == site:
-                fields.problem(site, f"names {show(site)} as its own helper: its own receivers come first anyway")
+                fields.problem(site, f"has {show(site)} as its own helper; remove it, its own receivers are first")
             elif helper not in with_receivers:
                 hint = did_you_mean(helper, with_receivers)
-                fields.problem(site, f"gives {show(site)} the helper {show(helper)}, where no receiver stands{hint}")
+                fields.problem(site, f"has the helper {show(helper)} of {show(site)}, which has no receiver{hint}")
 
 
 def _check_links(draft: Draft) -> None:
-    """Every two sites whose nodes speak to each other need a link: in the core, and from floors to it."""
+    """Check that every two sites with communicating nodes have a link: in the core, and from floors to it."""
     network, site_names = draft.network, draft.site_names
     if network.links is None or network.links.default is not None:
         return
@@ -93,5 +93,5 @@ def _check_links(draft: Draft) -> None:
     wanted |= {(min(a, b), max(a, b)) for a in floors for b in core}
     for a, b in sorted(wanted):
         if network.links.between(a, b) is None:
-            what = f'there is no link between "{a}" and "{b}": add a pair to [links], or a default delay'
+            what = f'the link between "{a}" and "{b}" is missing; add a pair to [links], or a default delay'
             draft.report.add(("links",), what)

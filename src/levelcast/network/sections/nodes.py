@@ -14,14 +14,14 @@ from levelcast.network.symbols import LARGEST_ID, symbols_of
 from levelcast.wire.group_codec import MAX_GROUP
 
 FIRST_SECONDARY = 1001
-"""Where the ids begin that secondaries get which give none."""
+"""First id of secondaries without an id in the file."""
 _MARKET = re.compile(r"[A-Z0-9]{4}", re.ASCII)
 
 K = TypeVar("K")
 
 
 class _Node(NamedTuple):
-    """What the kinds of nodes have in common, as far as it could be read."""
+    """Common fields of all kinds of nodes, as far as they could be read."""
 
     fields: Fields
     kind: str
@@ -32,8 +32,8 @@ class _Node(NamedTuple):
 def read(root: Fields, draft: Draft) -> None:
     """Read all nodes; names and ids are checked over all kinds."""
     sites = draft.site_names
-    need_receiver = "there is no [[receiver]]: a ring needs at least one, and three to survive a failure"
-    need_server = "there is no [[reformation]] server: without one no ring is ever formed"
+    need_receiver = "[[receiver]] is missing; a ring needs at least one, and three to survive a failure"
+    need_server = "[[reformation]] is missing; without a server no ring can be formed"
     market = (_MARKET, 'a market code of four capitals or digits, such as "XNYS"')
     receiver_nodes = [_read_node(fields, "receiver", sites) for fields in root.tables("receiver", need_receiver)]
     server_nodes = [
@@ -53,30 +53,30 @@ def read(root: Fields, draft: Draft) -> None:
     ids += (secondary_ids := _secondary_ids(secondary_nodes, set(ids)))
     _check_nodes([*receiver_nodes, *server_nodes, *floor_nodes, *secondary_nodes], ids, draft.report)
     for node, first, number in _repeated((floor.publisher for floor in floors), floor_nodes):
-        node.fields.problem("publisher", f"has publisher {number}; {first.fields.label} has it already")
+        node.fields.problem("publisher", f"has publisher {number}, which {first.fields.label} already has")
     draft.add(secondaries=_read_secondaries(secondary_nodes, secondary_ids, draft.network))
 
 
 def _read_node(fields: Fields, kind: str, site_names: set[str], *name_rule: Any) -> _Node:
-    """Read name and site; `name_rule` is a pattern for the name, and that pattern in words."""
+    """Read name and site; `name_rule` is a pattern for the name, and its description."""
     name = fields.own_name(kind, *name_rule)
     site = fields.name("site")
     if site is not None and site not in site_names:
         hint = did_you_mean(site, site_names)
-        fields.problem("site", f'stands at site "{site}", which no [[site]] names{hint}')
+        fields.problem("site", f'is at site "{site}", which is not defined in a [[site]]{hint}')
         site = None
     return _Node(fields, kind, name, site)
 
 
 def _read_id(node: _Node) -> int:
-    """The node's id; 0, which no node may have, where there is none."""
-    missing = f"has no id: give it one of 1 to {ID_LIMIT} that no other node has"
+    """Return the node's id; 0, which is never valid, if it is missing."""
+    missing = f"has no id; set a unique id from 1 to {ID_LIMIT}"
     return node.fields.whole("id", 1, ID_LIMIT, missing) or 0
 
 
 def _read_floor(node: _Node, stripes: tuple[Stripe, ...]) -> Floor:
     fields = node.fields
-    missing = f"has no publisher: give its records a publisher id of 1 to {ID_LIMIT}"
+    missing = f"has no publisher; set the publisher id of its records, from 1 to {ID_LIMIT}"
     publisher = fields.whole("publisher", 1, ID_LIMIT, missing) or 0
     stripe = fields.raw("stripe")
     stripe_names = [known.name for known in stripes]
@@ -84,14 +84,14 @@ def _read_floor(node: _Node, stripes: tuple[Stripe, ...]) -> Floor:
         stripe = stripe_names[0]
     elif stripe not in stripe_names:
         hint = did_you_mean(stripe, stripe_names)
-        fields.problem("stripe", f"sends on stripe {show(stripe)}, which [stripes] does not name{hint}")
+        fields.problem("stripe", f"sends on stripe {show(stripe)}, which is not defined in [stripes]{hint}")
     source = fields.whole("id", 1, ID_LIMIT) or (0 if "id" in fields else publisher)
     symbols = fields.names("symbols", limit=70)
     return Floor(node.name or "", source, publisher, node.site or "", str(stripe), symbols)
 
 
 def _secondary_ids(nodes: list[_Node], taken: set[int]) -> list[int]:
-    """An id of its own for each secondary: the one that it gives, or the lowest free one from `FIRST_SECONDARY` on."""
+    """Return a unique id for each secondary: the one in the file, or the lowest free one from `FIRST_SECONDARY` on."""
     given = [node.fields.whole("id", 1, ID_LIMIT) for node in nodes]
     free = (id_ for id_ in count(FIRST_SECONDARY) if id_ not in taken.union(given))
     return [id_ or (0 if "id" in node.fields else next(free)) for node, id_ in zip(nodes, given, strict=True)]
@@ -106,19 +106,19 @@ def _read_secondaries(nodes: list[_Node], ids: list[int], network: Network) -> t
             home = _nearest_home(node.site or "", network)
         elif home not in names:
             hint = did_you_mean(home, names)
-            node.fields.problem("home", f"has home {show(home)}, which no [[receiver]] names{hint}")
+            node.fields.problem("home", f"has `home` {show(home)}, which is not defined in a [[receiver]]{hint}")
         found.append(SecondaryNode(node.name or "", id_, node.site or "", str(home)))
     for name in names:
         below = [node for node, each in zip(nodes, found, strict=True) if each.home == name]
         if len(below) > MAX_GROUP:
-            below[MAX_GROUP].fields.problem("home", f'is number {MAX_GROUP + 1} below "{name}": it takes {MAX_GROUP}')
+            below[MAX_GROUP].fields.problem("home", f'exceeds the maximum of {MAX_GROUP} secondaries of "{name}"')
     return tuple(found)
 
 
 def _nearest_home(site: str, network: Network) -> str:
-    """The primary with the least delay; of equal ones one of the same site, then the first of the file.
+    """Return the primary with the minimum delay; of equal ones, one of the same site, then the first of the file.
 
-    Where the site has helpers, one of its own comes first, then theirs in their order.
+    If the site has helpers, a primary of the site itself is first, then those of the helpers in their order.
     """
     nearness = network.nearness(site)
     homes = sorted(network.receivers, key=lambda each: (*nearness(each.site), each.site != site))
@@ -126,7 +126,7 @@ def _nearest_home(site: str, network: Network) -> str:
 
 
 def _repeated(keys: Iterable[K], nodes: list[_Node]) -> Iterator[tuple[_Node, _Node, K]]:
-    """Each node whose key, if it has one, an earlier node has; that node, and the key."""
+    """Yield each node with the key of an earlier node, that earlier node, and the key."""
     first_of: dict[K, _Node] = {}
     for key, node in zip(keys, nodes, strict=True):
         if key and (first := first_of.setdefault(key, node)) is not node:
@@ -134,25 +134,25 @@ def _repeated(keys: Iterable[K], nodes: list[_Node]) -> Iterator[tuple[_Node, _N
 
 
 def _check_nodes(nodes: list[_Node], ids: list[int], report: ProblemReport) -> None:
-    """Names and ids are each one namespace: `--name tokyo-1` and a datagram's sender must mean one node."""
+    """Check that names and ids are unique: `--name tokyo-1` and a datagram's sender must identify one node."""
     for node, first, _ in _repeated((node.name for node in nodes), nodes):
         line = report.line_of(first.fields.at("name"))
-        node.fields.problem("name", f"has the name of the {first.kind} on line {line}")
+        node.fields.problem("name", f"has the same name as the {first.kind} on line {line}")
     for node, first, id_ in _repeated(ids, nodes):
         key = "id" if "id" in node.fields else "publisher"
-        note = "" if key == "id" else ", which is its publisher because it has no id of its own"
-        node.fields.problem(key, f"has id {id_}{note}; {first.fields.label} has it already")
+        note = "" if key == "id" else " (its publisher, because it has no id of its own)"
+        node.fields.problem(key, f"has id {id_}{note}, which {first.fields.label} already has")
 
 
 def _read_instruments(root: Fields, floors: tuple[Floor, ...]) -> dict[str, int]:
-    """Symbols with ids of their own; `levelcast.network.symbols` gives the others theirs."""
+    """Return the symbols with ids in the file; `levelcast.network.symbols` assigns the other ids."""
     fields = root.table("instruments")
     traded = {symbol for floor in floors for symbol in symbols_of(floor)}
     by_id: dict[int, str] = {}
     for symbol in fields.names_of_keys():
         number = fields.whole(symbol, 1, LARGEST_ID)
         if symbol not in traded:
-            fields.problem(symbol, f"gives {show(symbol)} an id, and no floor trades it{did_you_mean(symbol, traded)}")
+            fields.problem(symbol, f"has an id for {show(symbol)}, which no floor trades{did_you_mean(symbol, traded)}")
         elif number is not None and by_id.setdefault(number, symbol) != symbol:
-            fields.problem(symbol, f"gives {show(symbol)} the id {number}; {show(by_id[number])} has it already")
+            fields.problem(symbol, f"has the id {number} for {show(symbol)}, which {show(by_id[number])} already has")
     return {symbol: number for number, symbol in by_id.items()}

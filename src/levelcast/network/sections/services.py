@@ -1,4 +1,4 @@
-"""[status], [tape] and [probe]: what nodes serve over HTTP, keep on disk and measure."""
+"""[status], [tape] and [probe]: the status pages, storage and probes of nodes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def read(root: Fields, draft: Draft) -> None:
 
 
 def _read_status(root: Fields, nodes: int) -> Status | None:
-    """TCP ports, one a node and stripe from the first on: they share nothing with the UDP ports of core and edge."""
+    """Read the first TCP port: one per node and stripe, independent of the UDP ports of core and edge."""
     fields = root.table("status")
     if not fields.given:
         return None
-    missing = "has no port: give the first node one, such as 32000, and the others take the next ones"
+    missing = "has no port; set the port of the first node, such as 32000; the others use the next ones"
     port = fields.whole("port", 1, ID_LIMIT + 1 - max(1, nodes), missing)
     return Status(port or 0, **known(address=fields.address("address")))
 
@@ -29,10 +29,10 @@ def _read_probe(root: Fields) -> int | None:
     fields = root.table("probe")
     if not fields.given:
         return None
-    missing = 'has no every: say how often each node probes the others, such as every = "1s"'
+    missing = 'has no every; set the interval between probes, such as every = "1s"'
     every_ns = fields.duration("every", missing=missing)
     if every_ns is not None and every_ns < _LEAST_PROBE_NS:
-        fields.problem("every", f"probes every {show_ns(every_ns)}: {show_ns(_LEAST_PROBE_NS)} is the least")
+        fields.problem("every", f"has an interval of {show_ns(every_ns)}; the minimum is {show_ns(_LEAST_PROBE_NS)}")
     return every_ns
 
 

@@ -1,4 +1,4 @@
-"""[network] and [[site]]: the name of the network, and the places where nodes are."""
+"""[network] and [[site]]: the name of the network, and the locations of nodes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def read(root: Fields, draft: Draft) -> None:
 
 def _read_sites(root: Fields) -> tuple[Site, ...]:
     found: dict[str, tuple[Site, Fields]] = {}
-    for fields in root.tables("site", missing="there is no [[site]]: every node stands at one"):
+    for fields in root.tables("site", missing="[[site]] is missing; every node needs one"):
         name = fields.own_name("site")
         site = Site(name or "", fields.text("city"), fields.text("region"))
         if name is not None and found.setdefault(name, (site, fields))[1] is not fields:
             line = fields.report.line_of(found[name][1].at("name"))
-            fields.problem("name", f"is named twice; the first is on line {line}")
+            fields.problem("name", f"is defined twice; the first is on line {line}")
     return tuple(site for site, _ in found.values())

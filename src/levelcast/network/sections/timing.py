@@ -1,4 +1,4 @@
-"""[timing] and [stripes]: what the timing of each ring is made from, and whether it agrees (rules 4, 5, 6 and 8)."""
+"""[timing] and [stripes]: the inputs of each ring's timing, checked for consistency (rules 4, 5, 6 and 8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_STRIPE = "main"
 
 
 def read(root: Fields, draft: Draft) -> None:
-    """Read the rules of [timing], and of each stripe where it differs from them."""
+    """Read the rules of [timing], and the differences of each stripe."""
     timing = root.table("timing")
     rules = _read_rules(timing, TimingRules())
     named: list[tuple[str, Fields | None]] = list(root.table("stripes").subtables())
@@ -31,7 +31,7 @@ def read(root: Fields, draft: Draft) -> None:
 
 
 def _read_rules(fields: Fields, base: TimingRules) -> TimingRules:
-    """The keys of [timing], or of a stripe, which has the same ones to differ from [timing] in."""
+    """Read the keys of [timing], or of a stripe, which can override any of them."""
     durations = {f"{key}_ns": fields.duration(key) for key in ("slot", "late", "request", "hold")}
     durations |= {f"{key}_ns": fields.duration(key, zero=True) for key in ("clock_error", "transmit", "process")}
     values = known(
@@ -52,7 +52,7 @@ def _read_nack_sets(fields: Fields) -> Nack | None:
         fits = isinstance(value, list) and 1 <= len(value) <= MOST_SETS
         return tuple(sizes) if fits and all(is_int(size) and size >= 1 for size in sizes) else None
 
-    expected = f"a number of sets from 1 to {MOST_SETS}, the sizes of so many sets such as [1, 2, 4], or "
+    expected = f"a number of sets from 1 to {MOST_SETS}, the sizes of the sets such as [1, 2, 4], or "
     return fields.read(
         "nack_sets",
         accept,
@@ -73,7 +73,7 @@ def _read_witness(fields: Fields) -> Witness | None:
 
 
 def _check_timing(draft: Draft, stripe: Stripe, stripe_fields: Fields | None, timing_fields: Fields) -> None:
-    """Rules 4, 5, 6 and 8: is there a timing, and does what was given agree with it?"""
+    """Check rules 4, 5, 6 and 8: that a timing can be derived, and that the values in the file are consistent."""
     network, report = draft.network, draft.report
     if not network.receivers or not network.reformation:
         return
@@ -86,29 +86,29 @@ def _check_timing(draft: Draft, stripe: Stripe, stripe_fields: Fields | None, ti
         report.add(where, prefix + message)
 
     def given(key: str) -> bool:
-        """Whether a key is there, even if its value was refused."""
+        """Return whether a key is present, even if its value is invalid."""
         return key in timing_fields or (stripe_fields is not None and key in stripe_fields)
 
     rules = stripe.rules
     sound = True
     if rules.mode == "pipelined" and rules.slot_ns is None:
         if not given("slot"):
-            problem("slot", '[timing] has no slot: a pipelined ring needs one, such as slot = "50ms"')
+            problem("slot", '[timing] has no slot; a pipelined ring needs one, such as slot = "50ms"')
         sound = False
     missing = [key for key, value in (("late", rules.late_ns), ("attempts", rules.attempts)) if value is None]
     if network.links is None and missing:
         if not given("late") and not given("attempts"):
-            nothing = "there is nothing to derive the timing from: give late and attempts in [timing], or [links]"
+            nothing = "the timing cannot be derived; set late and attempts in [timing], or add [links]"
             problem("late", nothing)
         elif absent := [key for key in missing if not given(key)]:
-            problem(absent[0], f"[timing] has no {absent[0]}, and there are no [links] to derive it from")
+            problem(absent[0], f"[timing] has no {absent[0]}, and [links], from which it could be derived, is missing")
         sound = False
     path = network.path(stripe.name)
     if rules.attempts is None and path.loss_ratio > LOSS_LIMIT:
         report.add(
             draft.loss_at.get(path.loss_between, ("links", "loss")),
             f"{prefix}a loss of {path.loss_ratio:g} between {path.loss_between} is more than "
-            f"{LOSS_LIMIT:g}: attempts (k_r) cannot be derived from it; give attempts in [timing]",
+            f"{LOSS_LIMIT:g}, so attempts (k_r) cannot be derived; set attempts in [timing]",
         )
         sound = False
     if not sound:
@@ -117,10 +117,10 @@ def _check_timing(draft: Draft, stripe: Stripe, stripe_fields: Fields | None, ti
     receivers = len(network.receivers)
     if sets != "tree" and (asked := sets if isinstance(sets, int) else sum(sets)) > receivers:
         what = f"{asked} sets" if isinstance(sets, int) else f"sets of {asked} receivers"
-        count = "is one" if receivers == 1 else f"are {receivers}"
-        problem("nack_sets", f"nack_sets asks for {what}, and there {count}: each set needs a receiver (MS §5.2)")
+        count = "one receiver" if receivers == 1 else f"{receivers} receivers"
+        problem("nack_sets", f"nack_sets has {what}, but the network has {count}; each set needs one (MS §5.2)")
     derived = network.derived(stripe.name)
     if derived.timing.request_ns == 0:
-        problem("process", "request (τ_r) comes out as nothing: give [links] a delay or [timing] a process time")
+        problem("process", "request (τ_r) is 0; set a delay in [links] or a process time in [timing]")
     for field, message in contradictions(derived, network.shape(stripe.name)):
         problem(field, message)

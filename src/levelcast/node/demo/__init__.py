@@ -1,4 +1,4 @@
-"""What `levelcast demo` plays: `stage` is its network, `show` the run, `customers` those who listen, `outcome` the end.
+"""Run `levelcast demo`: `network` writes its file, `run` controls it, `subscribers` read it, `outcome` checks it.
 
-Imports the rest of `node`; imported by `cli` alone.
+Imports the rest of `node`. Imported only by `cli`.
 """

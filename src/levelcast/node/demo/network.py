@@ -1,10 +1,10 @@
-"""The stage of `levelcast demo`: the five cities as a network file that this machine plays within seconds.
+"""Write the network file of `levelcast demo`: the five cities, with delays short enough for a run of seconds.
 
-- The world is smaller: every delay and jitter is divided by `SCALE`, the loss is kept, and everything else follows by
-  the rules (`levelcast.timing.derive`). With the true delays a release is 6.3 s behind its token, and a site that dies
-  is missed only after 2 s: nobody wants to look at that for long.
-- Group and ports are drawn, so that several networks on one machine do not disturb each other.
-- Floors are those of the five cities, or those that a file of trades names (`levelcast.formats.symbols_of_files`).
+- Every delay and jitter is divided by `SCALE`. The loss is unchanged; all other times are derived
+  (`levelcast.timing.derive`). With the true delays a release is 6.3 s after its token, and the failure of a site
+  is detected after 2 s: too slow for a demo.
+- Group and ports are random, so that several networks on one machine do not interfere with each other.
+- Floors are those of the five cities, or those in a file of trades (`levelcast.formats.symbols_of_files`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SCALE = 5
 LOSS_RATIO = 0.01
 SLOT_MS = 20
 PROCESS_MS = 10
-"""A dozen processes share this machine, so handling a request takes longer than where each has its own."""
+"""A dozen processes run on this machine, so handling a request needs more time than on separate machines."""
 MAX_FLOORS = 40
 _PORTS = 64
 _PORT_RANGE = (20_000, 32_000)
-"""Below those that Linux hands out by itself."""
+"""Below the ephemeral ports of Linux."""
 _ATTEMPTS = 100
 _HEARD_WITHIN_S = 2.0
 
@@ -49,7 +49,7 @@ class Stage:
 
 
 def set_stage(directory: Path, loss_ratio: float = LOSS_RATIO, floors: Floors | None = None) -> Stage:
-    """Write the demo's network file into an empty directory. Raises NetError, or NetworkError for the floors."""
+    """Write the demo's network file into an empty directory. Raise NetError, or NetworkError for invalid floors."""
     require_empty(directory)
     text = network_text(loss_ratio, floors)
     network = parse_network(text, "the demo's network")
@@ -61,13 +61,13 @@ def set_stage(directory: Path, loss_ratio: float = LOSS_RATIO, floors: Floors | 
 
 
 def require_empty(directory: Path) -> None:
-    """Raises NetError for a directory that has something in it."""
+    """Raise NetError for a directory that is not empty."""
     if directory.exists() and any(directory.iterdir()):
-        raise NetError(f"{directory}: is not empty, and the demo begins anew: name a directory that is not there yet")
+        raise NetError(f"{directory}: directory is not empty; specify a new directory for the demo")
 
 
 def network_text(loss_ratio: float = LOSS_RATIO, floors: Floors | None = None) -> str:
-    """The five cities, nearer to each other, on a group and ports of their own."""
+    """Return the network file of the five cities, with shorter delays and with its own group and ports."""
     chance = SystemRandom()
     port = _free_ports(chance)
     return five_cities(
@@ -88,9 +88,9 @@ def network_text(loss_ratio: float = LOSS_RATIO, floors: Floors | None = None) -
 
 
 def _floors(floors: Floors) -> list[ExampleFloor]:
-    """These floors instead of the file's: those that it has stay where they are, the others take turns."""
+    """Return these floors in the example's form: known floors keep their sites, others are assigned in turn."""
     if len(floors) > MAX_FLOORS:
-        raise NetError(f"the trades are of {len(floors)} floors, and the demo has room for {MAX_FLOORS}")
+        raise NetError(f"the trades are of {len(floors)} floors; the demo supports at most {MAX_FLOORS}")
     known = {floor.name: floor.site for floor in FLOORS}
     sites = list(known.values())
     return [
@@ -99,16 +99,16 @@ def _floors(floors: Floors) -> list[ExampleFloor]:
     ]
 
 
-# -- what this machine has to offer -----------------------------------------------------------------------
+# -- ports and multicast of this machine ------------------------------------------------------------------
 
 
 def _free_ports(chance: SystemRandom) -> int:
-    """The first of `_PORTS` neighbouring ports that nobody has."""
+    """Return the first of `_PORTS` consecutive free ports."""
     for _ in range(_ATTEMPTS):
         first = chance.randrange(*_PORT_RANGE)
         if all(_is_free(port) for port in range(first, first + _PORTS)):
             return first
-    raise NetError(f"there are no {_PORTS} free ports in a row on this machine: end some programs")
+    raise NetError(f"{_PORTS} consecutive free ports not found on this machine; stop some programs")
 
 
 def _is_free(port: int) -> bool:
@@ -122,7 +122,7 @@ def _is_free(port: int) -> bool:
 
 
 def check_multicast(network: Network) -> None:
-    """Raises NetError, with what to do, where a datagram to the core group does not come back over loopback."""
+    """Raise NetError with a remedy if a datagram to the core group is not received over loopback."""
     group = network.core_group()
     try:
         with (
@@ -134,10 +134,10 @@ def check_multicast(network: Network) -> None:
                 speaker.send(GROUP, [b"is there multicast?"])
                 if listener.wait(0.1)[0] and listener.drain():
                     return
-        why = "what is sent is not heard"
+        why = "datagrams sent are not received"
     except (OSError, NetError) as error:
         why = str(error)
     raise NetError(
-        f"multicast does not work over the loopback interface here ({why}): `ip link set lo up multicast on` mends it, "
-        "and `levelcast demo --simulated` does without"
+        f"multicast is not available on the loopback interface ({why}); run `ip link set lo up multicast on`, "
+        "or use `levelcast demo --simulated`"
     )

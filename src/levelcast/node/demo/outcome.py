@@ -1,10 +1,10 @@
-"""What came of a demo: the verdict on the tapes, and how the releases were, from disk and from what the nodes said.
+"""Evaluate a demo: compare the tapes, and compute release statistics from the logs and the status of the nodes.
 
-- *late*: after timestamp + Δ_A (rule 7), as the receiver itself noted it in its release log.
+- *late*: after timestamp + Δ_A (rule 7), as recorded in the receiver's release log.
 - *latency*: from the trade's own time at its floor to its release. Replayed trades are old, so theirs counts from the
-  timestamp of the token that gave them their place.
-- *behind*: after the first receiver that released the slot. Of a receiver that was killed only what it released on time
-  counts: what it missed meanwhile says nothing of evenness.
+  timestamp of the token that ordered them.
+- `behind`, the lag: after the first receiver that released the slot. For a receiver that was killed, only releases on
+  time count: those that it missed during the outage are unrelated to release skew.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ReceiverLine:
     """Median and p99."""
     requests: int
     lost: int
-    """Datagrams that the links lost on their way here, on purpose."""
+    """Datagrams to this receiver that were dropped by injected loss."""
     edge_packets: int
     generation: str
     kills: int
@@ -52,7 +52,7 @@ class ReceiverLine:
 
 @dataclass(slots=True)
 class DemoOutcome:
-    """Everything that is told at the end."""
+    """Results printed at the end."""
 
     receivers: list[ReceiverLine] = field(default_factory=list)
     floors: list[FloorLine] = field(default_factory=list)
@@ -61,15 +61,15 @@ class DemoOutcome:
     """From the first to the last release of a slot: median, p99, largest."""
     frames: int = 0
     trades: int = 0
-    """On every tape; the other records there define symbols."""
+    """On every tape; the other records on it define symbols."""
     kept_back: int = 0
-    """Trades that are in the journals of floors that were ended early."""
+    """Trades in the journals of floors that were stopped early."""
     problems: list[str] = field(default_factory=list)
     load: float = 0.0
-    """How many processes wanted a core of this machine, in the last minute."""
+    """Load average of the last minute: processes that needed a core of this machine."""
     cores: int = 1
     realtime: bool = True
-    """Whether receivers had real-time priority."""
+    """True if receivers had real-time priority."""
 
     @property
     def identical(self) -> bool:
@@ -92,7 +92,7 @@ class _Trades:
 
 
 def assess(show: Show, *, replayed: bool = False) -> DemoOutcome:
-    """Look at what the nodes have left behind, once they have ended."""
+    """Evaluate the files of the nodes after they have exited."""
     cluster = show.cluster
     names = [member.place.name for member in cluster.of_role(RECEIVER)]
     verdict = judge(cluster.data, names, show.problems)
@@ -155,7 +155,7 @@ def _read_trades(directory: Path, time_field: str) -> _Trades:
 
 
 def _latencies(log: RecordArray, trades: _Trades) -> Nanoseconds:
-    """Of every trade whose release is in the log."""
+    """Return the latency of every trade with a release in the log."""
     entries = first_entries(log)
     slots = entries["slot"]
     at = np.searchsorted(slots, trades.slots)
@@ -167,7 +167,7 @@ def _latencies(log: RecordArray, trades: _Trades) -> Nanoseconds:
 
 
 def _evenness(logs: Mapping[str, RecordArray], killed: set[str]) -> tuple[dict[str, Nanoseconds], Nanoseconds]:
-    """How far each receiver was behind the first in each slot, and how far all were apart."""
+    """Return each receiver's lag after the first one per slot, and the spread of all receivers per slot."""
     released: dict[int, dict[str, int]] = {}
     for name, log in logs.items():
         counted = first_entries(log)
@@ -185,11 +185,11 @@ def _evenness(logs: Mapping[str, RecordArray], killed: set[str]) -> tuple[dict[s
     return {name: np.array(values, np.int64) for name, values in behind.items()}, np.array(spreads, np.int64)
 
 
-# -- what must hold ---------------------------------------------------------------------------------------
+# -- checks -----------------------------------------------------------------------------------------------
 
 
 def _check_floors(show: Show, trades: _Trades, outcome: DemoOutcome) -> None:
-    """Every published trade is on the tape exactly once, in its floor's order."""
+    """Check that every published trade is on the tape exactly once, in its floor's order."""
     network = show.cluster.network
     publishers = {floor.name: floor.publisher for floor in network.floors}
     most = network.carriage.packet_bytes // TRADE.itemsize
@@ -204,10 +204,10 @@ def _check_floors(show: Show, trades: _Trades, outcome: DemoOutcome) -> None:
 
 
 def floor_problem(numbers: npt.NDArray[np.int64], floor: FloorLine, unsafe: int, *, restarted: bool) -> str:
-    """What is wrong with a floor's trades on the tape, by their numbers; "" for nothing.
+    """Return an error in a floor's trades on the tape, found by their numbers; "" for none.
 
-    `unsafe` trades may be missing: they are in packets that were not witnessed when the floor was ended. A floor that
-    was restarted leaves numbers out, and knows only what it has published since.
+    `unsafe` trades may be missing: they are in packets that were not witnessed when the floor was stopped. A floor that
+    was restarted skips numbers, and counts only the trades since then.
     """
     steps = np.diff(numbers)
     if np.any(steps == 0) or len(np.unique(numbers)) < len(numbers):
@@ -216,31 +216,31 @@ def floor_problem(numbers: npt.NDArray[np.int64], floor: FloorLine, unsafe: int,
         return "has trades on the tape out of order"
     missing = floor.published - len(numbers)
     if missing > unsafe:
-        return f"has published {floor.published:,} trades, and {missing:,} of them are on no tape"
+        return f"has published {floor.published:,} trades; {missing:,} of them are not on the tape"
     if not restarted and (missing < 0 or not np.array_equal(numbers, np.arange(1, len(numbers) + 1))):
-        return "has other trades on the tape than it has published"
+        return "has trades on the tape that differ from those it published"
     return ""
 
 
 def _check_customers(outcome: DemoOutcome, records: int) -> None:
     for customer in outcome.customers:
         if customer.error:
-            outcome.problems.append(f"the customer in {customer.region} has stopped: {customer.error}")
+            outcome.problems.append(f"the subscriber in {customer.region} has stopped: {customer.error}")
         elif customer.records != records:
             outcome.problems.append(
-                f"the customer in {customer.region} has {customer.records:,} of {records:,} records"
+                f"the subscriber in {customer.region} has {customer.records:,} of {records:,} records"
             )
 
 
 def explain_late(outcome: DemoOutcome, kills: Sequence[str]) -> list[str]:
-    """Why releases were late, one sentence each; none if none was."""
+    """Return the reasons for late releases, one line each; none if all were on time."""
     away = [line.name for line in outcome.receivers if line.name in kills and line.late]
-    sentences = [f"{name} was away, and released what it missed when it was back." for name in away]
+    sentences = [f"{name} was down, and released the missed frames after its restart." for name in away]
     others = [line for line in outcome.receivers if line.name not in kills]
     late, records = sum(line.late for line in others), sum(line.on_time + line.late for line in others)
     if late:
         share = f"{late / records:.1%}" if late * 1000 >= records else "less than 0.1%"
-        where = "elsewhere" if away else "of all"
+        where = "at the other receivers" if away else "of all records"
         sentences.append(f"{share} {where}, by more than 1 ms: {_why_late(outcome)}.")
     return sentences
 
@@ -249,5 +249,5 @@ def _why_late(outcome: DemoOutcome) -> str:
     why = "the machine is busy"
     if outcome.cores < len(outcome.receivers):
         cores = f"{outcome.cores} core{'s' if outcome.cores > 1 else ''}"
-        why = f"{len(outcome.receivers)} receivers release at one instant on {cores}"
+        why = f"{len(outcome.receivers)} receivers release at the same time on {cores}"
     return f"{why}{'' if outcome.realtime else ', without real-time priority'} (load {outcome.load:.1f})"

@@ -1,11 +1,11 @@
-"""A run of the demo: floors that open when the ring is there, customers, and figures while it goes on.
+"""Run the demo: open the floors when the ring is formed, run subscribers, and collect statistics.
 
 | phase      | until                                                                           |
 |------------|---------------------------------------------------------------------------------|
-| starting   | every receiver is in one ring, and the floors are there                         |
-| trading    | the floors have closed, all they sent is witnessed, and whoever was killed is back |
-| releasing  | every receiver has released everything, and every customer has it               |
-| ending     | all processes have ended                                                        |
+| starting   | every receiver is in one ring, and the floors are running                       |
+| trading    | the floors have closed, all packets are witnessed, and killed nodes are restarted |
+| releasing  | every receiver has released everything, and every subscriber has received it    |
+| ending     | all processes have exited                                                       |
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from levelcast.records import RecordArray
 from levelcast.storage.release_log import LATE, RELEASE, SUFFIX
 
 FORM_LIMIT_S = 60.0
-"""A machine that is busy takes long to start a dozen processes."""
+"""A busy machine needs a long time to start a dozen processes."""
 RECENT_SLOTS = 50
-"""Of which the evenness is shown while it runs."""
+"""Number of recent slots for the release skew shown during the run."""
 RATE_OVER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class FloorsOpened(Event):
-    """`floors` floors trade from now on."""
+    """`floors` floors have started to trade."""
 
     KIND = "open"
     floors: int
@@ -48,7 +48,7 @@ class FloorsOpened(Event):
 
 @dataclass(frozen=True, slots=True)
 class FloorsClosed(Event):
-    """The floors have published `trades` and end."""
+    """The floors have published `trades` and stop."""
 
     KIND = "close"
     trades: int
@@ -62,7 +62,7 @@ class BackOnTime(Event):
 
 
 class FloorLine(NamedTuple):
-    """What one floor has done."""
+    """Status of one floor."""
 
     name: str
     site: str
@@ -70,12 +70,12 @@ class FloorLine(NamedTuple):
     waiting: int
     """Trades that wait for credit."""
     unwitnessed: int
-    """Packets that were sent and are not yet safe."""
+    """Packets that were sent and are not yet witnessed."""
     running: bool
 
 
 class Show(ClusterRun):
-    """A cluster from its start to its end, with customers. Kills count from when the floors open, as `run_s` does."""
+    """Run a cluster with subscribers to the end. Times of kills and `run_s` count from the opening of the floors."""
 
     def __init__(
         self, cluster: Cluster, run_s: float, bound_s: float, kills: Sequence[Kill] = (), trader: Trader | None = None
@@ -85,18 +85,18 @@ class Show(ClusterRun):
         self.releases = LiveReleases(cluster.data, [member.place.name for member in cluster.of_role(RECEIVER)])
         self.lives = Lives(cluster)
         self.realtime = False
-        """Whether all receivers have real-time priority."""
+        """True if all receivers have real-time priority."""
         self._trader = trader
         self._began_s = time.monotonic()
         self._back: dict[str, int] = {}
 
     @property
     def elapsed_s(self) -> float:
-        """Since the beginning; the cluster's clock begins when the floors open."""
+        """Time since the start of the run; the cluster's clock starts when the floors open."""
         return time.monotonic() - self._began_s
 
     def steps(self) -> Iterator[None]:
-        """Run it, stopping often enough to let somebody look."""
+        """Run the demo and yield to the caller at short intervals."""
         try:
             for _ in self._acts():
                 self._look()
@@ -106,7 +106,7 @@ class Show(ClusterRun):
             if self._trader is not None:
                 self._trader.close()
             self.customers.stop()
-            self.problems += [f"{name} did not end on SIGTERM and was killed" for name in self.cluster.stop()]
+            self.problems += [f"{name} did not exit on SIGTERM and was killed" for name in self.cluster.stop()]
             self._look()
 
     def _acts(self) -> Iterator[None]:
@@ -129,7 +129,7 @@ class Show(ClusterRun):
         yield from self._while("releasing", lambda: not self._is_complete(horizon_ns), self._bound_s)
 
     def _close_floors(self) -> None:
-        self.kills = [kill for kill in self.kills if kill.done]  # who is down comes back; nobody dies any more
+        self.kills = [kill for kill in self.kills if kill.done]  # restart killed nodes, kill no more
         if self._trader is not None:
             self._trader.stop()
         self.cluster.stop(FLOOR)
@@ -172,10 +172,10 @@ class Show(ClusterRun):
             if kill.back and kill.name in self.releases.logs:
                 self._back[kill.name] = self.releases.logs[kill.name].count
 
-    # -- what there is to see -----------------------------------------------------------------------------
+    # -- status -------------------------------------------------------------------------------------------
 
     def floors(self) -> list[FloorLine]:
-        """The floors, wherever they run."""
+        """Return the status of all floors, in processes or in this one."""
         if self._trader is not None:
             return self._trader.floors()
         return [
@@ -196,12 +196,12 @@ def _has_realtime(member: ClusterNode) -> bool:
         return False
     try:
         return os.sched_getscheduler(member.process.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO
-    except OSError:  # it has ended
+    except OSError:  # it has exited
         return False
 
 
 class Lives:
-    """Figures of nodes over all their lives: a process counts from its own start."""
+    """Sum the counters of nodes over restarts: each process counts from its own start."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -209,7 +209,7 @@ class Lives:
         self._records: dict[str, deque[tuple[float, int]]] = {name: deque() for name in cluster.members}
 
     def look(self) -> None:
-        """Remember what each process has said last."""
+        """Save the last status of each process."""
         now_s = time.monotonic()
         for name, member in self._cluster.members.items():
             if member.process is None or not member.status:
@@ -227,7 +227,7 @@ class Lives:
         return sum(status.get("edge", {}).get("packets", 0) for status in self._said[name].values())
 
     def records_a_second(self, name: str) -> float:
-        """How fast the tape has grown in the last second."""
+        """Return the growth of the tape in the last second, in records/s."""
         seen = self._records[name]
         if len(seen) < 2 or not self._cluster.members[name].running:
             return 0.0
@@ -236,7 +236,7 @@ class Lives:
 
 
 class LiveReleases:
-    """The release logs of receivers, read as they grow: how even the last releases were."""
+    """Read the release logs of receivers as they grow, and compute the recent release skew."""
 
     def __init__(self, data: Path, names: Sequence[str]) -> None:
         self.logs = {name: ReleaseLogTail(data / name / "releases") for name in names}
@@ -251,23 +251,23 @@ class LiveReleases:
             del self._slots[slot]
 
     def behind_ns(self, name: str) -> int | None:
-        """How long after the first receiver this one released, of the last slots: the median; None of none."""
+        """Return the median lag of this receiver after the first one over recent slots; None without slots."""
         behind = [each[name] - min(each.values()) for each in self._recent(name) if name in each]
         return int(np.median(behind)) if behind else None
 
     def spread_ns(self) -> int | None:
-        """From the first to the last receiver's release, of the last slots: the median."""
+        """Return the median time from the first to the last receiver's release over recent slots."""
         spreads = [max(each.values()) - min(each.values()) for each in self._recent() if len(each) > 1]
         return int(np.median(spreads)) if spreads else None
 
     def _recent(self, name: str | None = None) -> list[dict[str, int]]:
-        """The last slots that more than half have released on time."""
+        """Return the last slots that more than half of the receivers have released on time."""
         slots = [slot for slot in sorted(self._slots) if 2 * len(self._slots[slot]) > len(self.logs)]
         return [self._slots[slot] for slot in slots if name is None or name in self._slots[slot]][-RECENT_SLOTS:]
 
 
 class ReleaseLogTail:
-    """The release log of one receiver, read as it grows."""
+    """Read the release log of one receiver as it grows."""
 
     def __init__(self, directory: Path) -> None:
         self.count = 0
@@ -275,12 +275,12 @@ class ReleaseLogTail:
         self.late = 0
         """Records that were released late so far."""
         self.last_on_time = 0
-        """The number of the last release that was on time."""
+        """Number of the last release on time."""
         self._directory = directory
         self._read_entries: dict[Path, int] = {}
 
     def read(self) -> list[tuple[int, int]]:
-        """Slot and time of the releases that are new and were on time."""
+        """Return slot and time of new releases that were on time."""
         found = []
         for path in sorted(self._directory.glob("*" + SUFFIX)):
             done = self._read_entries.get(path, 1)  # the header is as long as an entry
@@ -300,7 +300,7 @@ class ReleaseLogTail:
 
 
 class Trader:
-    """Floors that publish given trades, `rate` of them a second, in the order in which they come."""
+    """Publish given trades of several floors at `rate` trades/s, in the given order."""
 
     def __init__(self, network: Network, data: Path, batches: Sequence[RecordArray], rate: float, seed: int) -> None:
         self._open = partial(Replay, network, partial(iter, batches), data=data, rate=rate, impair=True, seed=seed)
@@ -313,17 +313,17 @@ class Trader:
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Open all floors, and publish from now on."""
+        """Open all floors and start to publish."""
         self._replay = self._open()
         self._thread.start()
 
     def check(self) -> None:
-        """Raises what has ended the thread."""
+        """Raise the exception that stopped the thread."""
         if self._error is not None:
             raise self._error
 
     def stop(self) -> None:
-        """Publish no more."""
+        """Stop publishing."""
         if self._replay is not None:
             self._replay.stopping = True
         if self._thread.is_alive():

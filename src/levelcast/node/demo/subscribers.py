@@ -1,4 +1,4 @@
-"""Customers of a network in the background: one in each region, counting what its edge delivers."""
+"""Run subscribers in the background: one in each region, counting the records that its edge delivers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from levelcast.runtime.sockets import LOOPBACK
 
 @dataclass(slots=True)
 class DemoSubscriber:
-    """One customer, and what it has received so far."""
+    """One subscriber and its counts so far."""
 
     region: str
     records: int = 0
     gaps: int = 0
-    """Times that something was missing; it is asked for."""
+    """Number of gaps; missing messages are requested."""
     requests: int = 0
     lost: int = 0
     error: str = ""
-    """What has ended it."""
+    """Error that stopped it."""
 
 
 class DemoSubscribers:
-    """Guaranteed subscribers, from the first record on, in a thread of their own."""
+    """Run guaranteed subscribers, from the first record on, in their own thread."""
 
     def __init__(self, network: Network, interface: str = LOOPBACK) -> None:
         regions = {network.region_of(receiver.name): None for receiver in network.receivers}
@@ -36,20 +36,20 @@ class DemoSubscribers:
         self._network = network
         self._interface = interface
         self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._run, name="levelcast customers", daemon=True)
+        self._thread = Thread(target=self._run, name="levelcast subscribers", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End all of them; what they counted stays."""
+        """Stop all subscribers; keep their counts."""
         if self._thread.is_alive():
-            with suppress(RuntimeError):  # it has just ended by itself
+            with suppress(RuntimeError):  # it has just exited
                 self._loop.call_soon_threadsafe(self._cancel)
             self._thread.join()
 
     def have(self, records: int) -> bool:
-        """Whether everybody has received so many records, or never will."""
+        """Return whether every subscriber has received this number of records, or has failed."""
         return all(customer.records >= records or customer.error for customer in self.all)
 
     def _cancel(self) -> None:
@@ -76,5 +76,5 @@ class DemoSubscribers:
                     customer.records += len(batch.records)
                     counts = tape.counts
                     customer.gaps, customer.requests, customer.lost = counts.gaps, counts.requests, counts.lost
-        except Exception as error:  # a thread has nobody to raise it to: it is part of what came of the run
+        except Exception as error:  # a thread has no caller to raise to: report it in the outcome
             customer.error = str(error) or type(error).__name__

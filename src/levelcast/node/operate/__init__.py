@@ -1,1 +1,1 @@
-"""Actions of an operator on a running network: membership and channel plans as records of the sequence."""
+"""Operator actions on a running network: publish memberships and channel plans as records of the sequence."""

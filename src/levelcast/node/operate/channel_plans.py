@@ -1,13 +1,13 @@
-"""The operator's side of plans: from a plan's directory into the sequence of a running network (rule 15).
+"""Activate stored plans: read a plan's directory and publish it in the sequence of a running network (rule 15).
 
-1. The plan is checked against the network file: every symbol, the groups of the blocks, the line rates. What does not
-   fit is refused before anything is sent.
-2. Its parts are sent as `CONTROL_SOURCE`, stripe by stripe, each stripe those instruments that its floors trade. Every
-   edge that answers says that it is ready, or why it refuses.
-3. When all are ready, the record that makes it take effect is sent, and every edge says that it is in force.
+1. The plan is checked against the network file: every symbol, the groups of the blocks, the line rates. A plan
+   that does not fit is refused before anything is sent.
+2. Its parts are sent as `CONTROL_SOURCE`, stripe by stripe: each stripe gets the instruments that its floors trade.
+   Every edge that replies reports that it is ready, or its reason for refusing.
+3. When all are ready, the record that activates it is sent, and every edge reports that it is active.
 
-Edges that do not answer are not waited for: their tapes have the same records, of which they make what the others do.
-A plan that was sent and not put in force stays ready, and nobody sends by it; the next one replaces it.
+Edges that do not reply are not waited for: their tapes have the same records, so they switch at the same record.
+A plan that was sent and not activated stays ready but unused; the next one replaces it.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ Rates = Mapping[str, float]
 
 
 class PlanRefused(NetError):
-    """A plan that does not fit; what was in force stays."""
+    """A plan that does not fit; the active plan stays."""
 
 
 class Applied(NamedTuple):
-    """A plan that is in force."""
+    """An active plan."""
 
     number: int
     edges: int
-    """How many edges said so."""
+    """Number of edges that have reported it."""
     ready_s: float
-    """From sending its first part until all edges were ready; `swap_s` from then until it was in force."""
+    """From sending its first part until all edges were ready; `swap_s` is from then until it was active."""
     swap_s: float
 
 
@@ -63,21 +63,21 @@ class Applied(NamedTuple):
 def make_channel_plan(
     network: Network, stripe: Stripe, stored: StoredPlan, number: int, rates: Rates | None = None
 ) -> ChannelPlan:
-    """The part of a stored plan that a stripe sends by. Raises PlanRefused, with the reason, if it does not fit."""
+    """Return the part of a stored plan that a stripe uses. Raise PlanRefused, with the reason, if it does not fit."""
     directory = SymbolDirectory(network)
     by_name = {**directory.symbols, **{str(number): number for number in directory.symbols.values()}}
     symbols = {number: symbol for symbol, number in directory.symbols.items()}
     flows = [str(each) for each in stored.flows.to_pylist()]
     unknown = [flow for flow in flows if flow not in by_name]
     if unknown:
-        raise PlanRefused(f"the plan is for another directory: no floor of the network trades {_some(unknown)}")
+        raise PlanRefused(f"the plan is for another symbol directory; no floor of the network trades {_some(unknown)}")
     traded = {
         number for floor in network.floors if floor.stripe == stripe.name for number in directory.ids_of(floor).values()
     }
     session_of = {by_name[flow]: int(at) for flow, at in zip(flows, stored.plan.session, strict=True) if at >= 0}
     missing = [symbols[each] for each in sorted(traded - session_of.keys())]
     if missing:
-        raise PlanRefused(f"the plan misses {len(missing):,} of the network's symbols: {_some(missing)}")
+        raise PlanRefused(f"the plan lacks {len(missing):,} of the network's symbols: {_some(missing)}")
     mine = {instrument: session for instrument, session in session_of.items() if instrument in traded}
     used = sorted(set(mine.values()))
     index = {session: place for place, session in enumerate(used)}
@@ -101,12 +101,12 @@ def _session_rates(
     network: Network, stripe: Stripe, mine: Mapping[int, int], index: Mapping[int, int], symbols: Mapping[int, str],
     rates: Rates,
 ) -> list[int]:  # fmt: skip
-    """Bytes a second on the line that each session is expected to have: records, and the headers of their packets."""
+    """Return the expected rate of each session in bytes/s on the line: records, and the headers of their packets."""
     messages = [0.0] * len(index)
     for instrument, session in mine.items():
         rate = rates.get(symbols[instrument], rates.get(str(instrument)))
         if rate is None:
-            raise PlanRefused(f"the rates have none for {symbols[instrument]}, and the plan sends it")
+            raise PlanRefused(f"the plan sends {symbols[instrument]}, but its rate is missing")
         messages[index[session]] += rate
     slots = 1e9 / network.timing(stripe.name).slot_ns
     block = TRADE.itemsize + LENGTH_SIZE
@@ -121,18 +121,18 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
-# -- what runs --------------------------------------------------------------------------------------------
+# -- running plans ----------------------------------------------------------------------------------------
 
 
 def running_plans(answers: Iterable[Answer]) -> dict[str, dict[str, Any]]:
-    """The plan of each edge that answered, by its node."""
+    """Return the plan of each edge that replied, by its node."""
     return {answer.name: answer.status["edge"]["plan"] for answer in answers if "edge" in answer.status}
 
 
 def plan_in_force(network: Network, timeout_s: float = 10.0, interface: str = LOOPBACK) -> StoredPlan | None:
-    """The plan by which a running network sends, heard as a customer hears it; None: one session for all.
+    """Return the active plan of a running network, received as a subscriber; None: one session for all.
 
-    Stripes have sessions of their own: they are numbered one stripe after the other.
+    Each stripe has its own sessions: they are numbered stripe by stripe.
     """
     traded = {floor.stripe for floor in network.floors}
 
@@ -150,14 +150,12 @@ def plan_in_force(network: Network, timeout_s: float = 10.0, interface: str = LO
     try:
         found = asyncio.run(asyncio.wait_for(listen(), timeout_s))
     except TimeoutError:
-        raise NetError(
-            f"nothing is heard of the plan in force within {timeout_s:g} s: start the receivers first"
-        ) from None
+        raise NetError(f"the active plan was not received within {timeout_s:g} s; start the receivers first") from None
     plans = {stripe: plan for stripe, plan in found.items() if plan is not None and stripe in traded}
     if not plans:
         return None
     if len(plans) < len(traded):
-        raise NetError("some stripes have a plan and others have not: apply one to all of them first")
+        raise NetError("only some stripes have a plan; apply one to all stripes first")
     return _stored(SymbolDirectory(network), plans)
 
 
@@ -183,7 +181,7 @@ def _stored(directory: SymbolDirectory, plans: Mapping[str, ChannelPlan]) -> Sto
 
 
 def _edges(network: Network, stripe: Stripe) -> list[Answer]:
-    """The answers of a stripe's receivers that have an edge."""
+    """Return the answers of a stripe's receivers that have an edge."""
     answers = [answer for answer in ask_all(network, timeout_s=_ASK_S) if answer.ok and "edge" in answer.status]
     return [answer for answer in answers if answer.status.get("stripe", stripe.name) == stripe.name]
 
@@ -191,19 +189,19 @@ def _edges(network: Network, stripe: Stripe) -> list[Answer]:
 def apply_plan(
     network: Network, stored: StoredPlan, rates: Rates | None = None, timeout_s: float = 30.0, interface: str = LOOPBACK
 ) -> Applied:
-    """Put a plan in force while everything runs, and wait until every edge that answers sends by it."""
+    """Activate a plan in a running network, and wait until every edge that replies uses it."""
     plans: dict[str, ChannelPlan] = {}
     trading = [stripe for stripe in network.stripes if any(floor.stripe == stripe.name for floor in network.floors)]
     for stripe in trading:
         answers = _edges(network, stripe)
         if not answers:
-            raise NetError(f"no receiver of stripe {stripe.name} answers, so its plan is not known: start them first")
+            raise NetError(f"no receiver of stripe {stripe.name} replies, so its plan is unknown; start them first")
         number = max(plan["number"] for plan in running_plans(answers).values()) + 1
         plans[stripe.name] = make_channel_plan(network, stripe, stored, number, rates)
 
     def send(stripe: Stripe, payloads: Sequence[bytes]) -> None:
         incarnation = next_incarnation(_edges(network, stripe), time.time_ns())
-        what = f"what was sent to stripe {stripe.name}"
+        what = f"the plan sent to stripe {stripe.name}"
         send_records(network, stripe.name, payloads, incarnation, timeout_s, interface, what=what)
 
     begun = time.monotonic()
@@ -215,13 +213,13 @@ def apply_plan(
     ready = time.monotonic()
     for stripe in trading:
         send(stripe, [swap_record(plans[stripe.name], stripe.index)])
-    edges = sum(_wait(network, stripe, plans[stripe.name], "in force", until) for stripe in trading)
+    edges = sum(_wait(network, stripe, plans[stripe.name], "active", until) for stripe in trading)
     number = max((plan.number for plan in plans.values()), default=0)
     return Applied(number, edges, ready - begun, time.monotonic() - ready)
 
 
 def _wait(network: Network, stripe: Stripe, plan: ChannelPlan, state: str, until: float) -> int:
-    """Until every edge that answers is that far with a plan; how many they are."""
+    """Wait until every edge that replies has a plan in this state; return the number of edges."""
     wanted = plan.digest.hex()
     while True:
         told = running_plans(_edges(network, stripe))

@@ -14,4 +14,4 @@ from levelcast.node.roles.secondary import SecondaryRole
 ROLES: dict[str, type[Role]] = {
     role.KIND.name: role for role in (ReceiverRole, ReformationRole, FloorRole, SecondaryRole)
 }
-"""The class of each role, by the role's name."""
+"""Class of each role, by the role's name."""

@@ -1,4 +1,4 @@
-"""Declare what a role has: a protocol class on its files, services, own work, status and metrics."""
+"""Define the interface of a role: a protocol class on its files, services, own work, status and metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Status = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NodeSetup:
-    """What a role is made from: a node's placement, configuration, directory and options."""
+    """Arguments of a role: a node's placement, configuration, directory and options."""
 
     network: Network
     place: Placement
@@ -40,48 +40,48 @@ class NodeSetup:
 
     @property
     def until_ns(self) -> int | None:
-        """When the node is to end; None: when it is told to."""
+        """Time at which the node stops; None: on a signal."""
         return None if self.options.run_ns is None else self.now + self.options.run_ns
 
     def journal(self) -> tuple[JournalStore, JournalImage]:
-        """Open the journal of a node that has nothing else."""
+        """Open the journal of a node that has no other files."""
         journal, image = JournalFile.open(self.directory / "journal", durable=self.network.tape.durable)
         return JournalStore(journal), image
 
 
 class Role:
-    """A role at work in one node. The defaults are those of a role with nothing but its protocol class."""
+    """The role of one node. The defaults are those of a role with only a protocol class."""
 
     KIND: ClassVar[RoleKind]
     METRICS: ClassVar[tuple[Metric, ...]] = ()
     """Metrics that only nodes of this role have."""
     STATE: ClassVar[tuple[str, tuple[str, ...]] | None] = None
-    """The key of the status that is the node's state, and its possible values."""
+    """Key of the node's state in the status, and its possible values."""
     machine: Machine
     store: JournalStore | ReceiverStore
 
     def __init__(self, setup: NodeSetup) -> None:
-        """Open the node's files, and build its protocol class on what they hold."""
+        """Open the node's files, and create its protocol class from their contents."""
         raise NotImplementedError
 
     def services(self) -> Iterator[Service]:
-        """Open what the node does in the same loop as its protocol class."""
+        """Open the services that run in the same loop as the protocol class."""
         yield from ()
 
     def work(self) -> Work | None:
-        """Return what the node does without being asked."""
+        """Return the work that the node does on its own."""
         return None
 
     def status(self, counters: Counters, names: Names, now: int) -> Status:
-        """Return the role's part of the status line, which a node prints a few times a second."""
+        """Return the role's part of the status line, which a node prints a few times per second."""
         raise NotImplementedError
 
     def details(self, known: Status, now: int) -> Status:
-        """Return what only the status page has besides; `known` is the status line."""
+        """Return the details that only the status page has; `known` is the status line."""
         raise NotImplementedError
 
     def is_done(self) -> bool:
-        """Return whether the node may end when its time is over."""
+        """Return whether the node may exit when its time is over."""
         return True
 
     def end_sessions(self) -> None:
@@ -89,5 +89,5 @@ class Role:
 
 
 def name_of(node: int, names: Names) -> str | None:
-    """Return a node's name; its id if the file does not name it, None for no node (0)."""
+    """Return a node's name; its id if it is not in the file, None for no node (0)."""
     return names.get(node, str(node)) if node else None

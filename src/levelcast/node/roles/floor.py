@@ -17,11 +17,11 @@ class FloorRole(Role):
 
     KIND = FLOOR
     METRICS = (
-        Metric("published", "records_published_total", "Records that the floor has published."),
+        Metric("published", "records_published_total", "Records published by the floor."),
         Metric("waiting", "records_waiting", "Records that wait for credit (rule 10)."),
         Metric("packets_witnessed", "packets_witnessed", "Packets up to this number are witnessed."),
         Metric("packets_unwitnessed", "packets_unwitnessed", "Packets that are not witnessed yet."),
-        Metric("credit", "credit_packets", "How many packets may be unwitnessed."),
+        Metric("credit", "credit_packets", "Maximum number of unwitnessed packets."),
     )
     machine: Source
     store: JournalStore
@@ -33,7 +33,7 @@ class FloorRole(Role):
         self._trading: SyntheticFloor | None = None
 
     def work(self) -> Work | None:
-        """Return synthetic trading, if the options ask for it."""
+        """Return synthetic trading if the options set a rate."""
         setup, options, floor = self._setup, self._setup.options, self._setup.place.floor
         if floor is not None and options.rate > 0:
             directory = SymbolDirectory(setup.network)

@@ -28,7 +28,7 @@ class ReceiverRole(ReleasingRole):
 
 
 def covered_group(said: MemberStatus, names: Names) -> Status:
-    """Return the group that a primary's tokens cover (rule 11): how far each secondary is, and whether it counts."""
+    """Return the group that a primary's tokens cover (rule 11): each secondary's position, and whether it counts."""
     have = said.listener.have
     members = {
         name_of(secondary, names): {

@@ -19,8 +19,8 @@ class ReformationRole(Role):
 
     KIND = REFORMATION
     METRICS = (
-        Metric("rings_formed", "rings_formed_total", "Rings that the server has formed."),
-        Metric("groups_formed", "groups_formed_total", "Groups of secondaries that the server has formed."),
+        Metric("rings_formed", "rings_formed_total", "Rings formed by the server."),
+        Metric("groups_formed", "groups_formed_total", "Groups of secondaries formed by the server."),
     )
     STATE = ("phase", get_args(Phase))
     machine: ReformationServer
@@ -41,7 +41,7 @@ class ReformationRole(Role):
 
 
 def groups_line(said: GroupServerStatus, names: Names) -> Status:
-    """Return the last group of each primary that the server formed or heard of."""
+    """Return the last group of each primary that the server formed or received."""
     groups = {
         name_of(primary, names): [name_of(member, names) for member in members]
         for primary, members in said.groups.items()

@@ -1,4 +1,4 @@
-"""The part that receivers of both layers have in common: tape, release log, edge, retention."""
+"""The common part of receivers of both layers: tape, release log, edge, retention."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class ReleasingRole(Role):
     """A receiver of either layer."""
 
     METRICS = (
-        Metric("generation_number", "generation", "The generation of the ring that the receiver has entered."),
-        Metric("slot", "slot", "The slot that is due now by the ring's schedule (rule 1)."),
+        Metric("generation_number", "generation", "Generation of the ring that the receiver has entered."),
+        Metric("slot", "slot", "Slot that is due now by the ring's schedule (rule 1)."),
         Metric("have", "slot_have", "Everything up to this slot is held."),
         Metric("witnessed", "slot_witnessed", "Everything up to this slot is witnessed (rule 8)."),
         Metric("released_slot", "slot_released", "Everything up to this slot is released."),
-        Metric("complete_upto_ns", "complete_seconds", "Everything stamped up to then is released.", 1e-9),
-        Metric("gaps", "gaps", "Slots of which something is missing and asked for (rule 5)."),
-        Metric("requests", "requests_total", "Requests for what was missing."),
-        Metric("frames", "releases_total", "Frames that were released."),
+        Metric("complete_upto_ns", "complete_seconds", "Everything stamped up to this time is released.", 1e-9),
+        Metric("gaps", "gaps", "Slots with missing data that is being requested (rule 5)."),
+        Metric("requests", "requests_total", "Requests for missing data."),
+        Metric("frames", "releases_total", "Frames released."),
         Metric("records", "records_released_total", "Records in those frames."),
         Metric("late", "late_releases_total", "Frames released after timestamp + hold time (rule 7)."),
         Metric("rings_entered", "reformations_total", "Rings that the receiver has entered."),
@@ -39,15 +39,15 @@ class ReleasingRole(Role):
         Metric("tape_records", "tape_records", "Sequence of the last record on the tape."),
         Metric("tape_bytes", "tape_bytes", "Size of the tape."),
         Metric("tape_segments", "tape_segments", "Segments of the tape."),
-        Metric("edge.packets", "edge_packets_total", "Packets sent to customers."),
+        Metric("edge.packets", "edge_packets_total", "Packets sent to subscribers."),
         Metric("edge.bytes", "edge_bytes_total", "Bytes of those packets."),
-        Metric("edge.requests", "edge_requests_total", "Requests of customers for what they missed."),
-        Metric("edge.retransmitted", "edge_retransmitted_total", "Packets sent again for them."),
-        Metric("edge.from_tape", "edge_from_tape_total", "Those of them that came from the tape."),
-        Metric("edge.to_group", "edge_to_group_total", "Those that answered several customers at once."),
-        Metric("edge.plan.number", "edge_plan", "Number of the plan in force; 0: none, everything in one session."),
-        Metric("edge.snapshots", "edge_snapshots_total", "Snapshots that customers were given."),
-        Metric("edge.clients_dropped", "edge_clients_dropped_total", "Customers that took too long."),
+        Metric("edge.requests", "edge_requests_total", "Retransmission requests of subscribers."),
+        Metric("edge.retransmitted", "edge_retransmitted_total", "Packets retransmitted for those requests."),
+        Metric("edge.from_tape", "edge_from_tape_total", "Retransmitted packets that were read from the tape."),
+        Metric("edge.to_group", "edge_to_group_total", "Retransmitted packets sent to several subscribers."),
+        Metric("edge.plan.number", "edge_plan", "Number of the active plan; 0: none, everything in one session."),
+        Metric("edge.snapshots", "edge_snapshots_total", "Snapshots sent to subscribers."),
+        Metric("edge.clients_dropped", "edge_clients_dropped_total", "Snapshot clients that exceeded the time limit."),
     )
     MACHINE: ClassVar[type[Listener]]
     machine: Listener
@@ -63,7 +63,7 @@ class ReleasingRole(Role):
         self.machine = self.MACHINE(setup.config, setup.place.id, self.store.image, self.store.tape.tip, setup.now)
 
     def services(self) -> Iterator[Service]:
-        """Open the edge, if the network file gives the receiver groups, and the tape's retention, if it has limits."""
+        """Open the edge if the network file assigns groups to the receiver, and retention if the tape has limits."""
         setup, machine = self._setup, self.machine
         network, place = setup.network, setup.place
         if LineAssignment(network, place.name):
@@ -129,5 +129,5 @@ class ReleasingRole(Role):
 
 
 def ring_as_json(ring: RingTimes | None) -> Status | None:
-    """Return a ring's schedule (rule 1), from which the owner of every slot follows."""
+    """Return a ring's schedule (rule 1), which determines the owner of every slot."""
     return None if ring is None else ring._asdict() | {"members": list(ring.members)}

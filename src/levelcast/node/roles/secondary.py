@@ -26,7 +26,7 @@ class SecondaryRole(ReleasingRole):
 
 
 def service_line(said: SecondaryStatus, names: Names) -> Status:
-    """Return which primary serves a secondary, and the group with which it takes turns."""
+    """Return the primary that serves a secondary, and the group in which it sends in turn."""
     group = said.group
     return {
         "home": name_of(said.home, names),
