@@ -53,7 +53,7 @@ def sizes(bits: Words) -> Longs:
 
 
 def product(rates: Floats, counts: Longs) -> float:
-    """Return their inner product; not by BLAS, whose threads may add in another order on another machine."""
+    """Return their inner product; not by BLAS: its threads may add in another order on another machine."""
     return float((rates * counts).sum())
 
 

@@ -1,8 +1,8 @@
 """Merge flows that always move together into one item: flows with the same users, and flows pinned together.
 
-Two flows with equal columns of W cost least in one session: of their two sessions (and groups) one is not larger than
-the other, and moving the other flow there cannot raise C_w. So, without capacity limits, merging loses nothing; the
-search gets shorter and its moves larger. This is an addition to the paper.
+Two flows with equal columns of W have the lowest cost in one session: of their two sessions (and groups) one is not
+larger than the other, and moving the other flow there cannot raise C_w. So, without capacity limits, merging loses
+nothing; the search gets shorter and its moves larger. This is an addition to the paper.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def flow_rates(rows: DataFrame, *, busiest: bool = False) -> DataFrame:
 
 def overlapping(tape: DataFrame) -> DataFrame:
     """Find symbols of a floor that two stripes have at one time of a day: a floor of a ring is in one stripe only, so
-    the same day was loaded twice. Takes rows of `tape`; returns `day, venue, symbol, one, other` (the stripes)."""
+    the same day was loaded twice. Input: rows of `tape`; output: `day, venue, symbol, one, other` (the stripes)."""
     spans = (
         tape.filter("symbol is not null and kind in ('trade', 'quote', 'order')")
         .groupBy("day", "venue", "symbol", "kind", "stripe")

@@ -229,7 +229,7 @@ def scaled(sample: Instance, rate: float) -> Instance:
 
 
 def insert(batches: Iterator[Any], sample: Instance, at: Ints, groups: int, seed: int) -> Iterator[Any]:
-    """Yield each flow's group: the lowest cost next to the sample, whose flows stay in their groups."""
+    """Yield each flow's group: the lowest cost next to the sample; the sample's flows stay in their groups."""
     pa = arrow()
     for batch in batches:
         table = pa.Table.from_batches([batch])

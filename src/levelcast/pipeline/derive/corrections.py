@@ -71,5 +71,5 @@ def settled(trades: DataFrame) -> DataFrame:
 
 
 def sets_price(mask: int = NO_PRICE) -> Column:
-    """Return True for a trade whose sale condition has no bit of `mask`."""
+    """Return True for a trade with a sale condition without any bit of `mask`."""
     return f.coalesce(f.col("condition"), f.lit(0)).bitwiseAND(f.lit(mask)) == 0

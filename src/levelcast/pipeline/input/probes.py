@@ -49,9 +49,7 @@ def read_probes(spark: SparkSession, path: Path) -> DataFrame:
     missing = [name for name in REQUIRED if name not in table.columns]
     if missing:
         has = ", ".join(table.columns) or "nothing"
-        raise LakeError(
-            f"{path}: line 1 has no column {missing[0]}; required: {', '.join(REQUIRED)}; found: {has}"
-        )
+        raise LakeError(f"{path}: line 1 has no column {missing[0]}; required: {', '.join(REQUIRED)}; found: {has}")
     wanted = [column for column in PROBES.columns if column.name != "day"]
     known = [column for column in wanted if column.name in table.columns]
     typed = table.select(

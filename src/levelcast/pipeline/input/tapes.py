@@ -197,17 +197,13 @@ class ReceiverTape:
                 if attempt == _TRIES - 1:
                     if isinstance(error, TapeError):
                         raise
-                    raise TapeError(
-                        f"{self.directory}: directory not found, or its files are being removed"
-                    ) from None
+                    raise TapeError(f"{self.directory}: directory not found, or its files are being removed") from None
                 time.sleep(_PAUSE_S)
 
     def _look(self) -> None:
         segments = list_segments(self.directory)
         for path in foreign_files(self.directory):
-            raise TapeError(
-                f"{path}: not a segment of this tape; move it elsewhere (read a DBN file with format dbn)"
-            )
+            raise TapeError(f"{path}: not a segment of this tape; move it elsewhere (read a DBN file with format dbn)")
         known = {head.first_sequence: head for head in self.heads}
         heads = []
         for _, number, active in segments:

@@ -44,7 +44,7 @@ AMENDED = "amended/"
 COMPACT_EVERY = 50
 """Number of batches between compactions of small files."""
 COMPACT_BYTES = 32 * 2**20
-"""Target size of compacted files during a stream, which shares its cores with compaction."""
+"""Target size of compacted files during a stream, which runs on the same cores."""
 _COMPACTED = ("tape", "trades", "quotes", "orders", "bars")
 
 
