@@ -99,12 +99,12 @@ def test_what_cannot_be_is_one_sentence(tmp_path: Path) -> None:
     assert "none: there is no such file or directory" in one_sentence(missing) or "java" in missing.stderr
     without = {"PATH": str(Path(sys.executable).parent), "JAVA_HOME": ""}
     no_java = levelcast("pipeline", "run", "--input", tmp_path, "--lake", lake, env=without)
-    assert "it needs Java 17 or newer" in one_sentence(no_java)
+    assert "install Java 17 or newer" in one_sentence(no_java)
     assert not lake.exists()
     for command in (["pipeline", "status"], ["report"], ["pipeline", "compact"]):
         result = runner.invoke(app, [*command, "--lake", str(tmp_path)])
         assert result.exit_code == 2
-        assert "is no lake" in result.stderr
+        assert "not a lake" in result.stderr
     result = runner.invoke(app, ["pipeline", "run", "--input", str(tmp_path), "--lake", str(lake), "--date", "soon"])
     assert result.exit_code == 2
     result = runner.invoke(app, ["demo", "--simulated", "--pipeline"])
