@@ -83,7 +83,7 @@ def test_from_a_tape_to_a_page(tmp_path: Path) -> None:
     assert not re.search(r"(?:src|href)\s*=|url\(|@import|<script", html)  # nothing is loaded from anywhere
     refused = runner.invoke(app, ["report", "--lake", str(lake), "--date", "1999-01-01", "-o", str(page)])
     assert refused.exit_code == 2
-    assert "has no trades of 1999-01-01" in refused.stderr
+    assert "no trades for 1999-01-01" in refused.stderr
 
     write(tmp_path / "empty" / "tape", []).close()
     told_empty = levelcast_here(

@@ -195,12 +195,12 @@ def break_file(folder: Path, name: str, old: str, new: str) -> None:
     [
         ("interest.csv", "ann,IBM", "ann,NOPE", "flow 'NOPE' has no rate in"),
         ("interest.csv", "ann,AAPL", "ann,IBM", "user 'ann' and flow 'IBM' are paired more than once"),
-        ("interest.csv", "user,flow", "who,flow", "there is no column 'user'"),
+        ("interest.csv", "user,flow", "who,flow", "column 'user' not found"),
         ("rates.csv", "IBM,5.0", "IBM,-5.0", "flow 'IBM' has the rate -5"),
         ("rates.csv", "IBM,5.0", "IBM,", "1 rows have no rate"),
         ("rates.csv", "IBM,5.0", "IBM,fast", "a rate is not a number"),
         ("rates.csv", "IBM,5.0", "IBM,nan", "1 rows have no rate"),
-        ("rates.csv", "AAPL,9.0", "IBM,9.0", "flow 'IBM' is there 2 times"),
+        ("rates.csv", "AAPL,9.0", "IBM,9.0", "flow 'IBM' appears 2 times"),
         ("rates.csv", "IBM,5.0\n", "", "flow 'IBM' has no rate in"),
         ("rates.csv", "IBM,5.0", "IBM,5.0,1", "cannot be read"),
     ],
@@ -230,7 +230,7 @@ def test_a_broken_file_is_one_sentence_and_no_plan(folder: Path, name: str, old:
         (("--together", "IBM,NOPE"), "there is no flow 'NOPE'"),
         (("--session-rate", "1"), "above the limit"),
         (("--algorithm", "it", "--session-rate", "20"), "does not support limits"),
-        (("--from", "nowhere"), "there is no such file"),
+        (("--from", "nowhere"), "file not found"),
     ],
 )
 def test_a_wrong_wish_is_one_sentence_and_no_plan(folder: Path, more: tuple[object, ...], says: str) -> None:

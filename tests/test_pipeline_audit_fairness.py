@@ -149,7 +149,7 @@ def test_a_receiver_without_a_log_cannot_be_judged(day: Day, tmp_path: Path) -> 
     day.write(tmp_path)
     for path in (tmp_path / "tokyo-1" / "releases").iterdir():
         path.unlink()
-    with pytest.raises(TapeError, match="there is no release log of tokyo-1"):
+    with pytest.raises(TapeError, match="release log of tokyo-1 not found"):
         run(Job(None, gather([tmp_path])))
 
 

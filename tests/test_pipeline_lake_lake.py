@@ -236,7 +236,7 @@ def test_what_is_no_lake_or_of_the_future_is_refused(tmp_path: Path, lake: Lake,
     with pytest.raises(LakeError, match=f"has version {LAKE_VERSION + 1} of the tables"):
         Lake(lake.directory)
     marker.write_text("{")
-    with pytest.raises(LakeError, match="is damaged"):
+    with pytest.raises(LakeError, match="damaged; restore"):
         Lake(lake.directory)
 
 

@@ -96,7 +96,7 @@ def test_a_lake_of_probes_alone_has_a_page(lake: Lake, tmp_path: Path) -> None:
     assert len(plots) == 3
     for plot in plots:
         ElementTree.fromstring(plot)
-    with pytest.raises(LakeError, match="has no network matrix of 1999-01-01"):
+    with pytest.raises(LakeError, match="no network matrix for 1999-01-01"):
         write_report(lake, page, "1999-01-01")
 
 

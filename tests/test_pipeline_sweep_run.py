@@ -193,7 +193,7 @@ def test_a_file_that_is_no_sweep_is_refused_and_left_as_it_is(tmp_path: Path) ->
         assert (tmp_path / name).read_bytes() == before
     with pytest.raises(LakeError, match="is a directory"):
         FileStore(tmp_path)
-    with pytest.raises(LakeError, match="directory .* not found"):
+    with pytest.raises(LakeError, match=r"directory .* not found"):
         FileStore(tmp_path / "none" / "rows.parquet")
 
 

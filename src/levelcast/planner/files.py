@@ -60,7 +60,7 @@ def read_weights(path: Path) -> MeasuredWeights:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise PlanError(f"{path}: not readable ({error.strerror})") from None
+        raise PlanError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError:
         raise PlanError(f"{path}: not JSON") from None
     found = content.get("weights") if isinstance(content, dict) else None
@@ -122,7 +122,7 @@ def _read(path: Path, columns: tuple[str, str]) -> Any:
             table = arrow("pyarrow.csv").read_csv(str(path))
     except (OSError, arrow().ArrowException) as error:
         reason = str(error).split("\n")[0].rstrip(".")
-        raise PlanError(f"{path}: not readable ({reason}); damaged, or neither Parquet nor CSV") from None
+        raise PlanError(f"{path}: cannot be read ({reason}); damaged, or neither Parquet nor CSV") from None
     for column in columns:
         if column not in table.column_names:
             raise PlanError(f"{path}: column {column!r} not found; required: {' and '.join(columns)}")

@@ -172,7 +172,7 @@ class Lake:
             else:
                 handle.update_incremental()
         except lib.exceptions.DeltaError as error:
-            raise LakeError(f"{self.directory / name}: not readable ({first_line(error)})") from None
+            raise LakeError(f"{self.directory / name}: cannot be read ({first_line(error)})") from None
         if version is None:
             self._own.handles[name] = handle
         told = handle.metadata().configuration.get(PROPERTY, "")
@@ -219,7 +219,7 @@ class Lake:
             return handle.to_pyarrow_table(filters=filters or None, columns=None if columns is None else [*columns])
         except (OSError, arrow().ArrowException, delta().exceptions.DeltaError) as error:
             raise LakeError(
-                f"{self.directory / name}: not readable ({first_line(error)}); restore the file from a backup"
+                f"{self.directory / name}: cannot be read ({first_line(error)}); restore the file from a backup"
             ) from None
 
     def rows(
