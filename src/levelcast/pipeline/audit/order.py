@@ -102,7 +102,7 @@ def _vote(job: Job, places: Sequence[Sequence[Variant]]) -> None:
     units = [
         (variant.one, min(each.found.last_slot for each in variants)) for variants in places for variant in variants
     ]
-    chains = iter(job.each("order: how far all tapes go", _chain_at, units))
+    chains = iter(job.each("order: comparing chains", _chain_at, units))
     for variants in places:
         told = [next(chains) for _ in variants]
         for variant, chain in zip(variants, told, strict=True):
