@@ -20,7 +20,7 @@ def test_without_pyspark_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pyspark", None)
     for run in (lake.run, lake_day.run):
         (note,) = run(Options(quick=True, out=tmp_path)).notes
-        assert "which is not here" in note
+        assert "pyspark is not installed" in note
         assert "nothing was measured" in note
 
 

@@ -57,7 +57,7 @@ def test_from_published_figures_to_a_network_that_includes_them(tmp_path: Path) 
     assert (told["hour"], len(told["pairs"])) == ("2023-03-01T00", 3)
     assert [each["site"] for each in told["helpers"]["us-west-2"]] == ["us-east-1", "eu-west-1"]
     assert "3 of 3 pairs have fewer than 100 answered probes" in done.stderr
-    assert "the probes of 3 of 3 pairs do not tell of loss: 0.02 is assumed there" in done.stderr
+    assert "the probes of 3 of 3 pairs have no loss value; 0.02 is assumed" in done.stderr
     file.write_text('include = ["measured.toml"]\n' + NETWORK)
     network = load_network(file)
     # The slower direction, half of 130 ms.
@@ -73,7 +73,7 @@ def test_what_can_be_told_without_spark_is_told_at_once(tmp_path: Path) -> None:
     Lake.create(tmp_path / "lake")
     (tmp_path / "there.toml").write_text("precious")
     for arguments, told in (
-        (("--lake", tmp_path / "none"), "is no lake"),
+        (("--lake", tmp_path / "none"), "not a lake"),
         (
             ("--lake", tmp_path / "lake", "--quantile", "0.42"),
             "there is no quantile 0.42 in the matrix: it has 0.5, 0.9",
@@ -92,7 +92,7 @@ def test_what_can_be_told_without_spark_is_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("spark")
 def test_a_lake_without_probes_is_told_so(tmp_path: Path) -> None:
     Lake.create(tmp_path / "lake")
-    assert "has no probes yet: levelcast pipeline load probes" in one_sentence(
+    assert "has no probes; run `levelcast pipeline load probes" in one_sentence(
         levelcast_here("matrix", "--lake", tmp_path / "lake", "--master", "local[1]")
     )
 

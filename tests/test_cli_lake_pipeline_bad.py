@@ -112,8 +112,8 @@ def empty(tape: Path) -> None:
 
 TAPES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a truncated segment": (lambda tape: cut(segment(tape), 500), "truncated, its index has records up to byte"),
-    "a truncated index": (lambda tape: cut(index(tape), 7), "it is cut short, or retention has taken it"),
-    "a foreign file": (lambda tape: (tape / "other.dbn").write_bytes(b"?"), "is no segment of this tape"),
+    "a truncated index": (lambda tape: cut(index(tape), 7), "the file is truncated, or retention has removed it"),
+    "a foreign file": (lambda tape: (tape / "other.dbn").write_bytes(b"?"), "not a segment of this tape"),
     "a future version": (lambda tape: patch(index(tape), 8, 99), "version 99, but this Levelcast reads version"),
     "an empty tape": (empty, "the tape is empty, nothing has been released to it yet"),
     "no tape": (shutil.rmtree, "no tape found"),
@@ -184,9 +184,9 @@ def test_a_lake_of_the_future(node: Path, lake: Path) -> None:
     first = lake / "trades" / "_delta_log" / f"{0:020}.json"
     first.write_text(first.read_text().replace('"levelcast.schema":"1"', '"levelcast.schema":"7"'))
     before = contents(lake)
-    assert "has version 7 of the schema, and this Levelcast knows 1: use a newer one" in run(node, lake)
+    assert "has version 7 of the schema, but this Levelcast supports 1; use a newer version" in run(node, lake)
     (lake / "lake.json").write_text(json.dumps({"version": 9}))
-    assert "has version 9 of the tables, and this Levelcast knows 1: use a newer one" in run(node, lake)
+    assert "has version 9 of the tables, but this Levelcast supports 1; use a newer version" in run(node, lake)
     assert {**contents(lake), "lake.json": b""} == {**before, "lake.json": b""}
 
 
@@ -194,7 +194,7 @@ def test_a_lake_that_another_job_writes(node: Path, lake: Path) -> None:
     before = contents(lake)
     with (lake / "lake.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "another job writes there: wait for it, or stop it" in run(node, lake)
+        assert "in use by another job; wait for it, or stop it" in run(node, lake)
     assert contents(lake) == before
 
 
@@ -225,13 +225,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk(node: Path, small_disk: Path) -> None:
-    assert "the disk is full: nothing of this batch was committed" in run(node, small_disk / "lake")
+    assert "disk full, nothing of this batch was committed" in run(node, small_disk / "lake")
     assert tables(small_disk / "lake") == []
 
 
 def test_no_cluster_there(node: Path, tmp_path: Path) -> None:
     told = refused("pipeline", "run", "--input", node, "--lake", tmp_path / "lake", "--master", "somewhere")
-    assert "--master somewhere: is none of local[2], spark://HOST:7077" in told
+    assert "--master somewhere: not supported; use local[2], spark://HOST:7077" in told
     assert not (tmp_path / "lake").exists()
 
 
@@ -265,9 +265,9 @@ def test_no_pyspark_and_no_java(node: Path, tmp_path: Path) -> None:
     (tmp_path / "pyspark" / "__init__.py").write_text("raise ImportError('not here')\n")
     command = ("pipeline", "run", "--input", node, "--lake", tmp_path / "lake")
     path = os.pathsep.join([str(tmp_path), str(ROOT / "src"), str(ROOT)])
-    assert "which is not here: pip install 'levelcast[spark]'" in alone(*command, PYTHONPATH=path)
-    assert "there is no program java): it needs Java 17 or newer" in alone(*command, PATH="/nowhere", JAVA_HOME="")
-    assert "has no bin/java): it needs Java 17 or newer" in alone(*command, JAVA_HOME="/nowhere")
+    assert "pyspark is not installed; run pip install 'levelcast[spark]'" in alone(*command, PYTHONPATH=path)
+    assert "java not found); install Java 17 or newer" in alone(*command, PATH="/nowhere", JAVA_HOME="")
+    assert "has no bin/java); install Java 17 or newer" in alone(*command, JAVA_HOME="/nowhere")
     assert not (tmp_path / "lake").exists()
 
 

@@ -97,7 +97,7 @@ def test_from_the_lake_to_a_plan_that_the_network_takes(lake: Lake, network_file
     refused = invoke(*options, "--subscriptions", who)
     assert refused.exit_code == 2
     assert "1 subscriptions are for symbols that no floor of" in refused.stderr
-    assert "XYZ: correct them, or leave them out (--skip-unknown)" in refused.stderr
+    assert "XYZ; correct them, or ignore them with --skip-unknown" in refused.stderr
     again = invoke(*options, "--skip-unknown", "--current", out, "--rates", "busiest", "--json")
     assert again.exit_code == 0, again.output
     told = json.loads(again.output)
@@ -115,11 +115,11 @@ def test_what_cannot_be_is_one_sentence(lake: Lake, network_file: Path, tmp_path
     )  # fmt: skip
     write_plan(tmp_path / "foreign", foreign)
     cases = [
-        ((tmp_path,), "is no lake"),
-        ((empty.directory,), "has no rates, so there is nothing to plan by"),
-        ((lake.directory, "--day", "2026-11-17"), "has no rates of 2026-11-17; it has those of 2026-11-16"),
+        ((tmp_path,), "not a lake"),
+        ((empty.directory,), "has no rates to plan from"),
+        ((lake.directory, "--day", "2026-11-17"), "no rates for 2026-11-17; available: 2026-11-16"),
         ((lake.directory, "--day", "soon"), '"soon" is not a day such as 2013-10-07'),
-        ((lake.directory, "--subscriptions", tmp_path / "none.csv"), "none.csv: there is no such file"),
+        ((lake.directory, "--subscriptions", tmp_path / "none.csv"), "none.csv: file not found"),
         ((lake.directory, "--network", network_file, "--groups", 4), "4 groups are more than the 3 of the smallest"),
         ((lake.directory, "--sessions", 3), "50 groups are more than 3 sessions"),
         ((lake.directory, "--current", "running"), "--current running needs --network"),

@@ -80,7 +80,7 @@ BAD = [
     (["--set", "without=no-such"], "without=no-such is not known"),
     (["--set", "without=none", "--set", "without=none"], "--set without is there twice"),
     (["--seeds", "9..1"], "the range 9..1 runs backward"),
-    (["--plot", "x"], "'x' is no picture: write FIGURE:AGAINST"),
+    (["--plot", "x"], "'x' is not a plot; use FIGURE:AGAINST"),
     (["none.toml"], "none.toml: there is no such file"),
 ]
 

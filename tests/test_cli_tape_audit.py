@@ -38,13 +38,13 @@ def test_a_missing_receiver(tmp_path: Path) -> None:
     record_all(tmp_path / "data", FRAMES, ("new-york-1", "london-1", "frankfurt-1", "sydney-1"))
     (tmp_path / "network.toml").write_text(five_cities())
     told = refused("all", tmp_path / "data", "--network", tmp_path / "network.toml")
-    assert '"tokyo-1" is a receiver of five cities and no tape of stripe 0 is its' in told
+    assert '"tokyo-1" is a receiver of five cities, but its tape of stripe 0 is missing' in told
 
 
 def test_overlapping_days(tmp_path: Path) -> None:
     record(tmp_path / "monday" / "tokyo-1", FRAMES)
     record(tmp_path / "tuesday" / "tokyo-1", FRAMES)
-    assert "the days overlap, name only one of them" in refused("order", tmp_path / "monday", tmp_path / "tuesday")
+    assert "the days overlap, pass only one of them" in refused("order", tmp_path / "monday", tmp_path / "tuesday")
 
 
 def test_an_empty_tape_and_none_at_all(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_an_empty_tape_and_none_at_all(tmp_path: Path) -> None:
 
 
 def test_an_unknown_audit(tmp_path: Path) -> None:
-    assert 'there is no audit "colour"' in refused("colour", tmp_path)
+    assert 'unknown audit "colour"' in refused("colour", tmp_path)
 
 
 def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:

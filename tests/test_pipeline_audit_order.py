@@ -44,7 +44,7 @@ def test_equal_tapes_pass(data: Path) -> None:
     assert result.passed, result.findings
     assert result.looked_at["frames"] == 5 * len(FRAMES)
     assert result.looked_at["records"] == 5 * sum(frame.records for frame in FRAMES)
-    assert "5 tapes are one and the same" in result.sentence
+    assert "5 tapes are identical" in result.sentence
     assert not result.remarks
 
 

@@ -160,7 +160,7 @@ def test_an_audit_that_was_added_is_run_by_name_and_with_all(added: Audit, clean
     job = Job(None, gather([tmp_path], clean.network))
     assert audit_run.run(audit_run.names_of(added.name), job).exit_code == 1
     assert audit_run.names_of("all")[-1] == added.name
-    with pytest.raises(TapeError, match='there is no audit "colour": name one of order, fairness, timeliness, empty'):
+    with pytest.raises(TapeError, match='unknown audit "colour"; use one of order, fairness, timeliness, empty'):
         audit_run.names_of("colour")
 
 

@@ -54,7 +54,7 @@ def test_floors_in_time_pass(tmp_path: Path) -> None:
     assert result.looked_at["records"] == 4_000
     (figures,) = result.figures
     assert [row[1] for row in figures.rows] == ["publisher 1", "publisher 2"]
-    assert result.sentence.startswith("Every floor was in time: 99 % of 4,000 records")
+    assert result.sentence.startswith("Every floor was on time: 99 % of 4,000 records")
 
 
 def test_a_slow_floor_is_named_with_its_hour(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_what_retention_took_before_it_was_in_the_lake_is_said(spark: Any, tmp_p
     load_pieces(spark, lake, read_pieces(spark, [tmp_path / "a"]), "a")
     had = {name: content(lake, name) for name in FILED}
     write(tmp_path / "b", frames[20:], first=tip_after(frames[:20])).close()
-    with pytest.raises(TapeError, match=r"b: retention has taken sequence [\d,]+ of stripe 0, which the lake still"):
+    with pytest.raises(TapeError, match=r"b: retention has removed sequence [\d,]+ of stripe 0, which the lake still"):
         load_pieces(spark, lake, read_pieces(spark, [tmp_path / "b"]), "b")
     assert {name: content(lake, name) for name in FILED} == had
     write(tmp_path / "c", frames).close()

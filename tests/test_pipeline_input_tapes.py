@@ -141,7 +141,7 @@ def test_a_tape_is_continued_by_another_receivers(tmp_path: Path, frames: list[F
     tapes.refresh()
     assert tapes.stripes[0].start.sequence > 1
     with pytest.raises(
-        TapeError, match="retention has taken sequence 1 of stripe 0, which is still needed; the oldest"
+        TapeError, match="retention has removed sequence 1 of stripe 0, which is still needed; the oldest"
     ):
         stripe.pieces(1, 10)
     with pytest.raises(TapeError, match=r"no tape of stripe 0 has sequence 99,999"):
@@ -157,7 +157,7 @@ def test_a_piece_is_read_where_it_still_is(tmp_path: Path, frames: list[Frame]) 
     shutil.rmtree(tmp_path / "a")
     assert len(all_rows(pieces)) == stripe.end.sequence - 1
     shutil.rmtree(tmp_path / "b")
-    with pytest.raises(TapeError, match=r"does not have the records 1 to \d+ \(any more\)"):
+    with pytest.raises(TapeError, match=r"records 1 to \d+ are missing"):
         all_rows(pieces)
 
 
@@ -202,7 +202,7 @@ def test_a_batch_ends_with_a_frame_and_all_stripes_at_one_instant(tmp_path: Path
     (one,) = end_of_batch(stripes, starts, stops, 1).values()
     assert one.sequence == min(two, key=lambda frames: frames[0].timestamp_ns)[0].records + 1
     assert set(Tapes([tmp_path], stripe=1).stripes) == {1}
-    with pytest.raises(TapeError, match="there is no tape of stripe 7"):
+    with pytest.raises(TapeError, match="tape of stripe 7 not found"):
         Tapes([tmp_path], stripe=7)
 
 
@@ -255,12 +255,12 @@ def test_what_cannot_be_read_is_said_in_one_sentence(tape: Path, tmp_path: Path)
     index = sorted(short.glob("*.idx"))[1]
     index.write_bytes(index.read_bytes()[:-70])
     (stripe,) = Tapes([short]).stripes.values()
-    with pytest.raises(TapeError, match=rf"{index.name}: does not have the records .* it is cut short"):
+    with pytest.raises(TapeError, match=rf"{index.name}: records .* are missing; the file is truncated"):
         all_rows(stripe.pieces(1, stripe.end.sequence))
 
     foreign = copy_of(tape, tmp_path / "foreign")
     (foreign / "backup.dbn").write_bytes(b"DBN")
-    with pytest.raises(TapeError, match=r"backup.dbn: is no segment of this tape: move it elsewhere"):
+    with pytest.raises(TapeError, match=r"backup.dbn: not a segment of this tape; move it elsewhere"):
         Tapes([foreign])
 
     future = copy_of(tape, tmp_path / "future")
@@ -272,7 +272,7 @@ def test_what_cannot_be_read_is_said_in_one_sentence(tape: Path, tmp_path: Path)
         Tapes([future])
 
     write(tmp_path / "other", make_frames(150, 4)).close()
-    with pytest.raises(TapeError, match="are of different networks, name one of them"):
+    with pytest.raises(TapeError, match="are of different networks, pass one of them"):
         Tapes([tape, tmp_path / "other"])
 
 

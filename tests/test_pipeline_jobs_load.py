@@ -222,5 +222,5 @@ def test_subscriptions_and_status_have_loaders(spark: Any, lake: Lake, tmp_path:
         f"from_site,to_site,at_ns,round_trip_ns,loss_ratio\na,b,{T0},5000,0.01\n", encoding="utf-8"
     )
     assert load_probes(spark, lake, tmp_path / "probes.csv").rows == 1
-    with pytest.raises(LakeError, match="is not what `levelcast status --json` prints"):
+    with pytest.raises(LakeError, match="not the output of `levelcast status --json`"):
         load_status(spark, lake, tmp_path / "interest.csv")

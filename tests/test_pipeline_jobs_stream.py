@@ -192,7 +192,7 @@ def test_a_stream_says_what_retention_took(spark: Any, tmp_path: Path) -> None:
     follow(spark, lake, tmp_path / "a")
     write(tmp_path / "b", frames[10:], first=tip_after(frames[:10])).close()
     query, _ = stream.start(spark, lake, [tmp_path / "b"], until_now=True)
-    with pytest.raises(Exception, match="retention has taken sequence 16 of stripe 0"):
+    with pytest.raises(Exception, match="retention has removed sequence 16 of stripe 0"):
         query.awaitTermination()
 
 

@@ -163,7 +163,7 @@ def test_columns_are_chosen_by_name() -> None:
     assert rows.schema.names == ["sequence", "price"]
     assert to_arrow([], columns=["symbol", "price"]).num_rows == 0
     assert to_arrow([]).schema == arrow_schema()
-    with pytest.raises(SchemaError, match="there is no column 'prize': the columns are stripe, sequence"):
+    with pytest.raises(SchemaError, match="unknown column 'prize'; the columns are stripe, sequence"):
         to_arrow([], columns=["prize"])
 
 

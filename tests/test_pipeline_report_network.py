@@ -96,7 +96,7 @@ def test_a_lake_of_probes_alone_has_a_page(lake: Lake, tmp_path: Path) -> None:
     assert len(plots) == 3
     for plot in plots:
         ElementTree.fromstring(plot)
-    with pytest.raises(LakeError, match="has no network matrix of 1999-01-01"):
+    with pytest.raises(LakeError, match="no network matrix for 1999-01-01"):
         write_report(lake, page, "1999-01-01")
 
 
@@ -131,7 +131,7 @@ def test_audits_are_told_by_their_last_run() -> None:
         {"run": "2", "audit": "fairness", "number": 1, "subject": "b-1", "kind": "early", "says": "2 ms early"},
     ]
     html = "".join(audit_section(runs, findings))
-    assert "1 of 2 found something." in html
+    assert "1 of 2 found faults." in html
     assert "All tapes are &lt;one&gt;." in html
     assert "2 ms early" in html
     assert "old" not in html
@@ -164,7 +164,7 @@ def test_a_sweep_is_told_by_what_held_and_drawn_by_what_varied() -> None:
         for seed in range(3)
     ]
     html = "".join(sweep_section(rows))
-    assert "Every promise held in all of them." in html
+    assert "Every guarantee held in all of them." in html
     assert "<td>steady</td><td>01234567</td><td>6</td><td>6</td><td>2</td><td>9 s</td>" in html
     assert "latency_p99_ms against loss" in html
     assert "against members" not in html

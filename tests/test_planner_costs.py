@@ -91,11 +91,11 @@ LEGAL = Plan(ints(0, 1, -1), ints(0, 1))
     ("plan", "says"),
     [
         (Plan(ints(0, 1), ints(0, 1)), "2 flows and the instance 3"),
-        (Plan(ints(0, -1, -1), ints(0)), "in no session"),
-        (Plan(ints(0, 1, 2), ints(0, 1, 1)), "session 2 is empty or nobody listens"),
+        (Plan(ints(0, -1, -1), ints(0)), "not in any session"),
+        (Plan(ints(0, 1, 2), ints(0, 1, 1)), "session 2 is empty or has no subscriber"),
         (Plan(ints(0, 0, -1), ints(0, 0)), "session 1 is empty"),
         (Plan(ints(0, 1, -1), ints(0, 2)), "a group has no session"),
-        (Plan(ints(0, 1, -1), ints(0, -1)), "in no group"),
+        (Plan(ints(0, 1, -1), ints(0, -1)), "not in any group"),
         (Plan(ints(0, 3, -1), ints(0, 0)), "has no group"),
     ],
 )

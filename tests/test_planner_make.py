@@ -156,5 +156,5 @@ def test_limits_that_cannot_be_kept_are_refused(limits: Limits, says: str) -> No
 
 
 def test_the_paper_s_algorithms_know_no_limits() -> None:
-    with pytest.raises(PlanError, match="knows no limits"):
+    with pytest.raises(PlanError, match="does not support limits"):
         make_plan(generate(SMALL, 1), 10, 2, algorithm=Algorithm.IT, limits=Limits(session_rate=9.0))

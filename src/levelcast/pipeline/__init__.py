@@ -1,8 +1,8 @@
 """Jobs on Spark: `input` reads tapes and captures, `lake` stores tables, `derive` and `jobs` compute the derived ones.
-`audit`, `matrix`, `channels` and `sweep` are jobs of their own, `report` is the page about all of them.
+`audit`, `matrix`, `channels` and `sweep` are separate jobs; `report` renders the page about all of them.
 
-The only package that imports pyspark and deltalake; only `cli` imports it. Functions from DataFrame to DataFrame;
-`session` makes the session, and `register(spark)` makes `spark.read.format("levelcast")` work in it.
+The only package that imports pyspark and deltalake; only `cli` imports it. Functions map DataFrame to DataFrame;
+`session` creates the session, and `register(spark)` enables `spark.read.format("levelcast")` in it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source `levelcast` known to a session (`levelcast.pipeline.input.tape_source`)."""
+    """Register the data source `levelcast` with a session (`levelcast.pipeline.input.tape_source`)."""
     from levelcast.pipeline.input.tape_source import register as to_spark
 
     to_spark(spark)

@@ -1,4 +1,4 @@
-"""One place that makes the Spark session."""
+"""Create the Spark session."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 Unit = TypeVar("Unit")
 Made = TypeVar("Made")
 
-_NO_PYSPARK = "Spark needs pyspark, which is not here: pip install 'levelcast[spark]'"
-_JAVA = "it needs Java 17 or newer"
+_NO_PYSPARK = "pyspark is not installed; run pip install 'levelcast[spark]'"
+_JAVA = "install Java 17 or newer"
 _KEPT_LINES = 2000
 _LONGEST_REASON = 200
 _MOST_TASKS = 4_000
 _SMALL_BYTES = 64 * 2**20
 _SMALL_FILES = 10_000
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a Java that lives for seconds: most of its time would go into the second compiler, which then never pays."""
+"""Options for a JVM that runs for seconds: the second compiler would use much of its time without benefit."""
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -53,18 +53,18 @@ _MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(s
 
 
 class SparkMissing(UserError):
-    """Why there is no Spark here, in one sentence for a person."""
+    """Error: Spark is not available, with a one-line message."""
 
 
 class JavaLog(logging.Handler):
-    """What Java and the workers write to stderr. A person gets a sentence; this is for what has none."""
+    """Collect the stderr of Java and the workers. Users see a one-line message; this is for errors without one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def open(self) -> int:
-        """The writing end of a pipe that is read for as long as somebody writes."""
+        """Return the write end of a pipe that is read until it is closed."""
         reading, writing = os.pipe()
         threading.Thread(target=self._collect, args=(reading,), name="java's stderr", daemon=True).start()
         return writing
@@ -75,13 +75,13 @@ class JavaLog(logging.Handler):
                 self.lines.append(line)
 
     def reason(self) -> str:
-        """What seems to have been the matter."""
+        """Return the probable cause of a failure."""
         text = "".join(self.lines)
         found = _CAUSE.findall(text) or [line for line in text.splitlines() if line.strip() and not _STACK.match(line)]
         return _short(_STAMP.sub("", found[-1])) if found else ""
 
     def save(self, error: BaseException) -> Path | None:
-        """Keep all of it in a file; None if there is no place for one."""
+        """Save the complete log to a file; return None if no file can be written."""
         try:
             number, name = tempfile.mkstemp(prefix="levelcast-spark-", suffix=".log")
             with os.fdopen(number, "w", encoding="utf-8", errors="replace") as file:
@@ -92,11 +92,11 @@ class JavaLog(logging.Handler):
         return Path(name)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take what Python's side of the bridge to Java says as well: it shouts when somebody presses ^C."""
+        """Collect log records of py4j too: it logs errors on ^C."""
         self.lines.append(_FORMAT.format(record) + "\n")
 
     def note_error(self, *_: object) -> None:
-        """Take the error that is being handled, with its way there."""
+        """Add the error that is being handled, with its traceback."""
         self.lines.append(traceback.format_exc())
 
 
@@ -104,7 +104,7 @@ java_log = JavaLog()
 
 
 def require_spark() -> None:
-    """Raise SparkMissing where no session can be made: before something long is done for it."""
+    """Raise SparkMissing if no session can be created: call it before long work that needs one."""
     try:
         import pyspark
     except ImportError:
@@ -112,13 +112,13 @@ def require_spark() -> None:
     del pyspark
     home = os.environ.get("JAVA_HOME")
     if home and not os.access(Path(home) / "bin" / "java", os.X_OK):
-        raise SparkMissing(f"Spark does not start (JAVA_HOME is {home}, which has no bin/java): {_JAVA}")
+        raise SparkMissing(f"Spark does not start (JAVA_HOME is {home}, which has no bin/java); {_JAVA}")
     if not home and shutil.which("java") is None:
-        raise SparkMissing(f"Spark does not start (there is no program java): {_JAVA}")
+        raise SparkMissing(f"Spark does not start (java not found); {_JAVA}")
 
 
 def is_small(paths: Iterable[Path]) -> bool:
-    """Whether input is a matter of seconds: Java is then started for a short life."""
+    """Return True if the input needs only seconds: Java is then started with options for a short run."""
     left, files = _SMALL_BYTES, 0
     for path in paths:
         for each in path.rglob("*") if path.is_dir() else [path]:
@@ -133,25 +133,25 @@ def is_small(paths: Iterable[Path]) -> bool:
 def spark_session(
     master: str | None, name: str, settings: Mapping[str, str] | None = None, *, small: bool = False
 ) -> Iterator[SparkSession]:
-    """A session that ends with the block. `master` is `local[2]` or a cluster's address; without one it is what
-    spark-submit was told, or else all cores of this machine. `small` says that there is little to do; `settings` are
-    more of Spark's own."""
+    """Open a session for a block. `master` is `local[2]` or a cluster's address; without one, the setting of
+    spark-submit, or else all cores of this machine. `small` indicates small input; `settings` are additional
+    settings of Spark."""
     require_spark()
     if master is not None and not _MASTER.fullmatch(master):
-        raise SparkMissing(f"--master {master}: is none of local[2], spark://HOST:7077, yarn and k8s://URL")
+        raise SparkMissing(f"--master {master}: not supported; use local[2], spark://HOST:7077, yarn or k8s://URL")
     from py4j.protocol import Py4JError
     from pyspark import SparkConf
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python has what this one has
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers use the same Python with its packages
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has its own --master, memory and log
     where = master or ("" if submitted else "local[*]")
     conf = SparkConf(loadDefaults=submitted).setAppName(name).setAll([*_SETTINGS.items(), *(settings or {}).items()])
     if where:
         conf.setMaster(where)
     if not submitted:
-        # A driver and its local workers share one heap; the default of 1 GB is small for a million lists.
+        # A driver and its local workers use one heap; the default of 1 GB is small for a million lists.
         conf.set("spark.driver.memory", "3g")
     if where.startswith("local"):
         conf.set("spark.driver.host", "localhost").set("spark.driver.bindAddress", "127.0.0.1")
@@ -173,7 +173,7 @@ def spark_session(
 
 @contextmanager
 def _listening() -> Iterator[None]:
-    """py4j speaks through the root logger, which speaks to the terminal if nobody listens."""
+    """Redirect py4j's log: it uses the root logger, which prints to the terminal without a handler."""
     logging.getLogger().addHandler(java_log)
     try:
         yield
@@ -182,18 +182,18 @@ def _listening() -> Iterator[None]:
 
 
 def _quiet_accumulators(spark: SparkSession) -> None:
-    """Java may end before the thread that hears its counters does; that thread prints its surprise to the terminal."""
+    """Suppress a traceback: Java may exit before the thread that receives its counters, which then prints an error."""
     server: Any = spark.sparkContext._accumulatorServer
     server.handle_error = java_log.note_error
 
 
 def _launch(conf: SparkConf) -> None:
-    """Start Java, with its stderr to us: it greets everyone with warnings, and an error has a hundred lines."""
+    """Start Java with its stderr redirected: it prints warnings at startup, and an error has a hundred lines."""
     from pyspark import SparkContext, java_gateway
 
     launch: Any = java_gateway.launch_gateway
     if SparkContext._gateway is not None:
-        return  # a session before this one has
+        return  # started by an earlier session
     writing = java_log.open()
     try:
         SparkContext._ensure_initialized(gateway=launch(conf, {"stderr": writing}), conf=conf)
@@ -202,25 +202,25 @@ def _launch(conf: SparkConf) -> None:
 
 
 def _why(error: BaseException, where: str) -> str:
-    """Why there is no session."""
+    """Return the reason why the session could not be created."""
     text = java_log.reason() or _short(first_line(error))
     if "class file version" in text or "JAVA_GATEWAY_EXITED" in str(error):
-        return f"Spark does not start ({text}): {_JAVA}"
+        return f"Spark does not start ({text}); {_JAVA}"
     if where and not where.startswith("local"):
-        return f"Spark does not start with --master {where} ({text}): is it the address of a cluster that runs?"
+        return f"Spark does not start with --master {where} ({text}); check the address of the cluster"
     return f"Spark does not start ({text})"
 
 
 def failure(error: BaseException) -> str:
-    """One sentence for an error of Spark's that is none of ours; the rest of it goes into a file."""
+    """Return one line for an error of Spark; save the rest of it to a file."""
     found = _CAUSE.findall(str(error))
     text = _short(found[-1] if found else first_line(error))
     kept = java_log.save(error)
-    return f"Spark has failed ({text})" + (f": all that it said is in {kept}" if kept else "")
+    return f"Spark has failed ({text})" + (f"; full log in {kept}" if kept else "")
 
 
 def _stop(spark: SparkSession) -> None:
-    """End the session; if Java is not there any more there is nothing to end."""
+    """Stop the session; do nothing if Java has exited."""
     from py4j.protocol import Py4JError
 
     with suppress(Py4JError, OSError):
@@ -228,7 +228,7 @@ def _stop(spark: SparkSession) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its class."""
+    """Return the first line of an error's text, or its class."""
     return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
 
 
@@ -238,7 +238,7 @@ def _short(text: str) -> str:
 
 
 def on_spark(spark: SparkSession, work: Callable[[Unit], Made], units: Sequence[Unit]) -> list[Made]:
-    """`work` done to every unit, each in a task of its own: small units out, small results back in their order."""
+    """Apply `work` to every unit, each in its own task: small units out, small results back in their order."""
     if not units:
         return []
     count = min(len(units), _MOST_TASKS)
@@ -259,7 +259,7 @@ def on_spark(spark: SparkSession, work: Callable[[Unit], Made], units: Sequence[
 
 
 def tasks() -> tuple[int, int]:
-    """Tasks done, and tasks in all, of the stages that Spark is at now; nothing while it comes or goes."""
+    """Return finished and total tasks of Spark's current stages; nothing during startup or shutdown."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 

@@ -1,4 +1,4 @@
-"""From symbols and subscriptions to sessions and multicast groups (TH): model, costs, clustering, plans on disk.
+"""Assign symbols to sessions and multicast groups by subscriptions (TH): model, costs, clustering, stored plans.
 
 Imports `native`, `plots` and `extras`. Imported by `node`, `pipeline` (plans at scale) and `cli`.
 """

@@ -1,16 +1,16 @@
-"""Our own planner: annealing by heat-bath moves on the exact cost of both levels.
+"""Levelcast's own planner: annealing by heat-bath moves on the exact cost of both levels.
 
 1. Flows with equal columns become one item (`items`).
-2. With many sessions a group, *groups first*: items are inserted greedily into empty groups and annealed on C_1
+2. With many sessions per group, *groups first*: items are inserted greedily into empty groups and annealed on C_1
    alone, which then has nearly all of the excess. (A random start fails at scale: every group has every user already,
-   and no move gains anything.) Within the groups items are merged, the cheapest pair of all groups first, until as many
-   sessions are left as there may be: they are spread over the groups by need, not evenly.
+   and no move gains anything.) Within the groups items are merged, the cheapest pair of all groups first, until the
+   allowed number of sessions is left: they are spread over the groups by need, not evenly.
 3. With fewer, *sessions first*: the same for the sessions on C_2, and then for the sessions as items on C_1.
-4. *Both*: annealing goes on with moves of an item to any session of any group, by their exact cost on both levels,
-   C_w(after) − C_w(before). A session that runs empty may begin anew elsewhere.
+4. *Both*: annealing continues with moves of an item to any session of any group, by their exact cost on both levels,
+   C_w(after) − C_w(before). A session that becomes empty may start again in another group.
 
-A temperature is in units of what an item costs on average under flooding. Effort is a number of kernel steps, not of
-seconds, so the same seed gives the same plan however busy the machine is.
+The unit of temperature is the average cost of an item under flooding. Effort is a number of kernel steps, not of
+seconds, so the same seed gives the same plan regardless of the load of the machine.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from levelcast.planner.items import as_items, join, merge_equal
 from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, Weights, scattered
 
 Progress = Callable[[float, float], None]
-"""Called with the share of the work done and the current C_x / C_f."""
+"""Called with the fraction of the work done and the current C_x / C_f."""
 
 
 class Effort(enum.StrEnum):
-    """How long to look: about a second, ten, and a minute for TH's benchmark."""
+    """Length of the search: about a second, ten seconds, and a minute for TH's benchmark."""
 
     FAST = "fast"
     BALANCED = "balanced"
@@ -39,42 +39,42 @@ class Effort(enum.StrEnum):
 
 
 _STEPS = {Effort.FAST: 5e7, Effort.BALANCED: 5e8, Effort.BEST: 2e9}
-"""Steps of the kernel: pairs of item and user looked at, and `_VISIT` for each visit of an item."""
+"""Kernel steps: pairs of item and user visited, plus `_VISIT` for each visit of an item."""
 _VISIT = 20
 _FEWEST, _MOST = 6, {Effort.FAST: 1_000, Effort.BALANCED: 6_000, Effort.BEST: 40_000}
-"""Visits of each item at the first level: small instances need no more, large ones no fewer."""
+"""Minimum and maximum visits of each item at the first level."""
 _CHUNKS = 20
-"""How often progress is told: the kernel is entered anew each time, and loses little by it if it gets ten rounds."""
+"""Number of progress reports: each restarts the kernel, which is cheap from ten rounds on."""
 _MERGE_PAIRS = 1e7
-"""How many pairs may be merged (of 256 users; fewer for more); more items than that are clustered first."""
+"""Maximum number of pairs to merge (for 256 users; fewer for more); larger sets of items are clustered first."""
 _MICRO = 1.5
-"""Clusters to begin merging with, to a session, if items are too many."""
+"""Initial clusters for merging, per session, if there are too many items."""
 _JOINT_BYTES = 1 << 25
-"""How large the state of step 4 may be; above it the cache misses, and sessions are refined group by group."""
+"""Maximum state size of step 4; above it the cache misses, and sessions are refined group by group."""
 _SESSIONS_FIRST, _FEW_SESSIONS = 12, 150
-"""Fewer sessions a group than this, and no more than that in all, are clustered before the groups."""
+"""Below this number of sessions per group, and up to that number in total, sessions are clustered first."""
 
 
 def sweeps_for(items: Instance, effort: Effort) -> int:
-    """How often each item is visited at the first level."""
+    """Return the number of visits of each item at the first level."""
     steps = len(items.users) + _VISIT * items.n_flows
     return int(np.clip(_STEPS[effort] / max(steps, 1), _FEWEST, _MOST[effort]))
 
 
 def unit_of(items: Instance, weights: Weights = Weights()) -> float:  # noqa: B008  (frozen)
-    """What an item costs on average at one level under flooding: the unit of temperature."""
+    """Return the average cost of an item at one level under flooding: the unit of temperature."""
     rate = float(items.rates.sum()) / max(items.n_flows, 1)
     return rate * items.n_users * (weights.alpha + weights.beta) / 2
 
 
 def cooling_for(items: Instance, clusters: int, sweeps: int) -> Floats:
-    """Geometric. A long walk begins hot, a short one would only spoil the greedy start; few clusters melt later."""
+    """Return a geometric schedule. Long runs start hot; short ones keep the greedy start. Few clusters melt later."""
     hot = min(0.5, 0.03 * (sweeps / 10) ** 0.65) * float(np.clip(50 / clusters, 0.1, 10)) ** 1.4
     return np.geomspace(hot, min(0.01, hot / 10), sweeps) * unit_of(items)
 
 
 class Search(PlannerRun):
-    """One search on one instance, without limits (`bound` has those)."""
+    """One search on one instance, without limits (`constrained` has those)."""
 
     def __init__(self, instance: Instance, sessions: int, groups: int, weights: Weights, seed: int) -> None:
         super().__init__(instance, sessions, groups, weights, seed)
@@ -102,7 +102,7 @@ class Search(PlannerRun):
     # -- the first level --------------------------------------------------------------------------------------------
 
     def groups_first(self, sweeps: int, report: Progress) -> tuple[Ints, Ints]:
-        """Each item's session, and each session's group."""
+        """Return each item's session, and each session's group."""
         group = self.anneal(self.items, self.n_groups, sweeps, report)
         session = self.split(group)
         group_of = np.empty(int(session.max()) + 1, np.int32)
@@ -116,7 +116,7 @@ class Search(PlannerRun):
         return session, min(tries, key=lambda group: _excess(streams, group, self.n_groups))
 
     def anneal(self, items: Instance, clusters: int, sweeps: int, report: Progress) -> Ints:
-        """One level, from greedy insertion to a cold end."""
+        """Anneal one level, from greedy insertion to a cold end."""
         label = np.full(items.n_flows, UNSENT, np.int32)
         unlike = float(self.weights.alpha + self.weights.beta)
         flooding = costs(self.whole, _one_group(self.whole), self.weights).c_f or 1.0
@@ -126,7 +126,7 @@ class Search(PlannerRun):
         return label
 
     def split(self, group: Ints) -> Ints:
-        """Each item's session, when its group is known."""
+        """Return each item's session, for known groups."""
         small = np.arange(self.items.n_flows, dtype=np.int32)
         in_group = np.bincount(group, minlength=self.n_groups).astype(np.int64)
         if (in_group**2).sum() * max(1, self.items.n_users // 256) > _MERGE_PAIRS:
@@ -146,7 +146,7 @@ class Search(PlannerRun):
         return np.unique(into[small], return_inverse=True)[1].astype(np.int32)
 
     def micro(self, group: Ints) -> Ints:
-        """Rather more clusters than there may be sessions, by greedy insertion, most where the excess is."""
+        """Return somewhat more clusters than allowed sessions, by greedy insertion, with more in groups with excess."""
         excess = rates_of(self.items, group, self.n_groups) * sizes(members(self.items, group, self.n_groups))
         excess -= np.bincount(group, self.items.rates * self.items.degrees, self.n_groups)
         room = (_MICRO * self.n_sessions * excess / max(excess.sum(), 1e-300)).astype(np.int64) + 2
@@ -161,7 +161,7 @@ class Search(PlannerRun):
     # -- both levels ------------------------------------------------------------------------------------------------
 
     def shaped(self, session: Ints, group: Ints) -> tuple[PlanShape, Ints]:
-        """The sessions as slots, with room to begin a few more in any group."""
+        """Return the sessions as slots, with free slots for a few more in any group."""
         shape = PlanShape(self.n_sessions, self.n_groups, (int(np.bincount(group).max()) + 8 + 63) // 64 * 64)
         return shape, shape.slot_of(session, group)
 
@@ -173,7 +173,7 @@ class Search(PlannerRun):
             report(0.5 + share / 2, costs(self.whole, self.plan(shape, slot), self.weights).relative)
 
     def refine(self, slot: Ints, shape: PlanShape, sweeps: int) -> None:
-        """For large instances: the sessions of one group at a time."""
+        """Refine the sessions of one group at a time, for large instances."""
         group = (slot // shape.slots).astype(np.int32)
         users = sizes(members(self.items, group, shape.groups))
         for g in range(shape.groups):
@@ -188,24 +188,24 @@ class Search(PlannerRun):
             slot[items] = used[label[items]]
 
     def plan(self, shape: PlanShape, slot: Ints) -> Plan:
-        """Back from items to flows."""
+        """Map items back to flows."""
         return shape.plan_of(scattered(self.whole.n_flows, self.sent, slot[self.item_of]))
 
 
 def _in_chunks(temperatures: Floats) -> list[tuple[float, Floats]]:
-    """Parts of a schedule, each with the share that is done after it."""
+    """Split a schedule into parts, each with the fraction that is done after it."""
     parts = np.array_split(temperatures, min(_CHUNKS, max(1, len(temperatures) // 10)))
     done = np.cumsum([len(part) for part in parts]) / len(temperatures)
     return list(zip(done.tolist(), parts, strict=True))
 
 
 def _excess(items: Instance, label: Ints, clusters: int) -> float:
-    """What the users of the clusters get in excess, by rate: C_x of one level without its weight."""
+    """Return the excess rate for the users of the clusters: C_x of one level without its weight."""
     received = product(rates_of(items, label, clusters), sizes(members(items, label, clusters)))
     return received - product(items.rates, items.degrees)
 
 
 def _one_group(instance: Instance) -> Plan:
-    """Flooding."""
+    """Return the plan of flooding."""
     wanted = instance.wanted
     return Plan(np.where(wanted, 0, UNSENT).astype(np.int32), np.zeros(int(wanted.any()), np.int32))

@@ -1,8 +1,8 @@
 """Clustering of items: the K-means of TH §4.2 with distance (8), and the same walk with a temperature.
 
-One kernel does all of it. At temperature 0 it is the paper's K-means: a point leaves its cluster, is measured against
-all of them, goes to the closest and stays where it was in case of a tie, until a pass moves none. Above 0 the cluster
-is drawn by the heat bath. With points that have no cluster yet, one pass is greedy insertion.
+One kernel implements both. At temperature 0 it is the paper's K-means: a point leaves its cluster, is compared with
+all of them, and moves to the closest (in a tie, it stays), until a pass moves none. Above 0 the cluster is drawn by
+the heat bath. With points that have no cluster yet, one pass is greedy insertion.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _NO_INTS = np.empty(0, np.int32)
 _NO_LONGS = np.empty(0, np.int64)
 _NO_CAP = 1e300
 MAX_PASSES = 200
-"""K-means stops by itself after some thirty passes; this bounds it on inputs made to be slow."""
+"""K-means stops by itself after about thirty passes; this is a bound for adversarial inputs."""
 
 COLD = np.zeros(MAX_PASSES)
 
 
 def seed_for(seed: int, step: int) -> int:
-    """A kernel seed for one step of an algorithm."""
+    """Return a kernel seed for one step of an algorithm."""
     return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0])
 
 
 class PlannerRun:
-    """One run of an algorithm on the flows that somebody wants, with a kernel seed for each step."""
+    """One run of an algorithm on the subscribed flows, with a kernel seed for each step."""
 
     def __init__(self, instance: Instance, sessions: int, groups: int, weights: Weights, seed: int) -> None:
         self.whole, self.weights = instance, weights
@@ -46,14 +46,14 @@ class PlannerRun:
 
 @dataclass(frozen=True, slots=True)
 class PlanShape:
-    """How many sessions and groups there may be; group g has the slots g·slots, g·slots + 1, … for sessions."""
+    """Maximum numbers of sessions and groups; group g has the slots g·slots, g·slots + 1, … for sessions."""
 
     sessions: int
     groups: int
     slots: int
 
     def slot_of(self, session: Ints, group: Ints) -> Ints:
-        """A plan's sessions as slots."""
+        """Return a plan's sessions as slots."""
         order = np.argsort(group, kind="stable")
         within = np.arange(len(group)) - np.searchsorted(group[order], group[order])
         slot = np.empty(len(group), np.int32)
@@ -61,12 +61,12 @@ class PlanShape:
         return Plan(session, slot).flow_group()
 
     def plan_of(self, slot: Ints) -> Plan:
-        """The sessions in use, renumbered."""
+        """Return the plan of the used sessions, renumbered."""
         return tidy(slot, np.arange(self.groups * self.slots) // self.slots)
 
 
 class ClusterLimits:
-    """What binds a two-level walk: capacities, items apart, and how much weight may leave home."""
+    """Limits of a two-level run: capacities, items to keep apart, and the maximum weight that may leave its slot."""
 
     def __init__(self, session_rate: float = _NO_CAP, group_rate: float = _NO_CAP) -> None:
         self.session_rate = min(session_rate, _NO_CAP)
@@ -79,7 +79,7 @@ class ClusterLimits:
         self.budget = 0
 
     def set_apart(self, n_items: int, pairs: npt.NDArray[np.integer]) -> None:
-        """Each pair of items may not share a session."""
+        """Keep the items of each pair in different sessions."""
         if len(pairs):
             both = np.concatenate([pairs, pairs[:, ::-1]])
             both = both[np.argsort(both[:, 0], kind="stable")]
@@ -97,8 +97,8 @@ def cluster_both(
     rules: ClusterLimits | None = None,
     items: Ints | None = None,
 ) -> int:
-    """Both levels at once, by the exact cost of a move: improve `slot` in place, only for `items` if given; how many
-    moved in the last pass."""
+    """Cluster both levels together, by the exact cost of a move: improve `slot` directly, only for `items` if given.
+    Return the number of moves in the last pass."""
     bound = rules or ClusterLimits()
     moved: int = planner.anneal(
         instance.start,
@@ -129,6 +129,6 @@ def cluster_both(
 def cluster(
     instance: Instance, label: Ints, clusters: int, seed: int, temperatures: Floats = COLD, items: Ints | None = None
 ) -> int:
-    """One level: improve `label` in place, only for `items` if given; how many moved in the last pass."""
+    """Cluster one level: improve `label`, only for `items` if given; return the number of moves in the last pass."""
     shape = PlanShape(clusters, 1, clusters)
     return cluster_both(instance, label, shape, Weights(0.0, 1.0), seed, temperatures, items=items)

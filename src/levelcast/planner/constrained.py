@@ -1,12 +1,12 @@
-"""Planning within limits, and from a plan that is in force (issue: a move costs every subscriber a re-join).
+"""Plan within limits, and from an active plan (issue: a move costs every subscriber a re-join).
 
-Limits are capacities of sessions (MS §4.4: a session fits the line of whoever takes it) and of groups, flows that
-share a session and flows that may not. All moves are two-level moves of the kernel, which keeps the limits in every
-one of them.
+Limits are capacities of sessions (MS §4.4: a session fits the line of its subscribers) and of groups, flows that must
+be in one session and flows that must not. All moves are two-level moves of the kernel, which checks the limits for
+each of them.
 
-A re-plan first places what is new where it costs least, while nothing old moves; then old items move when a move saves
-more than a price per flow, and the price falls from round to round until the allowed number of flows has moved. So the
-moves that save most come first. With nothing allowed to move this places new symbols and new users between plans.
+A re-plan first inserts new flows at the lowest cost, while no old flow moves. Then old items move if a move saves
+more than a price per flow. The price falls from round to round until the allowed number of flows has moved, so the
+moves with the largest savings are first. With no move allowed, this only adds new symbols and new users.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _PRICES = 12
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A plan, and for each of its sessions and groups which of the old plan it continues (UNSENT: a new one)."""
+    """A plan, and for each of its sessions and groups the one of the old plan that it continues (UNSENT: a new one)."""
 
     plan: Plan
     old_session: Ints
     old_group: Ints
     moved: int
-    """Flows of the old plan that are in another session now."""
+    """Number of old flows that are in another session now."""
 
 
 class Bound:
-    """The items of an instance under limits, and perhaps with homes: sessions of an older plan."""
+    """The items of an instance under limits, optionally with the sessions of an older plan."""
 
     def __init__(
         self, instance: Instance, sessions: int, groups: int, limits: Limits, home: Ints | None, seed: int
@@ -73,12 +73,12 @@ class Bound:
         room = min(self.limits.session_rate * self.n_sessions, self.limits.group_rate * self.n_groups)
         if float(self.items.rates.sum()) > room:
             raise PlanError(
-                f"the flows have a rate of {float(self.items.rates.sum()):g} in all, and {self.n_sessions:,} sessions "
+                f"the flows have a total rate of {float(self.items.rates.sum()):g}, but {self.n_sessions:,} sessions "
                 f"in {self.n_groups:,} groups within these limits carry {room:g}"
             )
 
     def search(self, weights: Weights, effort: Effort, report: Progress) -> Plan:
-        """A plan from nothing, within the limits."""
+        """Return a new plan within the limits."""
         shape = PlanShape(
             self.n_sessions, self.n_groups, min(self.n_sessions, 2 * self.n_sessions // self.n_groups + 64)
         )
@@ -94,7 +94,7 @@ class Bound:
         return self._plan(shape, slot)
 
     def replan(self, shape: PlanShape, max_moved: int, weights: Weights, report: Progress) -> Ints:
-        """Each item's slot, at most `max_moved` flows away from home."""
+        """Return each item's slot, with at most `max_moved` flows in another session than before."""
         slot, rules = self.home.copy(), self.rules
         rules.home, rules.weight = self.home, self.weight
         rules.budget = 0
@@ -110,13 +110,13 @@ class Bound:
 
     def _require_all_placed(self, slot: Ints) -> None:
         if lost := int((slot < 0).sum()):
-            raise PlanError(f"there is no room within the limits for {lost:,} flows: allow more sessions or rates")
+            raise PlanError(f"{lost:,} flows do not fit within the limits; allow more sessions or higher rates")
 
     def _plan(self, shape: PlanShape, slot: Ints) -> Plan:
         return shape.plan_of(self.spread(slot))
 
     def spread(self, slot: Ints) -> Ints:
-        """From items to all flows."""
+        """Map items to all flows."""
         return scattered(self.whole.n_flows, self.sent, slot[self.item_of])
 
 
@@ -131,10 +131,10 @@ def replan(
     seed: int,
     report: Progress,
 ) -> Change:
-    """A better plan from `old`, whose `session` is for this instance's flows (UNSENT: not in the old plan)."""
+    """Return a better plan from `old`, with its `session` for this instance's flows (UNSENT: not in the old plan)."""
     if old.n_sessions > sessions or old.n_groups > groups:
         raise PlanError(
-            f"the old plan has {old.n_sessions:,} sessions in {old.n_groups:,} groups, and only {sessions:,} and "
+            f"the old plan has {old.n_sessions:,} sessions in {old.n_groups:,} groups, but only {sessions:,} and "
             f"{groups:,} are allowed"
         )
     shape = PlanShape(sessions, groups, int(np.bincount(old.group, minlength=1).max()) + 8)
@@ -156,7 +156,7 @@ def replan(
 
 
 def _single_out(label: Ints, flows: set[int]) -> Ints:
-    """The same classes, but each of these flows in one of its own."""
+    """Return the same classes, but with each of these flows in a class by itself."""
     apart = label.astype(np.int64)
     for offset, flow in enumerate(sorted(flows)):
         apart[flow] = len(label) + offset
@@ -164,10 +164,10 @@ def _single_out(label: Ints, flows: set[int]) -> Ints:
 
 
 def differences(a: Plan, b: Plan, common: npt.NDArray[np.integer]) -> tuple[int, int]:
-    """How many of the flows `common` (rows of a's and b's numbers) are in another session, how many in another group.
+    """Return how many of the flows `common` (rows of a's and b's numbers) are in another session and in another group.
 
-    The numbers of sessions mean nothing from one plan to another: each session of b continues that of a with which it
-    shares the most flows, if no other session of b shares more.
+    Session numbers of two plans are unrelated: each session of b continues the session of a with the largest number of
+    common flows, if no other session of b has more in common with it.
     """
     x, y = a.session[common[:, 0]], b.session[common[:, 1]]
     both = (x >= 0) & (y >= 0)

@@ -1,8 +1,8 @@
-"""Tables in and plans out: Parquet or CSV, checked to the last row, and nothing written by halves.
+"""Read tables and write plans: Parquet or CSV, with every row checked and atomic writes.
 
 Interest has the columns `user, flow`, rates have `flow, rate`; users and flows are strings or integers. A plan is a
 directory with `flow_session.parquet` (`flow, session`), `session_group.parquet` (`session, group`) and `report.json`.
-What is wrong with a file is one sentence (`PlanError`) that names the file and what is wrong in it.
+Errors in a file raise `PlanError` with a one-line message that names the file and the fault.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FLOW_SESSION, SESSION_GROUP, REPORT = "flow_session.parquet", "session_group.par
 
 @dataclass(frozen=True, slots=True)
 class NamedInstance:
-    """An instance with the names that its files use, as arrow arrays."""
+    """An instance with the names in its files, as arrow arrays."""
 
     instance: Instance
     flows: Any
@@ -37,7 +37,7 @@ class NamedInstance:
 
 @dataclass(frozen=True, slots=True)
 class StoredPlan:
-    """A plan as it lies on disk: names of flows, and numbers of sessions and groups that mean something elsewhere."""
+    """A stored plan: names of flows, and numbers of sessions and groups that other programs use."""
 
     plan: Plan
     flows: Any
@@ -48,7 +48,7 @@ class StoredPlan:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWeights:
-    """What `python -m benchmarks filtering` found on a machine."""
+    """Result of `python -m benchmarks filtering` on a machine."""
 
     alpha: Curve
     beta: Curve
@@ -56,23 +56,23 @@ class MeasuredWeights:
 
 
 def read_weights(path: Path) -> MeasuredWeights:
-    """The part `"weights": {"alpha": "0.3+5/h", "beta": "0.1+2/h", "aggregation": 8}` of a JSON file."""
+    """Read the part `"weights": {"alpha": "0.3+5/h", "beta": "0.1+2/h", "aggregation": 8}` of a JSON file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError:
-        raise PlanError(f"{path}: is not JSON") from None
+        raise PlanError(f"{path}: not JSON") from None
     found = content.get("weights") if isinstance(content, dict) else None
     if not isinstance(found, dict) or not {"alpha", "beta", "aggregation"} <= found.keys():
         raise PlanError(
-            f'{path}: has no "weights" with alpha, beta and aggregation: `python -m benchmarks filtering` writes them'
+            f'{path}: has no "weights" with alpha, beta and aggregation; run `python -m benchmarks filtering`'
         )
     if content.get("quick"):
-        raise PlanError(f"{path}: is of a quick run, which measures nothing worth planning by: run it without --quick")
+        raise PlanError(f"{path}: from a quick run, which is not precise enough for planning; run it without --quick")
     aggregation = found["aggregation"]
     if type(aggregation) not in (int, float) or not 1 <= aggregation < float("inf"):
-        raise PlanError(f"{path}: the aggregation is a number of at least 1, not {aggregation!r}")
+        raise PlanError(f"{path}: aggregation must be a number of at least 1, not {aggregation!r}")
     try:
         return MeasuredWeights(Curve.parse(str(found["alpha"])), Curve.parse(str(found["beta"])), float(aggregation))
     except PlanError as error:
@@ -80,7 +80,7 @@ def read_weights(path: Path) -> MeasuredWeights:
 
 
 def read_problem(interest: Path, rates: Path) -> NamedInstance:
-    """Both files, with every fault that they can have between them."""
+    """Read both files; check them and their consistency."""
     pc = arrow("pyarrow.compute")
     names, values = _rates(rates)
     table = _read(interest, ("user", "flow"))
@@ -106,15 +106,15 @@ def read_problem(interest: Path, rates: Path) -> NamedInstance:
 
 
 def read_rates(path: Path) -> dict[str, float]:
-    """The rate of each flow, by its name."""
+    """Return the rate of each flow, by its name."""
     names, values = _rates(path)
     return {str(name): float(value) for name, value in zip(names.to_pylist(), values, strict=True)}
 
 
 def _read(path: Path, columns: tuple[str, str]) -> Any:
-    """A table with at least these columns, none of them with an empty cell."""
+    """Read a table with at least these columns, without empty cells in them."""
     if not path.is_file():
-        raise PlanError(f"{path}: there is no such file")
+        raise PlanError(f"{path}: file not found")
     try:
         if path.suffix in (".parquet", ".pq"):
             table = arrow("pyarrow.parquet").read_table(str(path))
@@ -122,17 +122,17 @@ def _read(path: Path, columns: tuple[str, str]) -> Any:
             table = arrow("pyarrow.csv").read_csv(str(path))
     except (OSError, arrow().ArrowException) as error:
         reason = str(error).split("\n")[0].rstrip(".")
-        raise PlanError(f"{path}: cannot be read ({reason}): it is damaged, or neither Parquet nor CSV") from None
+        raise PlanError(f"{path}: cannot be read ({reason}); damaged, or neither Parquet nor CSV") from None
     for column in columns:
         if column not in table.column_names:
-            raise PlanError(f"{path}: there is no column {column!r}; it must have {' and '.join(columns)}")
+            raise PlanError(f"{path}: column {column!r} not found; required: {' and '.join(columns)}")
         if table[column].null_count:
             raise PlanError(f"{path}: {table[column].null_count:,} rows have no {column}")
     return table.select(list(columns))
 
 
 def _names(column: Any) -> Any:
-    """Integers or strings, in one piece."""
+    """Convert to integers or strings, in one chunk."""
     pa = arrow()
     joined = column.combine_chunks()
     if isinstance(joined, pa.ChunkedArray):
@@ -141,17 +141,17 @@ def _names(column: Any) -> Any:
 
 
 def _unique(column: Any, path: Path, what: str) -> Any:
-    """The names of a column that has each of them once."""
+    """Return the names of a column; raise PlanError for a repeated one."""
     names = _names(column)
     counts = names.value_counts()
     if len(counts) < len(names):
         twice = next(each for each in counts.to_pylist() if each["counts"] > 1)
-        raise PlanError(f"{path}: {what} {twice['values']!r} is there {twice['counts']} times")
+        raise PlanError(f"{path}: {what} {twice['values']!r} appears {twice['counts']} times")
     return names
 
 
 def _rates(path: Path) -> tuple[Any, npt.NDArray[np.float64]]:
-    """The flows of a file, and the rate of each."""
+    """Return the flows of a file, and the rate of each."""
     pa = arrow()
     table = _read(path, ("flow", "rate"))
     names = _unique(table["flow"], path, "flow")
@@ -173,7 +173,7 @@ def _first_repeated(keys: npt.NDArray[np.int64]) -> int:
 
 
 def write_problem(directory: Path, instance: Instance) -> None:
-    """`interest.parquet` and `rates.parquet`, with numbers for names."""
+    """Write `interest.parquet` and `rates.parquet`, with numbers for names."""
     flows = np.arange(instance.n_flows)
     with all_or_nothing(directory) as made:
         wanted = np.repeat(flows, instance.degrees)
@@ -188,7 +188,7 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
 
 @contextmanager
 def all_or_nothing(directory: Path) -> Iterator[Path]:
-    """A directory to write in; its files are moved to `directory` when all are whole, and none if anything fails."""
+    """Yield a temporary directory; move its files to `directory` at the end, or none of them after an error."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
@@ -206,7 +206,7 @@ def all_or_nothing(directory: Path) -> Iterator[Path]:
 
 
 def write_plan(directory: Path, stored: StoredPlan, extra: Callable[[Path], None] = lambda _: None) -> None:
-    """The three files of a plan, and what `extra` adds. Whoever calls this has checked that the plan is legal."""
+    """Write the three files of a plan, and those of `extra`. The caller has checked that the plan is legal."""
     plan, sent = stored.plan, np.flatnonzero(stored.plan.session >= 0)
     with all_or_nothing(directory) as made:
         flows = stored.flows.take(arrow().array(sent))
@@ -218,7 +218,7 @@ def write_plan(directory: Path, stored: StoredPlan, extra: Callable[[Path], None
 
 
 def read_plan(directory: Path) -> StoredPlan:
-    """A plan from its directory. Its flows are those that are sent."""
+    """Read a plan from its directory. Its flows are those that are sent."""
     pc = arrow("pyarrow.compute")
     flow_table = _read(directory / FLOW_SESSION, ("flow", "session"))
     group_table = _read(directory / SESSION_GROUP, ("session", "group"))
@@ -233,14 +233,14 @@ def read_plan(directory: Path) -> StoredPlan:
     except FileNotFoundError:
         report = {}
     except ValueError:
-        raise PlanError(f"{directory / REPORT}: is not JSON") from None
+        raise PlanError(f"{directory / REPORT}: not JSON") from None
     session = np.asarray(at.to_numpy(zero_copy_only=False), np.int32)
     ids = np.asarray(sessions.to_numpy(zero_copy_only=False), np.int32)
     return StoredPlan(Plan(session, group.astype(np.int32)), flows, ids, group_ids.astype(np.int32), report)
 
 
 def for_problem(stored: StoredPlan, problem: NamedInstance) -> Plan:
-    """The stored plan for the flows of a problem, in their order; flows it does not have are UNSENT."""
+    """Return the stored plan for the flows of a problem, in their order; unknown flows are UNSENT."""
     pa, pc = arrow(), arrow("pyarrow.compute")
     names, flows = problem.flows, stored.flows
     if names.type != flows.type:

@@ -1,14 +1,14 @@
-"""The benchmark of TH §5.1, with all its numbers as options, read so that the paper's own facts come out.
+"""The benchmark of TH §5.1, with all its numbers as options, interpreted so that it reproduces the paper's facts.
 
 - Interest in the markets is Zipf, p_i ∝ 1/i, and the sizes of the markets follow it (6828, 3414, … 683 of 20,000).
-- A user follows two markets, drawn one after the other without replacement by p, and takes round(1 %) of the symbols of
-  each: at most 68 + 34 = 102, at least 7 + 8 = 15.
+- A user follows two markets, drawn in sequence without replacement by p, and subscribes to round(1 %) of the symbols
+  of each: at most 68 + 34 = 102, at least 7 + 8 = 15.
 - Within a market interest falls exponentially with the symbol's rank, so that 10 % of the symbols hold 55 % of it; the
   symbols are drawn without replacement by it.
 - A symbol's rate is q_i·exp(−c·x): x its relative rank, q_i the chance that a user follows market i.
 
-Where the paper is silent: that rounding, the successive draws, and that a market's peak rate, not its sum, follows the
-interest in it. Other readings miss its 10.1 (unicast) or its 2 % (goodput).
+The paper does not specify that rounding, the successive draws, and that a market's peak rate, not its sum, follows the
+interest in it. Other interpretations miss its 10.1 (unicast) or its 2 % (goodput).
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class Model:
     markets: int = 10
     markets_per_user: int = 2
     share_taken: float = 0.01
-    """Of the symbols of each market that a user follows."""
+    """Fraction of the symbols of each followed market that a user subscribes to."""
     head: float = 0.10
     head_share: float = 0.55
-    """The first `head` of a market's symbols hold `head_share` of its trades."""
+    """The first `head` of a market's symbols have the fraction `head_share` of its trades."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.markets <= self.flows or self.users < 0:
             raise PlanError(
-                f"{self.flows:,} flows in {self.markets:,} markets for {self.users:,} users cannot be made: "
-                "every market needs a flow"
+                f"{self.flows:,} flows in {self.markets:,} markets for {self.users:,} users are not possible; "
+                "every market needs at least one flow"
             )
         if not 1 <= self.markets_per_user <= self.markets:
             raise PlanError(f"a user cannot follow {self.markets_per_user} of {self.markets} markets")
         if not (0 < self.share_taken <= 1 and 0 < self.head < self.head_share < 1):
-            raise PlanError("the shares must be between 0 and 1, and the head hold more than its share of the symbols")
+            raise PlanError("fractions must be between 0 and 1, and head_share must exceed head")
 
     @property
     def decay(self) -> float:
@@ -56,7 +56,7 @@ class Model:
         return low
 
     def market_sizes(self) -> Longs:
-        """Symbols by market, in proportion to the interest, at least one each, `flows` in all."""
+        """Return the number of symbols by market, proportional to the interest, at least one each, `flows` in total."""
         exact = self.flows * _zipf(self.markets)
         size = np.maximum(1, np.round(exact).astype(np.int64))
         while (off := self.flows - int(size.sum())) != 0:
@@ -66,7 +66,7 @@ class Model:
 
 
 def generate(model: Model, seed: int) -> Instance:
-    """One draw: the same for the same model and seed."""
+    """Generate one instance: the same for the same model and seed."""
     random = np.random.default_rng(seed)
     size, c = model.market_sizes(), model.decay
     first = np.concatenate(([0], np.cumsum(size)))
@@ -90,13 +90,13 @@ def _zipf(n: int) -> Floats:
 
 
 def _markets_of_users(model: Model, random: np.random.Generator) -> Longs:
-    """Successive draws without replacement by p: the order of p_i / exponential."""
+    """Draw markets successively without replacement by p: the order of p_i / exponential."""
     race = _zipf(model.markets) / random.exponential(size=(model.users, model.markets))
     return np.argsort(-race, axis=1)[:, : model.markets_per_user]
 
 
 def _draw(random: np.random.Generator, wanted: int, size: int, c: float) -> Longs:
-    """Different symbols by weight exp(−c·rank/size): drawn with replacement, repetitions left out."""
+    """Draw different symbols by weight exp(−c·rank/size): with replacement, then without repetitions."""
     if wanted >= size:
         return np.arange(size)
     found = np.empty(0, np.int64)
@@ -110,7 +110,7 @@ def _draw(random: np.random.Generator, wanted: int, size: int, c: float) -> Long
 
 
 def _chance_of_markets(p: Floats, draws: int) -> Floats:
-    """The chance that each market is among the `draws` successive draws; exact for two, for more by a fixed sample."""
+    """Return the chance of each market in `draws` successive draws; exact for two, by a fixed sample for more."""
     if draws == 1:
         return p
     if draws == 2:

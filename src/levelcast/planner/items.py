@@ -1,8 +1,8 @@
-"""Flows that always travel together, as one item: those that the same users want, and those that are pinned together.
+"""Merge flows that always move together into one item: flows with the same users, and flows pinned together.
 
-Two flows with equal columns of W cost least in one session: of their two sessions (and groups) one is no larger than
-the other, and moving the other flow there cannot raise C_w. So, without capacity limits, nothing is lost by moving them
-as one; the walk gets shorter and jumps farther. This is ours, not the paper's.
+Two flows with equal columns of W have the lowest cost in one session: of their two sessions (and groups) one is not
+larger than the other, and moving the other flow there cannot raise C_w. So, without capacity limits, merging loses
+nothing; the search gets shorter and its moves larger. This is an addition to the paper.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from levelcast.planner.model import Instance, Ints, Longs
 
 
 def merge_equal(instance: Instance, keep_apart: npt.NDArray[np.integer] | None = None) -> Ints:
-    """The class of each flow: flows of one class have equal columns, and equal `keep_apart` if that is given."""
+    """Return the class of each flow: flows of one class have equal columns, and equal `keep_apart` if given."""
     keys = np.random.default_rng(0x5EED).integers(1, 2**63, size=instance.n_users + 1, dtype=np.uint64)
     total = np.concatenate(([np.uint64(0)], np.cumsum(keys[instance.users], dtype=np.uint64)))
     digest = total[instance.start[1:]] - total[instance.start[:-1]]  # modulo 2**64, as a hash should be
@@ -39,7 +39,7 @@ def _equal_columns(instance: Instance, one: Longs, other: Longs) -> npt.NDArray[
 
 
 def join(instance: Instance, label: Ints) -> Instance:
-    """One item a class: the sum of the rates, the union of the users."""
+    """Return one item per class: the sum of the rates, the union of the users."""
     n = int(label.max()) + 1 if len(label) else 0
     _, first = np.unique(label, return_index=True)
     rates = np.asarray(np.bincount(label, instance.rates, n), np.float64)
@@ -55,7 +55,7 @@ def join(instance: Instance, label: Ints) -> Instance:
 
 
 def _differs(instance: Instance, label: Ints, first: Longs) -> Longs:
-    """The flows whose column is not that of the first of their class."""
+    """Return the flows with another column than the first flow of their class."""
     repeated = np.flatnonzero(first[label] != np.arange(instance.n_flows))
     head = first[label[repeated]]
     same = instance.degrees[repeated] == instance.degrees[head]
@@ -64,7 +64,7 @@ def _differs(instance: Instance, label: Ints, first: Longs) -> Longs:
 
 
 def pin(label: Ints, together: Iterable[Sequence[int]]) -> Ints:
-    """Coarser classes, in which the flows of each set of `together` share one."""
+    """Merge the classes of the flows in each set of `together`."""
     parent = np.arange(int(label.max()) + 1 if len(label) else 0)
 
     def root(at: int) -> int:
@@ -81,7 +81,7 @@ def pin(label: Ints, together: Iterable[Sequence[int]]) -> Ints:
 
 
 def as_items(instance: Instance, label: Ints, clusters: int) -> Instance:
-    """The clusters as items of the next level: rate θ_l, users C_l (TH (7))."""
+    """Return the clusters as items of the next level: rate θ_l, users C_l (TH (7))."""
     start, users = [0], [np.empty(0, np.int32)]
     for row in members(instance, label, clusters):
         users.append(np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).astype(np.int32))

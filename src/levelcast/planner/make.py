@@ -1,4 +1,4 @@
-"""One door to all algorithms: check what is asked for, run it, and hand out nothing but legal plans."""
+"""Run a planning algorithm: validate the request, compute the plan, and reject it if it is not legal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from levelcast.planner.paper_algorithms import PaperPlanner
 
 
 class Algorithm(enum.StrEnum):
-    """TH §4.3's four, and ours."""
+    """The four algorithms of TH §4.3, and Levelcast's own."""
 
     SF = "sf"
     GF = "gf"
@@ -33,7 +33,7 @@ def make_plan(
     seed: int = 0,
     progress: Progress = lambda *_: None,
 ) -> Plan:
-    """A legal plan of at most so many sessions and groups; the same for the same seed. Raises PlanError."""
+    """Return a legal plan with at most these sessions and groups; the same for the same seed. Raises PlanError."""
     check_numbers(sessions, groups)
     if algorithm is Algorithm.LEVELCAST:
         if limits.none:
@@ -41,7 +41,7 @@ def make_plan(
         else:
             plan = Bound(instance, sessions, groups, limits, None, seed).search(weights, effort, progress)
     elif not limits.none:
-        raise PlanError(f"{algorithm} knows no limits: the algorithm levelcast does")
+        raise PlanError(f"algorithm {algorithm} does not support limits; use the algorithm levelcast")
     else:
         planner = PaperPlanner(instance, sessions, groups, weights, seed)
         by_name = {Algorithm.SF: planner.sf, Algorithm.GF: planner.gf, Algorithm.IT: planner.it}
@@ -50,8 +50,8 @@ def make_plan(
 
 
 def check_numbers(sessions: int, groups: int) -> None:
-    """A session is in one group, so groups beyond the sessions would stay empty."""
+    """Check the numbers. A session is in one group, so groups beyond the number of sessions would be empty."""
     if groups < 1 or sessions < 1:
         raise PlanError("there must be at least one group and one session")
     if groups > sessions:
-        raise PlanError(f"{groups:,} groups are more than {sessions:,} sessions, and a group without a session is none")
+        raise PlanError(f"{groups:,} groups are more than {sessions:,} sessions; every group needs a session")

@@ -1,12 +1,12 @@
 """The paper's algorithms: SF, GF, IT and RRA on the K-means of TH §4.2 (TH §4.3).
 
-Where the paper is silent, read so that its figure 7 comes out (`docs/planner.md` has the comparison):
+The paper leaves some details open. They are chosen to reproduce its figure 7 (see `docs/planner.md`):
 
 - K-means starts from random labels.
 - GF gives every group the same number of sessions.
 - When maps are carried over (IT, RRA), a flow that has changed its group starts in a random session of the new one.
-- IT takes four iterations: GF, SF, GF, SF. RRA has P_1 = 10, P_0 = 0.5, μ = 0.8 (TH §5.5): 14 rounds after the first.
-- Flows that nobody wants are not sent, so they are in no session.
+- IT has four iterations: GF, SF, GF, SF. RRA has P_1 = 10, P_0 = 0.5, μ = 0.8 (TH §5.5): 14 rounds after the first.
+- Flows without a subscriber are not sent, so they are not in any session.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PaperPlanner(PlannerRun):
     # -- the two stages, each from a start ---------------------------------------------------------------------------
 
     def streams_first(self, session: Ints, group: Ints) -> tuple[Ints, Ints]:
-        """SF: flows to streams, then the streams, as points with their rate and their users, to groups."""
+        """SF: assign flows to streams, then the streams, as points with their rate and their users, to groups."""
         session, group = session.copy(), group.copy()
         cluster(self.flows, session, self.n_sessions, self._next_seed())
         streams = as_items(self.flows, session, self.n_sessions)
@@ -43,7 +43,7 @@ class PaperPlanner(PlannerRun):
         return session, group
 
     def groups_first(self, flow_group: Ints, session: Ints, group: Ints) -> tuple[Ints, Ints]:
-        """GF: flows to groups, then within each group flows to its streams."""
+        """GF: assign flows to groups, then within each group flows to its streams."""
         flow_group, session = flow_group.copy(), session.copy()
         cluster(self.flows, flow_group, self.n_groups, self._next_seed())
         strayed = group[session] != flow_group
@@ -63,7 +63,7 @@ class PaperPlanner(PlannerRun):
         return session, group
 
     def _stream_for(self, g: int, session: Ints, group: Ints) -> tuple[Ints, Ints]:
-        """A group that has flows and no stream takes one from the group with the most; its flows look for another."""
+        """Move a stream from the group with the maximum number to a group without one; its old flows choose another."""
         donor = np.flatnonzero(group == np.bincount(group, minlength=self.n_groups).argmax())
         taken = donor[np.bincount(session, minlength=self.n_sessions)[donor].argmin()]
         group = group.copy()
@@ -79,7 +79,7 @@ class PaperPlanner(PlannerRun):
         return self._keep(*self._first_groups(), report, 1.0)
 
     def it(self, report: Progress) -> Plan:
-        """GF, then SF and GF in turns, each from the maps of the one before."""
+        """IT: run GF, then SF and GF in turn, each from the maps of the one before."""
         maps = self._first_groups()
         best = self._keep(*maps, report, 1 / IT_ITERATIONS)
         for iteration in range(1, IT_ITERATIONS):
@@ -92,7 +92,7 @@ class PaperPlanner(PlannerRun):
         return best
 
     def rra(self, report: Progress) -> Plan:
-        """GF again and again, each time after P_f percent of the flows were thrown into random streams."""
+        """RRA: repeat GF, each time after moving P_f percent of the flows to random streams."""
         session, group = self._first_groups()
         best = self._keep(session, group, report, 1 / 15)
         percent, done = RRA_FIRST_PERCENT, 1
@@ -119,7 +119,7 @@ class PaperPlanner(PlannerRun):
         return self.random.integers(self.n_groups, size=self.n_sessions).astype(np.int32)
 
     def _keep(self, session: Ints, group: Ints, report: Progress, share: float) -> Plan:
-        """Save the map if it is better than the best before (TH §4.3, IT step 4)."""
+        """Store the map if it is better than the best before (TH §4.3, IT step 4)."""
         plan = tidy(scattered(self.whole.n_flows, self.sent, session), group)
         cost = costs(self.whole, plan, self.weights).relative
         if self.best is None or cost < self.best[0]:

@@ -1,9 +1,9 @@
-"""What reaches each customer by a plan, and plans for a network that sends more than anybody wants.
+"""Compute the load of each user with a plan, and plans for a network that sends flows without a subscriber.
 
-TH leaves out flows that nobody wants (§2 (ii), no dummies). A network cannot: its edges send every record that is on
-the tape, so a plan that is put in force names every symbol. Those that nobody wants share one session, the *rest*. It
-has a group of its own where that costs less than the group is worth to the others; else it is in the group where it
-bothers the fewest users.
+TH omits flows without a subscriber (§2 (ii), no dummies). A network cannot: its edges send every record that is on the
+tape, so an active plan contains every symbol. Those without a subscriber are in one session, the *rest*. It has a
+group of its own if that costs less than the group saves for the others; else it is in the group where it affects the
+fewest users.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from levelcast.planner.model import UNSENT, Floats, Instance, Plan, Weights
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What reaches each user by a plan: messages a second asked for, taken in sessions, and received in groups."""
+    """Load of each user with a plan: messages/s requested, accepted in sessions, and received in groups."""
 
     asked: Floats
     accepted: Floats
     received: Floats
     sent: float
-    """The rate of all flows that somebody wants: what C_f is measured by."""
+    """The rate of all subscribed flows: the basis of C_f."""
     sessions: int
     groups: int
 
@@ -37,7 +37,7 @@ class Reach:
 
     @property
     def filtered(self) -> float:
-        """Messages a second that reach a user and that the user did not ask for, of all users."""
+        """Messages/s that reach a user without a request, in total over all users."""
         return float(self.received.sum() - self.asked.sum())
 
 
@@ -48,12 +48,12 @@ def reach_of(instance: Instance, plan: Plan) -> Reach:
 
 
 def one_for_all(instance: Instance) -> Plan:
-    """What an edge sends by before its first plan: every flow, wanted or not, in one session of one group."""
+    """Return the plan of an edge before its first plan: every flow, subscribed or not, in one session of one group."""
     return Plan(np.zeros(instance.n_flows, np.int32), np.zeros(1, np.int32))
 
 
 def with_rest(instance: Instance, plan: Plan, groups: int) -> Plan:
-    """The plan with every flow that is in no session of it in one more session, of a free group if there is one."""
+    """Return the plan with all unassigned flows in one more session, in a free group if there is one."""
     rest = plan.session == UNSENT
     if not rest.any():
         return plan
@@ -75,7 +75,7 @@ def complete_plan(
     seed: int = 0,
     progress: Progress = lambda *_: None,
 ) -> Plan:
-    """A plan in which every flow is, also those that nobody wants, of at most so many sessions and groups."""
+    """Return a plan that contains every flow, also without a subscriber, with at most these sessions and groups."""
     check_numbers(sessions, groups)
     make = partial(make_plan, instance, effort=effort, weights=weights, seed=seed, progress=progress)
     if instance.wanted.all():

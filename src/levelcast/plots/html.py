@@ -1,4 +1,4 @@
-"""What sections of the report share: cards and tables as HTML."""
+"""HTML elements that sections of the report use: cards and tables."""
 
 from __future__ import annotations
 

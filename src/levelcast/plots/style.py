@@ -1,6 +1,6 @@
-"""Draw with matplotlib in one style: white ground, no box, text that stays text.
+"""Draw with matplotlib in one style: white background, no box, text that stays text.
 
-The files are small and the same figures give the same bytes, so that a plot in `docs/` changes only when a figure did.
+The files are small, and equal data give equal bytes, so that a plot in `docs/` changes only when its data changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STYLE: dict[str, object] = {
     "ytick.color": FAINT,
     "grid.color": GRID,
     "grid.linewidth": 0.8,
-    # White on purpose, not transparent: on a dark page the dark text would vanish.
+    # White on purpose, not transparent: on a dark page the dark text would be unreadable.
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
 }

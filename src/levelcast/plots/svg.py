@@ -1,6 +1,6 @@
-"""Draw charts of the HTML report as SVG text: no dependency, light and dark, nothing loaded from elsewhere.
+"""Draw charts of the HTML report as SVG text: no dependency, light and dark, no external resources.
 
-`levelcast.plots.style` is for plots in files of their own; `docs/dependencies.md` gives the reason for both.
+`levelcast.plots.style` is for plots in separate files; `docs/dependencies.md` gives the reason for both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Axis:
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers from low to high."""
+    """Return round numbers from low to high."""
     span = high - low
     if span <= 0 or not math.isfinite(span):
         return [low]
@@ -48,7 +48,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Logarithms of powers of ten; of their doubles and fives as well where there are few of them."""
+    """Return logarithms of powers of ten; with few of them, also of their multiples by two and five."""
     powers = range(math.floor(low), math.ceil(high) + 1)
     digits = (1, 2, 5) if high - low < 2 else (1,)
     marks = [power + math.log10(digit) for power in powers for digit in digits]
@@ -56,7 +56,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def time_ticks(low_s: float, high_s: float, about: int = 8) -> list[float]:
-    """Full minutes, quarters or hours."""
+    """Return full minutes, quarters or hours."""
     steps = (1, 2, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600)
     step = next((each for each in steps if (high_s - low_s) / each <= about), steps[-1])
     return [number * step for number in range(math.ceil(low_s / step), math.floor(high_s / step) + 1)]
@@ -69,7 +69,7 @@ def clock(seconds: float) -> str:
 
 
 def plain(value: float) -> str:
-    """A number for an axis."""
+    """Format a number for an axis."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
             return f"{value / (1e3 if unit == 'k' else limit):,.4g} {unit}"
@@ -116,14 +116,14 @@ class Picture:
         self._parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="grid"/>')
 
     def across(self, axis: Axis, y1: float, y2: float, at: Sequence[float], show: Show, unit: str = "UTC") -> None:
-        """Ticks of a horizontal axis, and what it shows."""
+        """Draw the ticks and the unit of a horizontal axis."""
         self.write(_LEFT - 7, y2 + 16, unit, "end")
         for value in at:
             self.rule(axis(value), y1, axis(value), y2)
             self.write(axis(value), y2 + 16, show(value), "middle")
 
     def up(self, axis: Axis, at: Sequence[float], show: Show, unit: str = "") -> None:
-        """Ticks of a vertical axis, and what it shows."""
+        """Draw the ticks and the unit of a vertical axis."""
         self.write(_LEFT - 7, _TOP - 1, unit, "end")
         for value in at:
             self.rule(_LEFT, axis(value), WIDTH - _RIGHT, axis(value))
@@ -146,7 +146,7 @@ def price_and_volume(
     volume: Sequence[float],
     length_s: float,
 ) -> str:
-    """The price with its range above, the volume below."""
+    """Draw the price with its range above, the volume below."""
     picture = Picture(300, title)
     x = Axis(min(at_s), max(at_s) + length_s, _LEFT, WIDTH - _RIGHT)
     pad = (max(high) - min(low)) * 0.05 or abs(max(high)) * 0.01 or 1.0
@@ -175,7 +175,7 @@ def lines(
     along: str = "UTC",
     log: bool = False,
 ) -> str:
-    """Curves, each with its name; `log` puts powers of ten up the side. `along` is what the x axis shows."""
+    """Draw named curves; `log` selects a logarithmic y axis. `along` is the quantity on the x axis."""
     times = along == "UTC"
     picture = Picture(250, title)
     points = [point for _, each in series for point in each if not log or point[1] > 0]
@@ -198,7 +198,7 @@ def lines(
 
 
 def shares(title: str, rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> str:
-    """For each row a bar of parts that make up one."""
+    """Draw one stacked bar per row; its parts add up to one."""
     names = sorted({name for _, parts in rows for name, _ in parts}, key=lambda name: -_total(rows, name))
     colour = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
     picture = Picture(34 + 26 * len(rows), title)
@@ -220,7 +220,7 @@ def _total(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], name: str) -
 
 
 def columns(title: str, bars: Sequence[tuple[str, float]], unit: str) -> str:
-    """Counts side by side."""
+    """Draw counts as adjacent columns."""
     picture = Picture(220, title)
     y = Axis(0, max(count for _, count in bars) or 1, 220 - _BOTTOM, _TOP + 8)
     picture.up(y, ticks(y.low, y.high), plain, unit)
@@ -233,7 +233,7 @@ def columns(title: str, bars: Sequence[tuple[str, float]], unit: str) -> str:
 
 
 def dots(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]], show: Show = plain) -> str:
-    """Points by time, powers of ten up the side."""
+    """Draw points by time, with a logarithmic y axis."""
     picture = Picture(250, title)
     points = [point for _, each in series for point in each]
     x = Axis(min(p[0] for p in points), max(p[0] for p in points), _LEFT, WIDTH - _RIGHT)

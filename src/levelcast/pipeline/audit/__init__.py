@@ -1,1 +1,1 @@
-"""Audits: are all tapes the same, is anyone served better than others, are floors in time. `base` defines an audit."""
+"""Audits of tape equality, fairness of release and service, and timeliness of floors. `base` defines an audit."""

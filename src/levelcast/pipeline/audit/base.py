@@ -1,13 +1,13 @@
-"""Audits: questions to the recorded tapes and release logs, each answered by findings, a verdict and a sentence.
+"""Audits: checks of the recorded tapes and release logs. Each returns findings, a verdict and a summary message.
 
-An audit is a function from a `Job` to a `Result`. `AUDITS` has them by name; `register` adds one, and everything
-else (the command, JSON, the lake's tables `audits` and `audit_findings`) knows it by that.
+An audit is a function from a `Job` to a `Result`. `AUDITS` maps names to audits, and `register` adds one. The command,
+the JSON output and the lake's tables `audits` and `audit_findings` then include it.
 
 | verdict    | exit code | means |
 |------------|-----------|-------|
 | passed     | 0         | nothing was found |
-| found      | 1         | every row of the findings is a fault, named as exactly as the files allow |
-| not run    | 2         | the input does not allow the question (`TapeError`, one sentence) |
+| found      | 1         | every row of the findings is a fault, located as exactly as the files allow |
+| not run    | 2         | the input does not allow the check (`TapeError`, one message) |
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault. What does not apply to its kind is None."""
+    """One fault. Fields that do not apply to its kind are None."""
 
     kind: str
     subject: str
-    """Whose fault it is: a receiver, a region, a source, a floor."""
+    """The receiver, region, source or floor at fault."""
     says: str
     stripe: int | None = None
     file: str | None = None
     segment: int | None = None
-    """The sequence that the segment begins with."""
+    """First sequence of the segment."""
     slot: int | None = None
     sequence: int | None = None
-    """Of the first record of the frame."""
+    """Sequence of the first record of the frame."""
     record: int | None = None
-    """The sequence of the first record concerned."""
+    """Sequence of the first record concerned."""
     offset: int | None = None
-    """The byte of the file."""
+    """Byte offset in the file."""
     value: float | None = None
-    """How large an effect is, in the unit that `says` has: nanoseconds, or a share."""
+    """Effect size, in the unit that `says` uses: nanoseconds, or a fraction."""
     low: float | None = None
     high: float | None = None
-    """Its confidence interval."""
+    """Confidence interval of the value."""
     p: float | None = None
-    """As Holm's correction gives it."""
+    """p value after Holm's correction."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditTable:
-    """A table of what was measured, faults or not."""
+    """A table of measured values, with or without faults."""
 
     name: str
     columns: tuple[str, ...]
@@ -68,16 +68,16 @@ class AuditTable:
 
 @dataclass(slots=True)
 class Result:
-    """What an audit has found."""
+    """Result of an audit."""
 
     audit: str
     findings: list[Finding] = field(default_factory=list)
     sentence: str = ""
     remarks: list[str] = field(default_factory=list)
-    """What is no fault and yet worth saying: a tape that ends earlier, what could not be judged."""
+    """Notes that are not faults: a tape that ends earlier, checks that were not possible."""
     figures: list[AuditTable] = field(default_factory=list)
     looked_at: dict[str, int] = field(default_factory=dict)
-    """How much: records, frames, slots, whatever the audit counts."""
+    """Amounts checked: records, frames, slots, or other units that the audit counts."""
 
     @property
     def passed(self) -> bool:
@@ -88,7 +88,7 @@ class Result:
         return "passed" if self.passed else "found"
 
     def first_finding(self, opening: str) -> str:
-        """A sentence about the first finding, and how many more there are."""
+        """Return a message about the first finding and the number of further findings."""
         first, others = self.findings[0], len(self.findings) - 1
         more = f"; {others} more findings" if others else ""
         return f"{opening}: {first.subject}, {first.kind}: {first.says}{more}."
@@ -110,40 +110,40 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What may be asked for differently; durations in nanoseconds."""
+    """Options of an audit; durations in nanoseconds."""
 
     bytes: bool = True
-    """Whether *order* reads the records as well as the indexes."""
+    """*order* reads the records as well as the indexes."""
     early_ns: int = 100_000
-    """How much before its instant a release may be written down."""
+    """Tolerance for a release that is logged before its scheduled release time."""
     threshold_ns: int = 500_000
-    """A mean difference between receivers or regions up to this is not worth a finding."""
+    """Ignore mean differences between receivers or regions up to this duration."""
     wait_threshold_ns: int | None = None
-    """The same for the waiting of sources; None: a tenth of a slot and twice the clock error."""
+    """The same for the waiting times of sources; None: a tenth of a slot plus twice the clock error."""
     late_share: float = 0.01
-    """The share of late releases that a receiver may have."""
+    """Maximum fraction of late releases of a receiver."""
     level: float = 1e-3
-    """How likely a clean run gives one false finding or more, over all tests together."""
+    """Probability that a fault-free run yields one or more false findings, over all tests together."""
     old_ns: int = 1_000_000_000
     """*timeliness*: a record older than this at its acknowledgement is old."""
     old_share: float = 0.01
-    """The share of old records, and of records from the future, that a floor may have."""
+    """Maximum fraction of old records, and of records from the future, of a floor."""
     ahead_ns: int = 2_000_000
-    """How far a record may be dated after its acknowledgement: twice the clock error, the floor's and the site's."""
+    """Tolerance for a record time after its acknowledgement: twice the clock error, the floor's plus the site's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What an audit gets."""
+    """Input of an audit."""
 
     spark: SparkSession | None
-    """None: everything is done in this process, for small tapes and for tests of the rules."""
+    """None: compute everything in this process, for small tapes and for tests of the rules."""
     inputs: Inputs
     options: AuditOptions = AuditOptions()
     tell: Tell = lambda _: None
 
     def each(self, step: str, work: Callable[[Unit], Made], units: Sequence[Unit]) -> list[Made]:
-        """`work` done to every unit, each in a task of its own; results in the order of the units."""
+        """Apply `work` to every unit, each in its own task; return the results in the order of the units."""
         self.tell(step)
         if self.spark is None:
             return [work(unit) for unit in units]
@@ -156,7 +156,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """A question that can be asked by name."""
+    """An audit that can be run by name."""
 
     name: str
     says: str
@@ -167,6 +167,6 @@ AUDITS: dict[str, Audit] = {}
 
 
 def register(audit: Audit) -> Audit:
-    """Make an audit known: `levelcast audit NAME` runs it, and `all` with the others."""
+    """Register an audit: `levelcast audit NAME` and `levelcast audit all` then run it."""
     AUDITS[audit.name] = audit
     return audit

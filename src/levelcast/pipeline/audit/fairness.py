@@ -1,14 +1,14 @@
-"""The audit *fairness*: was anybody released to, or served, earlier or later than the others?
+"""The audit *fairness*: compare release times of receivers and waiting times of sources.
 
 | question | hypothesis | statistic |
 |---|---|---|
-| (a) early | nobody releases before the instant | every release, no statistic |
-| (b) spread | – (figures) | first to last release of a slot, quantiles |
-| (c) late | the share of late releases is at most p₀ | Wilson's interval, widened by the design effect of bursts |
+| (a) early | no receiver releases before the scheduled release time | every release, no statistic |
+| (b) spread | – (descriptive) | first to last release of a slot, quantiles |
+| (c) late | the fraction of late releases is at most p₀ | Wilson's interval, widened by the design effect of bursts |
 | (d) receivers, regions | the mean difference to the others is at most δ | means of batches, Student's t, Holm |
 | (e) sources, their regions | the mean wait beyond chance differs by at most δ_w | the same |
 
-Times of release are each receiver's own word, by its own clock: a clock that lies is not seen here.
+Each receiver reports release times by its own clock. This audit does not detect a wrong clock.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from levelcast.storage.tape.directory import SegmentFile
 from levelcast.storage.tape.index import read_index
 
 LONGEST_WAIT_NS = 60_000_000_000
-"""A source with a longer median plays back old records: their ts_event says nothing about waiting."""
+"""A source with a longer median replays old records: their ts_event contains no information about waiting."""
 
 
 @dataclass(slots=True)
 class StripeMeasures:
-    """One stripe, measured."""
+    """Measurements of one stripe."""
 
     stripe: int
     releases: ReleaseCounts
     waits: dict[str, Waits] = field(default_factory=dict)
     chances: dict[str, Chance] = field(default_factory=dict)
-    """What chance gives the floors of the network file."""
+    """Expected waiting times of the floors of the network file."""
     source_regions: dict[str, str] = field(default_factory=dict)
     wait_threshold: float = 0.0
 
 
 def run(job: Job) -> Result:
-    """Measure every stripe, judge all of them together."""
+    """Measure every stripe, and judge all of them together."""
     result = Result("fairness", remarks=list(job.inputs.remarks))
     measured = measured_of(job, result)
     regions = {each.receiver: each.region for tapes in job.inputs.stripes.values() for each in tapes if each.region}
@@ -53,12 +53,12 @@ def run(job: Job) -> Result:
 
 
 def measured_of(job: Job, result: Result) -> list[StripeMeasures]:
-    """Every stripe, measured; what cannot be judged is a remark of the result."""
+    """Measure every stripe; add a remark to the result for each check that is not possible."""
     return [_measure(job, result, stripe, tapes) for stripe, tapes in job.inputs.stripes.items()]
 
 
 def judge(result: Result, measured: Sequence[StripeMeasures], regions: Mapping[str, str], job: Job) -> None:
-    """Findings, figures and the sentence, from what was measured."""
+    """Add findings, statistics and the summary to the result, from the measurements."""
     options = job.options
     tests: list[tuple[int, Test]] = []
     for each in measured:
@@ -82,7 +82,7 @@ def judge(result: Result, measured: Sequence[StripeMeasures], regions: Mapping[s
     if several and not any(test.kind in ("receiver", "region") for _, test in tests):
         result.remarks.append(f"too few slots ({slots:,}) to compare receivers by their means")
     if not several:
-        result.remarks.append("one receiver alone: there is nobody to compare its releases with")
+        result.remarks.append("only one receiver: no other receiver to compare its releases with")
     result.sentence = _sentence(result, measured, tests, options.level)
 
 
@@ -93,7 +93,7 @@ def _early(each: StripeMeasures, tolerance_ns: int) -> list[Finding]:
     for receiver, (count, worst, slot, first), total in told:
         if count:
             says = (
-                f"released {count:,} of {total:,} slots more than {_ms(tolerance_ns)} before their instant, the first "
+                f"released {count:,} of {total:,} slots more than {_ms(tolerance_ns)} before the scheduled time, first "
                 f"in slot {first}, at most {_ms(worst)} early in slot {slot}"
             )
             found.append(Finding("released early", receiver, says, each.stripe, slot=first, value=float(-worst)))
@@ -107,7 +107,7 @@ def _late(each: StripeMeasures, allowed: float, level: float) -> list[Finding]:
         late, counts = each.releases.late[:, number], each.releases.counts[:, number]
         share = wilson(int(late.sum()), int(counts.sum()), level / count, design_effect(late, counts))
         if share.low > allowed:
-            says = f"{share.value:.2%} of its releases were late, surely above {share.low:.2%} ({allowed:.2%} may be)"
+            says = f"{share.value:.2%} of its releases were late (lower bound {share.low:.2%}, limit {allowed:.2%})"
             found.append(Finding("late too often", receiver, says, each.stripe, **share._asdict()))
     return found
 
@@ -115,11 +115,11 @@ def _late(each: StripeMeasures, allowed: float, level: float) -> list[Finding]:
 _WORDS = {
     "receiver": ("receiver late", "receiver ahead", "released on average {} {} than the others"),
     "region": ("region late", "region ahead", "its receivers ({members}) released on average {} {} than others"),
-    "source": ("source served late", "source served early", "waited on average {} {} than chance gives and others do"),
+    "source": ("source served late", "source served early", "waited on average {} {} than expected and than others"),
     "source region": (
         "source region served late",
         "source region served early",
-        "its sources ({members}) waited on average {} {} than chance gives and those of other regions do",
+        "its sources ({members}) waited on average {} {} than expected and than other regions",
     ),
 }  # fmt: skip
 
@@ -131,7 +131,7 @@ def _finding(stripe: int, test: Test, level: float) -> Finding:
         how = {"later": "earlier", "longer": "shorter"}[how]
     told = says.format(_ms(abs(test.effect.mean)), how, members=", ".join(test.members))
     value, low, high, p = _told(test)
-    told += f" ({_ms(low)} to {_ms(high)} at level {level:g}; p = {p:.1e}, {_ms(test.threshold)} would be no matter)"
+    told += f" ({_ms(low)} to {_ms(high)} at level {level:g}; p = {p:.1e}, threshold {_ms(test.threshold)})"
     return Finding(late if test.side > 0 else ahead, test.subject, told, stripe, value=value, low=low, high=high, p=p)
 
 
@@ -203,12 +203,12 @@ def _sentence(
     result: Result, measured: Sequence[StripeMeasures], tests: Sequence[tuple[int, Test]], level: float
 ) -> str:
     if result.findings:
-        return result.first_finding("Not everybody was treated alike")
+        return result.first_finding("Treatment was not equal")
     spread = sum((each.releases.spread for each in measured), no_bins())
     wide = f", 99 % of slots within {_ms(quantile(spread, 0.99))} everywhere" if spread.sum() else ""
     return (
-        "No receiver released early, and none, no region and no source was treated differently beyond what chance "
-        f"gives, in {len(tests)} tests at level {level:g}{wide}."
+        "No receiver released early. No receiver, region or source was treated differently beyond what chance "
+        f"explains, in {len(tests)} tests at level {level:g}{wide}."
     )
 
 
@@ -240,7 +240,7 @@ def _measure(job: Job, result: Result, stripe: int, tapes: Sequence[Recorded]) -
 
 
 def any_of(tapes: Sequence[Recorded]) -> list[SegmentFile]:
-    """Every segment once, from whoever has it: finished rather than growing."""
+    """Return every segment once, from any tape that has it: finished rather than growing."""
     found: dict[int, SegmentFile] = {}
     for tape in tapes:
         for segment in tape.segments:
@@ -252,7 +252,7 @@ def any_of(tapes: Sequence[Recorded]) -> list[SegmentFile]:
 
 
 def span_of(segments: Sequence[SegmentFile]) -> Windows | None:
-    """The time of the segments, from the first frame to the last."""
+    """Return the time range of the segments, from the first frame to the last."""
     times: list[int] = []
     for segment in (*segments[:1], *segments[-2:]):
         lines = read_index(segment.index_path).lines
@@ -263,17 +263,17 @@ def span_of(segments: Sequence[SegmentFile]) -> Windows | None:
 
 
 def _chances(inputs: Inputs, result: Result, measured: StripeMeasures, threshold_ns: int | None) -> None:
-    """What chance gives every floor of the network file; without one the waits are figures only."""
+    """Add the expected waits of every floor of the network file; without one, waits are descriptive only."""
     network = inputs.network
     if network is None:
-        result.remarks.append("waiting times are not judged without --network: most of them is the way to the ring")
+        result.remarks.append("waiting times are not judged without --network: they are mostly network delay")
         return
     if network.links is None:
-        result.remarks.append("waiting times are not judged: the network file has no [links], so chance is not known")
+        result.remarks.append("waiting times are not judged: the network file has no [links] to compute them from")
         return
     timing, rules = network.timing(measured.stripe), network.stripe(measured.stripe).rules
     if timing.mode != "pipelined":
-        result.remarks.append("waiting times are not judged in lockstep mode, where tokens have no fixed instants")
+        result.remarks.append("waiting times are not judged in lockstep mode, where tokens have no fixed times")
         return
     sites = {site.name: site.region for site in network.sites}
     measured.wait_threshold = threshold_ns or timing.slot_ns / 10 + 2 * rules.clock_error_ns
@@ -283,4 +283,4 @@ def _chances(inputs: Inputs, result: Result, measured: StripeMeasures, threshold
             measured.source_regions[floor.name] = sites[floor.site]
 
 
-FAIRNESS = Audit("fairness", "Was anybody released to, or served, earlier or later than the others?", run)
+FAIRNESS = Audit("fairness", "Was any receiver or source served earlier or later than the others?", run)

@@ -1,7 +1,7 @@
-"""Who differs: receivers and regions by their releases, sources and their regions by how long they waited.
+"""Test for differences: receivers and regions by release times, sources and their regions by waiting times.
 
-A test is of one hypothesis about one subject. All tests of an audit are corrected together, and a fault is named once:
-a region if all of its members are at fault, else the members.
+Each test covers one hypothesis about one subject. All tests of an audit are corrected together. A fault is reported
+once: for a region if all of its members are at fault, otherwise for the members.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Test:
     effect: Effect
     threshold: float
     p: float = 1.0
-    """As it counts among all."""
+    """p value after correction for all tests."""
 
     def found(self, level: float) -> bool:
         return self.p < level and abs(self.effect.mean) > self.threshold
@@ -38,8 +38,8 @@ class Test:
 
 
 def lower_third(means: Floats) -> Floats:
-    """Of each row the value that a third of the others lie below: who is on time, as long as a third of them are."""
-    ordered = np.sort(means, axis=1)  # those that are missing come last
+    """Return the lower third of each row: an on-time value as long as a third of the members are on time."""
+    ordered = np.sort(means, axis=1)  # missing values sort last
     known = (~np.isnan(means)).sum(axis=1)
     place = np.maximum(known - 1, 0) // 3
     chosen: Floats = ordered[np.arange(len(means)), place]
@@ -47,7 +47,7 @@ def lower_third(means: Floats) -> Floats:
 
 
 def middle(means: Floats) -> Floats:
-    """Of each row the median; of fewer than three 0, which is what chance gives."""
+    """Return the median of each row, or 0 (the expected value) with fewer than three values."""
     known = (~np.isnan(means)).sum(axis=1)
     found = np.zeros(len(means))
     enough = known >= 3
@@ -56,7 +56,7 @@ def middle(means: Floats) -> Floats:
 
 
 def release_tests(found: ReleaseCounts, regions: Mapping[str, str], threshold: float, level: float) -> list[Test]:
-    """(d): every receiver against the others, and every region against the other regions."""
+    """(d): test every receiver against the others, and every region against the other regions."""
     ready = found.compared > 0
     counts = found.compared[ready]
     sane = [number for number in range(len(found.receivers)) if not found.early[number, 0]]
@@ -94,7 +94,7 @@ def _tests(
     threshold: float,
     level: float,
 ) -> list[Test]:
-    """A test of each group (column): its difference to the others by window, each of so many cases."""
+    """Test each group (column): its difference to the others by window, with these counts of cases."""
     tests = []
     for column, (subject, places) in enumerate(groups.items()):
         known = ~np.isnan(difference[:, column])
@@ -118,7 +118,7 @@ def wait_tests(
     threshold: float,
     level: float,
 ) -> list[Test]:
-    """(e): what every source waits beyond chance, against the others; the same for the regions of sources."""
+    """(e): test each source's wait beyond the expected wait against the others; the same for regions of sources."""
     names = [name for name in waits if name in regions and waits[name].beyond is not None]
     if not names:
         return []
@@ -139,7 +139,7 @@ def wait_tests(
 
 
 def named(tests: Sequence[Test], level: float) -> list[Test]:
-    """Correct all tests together, and name each fault once: a region if all of its members are at fault, else them."""
+    """Correct all tests together. Report a fault once: for a region if all its members are at fault, else for them."""
     for test, p in zip(tests, holm([test.effect.p for test in tests]), strict=True):
         test.p = p
     found = [test for test in tests if test.found(level)]

@@ -1,8 +1,8 @@
-"""What an audit is about: the tapes of one network, who recorded each, and the release logs beside them.
+"""Input of an audit: the tapes of one network, their receivers, and the release logs next to the tapes.
 
-Everything that would make an audit meaningless is refused here, in one sentence: tapes of different networks, a
-receiver whose tape is missing, the same receiver twice for the same records, an empty tape. Damage is not: that is for
-an audit to find, so a header that cannot be read is left to it.
+`gather` rejects input that would make an audit meaningless, with one message: tapes of different networks, a missing
+tape of a receiver, the same receiver twice for the same records, an empty tape. It accepts damaged tapes, including
+unreadable headers: the audit reports those.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from levelcast.storage.tape.index import IndexHeader, read_frames, read_index, r
 
 @dataclass(slots=True)
 class Recorded:
-    """What one receiver recorded of one stripe, perhaps in several directories, one behind the other."""
+    """Tapes that one receiver recorded for one stripe, possibly in several consecutive directories."""
 
     receiver: str
     stripe: int
@@ -32,7 +32,7 @@ class Recorded:
 
     @property
     def logs(self) -> list[Path]:
-        """The release logs beside the tapes."""
+        """Return the release logs next to the tapes."""
         return [path for each in self.directories if (path := each.parent / "releases").is_dir()]
 
 
@@ -49,33 +49,33 @@ class Inputs:
         return sorted({each.receiver for tapes in self.stripes.values() for each in tapes})
 
     def floor_name(self, source: int) -> str:
-        """A source by its name, if the network file has one."""
+        """Return the name of a source, if the network file has one."""
         floors = self.network.floors if self.network is not None else ()
         return next((floor.name for floor in floors if floor.id == source), f"source {source}")
 
 
 class Look(NamedTuple):
-    """The beginning of a tape, as far as it can be read."""
+    """The start of a tape, as far as it is readable."""
 
     path: Path
     header: IndexHeader | None
     segments: list[SegmentFile]
     slots: dict[int, int]
-    """The timestamps of its first slots."""
+    """Timestamps of the tape's first slots."""
 
 
 def gather(directories: Sequence[Path], network: Network | None = None, without: Sequence[str] = ()) -> Inputs:
-    """The tapes in these directories; a TapeError where nothing can be said about them together."""
+    """Return the tapes in these directories; raise TapeError if they cannot be audited together."""
     looks: dict[Path, Look] = {}
     for directory in directories:
         for path in find_tapes(directory):
             looks.setdefault(path.resolve(), look_at(path))
         for empty in empty_tapes(directory):
-            raise TapeError(f"{empty}: the tape is empty, nothing has been released to it: leave it out with --without")
+            raise TapeError(f"{empty}: the tape is empty (nothing released); exclude it with --without")
     named = [(receiver_of(look.path), look) for look in looks.values()]
     tapes = _together([(name, look) for name, look in named if name not in without])
     if not tapes:
-        raise TapeError("--without leaves out every tape that was named: name the directory of another receiver")
+        raise TapeError("--without excludes every tape; pass the directory of another receiver")
     stripes: dict[int, list[Recorded]] = {}
     for tape in tapes:
         stripes.setdefault(tape.stripe, []).append(tape)
@@ -87,13 +87,13 @@ def gather(directories: Sequence[Path], network: Network | None = None, without:
 
 
 def receiver_of(path: Path) -> str:
-    """Who recorded a tape: the node whose directory it is in."""
+    """Return the receiver that recorded a tape: the node that owns its directory."""
     resolved = path.resolve()
     return resolved.parent.name if resolved.name == "tape" else resolved.name
 
 
 def look_at(path: Path) -> Look:
-    """Which segments a tape has, and how it begins."""
+    """Return the segments of a tape and its start."""
     found = segment_files(path)
     newest = max(found, default=0)
     segments = [
@@ -102,18 +102,18 @@ def look_at(path: Path) -> Look:
         if suffixes != {INDEX} or first < newest
     ]
     if not segments:
-        raise TapeError(f"{path}: the tape is empty, nothing has been released to it yet")
+        raise TapeError(f"{path}: the tape is empty; nothing has been released yet")
     header, slots = None, {}
     with suppress(TapeError, OSError):
         header, content = read_start(segments[0].index_path)
         slots = {line.slot: line.timestamp_ns for line in read_frames(content, header.size)}
     if len(segments) == 1 and header is not None and not slots:
-        raise TapeError(f"{path}: the tape is empty, nothing has been released to it yet")
+        raise TapeError(f"{path}: the tape is empty; nothing has been released yet")
     return Look(path, header, segments, slots)
 
 
 def _together(named: Sequence[tuple[str, Look]]) -> list[Recorded]:
-    """The tapes by receiver and stripe: several directories of one receiver must follow one another."""
+    """Return the tapes by receiver and stripe: several directories of one receiver must be consecutive."""
     found: dict[tuple[str, int], list[Look]] = {}
     known = [look.header.stripe for _, look in named if look.header is not None]
     for name, look in named:
@@ -127,7 +127,7 @@ def _together(named: Sequence[tuple[str, Look]]) -> list[Recorded]:
                 first = other.segments[0].first
                 raise TapeError(
                     f"{one.path} and {other.path} are both of {name} and both have sequence {first:,} of stripe "
-                    f"{stripe}: the days overlap, name only one of them"
+                    f"{stripe}; the days overlap, pass only one of them"
                 )
         segments = [segment for look in looks for segment in look.segments]
         tapes.append(Recorded(name, stripe, [look.path for look in looks], segments))
@@ -144,7 +144,7 @@ def _end_of(look: Look) -> int:
 
 
 def _one_network(named: Sequence[tuple[str, Look]]) -> None:
-    """Tapes of one stripe have the same configured receivers and the same instants for the same slots."""
+    """Check that tapes of one stripe have the same configured receivers and the same times for the same slots."""
     for (_, one), (_, other) in combinations(named, 2):
         if one.header is None or other.header is None or one.header.stripe != other.header.stripe:
             continue
@@ -166,33 +166,33 @@ def _one_network(named: Sequence[tuple[str, Look]]) -> None:
 
 
 def _of_network(inputs: Inputs, network: Network, without: Sequence[str]) -> None:
-    """The tapes against the network file: who is missing, and who is a stranger."""
+    """Compare the tapes with the network file: report missing and unknown receivers."""
     names = [receiver.name for receiver in network.receivers]
     secondaries = [secondary.name for secondary in network.secondaries]
     indexes = {stripe.index for stripe in network.stripes}
     for stripe, tapes in inputs.stripes.items():
         if stripe not in indexes:
             raise TapeError(
-                f"{tapes[0].directories[0]}: is of stripe {stripe}, which {network.name} does not have: "
-                "name its own network file"
+                f"{tapes[0].directories[0]}: belongs to stripe {stripe}, which {network.name} does not have; "
+                "pass the network file of these tapes"
             )
         have = {tape.receiver for tape in tapes}
         for name in names:
             if name not in have and name not in without:
                 raise TapeError(
-                    f'"{name}" is a receiver of {network.name} and no tape of stripe {stripe} is its: name its '
-                    f"directory, or say --without {name}"
+                    f'"{name}" is a receiver of {network.name}, but its tape of stripe {stripe} is missing; pass its '
+                    f"directory, or --without {name}"
                 )
         for tape in tapes:
             if tape.receiver not in names and tape.receiver not in secondaries:
                 raise TapeError(
-                    f'{tape.directories[0]}: no receiver of {network.name} is called "{tape.receiver}": name the '
+                    f'{tape.directories[0]}: {network.name} has no receiver "{tape.receiver}"; pass the '
                     "network file of these tapes"
                 )
             tape.region = network.region_of(tape.receiver) or None
             _members_of(tape, network)
     if without:
-        inputs.remarks.append(f"left out as asked: {', '.join(without)}")
+        inputs.remarks.append(f"excluded by option: {', '.join(without)}")
 
 
 def _members_of(tape: Recorded, network: Network) -> None:
@@ -203,7 +203,7 @@ def _members_of(tape: Recorded, network: Network) -> None:
     ids = [receiver.id for receiver in network.receivers]
     if header.tip.next_sequence == 1 and members and sorted(members) != sorted(ids):
         raise TapeError(
-            f"{tape.directories[0]}: was recorded in another network than {network.name}: its receivers are "
+            f"{tape.directories[0]}: recorded in another network than {network.name}: its receivers are "
             f"{_listed(members)}, those of the file {_listed(ids)}"
         )
 

@@ -1,11 +1,11 @@
-"""The audit *order*: is the tape of every receiver the same, whole, and in itself what its hashes say?
+"""The audit *order*: check that all receivers' tapes are equal, complete, and consistent with their hashes.
 
-1. Every segment of every tape is hashed whole, a task each. Receivers' segments are the same files (rule 14), so equal
-   hashes settle most of it: of equal segments one is looked into.
-2. Of each different segment every frame is hashed from its records, every stamp, packet number and link of the chain
-   checked (`scan`).
-3. Where segments differ, or one is not sound, they are compared frame by frame and byte by byte (`explain`).
-   Right is what is sound and most tapes have; where no majority says which, the finding names both sides.
+1. Hash every segment of every tape, one task each. Receivers' segments are the same files (rule 14), so equal hashes
+   resolve the common case: only one of several equal segments is scanned.
+2. In each different segment, hash every frame from its records and check every stamp, packet number and chain link
+   (`scan`).
+3. Compare segments that differ or are not valid, frame by frame and byte by byte (`explain`). The reference is the
+   valid segment on the majority of tapes; without a majority, the finding names both sides.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from levelcast.storage.tape.index import read_index
 from levelcast.storage.tape.segment_check import Digest, Scan, digest, scan
 
 _KNOCK_ON = frozenset({"chain broken", "other borders"})
-"""What follows by itself from a fault before it."""
+"""Faults that follow from an earlier fault."""
 
 
 class SegmentPosition(NamedTuple):
-    """A segment of a stripe, whoever has it."""
+    """A segment of a stripe, at any receiver."""
 
     stripe: int
     first: int
@@ -39,12 +39,12 @@ class SegmentPosition(NamedTuple):
 
 @dataclass(slots=True)
 class Variant:
-    """Tapes whose segment is the same, byte for byte."""
+    """Tapes with the same segment, byte for byte."""
 
     tapes: list[tuple[Recorded, SegmentFile]]
     found: Scan
     votes: int
-    """How many tapes say the same, as far as all of them go."""
+    """Number of tapes that agree, up to the shortest one."""
 
     @property
     def one(self) -> SegmentFile:
@@ -74,7 +74,7 @@ def run(job: Job) -> Result:
 
 
 def _variants(job: Job) -> dict[SegmentPosition, list[Variant]]:
-    """Every segment, hashed; then one of each kind, looked into."""
+    """Hash every segment, then scan one of each variant."""
     having = [
         (SegmentPosition(stripe, segment.first), tape, segment)
         for stripe, tapes in job.inputs.stripes.items()
@@ -86,7 +86,7 @@ def _variants(job: Job) -> dict[SegmentPosition, list[Variant]]:
     digests: dict[SegmentFile, Digest | None] = dict(zip(finished, hashed, strict=True))
     grouped: dict[tuple[SegmentPosition, object], list[tuple[Recorded, SegmentFile]]] = {}
     for place, tape, segment in having:
-        # One that grows, or lacks a file, is like no other.
+        # A segment that is growing or lacks a file never equals another.
         grouped.setdefault((place, digests.get(segment) or segment), []).append((tape, segment))
     chosen = [members[0][1] for members in grouped.values()]
     scans = job.each("order: checking frames", partial(scan, data=job.options.bytes), chosen)
@@ -98,11 +98,11 @@ def _variants(job: Job) -> dict[SegmentPosition, list[Variant]]:
 
 
 def _vote(job: Job, places: Sequence[Sequence[Variant]]) -> None:
-    """Segments that grow are rarely of the same length: they agree if their chains do where the shortest one ends."""
+    """Count votes. Growing segments differ in length: they agree if their chains agree where the shortest one ends."""
     units = [
         (variant.one, min(each.found.last_slot for each in variants)) for variants in places for variant in variants
     ]
-    chains = iter(job.each("order: how far all tapes go", _chain_at, units))
+    chains = iter(job.each("order: comparing chains", _chain_at, units))
     for variants in places:
         told = [next(chains) for _ in variants]
         for variant, chain in zip(variants, told, strict=True):
@@ -110,7 +110,7 @@ def _vote(job: Job, places: Sequence[Sequence[Variant]]) -> None:
 
 
 def _chain_at(unit: tuple[SegmentFile, int]) -> bytes:
-    """The chain behind the last frame up to a slot."""
+    """Return the chain hash after the last frame up to a slot."""
     segment, slot = unit
     try:
         index = read_index(segment.index_path)
@@ -121,12 +121,12 @@ def _chain_at(unit: tuple[SegmentFile, int]) -> bytes:
 
 
 def reference(variants: Sequence[Variant]) -> Variant:
-    """How a segment should be: what is sound, what most tapes have, and the longest of it."""
+    """Return the reference of a segment: valid first, then the variant on the majority of tapes, then the longest."""
     return max(variants, key=lambda each: (each.sound, each.votes, not each.one.active, each.found.frames))
 
 
 def _compare(job: Job, variants: dict[SegmentPosition, list[Variant]]) -> list[Finding]:
-    """What is wrong in each segment of which there is more than one kind, or which is not sound."""
+    """Return the faults of each segment that has several variants or is not valid."""
     pairs: list[tuple[SegmentPosition, Variant, Variant]] = []
     found: list[Finding] = []
     for place, each in variants.items():
@@ -161,14 +161,14 @@ def _findings(
         who, says = tape.receiver, told.says
         if undecided is not None:
             who = f"{tape.receiver} or {undecided.names}"
-            says += "; no majority says which of them is wrong"
+            says += "; no majority decides which of them is wrong"
         file = segment.index_path if told.in_index else segment.data_path
         at = told.slot, told.sequence, told.record, told.offset
         yield Finding(told.kind, who, says, place.stripe, str(file), place.first, *at)
 
 
 def _links(job: Job, scans: dict[SegmentFile, Scan]) -> Iterator[Finding]:
-    """Whether the segments of each tape follow one another, and have the others' borders."""
+    """Check that the segments of each tape are consecutive and have the same borders as the others."""
     for stripe, tapes in job.inputs.stripes.items():
         borders = Counter(segment.first for tape in tapes for segment in tape.segments)
         for tape in tapes:
@@ -190,10 +190,10 @@ def _link(stripe: int, tape: Recorded, segment: SegmentFile, before: Scan | None
         kind = "missing segment" if before.next_sequence < segment.first else "duplicate"
         says = f"sequences {before.next_sequence} to {upto} are missing, before the segment of {segment.first}"
         if kind == "duplicate":
-            says = f"sequences from {segment.first} on are there twice"
+            says = f"sequences from {segment.first} on are duplicated"
         yield replace(_at(stripe, tape, segment, kind, says), sequence=min(before.next_sequence, segment.first))
     elif found.chain_before and before.chain != found.chain_before:
-        yield _at(stripe, tape, segment, "chain broken", "the segment does not go on from the hash of the one before")
+        yield _at(stripe, tape, segment, "chain broken", "the segment does not continue the previous segment's hash")
 
 
 def _at(stripe: int, tape: Recorded, segment: SegmentFile, kind: str, says: str) -> Finding:
@@ -202,12 +202,12 @@ def _at(stripe: int, tape: Recorded, segment: SegmentFile, kind: str, says: str)
 
 
 def _others_pass(tapes: Sequence[Recorded], tape: Recorded, sequence: int) -> bool:
-    """Whether another tape has the sequence in the middle of a segment."""
+    """Return True if another tape has the sequence in the middle of a segment."""
     return any(each.segments[0].first < sequence < each.segments[-1].first for each in tapes if each is not tape)
 
 
 def _rank(result: Result, found: Sequence[Finding]) -> None:
-    """Findings by place; what only follows from an earlier fault of the same tape becomes a remark."""
+    """Sort findings by position; turn those that follow from an earlier fault of the same tape into remarks."""
     ordered = sorted(found, key=lambda each: (each.stripe or 0, each.subject, each.sequence or each.segment or 0))
     faulty: dict[tuple[int | None, str], Finding] = {}
     follow: Counter[tuple[int | None, str]] = Counter()
@@ -237,7 +237,7 @@ def _count(job: Job, result: Result, variants: dict[SegmentPosition, list[Varian
 
 
 def _tails(job: Job, result: Result, scans: dict[SegmentFile, Scan]) -> None:
-    """Tapes that begin later or end earlier: retention, and a tape that still grows, are no faults."""
+    """Add remarks on tapes that begin later or end earlier. Retention and a growing tape are not faults."""
     for stripe, tapes in job.inputs.stripes.items():
         first = min(tape.segments[0].first for tape in tapes)
         ends = {tape.receiver: scans[tape.segments[-1]].next_sequence - 1 for tape in tapes}
@@ -245,15 +245,15 @@ def _tails(job: Job, result: Result, scans: dict[SegmentFile, Scan]) -> None:
         for tape in tapes:
             who = f"{tape.receiver}, stripe {stripe}"
             if tape.segments[0].first > first:
-                result.remarks.append(f"{who}: begins at sequence {tape.segments[0].first:,}; retention has the rest")
+                result.remarks.append(f"{who}: begins at sequence {tape.segments[0].first:,} after retention")
             if ends[tape.receiver] < last:
-                why = "it may still grow" if tape.segments[-1].active else "a later segment is missing, or not made yet"
+                why = "it may still grow" if tape.segments[-1].active else "a later segment is missing"
                 result.remarks.append(
                     f"{who}: ends at sequence {ends[tape.receiver]:,}, {last - ends[tape.receiver]:,} records before "
-                    f"the longest: no fault in itself, {why}"
+                    f"the longest; not a fault in itself, {why}"
                 )
             if torn := scans[tape.segments[-1]].torn:
-                result.remarks.append(f"{who}: torn tail, {torn}: a write that goes on or was cut off, not released")
+                result.remarks.append(f"{who}: torn tail, {torn}: an unfinished or interrupted write, not released")
 
 
 def _sentence(job: Job, result: Result) -> str:
@@ -262,10 +262,10 @@ def _sentence(job: Job, result: Result) -> str:
         first = result.findings[0]
         whose = ", ".join(dict.fromkeys(each.subject for each in result.findings))
         more = f" and {len(result.findings) - 1} more" if len(result.findings) > 1 else ""
-        return f"The tapes are not one tape: {first.kind} on that of {first.subject}, {first.says}{more} (on {whose})."
+        return f"The tapes differ: {first.kind} at {first.subject}, {first.says}{more} (on {whose})."
     how = "byte for byte, and every hash, stamp and link is right" if job.options.bytes else "by their indexes alone"
-    tapes = f"{looked['tapes']} tapes are one and the same" if looked["tapes"] > 1 else "One tape is whole"
+    tapes = f"{looked['tapes']} tapes are identical" if looked["tapes"] > 1 else "One tape is complete"
     return f"{tapes}, {how}: {looked['frames']:,} frames, {looked['records']:,} records in all."
 
 
-ORDER = Audit("order", "Are all tapes the same, whole, and what their hashes say?", run)
+ORDER = Audit("order", "Are all tapes identical, complete and consistent with their hashes?", run)

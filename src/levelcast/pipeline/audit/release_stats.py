@@ -1,4 +1,4 @@
-"""Release logs, measured for the audit *fairness*: what each task reads, and how it adds up. No Spark in here."""
+"""Measure release logs for the audit *fairness*: input and result of each task, and their sum. Does not use Spark."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from levelcast.storage.release_log import (
 )
 
 WINDOWS = 64
-"""Into so many parts the time is cut; parts that are alike are put together again (`stats`)."""
+"""Number of parts of the time range; similar neighbouring parts are merged again (`stats`)."""
 ENTRIES_PER_TASK = 400_000
 
 
 class LogUnit(NamedTuple):
-    """Some windows of one stripe, to be read from the logs of all receivers."""
+    """A range of windows of one stripe, to be read from the logs of all receivers."""
 
     logs: tuple[tuple[str, tuple[str, ...]], ...]
-    """Each receiver's files."""
+    """Files of each receiver."""
     first_slot: int
     width: int
-    """Slots in a window."""
+    """Number of slots in a window."""
     begin: int
     end: int
-    """Windows, from and up to."""
+    """Windows from `begin` up to `end`."""
     early_ns: int
 
 
 @dataclass(slots=True)
 class ReleaseCounts:
-    """What the logs say, by window and receiver; adds up over tasks."""
+    """Counts from the logs, by window and receiver; they add up over tasks."""
 
     receivers: tuple[str, ...]
     counts: Counts
@@ -55,9 +55,9 @@ class ReleaseCounts:
     compared: Counts
     """Slots that all receivers of the window released on time."""
     delays: Floats
-    """The sums of the delays in those slots."""
+    """Sums of the delays in those slots."""
     early: Counts
-    """By receiver: releases before their instant, the worst of them in ns, its slot, and the first one's slot."""
+    """By receiver: number of early releases, the worst in ns, its slot, and the slot of the first one."""
     bins: Counts
     spread: Counts
 
@@ -79,7 +79,7 @@ class ReleaseCounts:
 
 
 def log_units(tapes: Sequence[Recorded], early_ns: int) -> list[LogUnit]:
-    """The logs of one stripe, cut into tasks by slot; a TapeError where a receiver has none."""
+    """Split the logs of one stripe into tasks by slot; raise TapeError if a receiver has none."""
     logs: list[tuple[str, tuple[str, ...]]] = []
     entries, low, high = 0, 2**63 - 1, 0
     for tape in tapes:
@@ -87,7 +87,7 @@ def log_units(tapes: Sequence[Recorded], early_ns: int) -> list[LogUnit]:
         spans = [span for path in paths if (span := span_of(path)) is not None]
         if not spans:
             where = tape.directories[0].parent / "releases"
-            raise TapeError(f"{where}: there is no release log of {tape.receiver}, and fairness is judged by it")
+            raise TapeError(f"{where}: release log of {tape.receiver} not found; the fairness audit needs it")
         entries += sum(span[2] for span in spans)
         low, high = min(low, *(span[0] for span in spans)), max(high, *(span[1] for span in spans))
         logs.append((tape.receiver, tuple(map(str, paths))))
@@ -98,7 +98,7 @@ def log_units(tapes: Sequence[Recorded], early_ns: int) -> list[LogUnit]:
 
 
 def read_logs(unit: LogUnit) -> ReleaseCounts:
-    """One task: the entries of its slots, from all logs."""
+    """Run one task: read the entries of its slots from all logs."""
     low = unit.first_slot + unit.begin * unit.width
     high = unit.first_slot + unit.end * unit.width
     logs: dict[str, RecordArray] = {}
@@ -114,7 +114,7 @@ def read_logs(unit: LogUnit) -> ReleaseCounts:
 
 
 def measure(logs: Mapping[str, RecordArray], first_slot: int, width: int, early_ns: int) -> ReleaseCounts:
-    """What some entries of all logs add up to."""
+    """Return the counts of some entries of all logs."""
     found = ReleaseCounts.none(list(logs))
     on_time: list[RecordArray] = []
     for number, log in enumerate(logs.values()):
@@ -141,7 +141,7 @@ def _within(entries: RecordArray, begin: int, end: int) -> RecordArray:
 
 
 def _compare(found: ReleaseCounts, window: int, entries: Sequence[RecordArray]) -> None:
-    """Add up the slots of a window that all receivers with a release in it released on time."""
+    """Add the slots of a window that all receivers with a release in it released on time."""
     here = [number for number, each in enumerate(entries) if len(each)]
     rows = common_slots([entries[number] for number in here])
     if len(here) < 2 or not rows.shape[1]:

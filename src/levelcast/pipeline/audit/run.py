@@ -1,4 +1,4 @@
-"""Run audits by name, and keep what they found in a lake."""
+"""Run audits by name, and store their results in a lake."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ for _audit in (order.ORDER, fairness.FAIRNESS, timeliness.TIMELINESS):
 
 @dataclass(slots=True)
 class AuditOutcome:
-    """What a command has to show."""
+    """Results of a command."""
 
     results: list[Result] = field(default_factory=list)
     not_run: dict[str, str] = field(default_factory=dict)
-    """Audits that could not be run, and why."""
+    """Audits that could not be run, with the reason."""
 
     @property
     def exit_code(self) -> int:
-        """A finding weighs more than an audit that could not be run."""
+        """Return the exit code; a finding has priority over an audit that could not be run."""
         if any(not result.passed for result in self.results):
             return FOUND
         return NOT_RUN if self.not_run else PASSED
 
 
 def names_of(which: str) -> list[str]:
-    """The audits that a word stands for; a TapeError if there is none."""
+    """Return the audits that a name selects; raise TapeError if it is unknown."""
     if which == ALL:
         return list(AUDITS)
     if which not in AUDITS:
-        raise TapeError(f'there is no audit "{which}": name one of {", ".join(AUDITS)}, or {ALL}')
+        raise TapeError(f'unknown audit "{which}"; use one of {", ".join(AUDITS)}, or {ALL}')
     return [which]
 
 
 def run(names: Sequence[str], job: Job) -> AuditOutcome:
-    """Each audit by itself; of several, one that cannot be run does not stop the others."""
+    """Run each audit separately; if one of several cannot be run, the others still run."""
     outcome = AuditOutcome()
     for name in names:
         try:
@@ -65,7 +65,7 @@ def run(names: Sequence[str], job: Job) -> AuditOutcome:
 
 
 def keep(spark: SparkSession, lake: Lake, results: Sequence[Result], receivers: Sequence[str]) -> str:
-    """Add rows to `audits` and `audit_findings`; the name of the run."""
+    """Add rows to `audits` and `audit_findings`; return the name of the run."""
     now_ns = time.time_ns()
     run_id, day = uuid.uuid4().hex, day_of(now_ns)
     faults = [

@@ -1,14 +1,14 @@
-"""How long sources wait for their place in the order, and how long chance would let them wait.
+"""Measure how long sources wait for their acknowledgement, and compute the expected wait.
 
-What the tape knows of a packet: when its last record was made (`ts_event`, by the floor's clock) and when the ring
-acknowledged it (the frame's timestamp). What chance gives (rule 2): a packet leaves at a moment that has nothing to do
-with the ring, and the first site acknowledges it whose slot comes after its arrival there. `chance_of` works that out
-from the links of the network file, for every moment of the ring's round at which a packet may leave. What a source
-waits beyond that, it waits for no reason that the file knows.
+A tape contains the time of a packet's last record (`ts_event`, by the floor's clock) and the time at which the ring
+acknowledged it (the frame's timestamp). Expected wait (rule 2): a packet leaves at a time that is independent of the
+ring. The site with the first slot after the packet's arrival there acknowledges it. `chance_of` computes the wait
+from the links of the network file, for every phase of the ring's round at which a packet may leave. The network file
+does not explain a wait beyond that.
 
-A tape does not say whose slot it was, and that changes with every generation. So what is beyond chance is added up for
-every place that the round may begin at, and in each window that place counts which fits the packets of all sources
-best.
+A tape does not contain the owner of a slot, and it changes with every generation. So the excess over the expected
+wait is summed for every slot at which the round may begin. In each window, the start that fits the packets of all
+sources best counts.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from levelcast.wire.messages import CONTROL_SOURCE
 PHASES_PER_SLOT = 200
 _LONGEST_CYCLES = 4
 _EVENT_AT = 8
-"""Where `ts_event` is in every record."""
+"""Offset of `ts_event` in every record."""
 
 
 class Windows(NamedTuple):
-    """Time in equal parts: `parts` of `width_ns` from `start_ns` on."""
+    """Equal parts of time: `parts` of `width_ns`, starting at `start_ns`."""
 
     start_ns: int
     width_ns: int
@@ -46,11 +46,11 @@ class Windows(NamedTuple):
 
 
 class Chance(NamedTuple):
-    """What chance lets a floor's packets wait, by the moment of the ring's round at which they leave."""
+    """Expected wait of a floor's packets, by the phase of the ring's round at which they leave."""
 
     slot_ns: int
     wait_ns: Floats
-    """`PHASES_PER_SLOT` for each slot of the round."""
+    """`PHASES_PER_SLOT` values for each slot of the round."""
 
     @property
     def mean_ns(self) -> float:
@@ -58,11 +58,11 @@ class Chance(NamedTuple):
 
     @property
     def round(self) -> int:
-        """How many slots it has."""
+        """Number of slots in the round."""
         return len(self.wait_ns) // PHASES_PER_SLOT
 
     def beyond(self, slots: Ints, waits: Ints, first: int) -> Floats:
-        """What packets of these slots waited longer than chance gives, if the round begins at slot `first`."""
+        """Return the wait of packets of these slots beyond the expected wait, if the round begins at slot `first`."""
         left_at = slots - waits / self.slot_ns - first
         phase = (np.mod(left_at, self.round) * PHASES_PER_SLOT).astype(np.int64)
         more: Floats = waits - self.wait_ns[np.minimum(phase, len(self.wait_ns) - 1)]
@@ -71,13 +71,13 @@ class Chance(NamedTuple):
 
 @dataclass(slots=True)
 class Waits:
-    """Of one source: packets and the sum of their waits by window, and a histogram of all."""
+    """Packets of one source and the sum of their waits by window, and a histogram of all waits."""
 
     counts: Counts
     sums: Floats
     bins: Counts = field(default_factory=no_bins)
     beyond: Floats | None = None
-    """Sums of what is beyond chance, for every place of the round (row) and window."""
+    """Sums of the excess over the expected wait, for every start of the round (row) and window."""
     squares: Floats | None = None
 
     def add(self, other: Waits) -> None:
@@ -85,7 +85,7 @@ class Waits:
 
 
 def waits_of(segment: SegmentFile, *, windows: Windows, chances: Mapping[int, Chance]) -> dict[int, Waits]:
-    """The waits of every source in one segment, and beyond chance for those that the network file knows."""
+    """Return the waits of every source in one segment, with the excess for sources in the network file."""
     index = read_index(segment.index_path)
     if not len(index.lines):
         return {}
@@ -117,7 +117,7 @@ def _beyond(found: Waits, chance: Chance, slots: Ints, waits: Ints, window: Ints
 
 
 def beyond_chance(waits: Sequence[Waits]) -> list[Floats]:
-    """The sums of each source by window, where the round begins at the place that fits all of them best."""
+    """Return the sums of each source by window, with the start of the round that fits all sources best."""
     squares = sum(each.squares for each in waits if each.squares is not None)
     best = np.argmin(squares, axis=0)
     return [each.beyond[best, np.arange(len(best))] for each in waits if each.beyond is not None]
@@ -126,17 +126,17 @@ def beyond_chance(waits: Sequence[Waits]) -> list[Floats]:
 def _last_events(
     index: Index, packets: Rows, frames: Ints, content: npt.NDArray[np.uint8]
 ) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """`ts_event` of the last record of each packet, and whether there is one."""
+    """Return `ts_event` of the last record of each packet, and a mask of the packets that have one."""
     sizes = packets["bytes"].astype(np.int64)
     counts = np.maximum(packets["records"].astype(np.int64), 1)
-    ends = np.cumsum(sizes) - sizes  # from the first packet on; frames lie back to back
+    ends = np.cumsum(sizes) - sizes  # from the first packet; frames are contiguous
     begin = ends + int(index.lines["at"][0])
     each = sizes // counts
     last = begin + sizes - each
     there = (sizes > 0) & (begin + sizes <= len(content))
     last = np.where(there, last, 0)
     plain = there & (sizes % counts == 0) & (content[last].astype(np.int64) * WORD_BYTES == each)
-    for i in np.flatnonzero(there & ~plain).tolist():  # of several kinds: from record to record
+    for i in np.flatnonzero(there & ~plain).tolist():  # several record types: step through the records
         last[i] = begin[i] + last_record(content[begin[i] : begin[i] + sizes[i]].data)
     at = np.minimum(last + _EVENT_AT, max(0, len(content) - 8))
     event = np.ascontiguousarray(content[at[:, None] + np.arange(8)]).view("<u8").reshape(-1)
@@ -144,7 +144,7 @@ def _last_events(
 
 
 def chance_of(network: Network, stripe: int, floor: Floor) -> Chance:
-    """By the links of the file; the round begins with the slot of its first receiver."""
+    """Compute the expected wait from the links of the file; the round begins with its first receiver's slot."""
     slot_ns = network.timing(stripe).slot_ns
     links = [network.link(floor.site, receiver.site) for receiver in network.receivers]
     cycle = len(links)

@@ -1,10 +1,10 @@
-"""The statistics of the audits, as functions of arrays.
+"""Statistics for the audits, as functions of arrays.
 
-- Measurements that follow one another are not independent: a slow minute is slow for all of its slots. So a mean is
-  judged by the means of *batches*, and neighbouring batches are put together until they no longer resemble each other.
-- A difference is a finding only if it is larger than a threshold that matters in practice, and surely so: the
+- Consecutive measurements are not independent: a slow minute slows all of its slots. So a mean is judged by the means
+  of *batches*, and neighbouring batches are merged until they are no longer correlated.
+- A difference is a finding only if it exceeds, with confidence, a threshold that matters in practice. The
   hypothesis tested is |μ| ≤ δ, not μ = 0.
-- Of many tests some come out by chance: Holm's correction bounds the chance of one false finding among all of them.
+- With many tests, some are positive by chance: Holm's correction bounds the chance of one false finding among all.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 LEAST_BATCHES = 8
-"""Fewer means say nothing about how they vary."""
+"""Fewer means do not give an estimate of their variance."""
 _PER_DECADE = 40
 _EDGES = np.concatenate(([0.0, 1.0], 10 ** (np.arange(1, 14 * _PER_DECADE + 1) / _PER_DECADE)))
 BOUNDS: Floats = np.concatenate((-_EDGES[:0:-1], _EDGES))
-"""Where the bins of a histogram begin: 6 % apart, on both sides of 0."""
+"""Lower bounds of the histogram bins: 6 % apart, on both sides of 0."""
 
 
 # -- Student's t ------------------------------------------------------------------------------------------
 
 
 def t_tail(t: float, df: int) -> float:
-    """P(T > t) of Student's distribution."""
+    """Return P(T > t) of Student's distribution."""
     if math.isinf(t):
         return 0.0 if t > 0 else 1.0
     half = 0.5 * _beta_ratio(df / (df + t * t), df / 2, 0.5)
@@ -40,7 +40,7 @@ def t_tail(t: float, df: int) -> float:
 
 
 def t_quantile(tail: float, df: int) -> float:
-    """The t that is exceeded with this probability, below a half."""
+    """Return the t that is exceeded with this probability, below a half."""
     low, high = 0.0, 1.0
     while t_tail(high, df) > tail:
         high *= 2
@@ -51,12 +51,12 @@ def t_quantile(tail: float, df: int) -> float:
 
 
 def normal_quantile(tail: float) -> float:
-    """The z that is exceeded with this probability, below a half."""
+    """Return the z that is exceeded with this probability, below a half."""
     return -NormalDist().inv_cdf(tail)
 
 
 def _beta_ratio(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function, by its continued fraction."""
+    """Return the regularised incomplete beta function, by its continued fraction."""
     if x <= 0.0 or x >= 1.0:
         return 0.0 if x <= 0.0 else 1.0
     if x > (a + 1) / (a + b + 2):
@@ -84,7 +84,7 @@ def _beta_ratio(x: float, a: float, b: float) -> float:
 
 
 class Effect(NamedTuple):
-    """A mean, how sure it is, and how likely chance gives it where the truth is at most the threshold."""
+    """A mean, its confidence interval, and its p value if the true mean is at most the threshold."""
 
     mean: float
     low: float
@@ -94,7 +94,7 @@ class Effect(NamedTuple):
 
 
 def batched(sums: Floats, counts: Counts) -> tuple[Floats, Counts]:
-    """Windows put together, two by two, until the means of neighbours are no longer alike; the means, the counts."""
+    """Merge windows in pairs until neighbouring means are no longer correlated; return the means and the counts."""
     kept = counts > 0
     sums, counts = sums[kept], counts[kept]
     while len(sums) >= 2 * LEAST_BATCHES:
@@ -107,22 +107,22 @@ def batched(sums: Floats, counts: Counts) -> tuple[Floats, Counts]:
 
 
 def _alike(means: Floats) -> float:
-    """The autocorrelation of neighbours."""
+    """Return the autocorrelation of neighbours."""
     around = means - means.mean()
     total = float(around @ around)
     return float(around[1:] @ around[:-1]) / total if total > 0 else 0.0
 
 
 def effect(sums: Floats, counts: Counts, threshold: float, level: float) -> Effect | None:
-    """Whether a mean lies beyond ±threshold; None where there is too little to say. `level` is of the interval."""
+    """Test if a mean exceeds ±threshold; return None with too little data. `level` applies to the interval."""
     means, weights = batched(sums, counts)
     if len(means) < LEAST_BATCHES:
         return None
     mean = float(np.average(means, weights=weights))
-    # Batches of unequal size count by their size, and what that leaves of them is fewer than their number.
+    # Batches of unequal size are weighted by their size, so their effective number is smaller.
     shares = weights / weights.sum()
     spread = float(np.sqrt((shares**2 * (means - mean) ** 2).sum() * len(means) / (len(means) - 1)))
-    # What likeness is left between neighbours makes the mean less sure than independent batches would.
+    # The remaining correlation of neighbours makes the mean less certain than independent batches would.
     left = min(0.5, max(0.0, _alike(means) + 1 / len(means)))
     spread *= math.sqrt((1 + left) / (1 - left))
     df = max(LEAST_BATCHES - 2, math.floor((len(means) - 1) * (1 - left) / (1 + left)))
@@ -134,7 +134,7 @@ def effect(sums: Floats, counts: Counts, threshold: float, level: float) -> Effe
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Each p as it counts among all of them: below the level, it may be named."""
+    """Return each p value corrected for all of them: below the level, it is a finding."""
     order = sorted(range(len(ps)), key=lambda i: ps[i])
     adjusted = [1.0] * len(ps)
     worst = 0.0
@@ -145,7 +145,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 class Share(NamedTuple):
-    """A share with Wilson's interval."""
+    """A fraction with Wilson's interval."""
 
     value: float
     low: float
@@ -153,7 +153,7 @@ class Share(NamedTuple):
 
 
 def wilson(hits: int, of: int, level: float, design: float = 1.0) -> Share:
-    """Wilson's score interval. `design` is how many times fewer independent cases there are than cases."""
+    """Return Wilson's score interval. `design` is the ratio of cases to independent cases."""
     if not of:
         return Share(0.0, 0.0, 1.0)
     n, share, z = of / max(1.0, design), hits / of, normal_quantile(level / 2)
@@ -163,7 +163,7 @@ def wilson(hits: int, of: int, level: float, design: float = 1.0) -> Share:
 
 
 def design_effect(hits: Counts, counts: Counts) -> float:
-    """How much more the share varies between windows than independent cases would: late releases come in bursts."""
+    """Return how much more the fraction varies between windows than for independent cases: late releases are bursty."""
     kept = counts > 0
     hits, counts = hits[kept], counts[kept]
     if len(hits) < 2 or not 0 < hits.sum() < counts.sum():
@@ -177,17 +177,17 @@ def design_effect(hits: Counts, counts: Counts) -> float:
 
 
 def histogram(values: npt.NDArray[Any]) -> Counts:
-    """How many values lie in each bin: adds up over tasks."""
+    """Return the number of values in each bin; histograms add up over tasks."""
     return np.bincount(np.searchsorted(BOUNDS, values, "right"), minlength=len(BOUNDS) + 1).astype(np.int64)
 
 
 def no_bins() -> Counts:
-    """A histogram of nothing."""
+    """Return an empty histogram."""
     return np.zeros(len(BOUNDS) + 1, np.int64)
 
 
 def add_fields(mine: object, its: object, names: Iterable[str]) -> None:
-    """Add the arrays of one task's measures to those of another; what one of them does not have is left."""
+    """Add the arrays of one task's measures to those of another; skip fields that either of them lacks."""
     for name in names:
         one, other = getattr(mine, name), getattr(its, name)
         if one is not None and other is not None:
@@ -195,7 +195,7 @@ def add_fields(mine: object, its: object, names: Iterable[str]) -> None:
 
 
 def quantile(bins: Counts, share: float) -> float:
-    """The value that this share does not exceed, to within 6 %."""
+    """Return the value that this fraction of the values does not exceed, to within 6 %."""
     total = int(bins.sum())
     if not total:
         return 0.0

@@ -1,9 +1,9 @@
-"""The audit *timeliness*: how old were a floor's records when the ring acknowledged them, hour by hour?
+"""The audit *timeliness*: measure the age of each floor's records at acknowledgement, by hour.
 
 The age of a record is the frame's timestamp, the same at every receiver, minus `ts_event`, by the floor's clock. A
-floor that is slow with its trades shows as a share of old records; one whose clock is ahead, as records from the
-future. A few of those are no proof: a site that sends its token late acknowledges, with the slot's time, what came
-after it, and its clock may be as wrong as the floor's.
+floor that sends trades late has a high fraction of old records. A floor with a fast clock has records from the
+future. A few of those are not proof: a site that sends its token late acknowledges later arrivals with the slot's
+time, and its clock may be as wrong as the floor's.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ MINUTES = 60
 
 
 class Cell(NamedTuple):
-    """A floor's hour of one stripe."""
+    """One hour of one floor in one stripe."""
 
     stripe: int
     publisher: int
     hour: int
-    """Since 1970."""
+    """Hours since 1970."""
 
 
 @dataclass(slots=True)
 class Ages:
-    """What a cell has; adds up over tasks."""
+    """Ages of the records of a cell; they add up over tasks."""
 
     counts: Counts = field(default_factory=lambda: np.zeros(MINUTES, np.int64))
     old: Counts = field(default_factory=lambda: np.zeros(MINUTES, np.int64))
@@ -49,7 +49,7 @@ class Ages:
     ahead: Counts = field(default_factory=lambda: np.zeros(MINUTES, np.int64))
     worst_ns: int = 0
     worst_record: int = 0
-    """The sequence of the record that is furthest ahead."""
+    """Sequence of the record that is furthest ahead."""
     oldest_ns: int = -(2**62)
     oldest_record: int = 0
 
@@ -62,7 +62,7 @@ class Ages:
 
 
 class TimelinessTask(NamedTuple):
-    """One task."""
+    """Input of one task."""
 
     stripe: int
     segment: SegmentFile
@@ -71,14 +71,14 @@ class TimelinessTask(NamedTuple):
 
 
 class AgesPart(NamedTuple):
-    """What a task found: ages, and the venues that definitions name."""
+    """Result of a task: ages, and the venues that definitions name."""
 
     ages: dict[Cell, Ages]
     venues: dict[int, str]
 
 
 def ages_of(unit: TimelinessTask) -> AgesPart:
-    """The ages of all records of one segment."""
+    """Return the ages of all records of one segment."""
     index = read_index(unit.segment.index_path)
     part = AgesPart({}, {})
     if not len(index.lines):
@@ -112,7 +112,7 @@ def ages_of(unit: TimelinessTask) -> AgesPart:
 
 
 def measure(age: Counts, stamp: Counts, sequence: Counts, old_ns: int, ahead_ns: int) -> Ages:
-    """The ages of some records of one floor and hour."""
+    """Return the ages of some records of one floor and hour."""
     minute = stamp % HOUR_NS // MINUTE_NS
     least, most = int(age.argmin()), int(age.argmax())
     return Ages(
@@ -128,7 +128,7 @@ def measure(age: Counts, stamp: Counts, sequence: Counts, old_ns: int, ahead_ns:
 
 
 def run(job: Job) -> Result:
-    """Look at every record of every stripe once, at whichever receiver."""
+    """Check every record of every stripe once, from any receiver's tape."""
     result = Result("timeliness")
     units = [
         TimelinessTask(stripe, segment, job.options.old_ns, job.options.ahead_ns)
@@ -146,13 +146,13 @@ def run(job: Job) -> Result:
 
 
 def floors(inputs: Inputs, venues: Mapping[int, str]) -> dict[int, str]:
-    """The names of floors: by the network file, else by the definitions on the tape."""
+    """Return the names of floors: from the network file, else from the definitions on the tape."""
     known = {floor.publisher: floor.name for floor in inputs.network.floors} if inputs.network is not None else {}
     return {**venues, **known}
 
 
 def judge(result: Result, ages: Mapping[Cell, Ages], names: Mapping[int, str], options: AuditOptions) -> None:
-    """Findings, figures and the sentence."""
+    """Add findings, statistics and the summary to the result."""
     rows: list[tuple[object, ...]] = []
     level = options.level / max(1, 2 * len(ages))
     for cell, its in ages.items():
@@ -164,17 +164,17 @@ def judge(result: Result, ages: Mapping[Cell, Ages], names: Mapping[int, str], o
         rows.append((cell.stripe, name, hour, total, *quantiles, its.oldest_ns, share.value, ahead, its.worst_ns))
         if early.low > options.old_share:
             says = (
-                f"in the hour of {hour} {early.value:.2%} of {total:,} records, surely more than {early.low:.2%}, were "
-                f"dated more than {_s(options.ahead_ns)} after their acknowledgement, record {its.worst_record} "
-                f"{_s(its.worst_ns)} ({options.old_share:.2%} may be)"
+                f"in the hour of {hour} {early.value:.2%} of {total:,} records (lower bound {early.low:.2%}) were "
+                f"dated more than {_s(options.ahead_ns)} after their acknowledgement, record {its.worst_record} by "
+                f"{_s(its.worst_ns)} (limit {options.old_share:.2%})"
             )
             found = Finding("clock ahead", name, says, cell.stripe, record=its.worst_record, value=float(its.worst_ns))
             result.findings.append(found)
         if share.low > options.old_share:
             says = (
-                f"in the hour of {hour} {share.value:.2%} of {total:,} records, surely more than {share.low:.2%}, were "
+                f"in the hour of {hour} {share.value:.2%} of {total:,} records (lower bound {share.low:.2%}) were "
                 f"older than {_s(options.old_ns)}, record {its.oldest_record} {_s(its.oldest_ns)} "
-                f"({options.old_share:.2%} may be)"
+                f"(limit {options.old_share:.2%})"
             )
             found = Finding("old records", name, says, cell.stripe, record=its.oldest_record)
             result.findings.append(replace(found, **share._asdict()))
@@ -194,10 +194,10 @@ def _s(ns: float) -> str:
 
 def _sentence(result: Result, ages: Iterable[Ages]) -> str:
     if result.findings:
-        return result.first_finding("A floor was not in time")
+        return result.first_finding("A floor was late")
     whole = sum((its.bins for its in ages), no_bins())
     return (
-        f"Every floor was in time: 99 % of {result.looked_at['records']:,} records were acknowledged within "
+        f"Every floor was on time: 99 % of {result.looked_at['records']:,} records were acknowledged within "
         f"{_s(quantile(whole, 0.99))} of their trade."
     )
 

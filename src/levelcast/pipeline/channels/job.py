@@ -1,13 +1,13 @@
-"""The channel plan job: rates and interest of the lake in, a plan with its costs before and after out (TH).
+"""The channel plan job: read rates and interest from a lake, compute a plan and its costs before and after (TH).
 
-1. λ of every symbol from `rates`, on the days that are asked for: their mean, or the busiest interval of them.
-2. Who wants what from `subscriptions`. A wanted symbol without a message on those days has the rate 0.
-3. The plan: in this process up to `LOCAL_PAIRS` pairs of customer and symbol, beyond that on Spark where the pairs lie
+1. Read λ of every symbol from `rates` for the requested days: the mean, or the busiest interval.
+2. Read the interest from `subscriptions`. A subscribed symbol without a message on those days has the rate 0.
+3. Plan in this process up to `LOCAL_PAIRS` pairs of subscriber and symbol, above that on Spark, next to the data
    (`levelcast.pipeline.channels.spark_plan`).
-4. What reaches each customer by it, and by what was in force before.
+4. Compute what each subscriber receives with the new plan and with the active one.
 
-For a network the plan names every symbol of its directory (`levelcast.planner.user_load`). A day that is in the lake
-twice, in two stripes, would count double: it is refused. `record` writes a row of `plans`.
+For a network, the plan contains every symbol of its directory (`levelcast.planner.user_load`). A day that is in the
+lake twice, in two stripes, would count double: it is refused. `record` writes a row of `plans`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from levelcast.planner.model import UNSENT, Floats, Plan, PlanError, Weights, fr
 from levelcast.planner.user_load import Reach, complete_plan, one_for_all, reach_of
 
 LOCAL_PAIRS = 5_000_000
-"""Up to so many pairs one process plans in seconds and in half a gigabyte."""
+"""Up to this number of pairs, one process plans in seconds and in half a gigabyte."""
 ONE_FOR_ALL = "one session for all"
 CUSTOMERS, RATES = "customers.parquet", "rates.parquet"
 _NAMED = 3
@@ -45,51 +45,51 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What plan is wanted."""
+    """Options of the requested plan."""
 
     days: tuple[str, ...] = ()
-    """Of the rates; none: the newest day."""
+    """Days of the rates; none: the newest day."""
     busiest: bool = False
-    """λ of the busiest interval of those days, not their mean."""
+    """Use λ of the busiest interval of those days, not their mean."""
     symbols: frozenset[str] | None = None
-    """The network's, all of which the plan is to name; none: only what somebody wants is planned."""
+    """Symbols of the network, which the plan must all contain; none: plan only subscribed symbols."""
     network: str = "the network"
-    """What to call it in a sentence."""
+    """Name of the network in messages."""
     skip_unknown: bool = False
-    """Leave out subscriptions to symbols that the network has not."""
+    """Ignore subscriptions to symbols that the network does not have."""
     sessions: int = 1000
     groups: int = 50
     weights: Weights = Weights()  # noqa: RUF009  (frozen)
     effort: Effort = Effort.FAST
     seed: int = 0
     spark: bool | None = None
-    """Where to plan; none: by the number of pairs."""
+    """Run the planner on Spark; none: decide by the number of pairs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A plan, and what reaches whom by it and by what was before."""
+    """A plan, and what each user receives with it and with the plan before it."""
 
     stored: StoredPlan
     rates: Floats
-    """Of the plan's flows."""
+    """Rates of the plan's flows."""
     users: list[str]
     before: Reach
     after: Reach
     days: tuple[str, ...]
     skipped: int
-    """Pairs that were left out: the network has not their symbols."""
+    """Ignored pairs: the network does not have their symbols."""
 
     @property
     def report(self) -> dict[str, Any]:
         return self.stored.report
 
 
-# -- what is planned --------------------------------------------------------------------------------------
+# -- input ------------------------------------------------------------------------------------------------
 
 
 def flow_rates(rows: DataFrame, *, busiest: bool = False) -> DataFrame:
-    """`flow`, `rate` from rows of `rates`: over the parts of the days in which there was anything, or at their peak."""
+    """Return `flow` and `rate` from rows of `rates`: over the active parts of the days, or at their peak."""
     if busiest:
         peak = (
             rows.groupBy("day", "start_s").agg(f.sum("messages").alias("all")).orderBy(f.desc("all"), "day", "start_s")
@@ -102,8 +102,8 @@ def flow_rates(rows: DataFrame, *, busiest: bool = False) -> DataFrame:
 
 
 def overlapping(tape: DataFrame) -> DataFrame:
-    """Symbols of a floor that two stripes have at one time of a day: of a ring a floor is in one stripe only, so that
-    is the same day taken twice. Rows of `tape`; `day, venue, symbol, one, other`, the stripes."""
+    """Find symbols of a floor that two stripes have at one time of a day: a floor of a ring is in one stripe only, so
+    the same day was loaded twice. Input: rows of `tape`; output: `day, venue, symbol, one, other` (the stripes)."""
     spans = (
         tape.filter("symbol is not null and kind in ('trade', 'quote', 'order')")
         .groupBy("day", "venue", "symbol", "kind", "stripe")
@@ -117,23 +117,23 @@ def overlapping(tape: DataFrame) -> DataFrame:
 
 
 def chosen_days(lake: Lake, asked: Sequence[str]) -> tuple[str, ...]:
-    """The days of the rates: those asked for, or the newest."""
+    """Return the days of the rates: the requested ones, or the newest."""
     known = sorted({file.day for file in lake.files("rates") if file.rows})
     if not known:
         raise LakeError(
-            f"{lake.directory}: has no rates, so there is nothing to plan by: levelcast pipeline run --input TAPE "
-            f"--lake {lake.directory}"
+            f"{lake.directory}: has no rates to plan from; run `levelcast pipeline run --input TAPE "
+            f"--lake {lake.directory}`"
         )
     wanted = tuple(sorted(set(asked))) or (known[-1],)
     for day in wanted:
         if day not in known:
             told = known[0] if len(known) == 1 else f"{known[0]} to {known[-1]}"
-            raise LakeError(f"{lake.directory}: has no rates of {day}; it has those of {told}")
+            raise LakeError(f"{lake.directory}: no rates for {day}; available: {told}")
     return wanted
 
 
 def check_overlap(spark: SparkSession, lake: Lake, days: Sequence[str]) -> None:
-    """Refuse days of which the lake has something twice. Only days with several stripes are looked into."""
+    """Refuse days with duplicate data in the lake. Only days with several stripes are checked."""
     stripes: dict[str, set[int]] = {}
     for file in lake.files("tape", days=days):
         stripes.setdefault(file.day, set()).add(file.stripe)
@@ -144,19 +144,19 @@ def check_overlap(spark: SparkSession, lake: Lake, days: Sequence[str]) -> None:
     if twice:
         day, venue, symbol, one, other = twice[0]
         raise LakeError(
-            f"{lake.directory}: {day} is there twice, {symbol} of {venue or 'no floor'} in stripes {one} and {other} "
-            "at the same time, so its rates would be double: plan from other days (--day), or load one of the two into "
+            f"{lake.directory}: {day} is duplicated: {symbol} of {venue or 'no floor'} is in stripes {one} and {other} "
+            "at the same time, so its rates would be double; plan from other days (--day), or load one of the two into "
             "another lake"
         )
 
 
 def subscriptions(spark: SparkSession, lake: Lake) -> tuple[DataFrame, int]:
-    """Pairs of `user` and `flow`, and how many there are."""
+    """Return the pairs of `user` and `flow`, and their number."""
     files = lake.files("subscriptions")
     if not (rows := sum(file.rows for file in files)):
         raise LakeError(
-            f"{lake.directory}: has no subscriptions, so nobody is known to want anything: levelcast pipeline load "
-            f"subscriptions FILE --lake {lake.directory}"
+            f"{lake.directory}: has no subscriptions; load them with `levelcast pipeline load "
+            f"subscriptions FILE --lake {lake.directory}`"
         )
     return lake.read_files(spark, "subscriptions", files).select("user", "flow"), rows
 
@@ -171,7 +171,7 @@ def execute(
     current: StoredPlan | None = None,
     progress: Progress = lambda *_: None,
 ) -> Made:
-    """The plan for a lake. `current` is what is in force; none: one session with everything."""
+    """Compute the plan for a lake. `current` is the active plan; none: one session with everything."""
     begun, made_ns = time.perf_counter(), time.time_ns()
     days = chosen_days(lake, asked.days)
     pairs, rows = subscriptions(spark, lake)
@@ -183,8 +183,8 @@ def execute(
     on_spark = rows > LOCAL_PAIRS if asked.spark is None else asked.spark
     if not on_spark and rows > LOCAL_PAIRS:
         raise PlanError(
-            f"{lake.directory}: has {rows:,} subscriptions, and one process plans at most {LOCAL_PAIRS:,} from a "
-            "lake: leave the engine out, or plan on Spark (--engine spark)"
+            f"{lake.directory}: has {rows:,} subscriptions, but one process plans at most {LOCAL_PAIRS:,} from a "
+            "lake; omit the engine, or plan on Spark (--engine spark)"
         )
     plan = _plan_on_spark if on_spark else _plan_here
     stored, values, users, before, after = plan(pairs, rates, asked, current, progress)
@@ -222,14 +222,14 @@ def execute(
 def _known(
     spark: SparkSession, pairs: DataFrame, rates: DataFrame, asked: PlanRequest, lake: Lake
 ) -> tuple[DataFrame, int]:
-    """The pairs whose symbols the network has, and how many others there are."""
+    """Return the pairs with symbols that the network has, and the number of other pairs."""
     assert asked.symbols is not None
     symbols = spark.createDataFrame(arrow().table({"flow": sorted(asked.symbols)}))
     traded = rates.filter("rate > 0").select("flow")
     if not traded.join(f.broadcast(symbols), "flow", "left_semi").limit(1).count():
         others = [row.flow for row in traded.orderBy("flow").limit(_NAMED + 1).collect()]
         raise PlanError(
-            f"{lake.directory}: is of another directory: no floor of {asked.network} trades its symbols, such as "
+            f"{lake.directory}: belongs to another directory: no floor of {asked.network} trades its symbols, such as "
             f"{_some(others)}"
         )
     unknown = pairs.join(f.broadcast(symbols), "flow", "left_anti")
@@ -240,7 +240,7 @@ def _known(
     if not asked.skip_unknown:
         raise PlanError(
             f"{lake.directory}: {count:,} subscriptions are for symbols that no floor of {asked.network} trades: "
-            f"{_some(names)}: correct them, or leave them out (--skip-unknown)"
+            f"{_some(names)}; correct them, or ignore them with --skip-unknown"
         )
     return pairs.join(f.broadcast(symbols), "flow", "left_semi"), count
 
@@ -251,7 +251,7 @@ _Planned = tuple[StoredPlan, Floats, list[str], Reach, Reach]
 def _plan_here(
     pairs: DataFrame, rates: DataFrame, asked: PlanRequest, current: StoredPlan | None, progress: Progress
 ) -> _Planned:
-    """In this process, with all pairs."""
+    """Plan in this process, with all pairs."""
     pc = arrow("pyarrow.compute")
     told, wants = rates.toArrow(), pairs.toArrow()
     sent = asked.symbols if asked.symbols is not None else told["flow"].to_pylist()
@@ -277,9 +277,9 @@ def _plan_here(
 def _plan_on_spark(
     pairs: DataFrame, rates: DataFrame, asked: PlanRequest, current: StoredPlan | None, _: Progress
 ) -> _Planned:
-    """Where the pairs lie. What nobody wants has a group of its own, if there are two."""
+    """Plan on Spark, next to the data. Flows without a subscriber get their own group, if there are two."""
     if asked.effort is not Effort.FAST:
-        raise PlanError("Spark plans with the effort fast, and no other")
+        raise PlanError("Spark supports only the effort fast")
     columns = spark_plan.count_columns(*spark_plan.gather_columns(pairs, rates, missing=0.0))
     try:
         wanted = columns.rows.select("flow")
@@ -296,7 +296,7 @@ def _plan_on_spark(
             rest_rates = np.array([told.get(flow, 0.0) for flow in rest])
             rest_rate = float(rest_rates.sum())
         if rest and asked.sessions < 2:
-            raise PlanError("a plan on Spark needs two sessions at least: one of them has what nobody wants")
+            raise PlanError("a plan on Spark needs at least two sessions: one is for flows without a subscriber")
         own = bool(rest) and asked.groups > 1
         most = asked.sessions - bool(rest)
         made = spark_plan.plan_columns(columns, most, asked.groups - own, asked.weights, asked.seed)
@@ -323,7 +323,7 @@ def _plan_on_spark(
 
 
 def _of_flows(current: StoredPlan, flows: Any) -> Plan:
-    """The plan in force for these flows; one that it does not name goes to its first session, as edges send it."""
+    """Return the active plan for these flows; a flow that it does not contain is in its first session, as at edges."""
     pc = arrow("pyarrow.compute")
     at = pc.fill_null(pc.index_in(flows, value_set=current.flows.cast(arrow().string())), UNSENT)
     place = at.to_numpy(zero_copy_only=False)
@@ -339,11 +339,11 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
-# -- what is kept -----------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------
 
 
 def digest(stored: StoredPlan) -> str:
-    """The same for the same map of flows to sessions and groups, in whatever order they are listed."""
+    """Return a hash of the map of flows to sessions and groups that does not depend on their order."""
     group_of = stored.group_ids[stored.plan.group]
     places = zip(stored.flows.to_pylist(), stored.plan.session.tolist(), strict=True)
     hashed = blake2b(digest_size=8)
@@ -353,7 +353,7 @@ def digest(stored: StoredPlan) -> str:
 
 
 def write(made: Made, directory: Path) -> None:
-    """The plan's directory, with what reaches each customer and the rates for `plan apply --rates` beside it."""
+    """Write the plan's directory, with the load of each user and the rates for `plan apply --rates`."""
     before, after = made.before, made.after
 
     def extra(folder: Path) -> None:
@@ -372,7 +372,7 @@ def write(made: Made, directory: Path) -> None:
 
 
 def record(spark: SparkSession, lake: Lake, made: Made) -> None:
-    """A row of `plans`."""
+    """Add a row to `plans`."""
     told = dict(made.report)
     days = [date.fromisoformat(day) for day in made.days]
     told |= {"first_day": days[0], "last_day": days[-1], "flows": told["flows_sent"]}

@@ -1,14 +1,14 @@
-"""A channel plan on Spark: the pairs of user and flow stay where they are, the driver sees a sample of them.
+"""Compute a channel plan on Spark: the pairs of user and flow stay on the executors, the driver reads a sample.
 
-1. The users of each flow are gathered into one row (`columns`), with the flow's rate.
-2. A sample of the flows, drawn by a hash of their names, is planned on the driver, its rates scaled up to the whole.
-3. Every part of the columns is inserted into the sample's groups, each flow where it costs least; the sample stays.
-4. Every group is split into sessions where its flows are: as many as the sample's plan has in that group, or so.
+1. Collect the users of each flow into one row (`columns`), with the flow's rate.
+2. Plan a sample of the flows, drawn by a hash of their names, on the driver, with rates scaled up to the total.
+3. Insert every part of the columns into the sample's groups, each flow at the lowest cost; the sample stays.
+4. Split every group into sessions on the executors: about as many as the sample's plan has in that group.
 
-What comes back is one row a flow. The costs are exact: each group reports what each of its users asked for, accepts
-and receives. What another plan costs for the same interest is found in the same way (`reach_on_spark`).
+The result has one row per flow. The costs are exact: each group reports the rates that each of its users requested,
+accepts and receives. `reach_on_spark` computes the cost of another plan for the same interest in the same way.
 Deviation from the local search: groups are not annealed over all flows, and a group's sessions are not exchanged with
-another's; `docs/planner.md` has the price of it.
+another's; `docs/planner.md` states the cost of this.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from levelcast.planner.model import UNSENT, Floats, Instance, Ints, Plan, PlanEr
 from levelcast.planner.user_load import Reach
 
 SAMPLE = 20_000
-"""Flows that the driver plans."""
+"""Number of flows that the driver plans."""
 PARTS = 16
-"""Parts that flows lie in, each in order, so that the same interest gives the same plan wherever it is computed."""
+"""Partitions of the flows, each sorted, so that equal interest gives an equal plan on any machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkPlan:
-    """A plan with the names of its flows (all of them wanted), and what it costs."""
+    """A plan with the names of its flows (all of them subscribed), and its cost."""
 
     flows: Any
     rates: Floats
@@ -52,21 +52,21 @@ class SparkPlan:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The wanted flows where they lie, and what is known of all of them."""
+    """The subscribed flows on the executors, and their totals."""
 
     rows: DataFrame
-    """`flow`, `rate` and `users`, the numbers of those who want it."""
+    """`flow`, `rate` and `users`, the numbers of the users that want it."""
     users: list[Any]
-    """Their names, by number."""
+    """Names of the users, by number."""
     flows: int
     pairs: int
     rate: float
 
 
 def read_table(spark: SparkSession, path: Path, columns: tuple[str, ...]) -> DataFrame:
-    """Parquet or CSV with these columns."""
+    """Read Parquet or CSV with these columns."""
     if not path.exists():
-        raise PlanError(f"{path}: there is no such file")
+        raise PlanError(f"{path}: file not found")
     where = str(path.resolve())
     if path.suffix in (".parquet", ".pq") or path.is_dir():
         table = spark.read.parquet(where)
@@ -74,14 +74,14 @@ def read_table(spark: SparkSession, path: Path, columns: tuple[str, ...]) -> Dat
         table = spark.read.option("header", True).option("inferSchema", True).csv(where)
     for column in columns:
         if column not in table.columns:
-            raise PlanError(f"{path}: there is no column {column!r}; it must have {' and '.join(columns)}")
+            raise PlanError(f"{path}: column {column!r} not found; required: {' and '.join(columns)}")
     return table.select(*columns)
 
 
 def gather_columns(interest: DataFrame, rates: DataFrame, missing: float | None = None) -> tuple[DataFrame, list[Any]]:
-    """One row a wanted flow: its name, its rate and the numbers of its users; and the users' names by number.
+    """Return one row per subscribed flow (name, rate, numbers of its users), and the users' names by number.
 
-    With `missing` the rates are taken as they are, one a flow and none below 0, and a flow without one has that.
+    With `missing`, the rates are not checked (one per flow, none below 0), and a flow without one gets `missing`.
     """
     if missing is None:
         _check(rates.groupBy("flow").count().filter("count > 1"), "flow {flow!r} has {count} rates")
@@ -113,7 +113,7 @@ def _check(wrong: DataFrame, sentence: str) -> None:
 def plan_on_spark(
     interest: DataFrame, rates: DataFrame, sessions: int, groups: int, weights: Weights, seed: int
 ) -> SparkPlan:
-    """A legal plan of an interest that the driver never sees whole."""
+    """Compute a legal plan of an interest that is too large for the driver."""
     columns = count_columns(*gather_columns(interest, rates))
     try:
         return plan_columns(columns, sessions, groups, weights, seed)
@@ -122,19 +122,19 @@ def plan_on_spark(
 
 
 def count_columns(rows: DataFrame, users: list[Any]) -> Columns:
-    # As a decimal the sum of the rates does not depend on the order in which parts of it come.
+    # As a decimal, the sum of the rates does not depend on the order of its parts.
     total = rows.agg(
         f.count("*").alias("flows"),
         f.sum(f.col("rate").cast("decimal(28,12)")).cast("double").alias("rate"),
         f.sum(f.size("users")).alias("pairs"),
     ).collect()[0]
     if not total.flows:
-        raise PlanError("nobody wants anything: there is nothing to plan")
+        raise PlanError("no subscriptions; nothing to plan")
     return Columns(rows, users, int(total.flows), int(total.pairs), float(total.rate))
 
 
 def plan_columns(columns: Columns, sessions: int, groups: int, weights: Weights, seed: int) -> SparkPlan:
-    """Steps 2 to 4."""
+    """Run steps 2 to 4."""
     rows, n_users = columns.rows, len(columns.users)
     every = max(1, columns.flows // SAMPLE)
     drawn = rows.filter(f.pmod(f.xxhash64("flow", f.lit(seed)), f.lit(every)) == 0).toArrow()
@@ -166,9 +166,9 @@ def plan_columns(columns: Columns, sessions: int, groups: int, weights: Weights,
 
 
 def reach_on_spark(columns: Columns, flows: Any, plan: Plan, rest: DataFrame) -> Reach:
-    """What reaches the users by a plan of other making; flows that it does not name are in its first session.
+    """Return the load of the users with another plan; flows that it does not contain are in its first session.
 
-    `rest` has `flow` and `rate` of what is sent and nobody wants.
+    `rest` has `flow` and `rate` of the flows that are sent without a subscriber.
     """
     spark, n_users = columns.rows.sparkSession, len(columns.users)
     places = arrow().table({"flow": flows, "session": plan.session, "group": plan.flow_group()})
@@ -191,7 +191,7 @@ _HEARD_DDL = ", ".join(f"{name} array<double>" for name in _HEARD)
 
 
 def _heard(flows: Instance, session: Ints, rows: int) -> dict[str, Any]:
-    """What the users of one group ask for, accept and receive: arrays by user in the first of so many rows."""
+    """Return the rates that the users of one group request, accept and receive: arrays by user in the first row."""
     plan = Plan(session, np.zeros(int(session.max()) + 1, np.int32))
     pa = arrow()
     kind = pa.list_(pa.float64())
@@ -202,19 +202,19 @@ def _heard(flows: Instance, session: Ints, rows: int) -> dict[str, Any]:
 
 
 def _reach(table: Any, columns: Columns, sessions: int, groups: int) -> Reach:
-    """The sum over the groups."""
+    """Return the sum over the groups."""
     n_users = len(columns.users)
 
     def by_user(name: str) -> Floats:
         parts = table[name].drop_null().combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, n_users)
-        return np.array([fsum(part) for part in parts.T])  # the same whichever group comes first
+        return np.array([fsum(part) for part in parts.T])  # independent of the order of the groups
 
     asked, accepted, received = map(by_user, _HEARD)
     return Reach(asked, accepted, received, columns.rate, sessions, groups)
 
 
 def instance_of(table: Any, n_users: int) -> Instance:
-    """Rows of flow, rate and users as an instance."""
+    """Convert rows of flow, rate and users to an instance."""
     users = table["users"].combine_chunks()
     lengths = arrow("pyarrow.compute").list_value_length(users).to_numpy(zero_copy_only=False)
     start = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
@@ -223,13 +223,13 @@ def instance_of(table: Any, n_users: int) -> Instance:
 
 
 def scaled(sample: Instance, rate: float) -> Instance:
-    """The sample with the rate of the whole, so that a group of it weighs what the group will weigh."""
+    """Scale the sample to the total rate, so that its groups have the weight of the final groups."""
     have = float(sample.rates.sum())
     return Instance(sample.rates * (rate / have if have else 1.0), sample.start, sample.users, sample.n_users)
 
 
 def insert(batches: Iterator[Any], sample: Instance, at: Ints, groups: int, seed: int) -> Iterator[Any]:
-    """Each flow's group: where it costs least beside the sample, whose flows stay where they are."""
+    """Yield each flow's group: the lowest cost next to the sample; the sample's flows stay in their groups."""
     pa = arrow()
     for batch in batches:
         table = pa.Table.from_batches([batch])
@@ -238,23 +238,23 @@ def insert(batches: Iterator[Any], sample: Instance, at: Ints, groups: int, seed
         label = np.concatenate([at, np.full(new, UNSENT, np.int32)]).astype(np.int32)
         rules = ClusterLimits()
         rules.home, rules.weight = label.copy(), np.ones(len(label), np.int32)
-        # One level: a slot is a group here. Nothing may leave home, so only the new ones move.
+        # One level: a slot is a group here. The sample may not leave its slots, so only the new flows move.
         cluster_both(both, label, PlanShape(groups, 1, groups), Weights(0, 1), seed_for(seed, 7), np.zeros(2), rules)
         column = pa.array(label[sample.n_flows :], pa.int32())
         yield from table.append_column("group", column).select(["flow", "rate", "users", "group"]).to_batches()
 
 
 def joined(one: Instance, other: Instance) -> Instance:
-    """The flows of both, one after the other."""
+    """Return the flows of both, in this order."""
     start = np.concatenate([one.start, one.start[-1] + other.start[1:]])
     rates, users = np.concatenate([one.rates, other.rates]), np.concatenate([one.users, other.users])
     return Instance(rates, start, users, one.n_users)
 
 
 def split_group(table: Any, group: int, n_users: int, room: int, seed: int) -> Any:
-    """The sessions of one group, by greedy insertion and descent; its first row carries what its users get."""
+    """Return the sessions of one group, by greedy insertion and descent; the first row has the load of its users."""
     pa = arrow()
-    table = table.sort_by("flow")  # rows come in the order in which the network brings them
+    table = table.sort_by("flow")  # rows arrive in any order
     flows = instance_of(table, n_users)
     label = np.full(flows.n_flows, UNSENT, np.int32)
     cluster(flows, label, max(room, 1), seed_for(seed, 1000 + group), np.zeros(3))

@@ -1,13 +1,13 @@
-"""Bars, last prices and venue shares from trades: functions from DataFrame to DataFrame.
+"""Compute bars, last prices and venue shares from trades: functions from DataFrame to DataFrame.
 
-Bars are made in stages. The first makes *parts*: one row of every symbol, venue and stripe in each of the shortest
-intervals asked for, where the trades are. One symbol may have most of a day, and its parts are spread over all workers.
-Only numbers of 64 bits go into it, so Spark aggregates by hash, in code that it generates; sums of price times size,
-which need more, are three such numbers (`_LIMBS`). The next stages make longer parts of shorter ones. The last puts
-stripes together, and venues to `ALL`; all parts of a symbol and interval come to one worker for it, and they are few.
+Bars are computed in stages. The first computes *parts* next to the trades: one row of every symbol, venue and stripe
+in each of the shortest requested intervals. One symbol may have the majority of a day's trades, and its parts are
+spread over all workers. They use 64-bit numbers only, so Spark aggregates by hash, in generated code; sums of price
+times size, which need more bits, are three such numbers (`_LIMBS`). The next stages combine parts into longer ones.
+The last combines stripes, and venues to `ALL`; one worker gets all parts of a symbol and interval, which are few.
 
 The order is that of the tape: within a stripe the sequence, across stripes (timestamp, stripe, sequence), rule 15. A
-bar's time is `ts_recv`, the tape's: in it a bar is complete when the tape has come to its end, and no late trade can
+bar's time is `ts_recv`, the tape's time: a bar is complete when the tape has reached its end, and no late trade can
 follow.
 """
 
@@ -26,25 +26,25 @@ SECOND_NS = 1_000_000_000
 INTERVALS = {"1s": 1, "1m": 60, "1d": 86_400}
 VARIANTS = ("all", "priced")
 _LIMBS = ("sum_0", "sum_32", "sum_64")
-"""Sums of the bits of price times size from there on."""
+"""Sums of price times size, by their bits from 0, 32 and 64."""
 _STRIPE_BITS = 16
 
 
 def bars(trades: DataFrame, intervals: Sequence[str] = tuple(INTERVALS), mask: int = NO_PRICE) -> DataFrame:
-    """The table `bars` of rows of `trades`: of all of them, and of those that set a price, in one pass."""
+    """Return the table `bars` of rows of `trades`: of all trades, and of those that set a price, in one pass."""
     return roll_up(parts(settled(trades), intervals, mask), intervals, one_stripe=of_one_stripe(trades))
 
 
 def of_one_stripe(trades: DataFrame) -> bool:
-    """Whether all rows are of one stripe, by the folders of their files; rows from elsewhere may be of many."""
+    """Return True if all rows are of one stripe, by the folders of their files; other rows may have many stripes."""
     folders = {part for file in trades.inputFiles() for part in file.split("/") if part.startswith("stripe=")}
     return len(folders) == 1
 
 
 def parts(trades: DataFrame, intervals: Sequence[str], mask: int | None = None) -> DataFrame:
-    """The first stage: what happened in each of the shortest intervals, by symbol, venue and stripe, of settled trades.
+    """Run the first stage: aggregate settled trades of each of the shortest intervals, by symbol, venue and stripe.
 
-    With a `mask` of sale conditions, those that set a price apart from the others (`priced`); it is null without.
+    With a `mask` of sale conditions, trades that set a price are separate (`priced`); it is null without.
     """
     step = math.gcd(*(INTERVALS[name] for name in intervals))
     priced = f.lit(None).cast("boolean") if mask is None else sets_price(mask)
@@ -66,11 +66,11 @@ def parts(trades: DataFrame, intervals: Sequence[str], mask: int | None = None) 
 
 
 def limbs() -> tuple[Column, Column, Column]:
-    """Price times size, of up to 96 bits, as three numbers: the low 32 bits, the next 32, and the signed rest.
+    """Return price times size, of up to 96 bits, as three numbers: the low 32 bits, the next 32, and the signed rest.
 
     A price has 64 bits with its sign and a size 32 (`levelcast.records`). The products of 16 bits of the price with the
     size, carries included, are below 2^49, and that of its upper half is below 2^63 in magnitude. So each number is
-    exact, and so are sums of 2^31 of them. What does not fit is an error of Spark's and not a wrong sum.
+    exact, and so are sums of 2^31 of them. On overflow, Spark raises an error instead of a wrong sum.
     """
     price, size, bits = f.col("price"), f.col("size"), 0xFFFF
     first = price.bitwiseAND(bits) * size
@@ -81,7 +81,7 @@ def limbs() -> tuple[Column, Column, Column]:
 
 
 def notional() -> Column:
-    """The sum of price times size: one day of SPY has more than 64 bits of it."""
+    """Return the sum of price times size: one day of SPY exceeds 64 bits."""
     low, middle, top = (f.sum(limb) for limb in limbs())
     return _whole(low, middle, top)
 
@@ -94,13 +94,13 @@ def _whole(low: Column, middle: Column, top: Column) -> Column:
 
 
 def roll_up(rows: DataFrame, intervals: Sequence[str] = tuple(INTERVALS), *, one_stripe: bool = False) -> DataFrame:
-    """The later stages: intervals of parts, of each venue and of all, of all trades and of those that set a price.
+    """Run the later stages: intervals of parts, by venue and for all, of all trades and of those that set a price.
 
-    With `one_stripe` the sequence alone is the order, and a stage less does.
+    With `one_stripe` the sequence alone is the order, which saves a stage.
     """
     lengths = sorted((INTERVALS[name], name) for name in intervals)
     shared = lengths[min(1, len(lengths) - 1)][0]
-    # The shortest parts are the many. They move once: what belongs to one of the next longer interval goes together.
+    # The shortest parts are the largest set. They move once: all parts of the next longer interval go together.
     rows = rows.withColumn("group", f.col("start") - f.col("start") % shared).repartition("day", "symbol", "group")
     made = []
     for length, name in lengths:
@@ -113,7 +113,7 @@ def roll_up(rows: DataFrame, intervals: Sequence[str] = tuple(INTERVALS), *, one
 
 
 def _longer(rows: DataFrame) -> DataFrame:
-    """One part of all those of a group."""
+    """Combine all parts of a group into one."""
     return (
         rows.groupBy("day", "symbol", "venue", "stripe", "group", "priced")
         .agg(*_in_sequence(), *_sums())
@@ -122,7 +122,7 @@ def _longer(rows: DataFrame) -> DataFrame:
 
 
 def _merged(rows: DataFrame, interval: str, one_stripe: bool) -> DataFrame:
-    """Bars of parts that have their length: venues and stripes put together."""
+    """Return bars of parts of their length: venues and stripes combined."""
     spread = rows.withColumn("venue", f.explode(f.array(f.col("venue"), f.lit(ALL)))).withColumn(
         "variant", f.explode(f.when(f.col("priced"), _words(VARIANTS)).otherwise(_words(VARIANTS[:1])))
     )
@@ -143,7 +143,7 @@ def _merged(rows: DataFrame, interval: str, one_stripe: bool) -> DataFrame:
 
 
 def _place(at: str) -> Column:
-    """(timestamp, stripe) as one number: a bar has less than 2^47 ns, and a stripe 16 bits (`wire.parts`)."""
+    """Return (timestamp, stripe) as one number: a bar has less than 2^47 ns, and a stripe 16 bits (`wire.parts`)."""
     return f.shiftleft(f.col(at) - f.col("start") * SECOND_NS, _STRIPE_BITS) + f.col("stripe")
 
 
@@ -168,18 +168,18 @@ def _words(words: Sequence[str]) -> Column:
 
 
 def vwap() -> Column:
-    """Rounded down (towards zero): exact whole numbers, and no trade's price is left out of it by a half."""
+    """Return the vwap, rounded towards zero: exact integers, without floating-point error."""
     return f.expr("case when volume > 0 then cast(notional div volume as bigint) end")
 
 
 def complete(rows: DataFrame, upto_ns: int) -> DataFrame:
-    """Bars that nothing can be added to, when the tape is complete up to this time."""
+    """Return the bars that are final when the tape is complete up to this time."""
     lengths = f.create_map(*(f.lit(each) for name, length in INTERVALS.items() for each in (name, length * SECOND_NS)))
     return rows.filter(f.col("start_ns") + lengths[f.col("interval")] <= f.lit(upto_ns))
 
 
 def last_prices(trades: DataFrame) -> DataFrame:
-    """The last trade of each symbol and venue, and of all venues."""
+    """Return the last trade of each symbol and venue, and of all venues."""
     good = settled(trades).filter("price is not null")
     by_stripe = good.groupBy("day", "symbol", "venue", "stripe").agg(
         f.max("sequence").alias("sequence"),
@@ -193,7 +193,7 @@ def last_prices(trades: DataFrame) -> DataFrame:
 
 
 def venue_share(trades: DataFrame) -> DataFrame:
-    """What part each venue has of a symbol's day, and of the whole day."""
+    """Return the fraction of each venue in a symbol's day, and in the total of the day."""
     parts = (
         settled(trades)
         .filter("price is not null")

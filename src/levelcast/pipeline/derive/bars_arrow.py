@@ -1,10 +1,11 @@
-"""Bars of a short time with Arrow: what a stream closes with every batch.
+"""Compute the bars that a stream closes with every batch, with Arrow.
 
-A stream closes a few seconds of bars at a time. A query of Spark spends more on its plan and its code than on so few
-rows, so a task does it here: it reads the files of trades that have these seconds, and writes the file of their bars.
-Longer bars are made from complete shorter ones. A test holds all of it against `levelcast.pipeline.derive.bars`.
+A stream closes a few seconds of bars at a time. For so few rows, a Spark query spends more time on planning and code
+generation than on the data. So one task reads the files of trades with these seconds and writes the file of their
+bars. Longer bars are computed from complete shorter ones. A test compares all of it with
+`levelcast.pipeline.derive.bars`.
 
-Trades are taken as they stand: where some of them have been busted or corrected, the stream asks Spark
+Trades are used unchanged. After a bust or correction, the stream uses Spark instead
 (`levelcast.pipeline.derive.corrections`).
 """
 
@@ -44,7 +45,7 @@ def file_seconds(
     stage: Path,
     name: str,
 ) -> list[File]:
-    """The bars of seconds from files of trades, each with its stripe, as files under `stage`."""
+    """Write the bars of seconds from files of trades, each with its stripe, as files under `stage`."""
 
     def made() -> pa.Table:
         parts = []
@@ -59,7 +60,7 @@ def file_seconds(
 def file_longer(
     spark: SparkSession, shorter: Sequence[str], interval: str, begin_ns: int, end_ns: int, stage: Path, name: str
 ) -> list[File]:
-    """Bars of an interval from files of bars, as files under `stage`."""
+    """Write bars of an interval from files of bars, as files under `stage`."""
     names = [each for each in BARS.names if each != "day"]
 
     def made() -> pa.Table:
@@ -81,7 +82,7 @@ def _in_a_task(spark: SparkSession, made: Callable[[], pa.Table], stage: Path, n
 
 
 def _read(path: str, columns: Sequence[str], by: str, begin_ns: int, end_ns: int) -> pa.Table:
-    """The rows of a file from a time to another. It is sorted by time, or nearly: most groups of rows are left out."""
+    """Return the rows of a file in a time range. The file is almost sorted by time: other row groups are skipped."""
     file = parquet.ParquetFile(path)
     place = file.schema_arrow.get_field_index(by)
     groups = []
@@ -98,7 +99,7 @@ def _read(path: str, columns: Sequence[str], by: str, begin_ns: int, end_ns: int
 
 
 def seconds(trades: pa.Table, mask: int) -> pa.Table:
-    """The bars of one second, of each venue and of all, of all trades and of those that set a price.
+    """Return the bars of one second, by venue and for all, of all trades and of those that set a price.
 
     The order is (timestamp, stripe, sequence), rule 15; within a stripe that is the order of the sequence.
     """
@@ -131,7 +132,7 @@ def seconds(trades: pa.Table, mask: int) -> pa.Table:
 
 
 def longer(rows: pa.Table, interval: str) -> pa.Table:
-    """Bars of an interval from the complete ones of the next shorter one among these rows."""
+    """Return bars of an interval from the complete ones of the next shorter interval among these rows."""
     shorter = [*INTERVALS][[*INTERVALS].index(interval) - 1]
     rows = rows.filter(pc.equal(rows["interval"], shorter)).sort_by("start_ns")
     length = INTERVALS[interval] * SECOND_NS
@@ -141,7 +142,7 @@ def longer(rows: pa.Table, interval: str) -> pa.Table:
 
 
 def _both(rows: pa.Table) -> pa.Table:
-    """By venue, and all venues together."""
+    """Aggregate by venue, and over all venues."""
     by_venue = _grouped(rows, ["symbol", "venue", "start_ns"])
     if len(pc.unique(rows["venue"])) == 1:
         together = by_venue.drop_columns(["venue"])
@@ -153,7 +154,7 @@ def _both(rows: pa.Table) -> pa.Table:
 
 
 def _grouped(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The rows are in order, so the first of a group is its opening."""
+    """Aggregate rows by key; they are sorted, so the first of a group is its opening."""
     wanted = [("open", "first"), ("close", "last"), *_SUMS]
     found = rows.group_by([*keys], use_threads=False).aggregate(wanted)
     found = found.rename_columns({f"{name}_{how}": name for name, how in wanted})
@@ -162,7 +163,7 @@ def _grouped(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def _shaped(rows: pa.Table, interval: str) -> pa.Table:
-    """Rows of the table `bars`, in its order."""
+    """Return rows of the table `bars`, in its order."""
     volume, notional = rows["volume"].to_pylist(), rows["notional"].to_pylist()
     more = {
         "interval": _word(interval, rows),
@@ -175,7 +176,7 @@ def _shaped(rows: pa.Table, interval: str) -> pa.Table:
 
 
 def _quotient(notional: Any, volume: int) -> int | None:
-    """Rounded towards zero, as SQL's `div` is."""
+    """Divide, rounded towards zero as SQL's `div`."""
     if volume <= 0:
         return None
     whole = abs(int(notional)) // volume
@@ -187,7 +188,7 @@ def _word(word: str, rows: pa.Table) -> pa.Array:
 
 
 def _named(rows: pa.Table, name: str, number: str) -> Any:
-    """Where no definition has named it, its number stands for it."""
+    """Return the name of each row, or its number if no definition has named it."""
     if not rows[name].null_count:
         return rows[name]
     numbered = pc.binary_join_element_wise("#", rows[number].cast(pa.string()), "")

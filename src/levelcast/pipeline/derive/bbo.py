@@ -1,19 +1,19 @@
-"""The best bid and offer of every venue and of all, and trades made through a better quote.
+"""Compute the best bid and offer of every venue and of all, and trades through a better quote.
 
-Quotes and trades of a symbol go through one pass in the tape's order (timestamp, stripe, sequence). What a pass keeps
-is one quote of each venue, so it takes batch after batch and a symbol may have any number of rows. Within a batch numpy
-does the work: for each venue its quote is carried forward along the rows, and the best is the greatest of them.
+Quotes and trades of a symbol are processed in one pass in the tape's order (timestamp, stripe, sequence). The state
+of a pass is one quote per venue, so it accepts batch after batch and a symbol may have any number of rows. Within a
+batch, numpy carries each venue's quote forward along the rows; the best is the maximum of them.
 
-A symbol may have most of a day, and would be the whole job of one worker. So the day of a large one is cut by time into
-chunks of about `CHUNK_ROWS`. A first pass over its quotes finds the last one of each venue in each chunk, in any order
-and wherever the rows lie; from these the driver makes the market with which each chunk begins. Then the chunks go
-through the pass side by side like symbols. Where nothing is large there is one pass.
+A symbol may have the majority of a day's rows, which would be a single worker's job. So the day of a large symbol is
+split by time into chunks of about `CHUNK_ROWS`. A first pass over its quotes finds the last quote of each venue in
+each chunk, in any order and next to the data. From these the driver computes the market at the start of each chunk.
+Then the chunks are processed in parallel like symbols. Without large symbols there is one pass.
 
-A quote with side B or A tells that side only, and the other stands; N tells both. A side without a price, or with the
-size 0, is empty. A day (UTC) begins with an empty market.
+A quote with side B or A updates that side only, and the other stays; N updates both. A side without a price, or with
+the size 0, is empty. A day (UTC) begins with an empty market.
 
-Some sources tell the best of the whole market and who shows it, not each venue's own best: LEAN's files do. There a
-quote takes the place of all venues' on that side (`consolidated`); each venue's own stands only while it is the best.
+Some sources (LEAN's files) report the best of the complete market and its venue, not each venue's own best. Such a
+quote replaces those of all venues on that side (`consolidated`); a venue's own quote is valid only while it is best.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ NO_BID, NO_ASK = -(2**63), 2**63 - 1
 _EMPTY = (NO_BID, NO_ASK)
 _ROWS = 8192
 CHUNK_ROWS = 1_000_000
-"""A symbol's day with more rows than this is cut."""
+"""A symbol's day with more rows than this is split."""
 UNIT_NS = 10_000_000_000
-"""Cuts lie between units of this length."""
+"""Chunk boundaries are multiples of this length."""
 _LEAST_BYTES = 8
-"""That a row takes up in a file at least: small input is not counted first."""
+"""Minimum size of a row in a file: small input is not counted first."""
 CHUNK = "_chunk"
 _LAST = (
     "day int, symbol string, chunk int, venue string, side int, ts_recv long, stripe int, sequence long, price long, "
@@ -55,7 +55,7 @@ _TRADE = ("price", "size", "condition")
 
 
 def bbo(quotes: DataFrame, consolidated: bool = False, chunk_rows: int = CHUNK_ROWS) -> DataFrame:
-    """The table `bbo` of rows of `quotes`: a row for every quote."""
+    """Return the table `bbo` of rows of `quotes`: a row for every quote."""
     events = named(quotes).select(*_COMMON, *_QUOTE)
     return _pass(events.withColumn("is_trade", f.lit(False)), BBO, best_rows, consolidated, chunk_rows)
 
@@ -63,7 +63,7 @@ def bbo(quotes: DataFrame, consolidated: bool = False, chunk_rows: int = CHUNK_R
 def trade_throughs(
     trades: DataFrame, quotes: DataFrame, consolidated: bool = False, chunk_rows: int = CHUNK_ROWS
 ) -> DataFrame:
-    """The table `trade_throughs`: settled trades worse than what another venue was showing."""
+    """Return the table `trade_throughs`: settled trades at a worse price than another venue's quote."""
     quoted = named(quotes).select(*_COMMON, *_QUOTE)
     traded = settled(trades).filter("price is not null").select(*_COMMON, *_TRADE)
     events = (
@@ -76,7 +76,7 @@ def trade_throughs(
 def _pass(
     events: DataFrame, table: Table, rows: Callable[[Market, Any], Any], consolidated: bool, chunk_rows: int
 ) -> DataFrame:
-    """Each symbol's day in order through `rows`."""
+    """Process each symbol's day in order with `rows`."""
     order = ("day", "symbol", "ts_recv", "stripe", "sequence")
     cuts = find_cuts(events, chunk_rows)
     starts: Starts = {}
@@ -103,7 +103,7 @@ def _pass(
 
 
 def find_cuts(events: DataFrame, chunk_rows: int) -> list[tuple[Any, str, int, int]]:
-    """Day, symbol, unit of time and number of the chunk, for all units of large symbols; nothing if none is large."""
+    """Return day, symbol, unit of time and number of the chunk, for all units of large symbols."""
     if _bytes(events) < chunk_rows * _LEAST_BYTES:
         return []
     totals = events.groupBy("day", "symbol").count().filter(f.col("count") > chunk_rows).select("day", "symbol")
@@ -121,7 +121,7 @@ def find_cuts(events: DataFrame, chunk_rows: int) -> list[tuple[Any, str, int, i
 
 
 def _bytes(events: DataFrame) -> int:
-    """What Spark takes the size of the input for: that of the files, if it comes from files."""
+    """Return Spark's estimate of the input size: that of the files, if it is read from files."""
     return int(str(events._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 
@@ -130,7 +130,7 @@ def _partitions(events: DataFrame) -> int:
 
 
 def last_quotes(batches: Iterator[Any]) -> Iterator[Any]:
-    """Of rows in any order, the last quote of each day, symbol, chunk, venue and side (0 bid, 1 offer)."""
+    """Yield the last quote of each day, symbol, chunk, venue and side (0 bid, 1 offer), of rows in any order."""
     pa = arrow()
     last: dict[tuple[int, str, int, str, int], tuple[int, ...]] = {}
     for batch in batches:
@@ -164,7 +164,7 @@ Starts = dict[Key, list[tuple[str, list[int]]]]
 
 
 def starts_of(last: Iterable[Any], consolidated: bool) -> Starts:
-    """The market before each chunk, from the last quotes of all chunks."""
+    """Return the market before each chunk, from the last quotes of all chunks."""
     ends: dict[tuple[int, str], dict[int, list[Any]]] = {}
     for row in last:
         ends.setdefault((row.day, row.symbol), {}).setdefault(row.chunk, []).append(row)
@@ -191,8 +191,8 @@ def follow(
     consolidated: bool = False,
     starts: Starts | None = None,
 ) -> Iterator[Any]:
-    """What `rows` makes of each stretch of one day and symbol, or of a chunk of it; a new one begins with the market
-    that `starts` has for it, or with an empty one."""
+    """Apply `rows` to each stretch of one day and symbol, or of a chunk of it. A new one begins with its market in
+    `starts`, or with an empty one."""
     now: Key | None = None
     market = Market(consolidated)
     for batch in batches:
@@ -228,7 +228,7 @@ class Market:
     quotes: list[list[int]] = field(default_factory=list)
 
     def advance(self, venue: Ints, names: list[str], told: Sequence[QuoteSide]) -> Book:
-        """Every venue's quote after each row."""
+        """Return every venue's quote after each row."""
         for name in names:
             if name not in self.names:
                 self.names.append(name)
@@ -252,7 +252,7 @@ class Market:
 
 
 class QuoteSide(NamedTuple):
-    """What the rows say of bids, or of offers; an empty side has the price that loses to every other."""
+    """Bids or offers of the rows; an empty side has the price that loses to every other."""
 
     says: Bools
     price: Ints
@@ -265,7 +265,7 @@ class Book:
 
     names: list[str]
     at: Ints
-    """The venue of each row."""
+    """Venue of each row."""
     bid: Ints
     bid_size: Ints
     ask: Ints
@@ -282,7 +282,7 @@ def _numbers(batch: Any, name: str, missing: int) -> Ints:
 
 
 def _told(batch: Any) -> list[QuoteSide]:
-    """Bids, and offers."""
+    """Return bids and offers."""
     side = batch.column("side").fill_null("N").to_numpy(zero_copy_only=False)
     quote = ~batch.column("is_trade").to_numpy(zero_copy_only=False).astype(bool)
     told = []
@@ -301,7 +301,7 @@ def _advance(market: Market, batch: Any) -> Book:
 
 
 def best_rows(market: Market, batch: Any) -> Any:
-    """Rows of `bbo`."""
+    """Return rows of `bbo`."""
     pa = arrow()
     book = _advance(market, batch)
     rows = np.arange(len(book.at))
@@ -326,7 +326,7 @@ def best_rows(market: Market, batch: Any) -> Any:
 
 
 def through_rows(market: Market, batch: Any) -> Any:
-    """Rows of `trade_throughs`."""
+    """Return rows of `trade_throughs`."""
     pa = arrow()
     book = _advance(market, batch)
     is_trade = batch.column("is_trade").to_numpy(zero_copy_only=False).astype(bool)

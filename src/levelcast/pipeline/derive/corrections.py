@@ -1,8 +1,8 @@
-"""Trades as they stand in the end: busts taken out, corrections put in, and which of them set a price.
+"""Apply busts and corrections to trades, and select the trades that set a price.
 
 Rows are those of the table `trades`. A bust (C) or a correction (M) names its trade by floor and `trade_id` (rule 7 of
-`levelcast.records`), of the same day: floors may begin to count anew every day. The last one counts, and a corrected
-trade keeps its place in the order.
+`levelcast.records`) within the same day: floors may restart their numbers every day. The last one counts, and a
+corrected trade keeps its position in the order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_PRICE = (
     CASH | NEXT_DAY | SELLER | DERIVATIVE | FORM_T | SOLD | EXTENDED | OUT_OF_SEQUENCE | STOCK_OPTION | AVERAGE_PRICE
     | PRICE_VARIATION | OFFICIAL_CLOSE | PRIOR_PRICE | OFFICIAL_OPEN | ODD_LOT
 )  # fmt: skip
-"""Conditions under which the consolidated tapes do not take a trade for the last price."""
+"""Conditions under which the consolidated tapes do not use a trade as the last price."""
 
 THROUGH_ALLOWED = (
     CASH | NEXT_DAY | SELLER | SWEEP | OPENING | CLOSING | REOPENING | DERIVATIVE | FORM_T | STOPPED | EXTENDED | CROSS
@@ -34,7 +34,7 @@ ALL = "ALL"
 
 
 def named(rows: DataFrame) -> DataFrame:
-    """With a venue and a symbol in every row: where no definition has named them, their number stands for them."""
+    """Return the rows with a venue and a symbol in each: numbers replace names that no definition provides."""
 
     def number(column: str) -> Column:
         return f.concat(f.lit("#"), f.col(column).cast("string"))
@@ -48,9 +48,9 @@ def named(rows: DataFrame) -> DataFrame:
 
 
 def settled(trades: DataFrame) -> DataFrame:
-    """Only trades, each as it stands after its last bust or correction; named.
+    """Return only trades, each after its last bust or correction; named.
 
-    Busts and corrections are few beside the trades, so they go to every worker and the trades stay where they are.
+    Busts and corrections are few, so they are broadcast to every worker and the trades do not move.
     """
     rows = named(trades)
     changes = (
@@ -71,5 +71,5 @@ def settled(trades: DataFrame) -> DataFrame:
 
 
 def sets_price(mask: int = NO_PRICE) -> Column:
-    """Whether a trade's sale condition has no bit of `mask`."""
+    """Return True for a trade with a sale condition without any bit of `mask`."""
     return f.coalesce(f.col("condition"), f.lit(0)).bitwiseAND(f.lit(mask)) == 0

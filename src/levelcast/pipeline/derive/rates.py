@@ -1,4 +1,4 @@
-"""Message rates by symbol and time of day, how unequal they are (TH §5.1), and what the planner reads."""
+"""Compute message rates by symbol and time of day, their inequality (TH §5.1), and the planner's input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAY_S = 86_400
 
 
 def rates(records: DataFrame, seconds: int = SECONDS) -> DataFrame:
-    """Messages of each symbol in intervals of the day, from rows of `tape` or of any table of records."""
+    """Count messages of each symbol in intervals of the day, from rows of `tape` or of any table of records."""
     start = f.expr(f"cast((ts_recv div 1000000000) % {DAY_S} div {seconds} * {seconds} as int)")
     return (
         named(records.filter("symbol is not null or instrument_id is not null"))
@@ -24,7 +24,7 @@ def rates(records: DataFrame, seconds: int = SECONDS) -> DataFrame:
 
 
 def by_symbol(rows: DataFrame) -> DataFrame:
-    """The rate of each symbol over the part of the day in which there was anything, from rows of `rates`."""
+    """Return the rate of each symbol over the active part of the day, from rows of `rates`."""
     day = Window.partitionBy("day")
     return (
         rows.withColumn("span", f.max(f.col("start_s") + f.col("seconds")).over(day) - f.min("start_s").over(day))
@@ -35,7 +35,7 @@ def by_symbol(rows: DataFrame) -> DataFrame:
 
 
 def rate_fit(rows: DataFrame) -> DataFrame:
-    """Each day's rates as an exponential of the rank, and the part of the busiest tenth, from rows of `rates`.
+    """Fit each day's rates as an exponential of the rank; add the fraction of the busiest tenth. Rows of `rates`.
 
     A straight line through the logarithms: rate = scale · exp(-rank / decay), the busiest symbol has rank 0.
     """
@@ -66,6 +66,6 @@ def rate_fit(rows: DataFrame) -> DataFrame:
 
 
 def interest(subscriptions: DataFrame, rows: DataFrame) -> DataFrame:
-    """Pairs of user and flow with the flow's rate on each day: a flow without a message that day has none."""
+    """Return pairs of user and flow with the flow's rate on each day; flows without a message that day are omitted."""
     flows = by_symbol(rows).select("day", f.col("symbol").alias("flow"), "rate")
     return subscriptions.select("user", "flow").distinct().join(flows, "flow")

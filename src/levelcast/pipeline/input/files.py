@@ -1,10 +1,10 @@
-"""Captures and files of a day in Spark, in the same schema as a tape.
+"""Read captures and files of a day in Spark, in the same schema as a tape.
 
     rows = read_both(spark, ["us_equities_tick_20131007"], "lean", day=date(2013, 10, 7)).rows
 
-It also gives the rows that could not be read, with the schema of `QUARANTINE`: they are the caller's to keep.
-Both come from one table, `Input.both`, so whoever wants to read the files once keeps that. The readers themselves are
-`levelcast.formats.captures`; each of its tasks is read where Spark puts it, and only the names of files travel there.
+It also returns the rows that could not be read, with the schema of `QUARANTINE`, for the caller to store.
+Both are parts of one table, `Input.both`; persist it to read the files only once. The readers themselves are
+`levelcast.formats.captures`. Spark schedules each of its tasks, and only the names of files are sent to the workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from levelcast.pipeline.lake.schema import NAMES, RecordRows, arrow_schema, to_a
 
 FORMATS = ("tape", *CAPTURES)
 QUARANTINE = ("source", "position", "reason", "raw")
-"""The file; the row's number in it from 1 (of a capture, the packet's); why it was refused; the row itself."""
+"""The file; the row's number in it from 1 (in a capture, the packet's); the reason for refusal; the row itself."""
 BATCH_ROWS = 1 << 16
 _REFUSED = tuple(f"refused_{name}" for name in QUARANTINE)
 _TYPES = (pa.string(), pa.int64(), pa.string(), pa.string())
@@ -35,7 +35,7 @@ _TYPES = (pa.string(), pa.int64(), pa.string(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What was read: `rows` in the schema of a tape, and what was `quarantine`d; `both` is the one table of the two."""
+    """Result of a read: `rows` in the schema of a tape, and `quarantine`; `both` is the one table of the two."""
 
     rows: DataFrame
     quarantine: DataFrame
@@ -58,15 +58,15 @@ def read_both(
     venue: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Input:
-    """The rows of tapes (`tape`) or of files of another format, and the refused ones. `day` is for formats that do not
-    say it, `venue` for trades without one. Raises TradeFileError before anything runs."""
+    """Return the rows of tapes (`tape`) or of files of another format, and the refused ones. `day` is for formats
+    without a date, `venue` for trades without one. Raises TradeFileError before anything runs."""
     if format == "tape":
         rows = read_tapes(spark, paths, {} if columns is None else {"columns": ",".join(columns)})
         types = ("string", "bigint", "string", "string")
         nothing = (f.lit(None).cast(kind).alias(name) for name, kind in zip(_REFUSED, types, strict=True))
         return Input.of(rows.select("*", *nothing))
     if format not in CAPTURES:
-        raise TradeFileError(f'there is no format "{format}": the formats are {", ".join(FORMATS)}')
+        raise TradeFileError(f'unknown format "{format}"; the formats are {", ".join(FORMATS)}')
     tasks = tasks_of([Path(path).absolute() for path in paths], format, day=day, venue=venue)
     names = arrow_schema(columns).names
 
@@ -86,7 +86,7 @@ def read_tapes(
     *,
     stream: bool = False,
 ) -> DataFrame:
-    """Tapes by the data source: the first of the paths, and the others where that one lacks something."""
+    """Read tapes through the data source: the first of the paths, and the others for what that one lacks."""
     from levelcast.pipeline.input.tape_source import FORMAT, register
 
     register(spark)
@@ -97,16 +97,16 @@ def read_tapes(
 
 
 def _both_schema(names: Sequence[str]) -> pa.Schema:
-    """All columns may be null here: a refused row has none of a tape's."""
+    """Return the schema of both parts. All columns are nullable: a refused row has none of a tape's."""
     fields = [(each.name, each.type) for each in arrow_schema(names)]
     return pa.schema(fields + list(zip(_REFUSED, _TYPES, strict=True)))
 
 
-# -- where the files are ----------------------------------------------------------------------------------
+# -- on the workers ---------------------------------------------------------------------------------------
 
 
 def task_rows(task: Task, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, those that were refused among them, as Arrow batches for `Input.both`."""
+    """Yield the rows of a task, including the refused ones, as Arrow batches for `Input.both`."""
     schema = _both_schema(names)
     for batch in read_task(task):
         for rows in rows_of(batch.placed, names):
@@ -119,7 +119,7 @@ def task_rows(task: Task, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def rows_of(placed: Sequence[NumberedEvents], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Events as rows of the schema, by sequence."""
+    """Yield events as rows of the schema, by sequence."""
     parts = [
         RecordRows(
             events.records,
@@ -137,7 +137,7 @@ def rows_of(placed: Sequence[NumberedEvents], columns: Sequence[str] | None = No
 
 
 def quarantined(batch: CaptureBatch) -> pa.RecordBatch:
-    """The refused rows of a batch, with the columns of `QUARANTINE`."""
+    """Return the refused rows of a batch, with the columns of `QUARANTINE`."""
     columns = [[batch.path] * len(batch.refused), *map(list, zip(*batch.refused, strict=True))]
     arrays = [pa.array(values, kind) for values, kind in zip(columns, _TYPES, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=list(QUARANTINE))

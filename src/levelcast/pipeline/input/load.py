@@ -1,4 +1,4 @@
-"""What a job is given to read: tapes, which go on from where they were, and files, which land once."""
+"""Load the input of a job: tapes from where the last load stopped, and files once each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from levelcast.pipeline.lake.lake import Lake
 
 TAPE = "tape"
 MASKS = {"iex": 0x60}
-"""Sale conditions that set no price, where they are not LEAN's bits: IEX has extended hours and odd lots."""
+"""Sale conditions that set no price, for formats without LEAN's bits: IEX has extended hours and odd lots."""
 CONSOLIDATED = frozenset({"lean"})
-"""Formats whose quotes are the best of the whole market, not each venue's own."""
+"""Formats with quotes of the complete market's best, not each venue's own."""
 _DIGITS = 32
 
 
@@ -34,7 +34,7 @@ def load(
     tell: Tell,
     venue: str | None = None,
 ) -> Loaded:
-    """Read the input and take it into the lake; nothing if it is there already."""
+    """Read the input and load it into the lake; do nothing if it is loaded already."""
     from pyspark import StorageLevel
 
     source = ", ".join(map(str, paths))
@@ -45,7 +45,7 @@ def load(
             loaded.commits[released.table] = released
         return loaded
     name = identity(paths, [format, str(day), str(stripe), str(venue)])
-    # On disk for a while, so that the files are read once.
+    # On disk temporarily, so that the files are read once.
     both = read_both(spark, paths, format, day, venue=venue).both.persist(StorageLevel.DISK_ONLY)
     try:
         found = Input.of(both)
@@ -56,17 +56,17 @@ def load(
 
 
 def read_pieces(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
-    """What is on the tapes, as ranges of at most `PIECE_RECORDS` records."""
+    """Return the contents of the tapes, as ranges of at most `PIECE_RECORDS` records."""
     return read_tapes(spark, paths, {"rows": "pieces", "recordsPerPartition": PIECE_RECORDS})
 
 
 def identity(paths: Iterable[Path], how: Sequence[str]) -> str:
-    """What files are, by their content and how they are read: the same under another name is the same."""
+    """Return a hash of the files' content and how they are read; their names do not matter."""
     digest = blake3("\0".join(how).encode())
     for path in paths:
         files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
         if not files:
-            raise LakeError(f"{path}: is an empty directory: name one with files in it")
+            raise LakeError(f"{path}: empty directory; pass one with files in it")
         for file in files:
             each = blake3()
             each.update_mmap(file) if file.stat().st_size else each.update(b"")

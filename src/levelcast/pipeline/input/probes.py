@@ -1,4 +1,4 @@
-"""Probes into a lake: every row is checked, and the first that cannot be one is named with its line."""
+"""Load probes into a lake. Check every row; the error for the first invalid row contains its line."""
 
 from __future__ import annotations
 
@@ -30,28 +30,26 @@ _WRONG = f"""
 
 
 def load_probes(spark: SparkSession, lake: Lake, path: Path) -> Commit:
-    """Rows of `probes` from a table with its columns (CSV or Parquet); the day follows from `at_ns`.
+    """Load rows of `probes` from a table with its columns (CSV or Parquet); the day is computed from `at_ns`.
 
-    A file lands once, by its content. Raises LakeError for a row that is no probe; then nothing is taken.
+    A file is loaded once, by its content. Raises LakeError for a row that is not a probe; then nothing is loaded.
     """
     rows = read_probes(spark, path)
     commit = lake.append("probes", rows.coalesce(1), [CommitMark(f"input/{_identity(path)}", 1)])
     if commit is None:
-        raise LakeError(f"{path}: the lake has these probes already")
+        raise LakeError(f"{path}: already loaded into the lake")
     return commit
 
 
 def read_probes(spark: SparkSession, path: Path) -> DataFrame:
-    """The checked rows of a file."""
+    """Return the checked rows of a file."""
     where = str(path.resolve())
     is_csv = path.suffix not in (".parquet", ".pq") and not path.is_dir()
     table = spark.read.option("header", True).csv(where) if is_csv else spark.read.parquet(where)
     missing = [name for name in REQUIRED if name not in table.columns]
     if missing:
         has = ", ".join(table.columns) or "nothing"
-        raise LakeError(
-            f"{path}: line 1 has no column {missing[0]}: probes have {', '.join(REQUIRED)}, and this has {has}"
-        )
+        raise LakeError(f"{path}: line 1 has no column {missing[0]}; required: {', '.join(REQUIRED)}; found: {has}")
     wanted = [column for column in PROBES.columns if column.name != "day"]
     known = [column for column in wanted if column.name in table.columns]
     typed = table.select(
@@ -68,20 +66,20 @@ def read_probes(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def _told(path: Path, row: Mapping[str, object], *, is_csv: bool) -> str:
-    """Where the row stands and what is wrong with it."""
+    """Return the position of the row and its fault."""
     if is_csv:
         with path.open(newline="", encoding="utf-8", errors="replace") as file:
             reader = csv.DictReader(file)
             for each in reader:
                 fault = _fault(each)
                 if fault is not None:
-                    return f"line {reader.line_num} is no probe: {fault}"
+                    return f"line {reader.line_num} is not a probe: {fault}"
     shown = {name: None if row[name] is None else str(row[name]) for name in (*REQUIRED, *OPTIONAL)}
-    return f"the row {shown['from_site']}, {shown['to_site']}, {shown['at_ns']} is no probe: {_fault(shown)}"
+    return f"the row {shown['from_site']}, {shown['to_site']}, {shown['at_ns']} is not a probe: {_fault(shown)}"
 
 
 def _fault(row: Mapping[str, str | None]) -> str | None:
-    """What is wrong with a row of texts; None if nothing is."""
+    """Return the fault of a row of texts; None if it is valid."""
     text = {name: (row.get(name) or "").strip() for name in (*REQUIRED, *OPTIONAL)}
     for name in ("from_site", "to_site"):
         if not text[name]:

@@ -1,8 +1,8 @@
-"""Release logs as rows of `releases`: what came late as it was, the rest as counts.
+"""Convert release logs to rows of `releases`: late releases individually, the others as counts.
 
-A receiver releases a frame a slot, a hundred or more a second: the raw log of a day does not scale with receivers. So a
-minute of a receiver becomes a histogram of how long after its instant it released. What the fairness of the release is
-judged by, the spread of a slot over the receivers, is made a histogram as well, of slots that all of them had on time.
+A receiver releases one frame per slot, 100 or more per second: the raw log of a day does not scale with receivers. So
+each minute of a receiver becomes a histogram of the release delay after the scheduled release time. The spread of a
+slot over the receivers, the measure of fair release, is a histogram too, of slots that all of them released on time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from levelcast.storage.release_log import RELEASE, common_slots, is_late, latene
 MINUTE_NS = 60_000_000_000
 DAY_NS = 86_400_000_000_000
 BOUNDS_NS = np.array([0, *(digit * 10**power for power in range(3, 11) for digit in (1, 2, 5))], np.int64)
-"""Where bins begin: below 0, then 1, 2 and 5 of each power of ten from 1 µs on."""
+"""Lower bounds of the bins: below 0, then 1, 2 and 5 of each power of ten from 1 µs on."""
 ALL = "ALL"
 
 Ints = npt.NDArray[np.int64]
 
 
 def find_logs(inputs: Iterable[Path]) -> dict[str, Path]:
-    """Release logs by receiver: beside the tapes of nodes, of a directory of nodes, or of a tape itself."""
+    """Return release logs by receiver: next to the tapes of nodes, of a directory of nodes, or of a tape itself."""
     found: dict[str, Path] = {}
     for path in inputs:
         own = path.parent if path.name == "tape" else path
@@ -41,7 +41,7 @@ def find_logs(inputs: Iterable[Path]) -> dict[str, Path]:
 
 
 def read_logs(logs: Mapping[str, Path], after: Mapping[str, int]) -> dict[str, RecordArray]:
-    """What each receiver has released since the slot up to which it is known."""
+    """Return each receiver's releases since its last known slot."""
     found = {}
     for receiver, path in logs.items():
         log = read_releases(path)
@@ -50,11 +50,11 @@ def read_logs(logs: Mapping[str, Path], after: Mapping[str, int]) -> dict[str, R
 
 
 def release_rows(logs: Mapping[str, RecordArray]) -> Any:
-    """Rows of `releases` as a pyarrow table."""
+    """Return rows of `releases` as a pyarrow table."""
     parts = [part for receiver, log in logs.items() for part in (_late(receiver, log), _delays(receiver, log))]
     parts.append(_spreads(list(logs.values())))
     schema = RELEASES.arrow_schema()
-    # In one chunk: of several, Spark 4.3 makes rows of the first ones only.
+    # In one chunk: with several, Spark 4.3 converts only the first ones to rows.
     return arrow().concat_tables([part.cast(schema) for part in parts]).combine_chunks()
 
 
@@ -91,7 +91,7 @@ def _delays(receiver: str, log: RecordArray) -> Any:
 
 
 def _spreads(logs: Sequence[RecordArray]) -> Any:
-    """Of every slot that all receivers released on time: the last one's instant minus the first one's."""
+    """Return the last receiver's release minus the first one's, of every slot that all receivers released on time."""
     rows = common_slots(logs if len(logs) > 1 else [])
     rows = rows[:, ~is_late(rows).any(axis=0)]
     first = rows[0] if len(rows) else np.zeros(0, RELEASE)

@@ -32,7 +32,7 @@ def rows(
     columns: Sequence[str] | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a piece as rows of the schema, in order."""
+    """Yield the records of a piece as rows of the schema, in order."""
     wanted = wanted or TapeSelection()
     wanted = replace(wanted, sequence=wanted.sequence.within(piece.start, piece.stop - 1))
     segment = open_segment(piece)
@@ -45,7 +45,7 @@ def rows(
 
 
 def _together(lines: list[IndexEntry], wanted: TapeSelection, batch_rows: int) -> Iterator[list[IndexEntry]]:
-    """Frames that follow one another, about `batch_rows` records at a time."""
+    """Yield consecutive frames, about `batch_rows` records at a time."""
     first = bisect_left(lines, wanted.sequence.low, key=lambda line: line.next_sequence - 1)
     last = bisect_right(lines, wanted.sequence.high, key=lambda line: line.first_sequence)
     chosen: list[IndexEntry] = []
@@ -66,7 +66,7 @@ def _parts(
 ) -> Iterator[RecordRows]:
     for line, following in pairwise(lines):
         if line.at + line.size != following.at:
-            raise TapeError(f"{segment.index_path}: its frames do not follow one another at slot {following.slot}")
+            raise TapeError(f"{segment.index_path}: frames are not consecutive at slot {following.slot}")
     first = lines[0].first_sequence
     whole = segment.data(lines[0]._replace(size=lines[-1].at + lines[-1].size - lines[0].at))
     counts = [line.records for line in lines]
@@ -85,14 +85,14 @@ def _parts(
         yield RecordRows(records, first + at, slot[at], ts_recv[at])
     if found != total:
         raise TapeError(
-            f"{segment.data_path}: has {found} records where its index has {total}, from sequence {first:,} on"
+            f"{segment.data_path}: has {found} records where its index has {total}, starting at sequence {first:,}"
         )
 
 
 def _mask(
     kind: RecordType, records: RecordArray, at: Ints, low: int, high: int, wanted: TapeSelection, directory: Definitions
 ) -> npt.NDArray[np.bool_] | None:
-    """Which records are wanted; None for all of them."""
+    """Return a mask of the selected records; None for all of them."""
     kept = np.ones(len(records), bool)
     if wanted.kinds is not None and kind.name not in wanted.kinds:
         return np.zeros(len(records), bool)

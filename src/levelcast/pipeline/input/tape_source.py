@@ -1,4 +1,4 @@
-"""The Spark data source `levelcast`: tapes as rows of the schema, at once or as a stream.
+"""The Spark data source `levelcast`: tapes as rows of the schema, as a batch or as a stream.
 
     from levelcast.pipeline import register
 
@@ -6,19 +6,19 @@
     spark.read.format("levelcast").load("data/tokyo-1")
     spark.readStream.format("levelcast").option("receivers", "data/london-1,data/paris-1").load("data/tokyo-1")
 
-The directory is a tape's, a node's, or one with many nodes in it; each stripe in it is read once, from the first tape
-that has what is wanted. The options are `OPTIONS`. Spark's interface cannot tell a Python source which columns a query
-uses, so name them with `columns`, or by a schema. It tells a batch reader the filters: those on stripe, sequence, slot,
-ts_recv and day leave out segments and frames, those on symbol, venue and kind leave out records before they cross to
-Java. Spark checks all of them again.
+The path is a tape's directory, a node's, or one with many nodes in it. Each stripe in it is read once, from the first
+tape that has the requested range. The options are `OPTIONS`. Spark's interface does not pass the columns of a query to
+a Python source, so specify them with `columns`, or by a schema. It passes the filters to a batch reader: those on
+stripe, sequence, slot, ts_recv and day skip segments and frames, those on symbol, venue and kind skip records before
+the transfer to Java. Spark checks all of them again.
 
-A stream's offset is, for each stripe, the next sequence, with the slot and the instant up to which everything is there.
-All receivers' tapes are equal, so it means the same at each of them: the stream goes on with whichever of the
-directories still has a tape.
+A stream's offset is, for each stripe, the next sequence, with the slot and the time up to which it is complete. All
+receivers' tapes are equal, so it is valid for each of them: the stream continues with any directory that still has a
+tape.
 
-With the option `rows` = `pieces` a row is a range of a tape instead of a record (`tapes.Piece`), with the names of
-what is in it as JSON: whoever reads tapes himself, where Spark puts him, has the planning, the offsets and the limits
-from here, and no record crosses to Java.
+With the option `rows` = `pieces`, a row is a range of a tape instead of a record (`tapes.Piece`), with the names in it
+as JSON. A job that reads the tapes in its own tasks thus uses the planning, offsets and limits of this module, and
+no record is transferred to Java.
 """
 
 from __future__ import annotations
@@ -74,35 +74,35 @@ FORMAT = "levelcast"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 OPTIONS = {
-    "path": "a tape's directory, a node's, or one with many nodes in it",
-    "receivers": "more such directories, separated by commas: they serve what the first one does not have",
+    "path": "directory of a tape, of a node, or of many nodes",
+    "receivers": "more such directories, separated by commas: they serve what the first one lacks",
     "stripe": "only this stripe",
-    "from": "the first sequence (of every stripe); without it, the oldest that is there",
-    "to": "the last sequence; not for a stream",
-    "columns": "the columns wanted, separated by commas",
-    "network": "a network file, for the names of symbols and venues; without it, the tape's own definitions",
-    "rowsperbatch": f"rows in an Arrow batch, {BATCH_ROWS:,} or so",
-    "recordsperpartition": "records in a partition; without it, a segment",
-    "maxrecordsperbatch": "records in a batch of a stream, at whole frames",
-    "maxsegmentsperbatch": "segments in a batch of a stream",
-    "rows": "records, or pieces: a row for each range of a tape, with the names of what is in it",
+    "from": "first sequence (of every stripe); default: the oldest available",
+    "to": "last sequence; not for a stream",
+    "columns": "columns to read, separated by commas",
+    "network": "network file with the names of symbols and venues; default: the tape's own definitions",
+    "rowsperbatch": f"rows in an Arrow batch, about {BATCH_ROWS:,}",
+    "recordsperpartition": "records in a partition; default: a segment",
+    "maxrecordsperbatch": "maximum records in a batch of a stream, rounded to complete frames",
+    "maxsegmentsperbatch": "maximum segments in a batch of a stream",
+    "rows": "records, or pieces: one row per range of a tape, with the names in it",
 }
 
 Offset = dict[str, dict[str, int]]
 
 
 class OptionError(UserError):
-    """An option of the source has a wrong value."""
+    """Invalid value of an option of the source."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("levelcast")` known to a session, and let it tell its filters."""
+    """Register `format("levelcast")` with a session, and enable filter pushdown."""
     spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(LevelcastSource)
 
 
 class LevelcastSource(DataSource):
-    """What `format("levelcast")` is."""
+    """Data source for `format("levelcast")`."""
 
     @classmethod
     def name(cls) -> str:
@@ -110,7 +110,7 @@ class LevelcastSource(DataSource):
 
     def schema(self) -> StructType:
         asked = SourceOptions(self.options)
-        asked.tapes(strict=False)  # whatever is wrong is said here, before anything runs
+        asked.tapes(strict=False)  # raises errors here, before anything runs
         return from_arrow_schema(_PIECES) if asked.pieces else spark_schema(asked.columns)
 
     def reader(self, schema: StructType) -> TapeBatchReader:
@@ -121,15 +121,15 @@ class LevelcastSource(DataSource):
 
 
 class SourceOptions:
-    """The options, checked."""
+    """The validated options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(set(given) - set(OPTIONS))
         if unknown:
-            raise OptionError(f"there is no option {unknown[0]!r}: the options are {', '.join(OPTIONS)}")
+            raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(OPTIONS)}")
         if not given.get("path") and not given.get("receivers"):
-            raise OptionError('name the directory of a tape: load("data/tokyo-1")')
+            raise OptionError('no directory of a tape; use load("data/tokyo-1")')
         self.directories = [*filter(None, [given.get("path")]), *_split(given.get("receivers"))]
         self.columns = _split(given["columns"]) if "columns" in given else None
         self.stripe = _number(given, "stripe", 0)
@@ -144,13 +144,13 @@ class SourceOptions:
         if given.get("rows", "records") not in ("records", "pieces"):
             raise OptionError(f"option rows: {given['rows']!r} is neither records nor pieces")
         if self.most_records and self.most_segments:
-            raise OptionError("give maxRecordsPerBatch or maxSegmentsPerBatch, not both")
+            raise OptionError("maxRecordsPerBatch and maxSegmentsPerBatch exclude each other; set one of them")
 
     def tapes(self, *, strict: bool = True) -> Tapes:
         return Tapes([_local(each) for each in self.directories], stripe=self.stripe, strict=strict)
 
     def given_names(self) -> Definitions | None:
-        """The names that a network file gives."""
+        """Return the names in the network file."""
         if self.network is None:
             return None
         try:
@@ -174,7 +174,7 @@ def _number(given: Mapping[str, str], name: str, least: int) -> int | None:
     if text is None:
         return None
     if not text.strip().isdecimal() or int(text) < least:
-        raise OptionError(f"option {name}: {text!r} is not a whole number from {least} on")
+        raise OptionError(f"option {name}: {text!r} is not an integer of at least {least}")
     return int(text)
 
 
@@ -192,16 +192,16 @@ def _expected(asked: SourceOptions, schema: StructType) -> pa.Schema:
     if not asked.pieces:
         return _arrow(schema)
     if schema.names != _PIECES.names:
-        raise SchemaError(f"rows = pieces has the columns {', '.join(_PIECES.names)}, and no others")
+        raise SchemaError(f"rows = pieces has the columns {', '.join(_PIECES.names)} only")
     return _PIECES
 
 
 def _arrow(schema: StructType) -> pa.Schema:
-    """What Spark expects of the batches; the schema may be the caller's own, with fewer columns in another order."""
+    """Return Spark's schema of the batches; the caller's own schema may have fewer columns in another order."""
     ours = {each.name: each.dataType for each in spark_schema()}
     for each in schema:
         if each.name not in ours:
-            raise SchemaError(f"there is no column {each.name!r}: the columns are {', '.join(NAMES)}")
+            raise SchemaError(f"unknown column {each.name!r}; the columns are {', '.join(NAMES)}")
         if each.dataType != ours[each.name]:
             kind = ours[each.name].simpleString()
             raise SchemaError(f"column {each.name} is {kind}, not {each.dataType.simpleString()}")
@@ -210,7 +210,7 @@ def _arrow(schema: StructType) -> pa.Schema:
 
 
 class TapePartition(InputPartition):
-    """A piece of a tape, and the names of what is in it."""
+    """A piece of a tape, and the names in it."""
 
     def __init__(self, piece: Piece, names: Definitions) -> None:
         super().__init__(piece)
@@ -218,7 +218,7 @@ class TapePartition(InputPartition):
 
 
 class _Reading:
-    """What both readers do where the records are."""
+    """Common part of both readers, run on the workers."""
 
     def __init__(self, asked: SourceOptions, schema: StructType) -> None:
         self._asked = asked
@@ -228,7 +228,7 @@ class _Reading:
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TapePartition):
-            return  # Spark's stand-in for no partitions at all
+            return  # Spark's placeholder for no partitions
         if self._asked.pieces:
             told = partition.value._asdict() | {"names": partition.names.as_json()}
             yield pa.RecordBatch.from_pylist([told], schema=self._schema)
@@ -243,11 +243,11 @@ class _Reading:
         return [TapePartition(piece, names) for piece in pieces]
 
 
-# -- at once ----------------------------------------------------------------------------------------------
+# -- batch ------------------------------------------------------------------------------------------------
 
 
 class TapeBatchReader(_Reading, DataSourceReader):
-    """Everything that is on the tapes when the query is planned."""
+    """Read all records that are on the tapes when the query is planned."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
         for each in filters:
@@ -258,7 +258,7 @@ class TapeBatchReader(_Reading, DataSourceReader):
     def partitions(self) -> Sequence[TapePartition]:
         stripes = self._asked.tapes().stripes
         if all(stripe.end.sequence == stripe.start.sequence for stripe in stripes.values()):
-            raise TapeError(f"{', '.join(self._asked.directories)}: the tape is empty, nothing has been released yet")
+            raise TapeError(f"{', '.join(self._asked.directories)}: the tape is empty; nothing has been released yet")
         names = self._asked.given_names()
         known = names or Definitions()
         pieces: list[Piece] = []
@@ -276,7 +276,7 @@ class TapeBatchReader(_Reading, DataSourceReader):
 
 
 def _useful(stripe: StripeTapes, start: int, stop: int, wanted: TapeSelection) -> list[Piece]:
-    """The pieces that may have something wanted, by slot and time of their segments."""
+    """Return the pieces that may match the selection, by slot and time of their segments."""
     heads = {head.first_sequence: head for tape in stripe.tapes for head in tape.heads}
     edges = sorted(heads)
     following = {edge: heads[after] for edge, after in pairwise(edges)}
@@ -296,7 +296,7 @@ _NAMED = {"symbol": "symbols", "venue": "venues", "kind": "kinds"}
 
 
 def narrowed(wanted: TapeSelection, condition: Any) -> TapeSelection:
-    """What is left of `wanted` under a filter; filters that say nothing about places leave it as it is."""
+    """Restrict a selection by a filter; filters that do not concern positions leave it unchanged."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     column, value = ".".join(path), getattr(condition, "value", None)
     values: list[Any] = [*value] if value is not None and isinstance(condition, api.In) else [value]
@@ -324,16 +324,16 @@ def narrowed(wanted: TapeSelection, condition: Any) -> TapeSelection:
     return replace(wanted, **{column: getattr(wanted, column).within(*span)})
 
 
-# -- as a stream ------------------------------------------------------------------------------------------
+# -- stream -----------------------------------------------------------------------------------------------
 
 
 class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What comes onto the tapes, batch by batch."""
+    """Read new records of the tapes, batch by batch."""
 
     def __init__(self, asked: SourceOptions, schema: StructType) -> None:
         super().__init__(asked, schema)
         if asked.last is not None:
-            raise OptionError("a stream has no last sequence: the option `to` is for reading at once")
+            raise OptionError("option `to` is not supported for a stream; use it for a batch")
         self._tapes: Tapes | None = None
         self._target: dict[int, StripeEnd] | None = None
         self._names = asked.given_names() if self._named else Definitions()
@@ -341,7 +341,7 @@ class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         self._learned_upto: dict[int, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Only what `read` needs goes to the workers."""
+        """Send only the attributes that `read` needs to the workers."""
         return self.__dict__ | {"_tapes": None, "_target": None, "_names": None, "_learned": None, "_learned_upto": {}}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -353,7 +353,7 @@ class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         lost = sorted(set(before) - set(stripes))
         if lost:
             where = ", ".join(self._asked.directories)
-            raise TapeError(f"{where}: there is no tape of stripe {lost[0]} any more: name a receiver that has one")
+            raise TapeError(f"{where}: the tape of stripe {lost[0]} is gone; pass a receiver that has one")
         starts = {number: before.get(number, self._first(stripe)) for number, stripe in stripes.items()}
         ends = {number: max(starts[number], self._end(stripe)) for number, stripe in stripes.items()}
         if isinstance(limit, ReadMaxFiles):
@@ -386,7 +386,7 @@ class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         for number, mark in after.items():
             stripe = stripes.get(number)
             if stripe is None:
-                raise TapeError(f"{', '.join(self._asked.directories)}: there is no tape of stripe {number} any more")
+                raise TapeError(f"{', '.join(self._asked.directories)}: the tape of stripe {number} is gone")
             first = before.get(number, self._first(stripe)).sequence
             if first < mark.sequence:
                 pieces += stripe.pieces(first, mark.sequence)
@@ -396,7 +396,7 @@ class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         return stripe.start if self._asked.first is None else StripeEnd(self._asked.first, 0, 0)
 
     def _end(self, stripe: StripeTapes) -> StripeEnd:
-        """As far as the stream may go now."""
+        """Return the current end of the stream."""
         return stripe.end if self._target is None else min(stripe.end, self._target.get(stripe.number, stripe.start))
 
     def _stripes(self) -> dict[int, StripeTapes]:
@@ -407,7 +407,7 @@ class TapeStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         return self._tapes.stripes
 
     def _definitions(self, stripes: Mapping[int, StripeTapes], ends: Mapping[int, StripeEnd]) -> Definitions:
-        """The names of what comes up to here; what has been looked through is not looked through again."""
+        """Return the names in the records up to here; each record is searched once."""
         if self._names is not None:
             return self._names
         for number, mark in ends.items():
@@ -425,17 +425,17 @@ def offset_of(marks: Mapping[int, StripeEnd]) -> Offset:
 
 
 def marks_of(offset: Mapping[str, Mapping[str, int]] | str) -> dict[int, StripeEnd]:
-    """How far each stripe goes, by an offset as a stream or its progress has it (`lastProgress.sources[0].endOffset`).
+    """Return the end of each stripe from an offset of a stream or its progress (`lastProgress.sources[0].endOffset`).
 
-    Everything up to a mark's slot is in the batches up to there: a window that ends before it is complete.
+    The batches up to there contain everything up to a mark's slot: a window that ends before it is complete.
     """
     read = json.loads(offset) if isinstance(offset, str) else offset
     return {int(number): StripeEnd(**mark) for number, mark in read.items()}
 
 
 def complete_upto(rows: DataFrame) -> DataFrame:
-    """For each stripe of a batch of a stream, how far the tape is complete: `slot`, `ts_recv`, and the `sequence` that
-    comes next. A batch ends with a whole frame, so nothing of these slots is still to come."""
+    """Return, for each stripe of a batch of a stream, the end of the complete tape: `slot`, `ts_recv`, and the next
+    `sequence`. A batch ends with a complete frame, so all records of these slots are in it or before it."""
     last = f.max(f.struct("sequence", "slot", "ts_recv")).alias("last")
     ends = rows.groupBy("stripe").agg(last)
     return ends.select("stripe", (f.col("last.sequence") + 1).alias("sequence"), "last.slot", "last.ts_recv")
@@ -446,7 +446,7 @@ _RAISED = re.compile(r"^(levelcast(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
 
 
 def sentence_of(error: BaseException) -> str | None:
-    """Return the text of the last `UserError` in what Spark makes of an error in a worker; None if there is none."""
+    """Return the text of the last `UserError` in Spark's report of an error in a worker; None if it contains none."""
     for module, name, text in reversed(_RAISED.findall(str(error))):
         with suppress(ImportError):
             found = vars(import_module(module)).get(name)

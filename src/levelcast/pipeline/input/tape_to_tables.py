@@ -1,12 +1,12 @@
-"""Ranges of tapes into the files of a lake, where Spark puts the work.
+"""Write ranges of tapes to the files of a lake, in Spark tasks.
 
-A batch of tapes is a table of ranges (`rows` = `pieces` of the data source), and each of its tasks reads its range,
-makes Arrow's columns of it once, and writes them to the Parquet files of `tape`, `trades`, `quotes`, `orders` and
-`quarantine`. Only the list of the files comes back, so no record goes through Java. What the tables get is what the
-functions of DataFrames in `levelcast.pipeline.jobs.load` give them; a test holds the two against each other.
+A batch of tapes is a table of ranges (`rows` = `pieces` of the data source). Each of its tasks reads its range,
+converts it to Arrow columns once, and writes them to the Parquet files of `tape`, `trades`, `quotes`, `orders` and
+`quarantine`. Tasks return only the list of files, so no record is transferred to Java. The tables get the same rows as
+from the DataFrame functions in `levelcast.pipeline.jobs.load`; a test compares the two.
 
-A task may run twice, or be killed and run again: its files have names of their own, and those that no task told of in
-the end are nothing.
+A task may run twice, or be killed and run again: its files have unique names, and files that no finished task reported
+are ignored.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ _STRINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What every task of a batch is told."""
+    """Parameters of every task of a batch."""
 
     stages: Mapping[str, str]
-    """The folder of each table."""
+    """Folder of each table."""
     attempt: str
     known: Mapping[str, Mapping[int, int]]
-    """For each table the last sequence of each stripe that it has already."""
+    """For each table, the last loaded sequence of each stripe."""
     source: str
 
 
 @dataclass(slots=True)
 class Filed:
-    """What a task has done: the range that it was given, and its files by table."""
+    """Result of a task: its range, and its files by table."""
 
     stripe: int
     start: int
     stop: int
     files: dict[str, list[File]] = field(default_factory=dict)
     amended: Counter[str] = field(default_factory=Counter)
-    """Busts and corrections that it has added to `trades`, by day."""
+    """Busts and corrections added to `trades`, by day."""
 
 
 def file_pieces(pieces: DataFrame, order: Order) -> list[Filed]:
-    """Run the tasks, one for each partition of `pieces`; what they have done, by stripe and sequence."""
+    """Run the tasks, one for each partition of `pieces`; return their results by stripe and sequence."""
 
     def work(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -79,7 +79,7 @@ def file_pieces(pieces: DataFrame, order: Order) -> list[Filed]:
 
 
 def file_piece(piece: Piece, names: Definitions, order: Order) -> Filed:
-    """The records of a range behind what the tables have, as files."""
+    """Write the records of a range after the last loaded sequence of each table, as files."""
     known = {table: stripes.get(piece.stripe, 0) for table, stripes in order.known.items()}
     done = Filed(piece.stripe, piece.start, piece.stop)
     start = max(piece.start, known[TAPE.name] + 1)
@@ -94,7 +94,7 @@ def file_piece(piece: Piece, names: Definitions, order: Order) -> Filed:
 
 
 def _file_day(rows: pa.RecordBatch, known: Mapping[str, int], source: str, files: Files, done: Filed) -> None:
-    """Rows of one day into the tables that they belong to."""
+    """Write rows of one day to their tables."""
     files.write(TAPE, rows)
     reasons = quarantine.reasons_of(rows)
     good = rows
@@ -123,14 +123,14 @@ def _behind(rows: pa.RecordBatch, column: str, known: int) -> pa.RecordBatch:
 
 
 def days_of(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of each day by themselves; there is seldom more than one."""
+    """Yield the rows of each day separately; usually there is only one."""
     days = pc.unique(rows.column("day"))
     for day in days:
         yield rows if len(days) == 1 else rows.filter(pc.equal(rows.column("day"), day))
 
 
 class Files:
-    """The open files of a task: one for each table and partition, made when there is a row for it."""
+    """The open files of a task: one for each table and partition, created for its first row."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -172,5 +172,5 @@ class Files:
 
 
 def _stored(table: Table) -> pa.Schema:
-    """What a file has: not the columns that its folder tells."""
+    """Return the schema of a file, without the partition columns in its folder name."""
     return pa.schema([each for each in table.arrow_schema() if each.name not in table.partition])

@@ -1,9 +1,9 @@
-"""Read tapes by stripe and sequence, from any receiver that has them; without Spark.
+"""Read tapes by stripe and sequence, from any receiver that has them. Does not use Spark.
 
 - A stripe's tape is the same at every receiver, so a range of its sequence is read from any of them
-  (`StripeTapes.pieces`): where one has lost its beginning to retention, or is gone, another one serves.
-- A tape that grows is read up to its last whole frame. Frames are released when they are on a tape, so everything up to
-  the last frame's slot is there: `StripeEnd` says how far that is.
+  (`StripeTapes.pieces`): if retention has removed the start of one, or it is gone, another one is used.
+- A growing tape is read up to its last complete frame. Frames are released after they are on a tape, so everything up
+  to the last frame's slot is available: `StripeEnd` is that position.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class StripeEnd(NamedTuple):
-    """How far a stripe goes: the next sequence, and the slot and instant up to which it is complete."""
+    """The end of a stripe: the next sequence, and the slot and time up to which it is complete."""
 
     sequence: int
     slot: int
@@ -43,20 +43,20 @@ class StripeEnd(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The beginning of a segment, from the first bytes of its index."""
+    """Start of a segment, from the first bytes of its index."""
 
     first_sequence: int
     stripe: int
     after_slot: int
     first_ns: int
-    """When its first frame was; 0 while there is none."""
+    """Time of its first frame; 0 while it is empty."""
     chain: bytes
-    """The hash of its first frame, or while there is none, of the one before."""
+    """Hash of its first frame, or while it is empty, of the one before."""
     active: bool
 
 
 class Piece(NamedTuple):
-    """Records `start` to `stop` (without it) of one segment, from the first of these tapes that still has it."""
+    """Records `start` to `stop` (exclusive) of one segment, from the first of these tapes that still has it."""
 
     stripe: int
     tapes: tuple[str, ...]
@@ -66,7 +66,7 @@ class Piece(NamedTuple):
 
 
 class Range(NamedTuple):
-    """From `low` to `high`, both included."""
+    """Range from `low` to `high`, both included."""
 
     low: int = 0
     high: int = _LAST
@@ -83,7 +83,7 @@ ALL = Range()
 
 @dataclass(frozen=True, slots=True)
 class TapeSelection:
-    """What a reader asks for. Whole segments and frames are left out by the ranges, records by the names."""
+    """A reader's selection. The ranges skip complete segments and frames, the names skip records."""
 
     sequence: Range = ALL
     slot: Range = ALL
@@ -103,13 +103,13 @@ class TapeSelection:
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """What the definitions on a tape say: the symbol of an instrument, the venue of a publisher."""
+    """Names from the definitions on a tape: the symbol of an instrument, the venue of a publisher."""
 
     symbols: dict[int, str] = field(default_factory=dict)
     venues: dict[int, str] = field(default_factory=dict)
 
     def learn(self, symbols: Mapping[int, str], venues: Mapping[int, str]) -> None:
-        """A symbol keeps its id for life, so the first definition stays."""
+        """Add names. A symbol keeps its id permanently, so the first definition stays."""
         for number, name in symbols.items():
             self.symbols.setdefault(number, name)
         for number, name in venues.items():
@@ -125,13 +125,13 @@ class Definitions:
 
 
 class Tapes:
-    """All tapes in some directories, by stripe. `refresh` finds what has come, grown or gone."""
+    """All tapes in some directories, by stripe. `refresh` finds new, grown and removed tapes."""
 
     def __init__(self, directories: Sequence[Path | str], *, stripe: int | None = None, strict: bool = True) -> None:
         self._directories = [Path(each) for each in directories]
         self._stripe = stripe
         self._strict = strict
-        """Otherwise a tape that cannot be read is passed over as long as there is another one."""
+        """Otherwise an unreadable tape is skipped as long as another one is available."""
         self._tapes: dict[Path, ReceiverTape] = {}
         self.stripes: dict[int, StripeTapes] = {}
         self.refresh()
@@ -155,7 +155,7 @@ class Tapes:
             raise refused[0]
         if not mine:
             where = ", ".join(map(str, self._directories))
-            raise TapeError(f"{where}: there is no tape of stripe {self._stripe}")
+            raise TapeError(f"{where}: tape of stripe {self._stripe} not found")
         self._tapes = found
         numbers = sorted({tape.stripe for tape in mine})
         self.stripes = {number: self.stripes.get(number) or StripeTapes(number) for number in numbers}
@@ -172,13 +172,13 @@ class Tapes:
 
 
 class ReceiverTape:
-    """One receiver's tape. `refresh` takes in what has been added, and what retention has taken."""
+    """One receiver's tape. `refresh` adds new records, and drops those that retention has removed."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.heads: list[Head] = []
         self.end = StripeEnd(0, 0, 0)
-        """Behind the last whole frame."""
+        """Position after the last complete frame."""
         self._newest: Segment | None = None
         self.refresh()
 
@@ -187,8 +187,8 @@ class ReceiverTape:
         return self.heads[0].stripe
 
     def refresh(self) -> None:
-        """Look at the directory again. A segment gets its final name while we look, so a list with a hole in it is
-        made once more."""
+        """Read the directory again. A segment may get its final name meanwhile, so a list with a gap is read once
+        more."""
         for attempt in range(_TRIES):
             try:
                 self._look()
@@ -197,17 +197,13 @@ class ReceiverTape:
                 if attempt == _TRIES - 1:
                     if isinstance(error, TapeError):
                         raise
-                    raise TapeError(
-                        f"{self.directory}: there is no such directory, or its files are being taken away"
-                    ) from None
+                    raise TapeError(f"{self.directory}: directory not found, or its files are being removed") from None
                 time.sleep(_PAUSE_S)
 
     def _look(self) -> None:
         segments = list_segments(self.directory)
         for path in foreign_files(self.directory):
-            raise TapeError(
-                f"{path}: is no segment of this tape: move it elsewhere (a DBN file is read with format dbn)"
-            )
+            raise TapeError(f"{path}: not a segment of this tape; move it elsewhere (read a DBN file with format dbn)")
         known = {head.first_sequence: head for head in self.heads}
         heads = []
         for _, number, active in segments:
@@ -216,7 +212,7 @@ class ReceiverTape:
                 head = _read_head(self.directory, number, active)
             heads.append(head)
         if len({head.stripe for head in heads}) > 1:
-            raise TapeError(f"{self.directory}: has segments of several stripes: keep each tape in its own directory")
+            raise TapeError(f"{self.directory}: has segments of several stripes; keep each tape in its own directory")
         last = heads[-1]
         newest = self._newest
         if newest is None or newest.first_sequence != last.first_sequence:
@@ -229,12 +225,12 @@ class ReceiverTape:
 
     @property
     def start(self) -> StripeEnd:
-        """Where the tape begins now."""
+        """Return the current start of the tape."""
         head = self.heads[0]
         return StripeEnd(head.first_sequence, head.after_slot, 0)
 
     def _mark(self, heads: list[Head], newest: Segment) -> StripeEnd:
-        """Behind the last whole frame, which may be the last one of the segment before."""
+        """Return the position after the last complete frame, which may be in the segment before."""
         if newest.lines:
             line = newest.lines[-1]
             return StripeEnd(line.next_sequence, line.slot, line.timestamp_ns)
@@ -245,12 +241,12 @@ class ReceiverTape:
         return StripeEnd(head.first_sequence, head.after_slot, before[-1].timestamp_ns if before else 0)
 
     def segment_of(self, sequence: int) -> Head | None:
-        """The segment that has a sequence, or will."""
+        """Return the segment that contains, or will contain, a sequence."""
         at = bisect_right(self.heads, sequence, key=lambda head: head.first_sequence) - 1
         return self.heads[at] if at >= 0 else None
 
     def stop_of(self, head: Head) -> int:
-        """The first sequence behind a segment, as far as it goes now."""
+        """Return the first sequence after a segment, at its current length."""
         at = self.heads.index(head)
         return self.heads[at + 1].first_sequence if at + 1 < len(self.heads) else self.end.sequence
 
@@ -259,7 +255,7 @@ def _read_head(directory: Path, number: int, active: bool) -> Head:
     path = segment_path(directory, number, INDEX)
     header, content = read_start(path)
     if header.tip.next_sequence != number:
-        raise TapeError(f"{path}: begins at another sequence than its name says")
+        raise TapeError(f"{path}: its first sequence differs from its name")
     first = next(read_frames(content, header.size), None)
     first_ns, chain = (0, header.tip.chain) if first is None else (first.timestamp_ns, first.chain)
     return Head(number, header.stripe, header.tip.slot, first_ns, chain, active)
@@ -269,7 +265,7 @@ def _read_head(directory: Path, number: int, active: bool) -> Head:
 
 
 class StripeTapes:
-    """The tapes of one stripe, in the order in which they are asked."""
+    """The tapes of one stripe, in the order in which they are tried."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -277,7 +273,7 @@ class StripeTapes:
         self._segments: dict[tuple[str, int], Segment] = {}
 
     def check(self) -> None:
-        """Two tapes with the same stripe number must be the same tape."""
+        """Check that two tapes with the same stripe number are the same tape."""
         chains: dict[int, tuple[bytes, ReceiverTape]] = {}
         for tape in self.tapes:
             for head in (each for each in tape.heads if each.first_ns):
@@ -285,7 +281,7 @@ class StripeTapes:
                 if chain != head.chain:
                     raise TapeError(
                         f"{tape.directory} and {other.directory} are both of stripe {self.number} and differ at "
-                        f"sequence {head.first_sequence:,}: they are of different networks, name one of them"
+                        f"sequence {head.first_sequence:,}; they are of different networks, pass one of them"
                     )
 
     @property
@@ -297,7 +293,7 @@ class StripeTapes:
         return max(tape.end for tape in self.tapes)
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
-        """Records `start` to `stop` (without it), segment by segment; a TapeError if no tape has them any more."""
+        """Return records `start` to `stop` (exclusive) by segment; raise TapeError if no tape has them any more."""
         found: list[Piece] = []
         at = start
         while at < stop:
@@ -316,13 +312,13 @@ class StripeTapes:
         first = self.start.sequence
         if sequence < first:
             return (
-                f"{where}: retention has taken sequence {sequence:,} of stripe {self.number}, which is still needed; "
-                f"the oldest there is {first:,}: name a receiver that still has it, or begin anew from there"
+                f"{where}: retention has removed sequence {sequence:,} of stripe {self.number}, which is still needed; "
+                f"the oldest available is {first:,}; pass a receiver that still has it, or start again from there"
             )
-        return f"{where}: no tape of stripe {self.number} has sequence {sequence:,}: name a receiver that has it"
+        return f"{where}: no tape of stripe {self.number} has sequence {sequence:,}; pass a receiver that has it"
 
     def lines(self, start: int, stop: int) -> Iterator[IndexEntry]:
-        """The frames with records from `start` to `stop`, in order."""
+        """Yield the frames with records from `start` to `stop`, in order."""
         for piece in self.pieces(start, stop):
             lines = self._segment(piece).lines
             at = max(0, bisect_right(lines, piece.start, key=lambda line: line.first_sequence) - 1)
@@ -332,7 +328,7 @@ class StripeTapes:
                 yield line
 
     def after_segments(self, start: int, stop: StripeEnd, most: int) -> StripeEnd:
-        """Where `most` segments from `start` on end, or `stop` if that comes before."""
+        """Return the end of `most` segments from `start` on, or `stop` if that is earlier."""
         pieces = self.pieces(start, stop.sequence)
         if len(pieces) <= most:
             return stop
@@ -340,7 +336,7 @@ class StripeTapes:
         return StripeEnd(last.next_sequence, last.slot, last.timestamp_ns)
 
     def _segment(self, piece: Piece) -> Segment:
-        """Only the newest few stay in memory; one that has grown is opened again, as it may have its final name now."""
+        """Return a segment from a small cache. A grown segment is reopened, as it may have its final name now."""
         key = (piece.tapes[0], piece.segment)
         segment = self._segments.pop(key, None)
         if segment is None or segment.next_sequence < piece.stop:
@@ -351,7 +347,7 @@ class StripeTapes:
         return segment
 
     def definitions(self, start: int, stop: int) -> Definitions:
-        """What the definitions among these records say."""
+        """Return the names in the definitions among these records."""
         found = Definitions()
         for piece in self.pieces(start, stop):
             segment = self._segment(piece)
@@ -362,8 +358,8 @@ class StripeTapes:
 
 
 def open_segment(piece: Piece) -> Segment:
-    """The segment of a piece at the first tape that has it, with its records mapped: it may get its final name, or be
-    taken by retention, at any moment."""
+    """Open the segment of a piece at the first tape that has it, with its records mapped: it may get its final name, or
+    retention may remove it, at any time."""
     for directory in map(Path, piece.tapes):
         for active in (True, False, True):
             segment = Segment(directory, piece.segment, active=active)
@@ -375,13 +371,13 @@ def open_segment(piece: Piece) -> Segment:
                 continue
     first = segment_path(Path(piece.tapes[0]), piece.segment, INDEX)
     raise TapeError(
-        f"{first}: does not have the records {piece.start:,} to {piece.stop - 1:,} (any more): it is cut short, or "
-        "retention has taken it"
+        f"{first}: records {piece.start:,} to {piece.stop - 1:,} are missing; the file is truncated, or "
+        "retention has removed it"
     )
 
 
 def _definitions_in(segment: Segment, line: IndexEntry) -> tuple[dict[int, str], dict[int, str]]:
-    """Symbols and venues. A packet of 64 bytes a record is one of trades, which saves looking into most."""
+    """Return symbols and venues. A packet of 64 bytes per record contains trades, so the majority is skipped."""
     symbols: dict[int, str] = {}
     venues: dict[int, str] = {}
     if line.size == line.records * TRADE.itemsize:
@@ -400,7 +396,7 @@ def _definitions_in(segment: Segment, line: IndexEntry) -> tuple[dict[int, str],
 
 
 def names_in(records: RecordArray, number: str, name: str) -> dict[int, str]:
-    """The names that definitions give to numbers."""
+    """Return the names in definitions, by number."""
     named = zip(records[number].tolist(), records[name].tolist(), strict=True)
     return {each: text.decode("utf-8", "replace") for each, text in named if text}
 
@@ -408,8 +404,8 @@ def names_in(records: RecordArray, number: str, name: str) -> dict[int, str]:
 def end_of_batch(
     stripes: Mapping[int, StripeTapes], starts: Mapping[int, int], stops: Mapping[int, StripeEnd], most: int
 ) -> dict[int, StripeEnd]:
-    """Where a batch of at most `most` records ends, at whole frames: all stripes up to the same instant (rule 15),
-    and one frame at least."""
+    """Return the end of a batch of at most `most` records, at complete frames: all stripes up to the same time (rule
+    15), and at least one frame."""
     if sum(max(0, stops[number].sequence - starts[number]) for number in stripes) <= most:
         return dict(stops)
 
@@ -434,7 +430,7 @@ def end_of_batch(
 
 
 def split_pieces(pieces: Iterable[Piece], most: int) -> list[Piece]:
-    """The same records in pieces of at most `most`."""
+    """Split pieces into pieces of at most `most` records."""
     out: list[Piece] = []
     for piece in pieces:
         count = -(-(piece.stop - piece.start) // most)

@@ -1,10 +1,10 @@
 """Load input into a lake. Each step is a function of DataFrames or of the lake.
 
-`load_pieces` takes ranges of tapes, `load_files` rows of the flat schema, into `tape`, `trades`, `quotes`, `orders` and
-`quarantine`. Ranges become files of all tables at once, where they are read (`tape_to_tables`). Rows become files of
-`tape` first, and the other tables are made from those files. Either way `tape` is committed last. So after a crash the
-same input is loaded again, each table takes what it does not have, and `tape` says that all of it is there. A table for
-which a batch has nothing gets no commit: its mark stays behind, and there is nothing of its own in between.
+`load_pieces` loads ranges of tapes, `load_files` rows of the flat schema, into `tape`, `trades`, `quotes`, `orders` and
+`quarantine`. Tasks write ranges to the files of all tables in one pass (`tape_to_tables`). Rows become files of `tape`
+first, and the other tables are computed from those files. In both cases `tape` is committed last. So after a crash the
+same input is loaded again: each table accepts only rows that it lacks, and the commit of `tape` marks it complete. A
+table without rows in a batch gets no commit: its mark lags, but it has no rows in between.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from levelcast.storage.append_file import TapeError
 
 @dataclass(slots=True)
 class Loaded:
-    """What a load has done: rows by table, and whether there was anything new."""
+    """Result of a load: commits by table; empty if there was nothing new."""
 
     commits: dict[str, Commit] = field(default_factory=dict)
     stripes: Mapping[int, int] = field(default_factory=dict)
     """The last sequence of each stripe."""
     files: dict[str, list[File]] = field(default_factory=dict)
-    """What was written, by table."""
+    """Files written, by table."""
     amended: Counter[str] = field(default_factory=Counter)
-    """Busts and corrections among the trades that were added, by day."""
+    """Busts and corrections among the added trades, by day."""
 
     def rows(self, name: str) -> int:
         return self.commits[name].rows if name in self.commits else 0
@@ -49,8 +49,8 @@ class Loaded:
 
 
 def load_pieces(spark: SparkSession, lake: Lake, pieces: DataFrame, source: str, tell: Tell = silent) -> Loaded:
-    """Ranges of tapes (`rows` = `pieces` of the data source) behind what the lake has of their stripes: they may be of
-    any receiver. Raises TapeError if there is a hole between the two."""
+    """Load ranges of tapes (`rows` = `pieces` of the data source) after the end of their stripes in the lake, from any
+    receiver. Raises TapeError if there is a gap between the two."""
     known = {name: lake.tape_ends(name) for name in FILED}
     done = Loaded()
 
@@ -76,14 +76,14 @@ def load_pieces(spark: SparkSession, lake: Lake, pieces: DataFrame, source: str,
 
 
 def _without_holes(filed: Iterable[Filed], known: Mapping[int, int], source: str) -> None:
-    """Retention may have taken what lies between the lake and the oldest that is there."""
+    """Raise TapeError if retention has removed records between the lake's end and the oldest available."""
     upto = {stripe: last + 1 for stripe, last in known.items()}
     for each in filed:
         wanted = upto.get(each.stripe, each.start)
         if each.start > wanted:
             raise TapeError(
-                f"{source}: retention has taken sequence {wanted:,} of stripe {each.stripe}, which the lake still "
-                f"needs; the oldest there is {each.start:,}: name a receiver that still has it, or begin a new lake"
+                f"{source}: retention has removed sequence {wanted:,} of stripe {each.stripe}, which the lake still "
+                f"needs; the oldest available is {each.start:,}; pass a receiver that has it, or create a new lake"
             )
         upto[each.stripe] = max(wanted, each.stop)
 
@@ -105,7 +105,7 @@ def load_files(
     tell: Tell = silent,
     refused: DataFrame | None = None,
 ) -> Loaded:
-    """Rows of input that is known by what it is: `identity` lands once. `refused` is what could not be read."""
+    """Load rows of input that is identified by its content: each `identity` once. `refused` has the unreadable rows."""
     mark = CommitMark(f"input/{identity}", 1)
     done = Loaded()
     if lake.marks("tape", [mark.name]):
@@ -115,7 +115,7 @@ def load_files(
         if not files and refused is None:
             return done
         if not files and refused is not None and (first := refused.orderBy("position").first()) is not None:
-            raise LakeError(f"{source}: not one row of it can be read ({first['reason']}): is the format right?")
+            raise LakeError(f"{source}: no row is readable ({first['reason']}); check the format")
         whole = lake.read_files(spark, "tape", files)
         done.stripes = highest(files, "sequence")
         for kind, table in OF_KIND.items():
@@ -124,7 +124,7 @@ def load_files(
             tell(f"writing {table.name}")
             part = quarantine.good(whole).filter(whole["kind"] == kind)
             note(done.commits, lake.append(table.name, part, [mark], skip_empty=True))
-        tell("looking for what contradicts itself")
+        tell("checking rows for contradictions")
         wrong = quarantine.bad(whole, source)
         if refused is not None:
             wrong = wrong.unionByName(refused, allowMissingColumns=True)
@@ -135,7 +135,7 @@ def load_files(
 
 
 def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell: Tell = silent) -> Commit | None:
-    """The release logs beside the tapes, as far as they are new."""
+    """Load the new entries of the release logs next to the tapes."""
     logs = release_logs.find_logs(inputs)
     marks = {receiver: f"releases/{receiver}" for receiver in logs}
     known = lake.marks("releases", list(marks.values()))
@@ -151,11 +151,11 @@ def load_releases(spark: SparkSession, lake: Lake, inputs: Iterable[Path], tell:
     return lake.append("releases", rows.coalesce(1), claims)
 
 
-# -- what does not come from tapes ------------------------------------------------------------------------
+# -- input other than tapes -------------------------------------------------------------------------------
 
 
 def load_subscriptions(spark: SparkSession, lake: Lake, path: Path) -> Commit:
-    """Who wants what, from the planner's interest file (`user, flow`): it takes the place of what was there."""
+    """Replace the subscriptions with those of the planner's interest file (`user, flow`)."""
     from levelcast.pipeline.channels.spark_plan import read_table
 
     rows = read_table(spark, path, ("user", "flow")).distinct()
@@ -163,7 +163,7 @@ def load_subscriptions(spark: SparkSession, lake: Lake, path: Path) -> Commit:
 
 
 def load_status(spark: SparkSession, lake: Lake, path: Path) -> Commit:
-    """Rows of `requests` from what `levelcast status --json` has printed."""
+    """Add rows to `requests` from the output of `levelcast status --json`."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         rows = [
@@ -172,7 +172,7 @@ def load_status(spark: SparkSession, lake: Lake, path: Path) -> Commit:
             for name, node in told["nodes"].items()
         ]  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise LakeError(f"{path}: is not what `levelcast status --json` prints") from None
+        raise LakeError(f"{path}: not the output of `levelcast status --json`") from None
     return _landed(lake.append("requests", spark.createDataFrame(rows, REQUESTS.ddl).coalesce(1)), path)
 
 
@@ -185,5 +185,5 @@ LOADERS: dict[str, Callable[[SparkSession, Lake, Path], Commit]] = {
 
 def _landed(commit: Commit | None, path: Path) -> Commit:
     if commit is None:
-        raise LakeError(f"{path}: could not be taken")
+        raise LakeError(f"{path}: could not be loaded")
     return commit

@@ -1,6 +1,6 @@
 """Bring derived tables up to date: every day that has changed, each in one commit that replaces the day.
 
-How far a day is known is a mark: `day/D` with the time of the newest file that it was made from.
+The mark `day/D` of a day is the time of the newest file that the day was computed from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from levelcast.pipeline.lake.tables import INSTRUMENTS, VENUES
 Tell = Callable[[str], None]
 DAY_MARK = "day/"
 LITTLE_ROWS = 200_000
-"""Up to this many rows the derived tables are made side by side: Spark's own work is then the most of it."""
+"""Up to this many rows, derived tables are computed in parallel: Spark's overhead then dominates."""
 _AT_ONCE = 3
 
 
@@ -33,7 +33,7 @@ def silent(_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DerivedTable:
-    """How a derived table is made of the rows of a few days, and from which tables."""
+    """A derived table: its base tables, and the function that computes it from the rows of a few days."""
 
     name: str
     bases: tuple[str, ...]
@@ -41,7 +41,7 @@ class DerivedTable:
 
 
 def derivations(mask: int = corrections.NO_PRICE, consolidated: bool = False) -> tuple[DerivedTable, ...]:
-    """In the order in which they are made: later ones read earlier ones."""
+    """Return the derived tables in the order of computation: later ones read earlier ones."""
     return (
         DerivedTable("bars", ("trades",), lambda trades: bars.bars(trades, mask=mask)),
         DerivedTable("last_prices", ("trades",), bars.last_prices),
@@ -60,9 +60,9 @@ def refresh(
     mask: int = corrections.NO_PRICE,
     consolidated: bool = False,
 ) -> dict[str, Commit]:
-    """Bring every derived table up to its bases; what is up to date is left alone.
+    """Update every derived table from its bases; skip those that are up to date.
 
-    `mask` and `consolidated` are of the source: its sale conditions, and whether its quotes are the whole market's.
+    `mask` and `consolidated` describe the source: sale conditions that set no price, and quotes of the complete market.
     """
     made = derivations(mask, consolidated)
     little = _rows_to_read(lake, made) <= LITTLE_ROWS
@@ -77,7 +77,7 @@ def refresh(
         bases = [lake.read(spark, base, days=days) for base in each.bases]
         marks = [CommitMark(f"{DAY_MARK}{day}", newest) for day, newest in stale.items()]
         rows = each.make(*bases)
-        # Not `repartition`: a day may be large, and would be one task's.
+        # Not `repartition`: a day may be large, and would go to a single task.
         spread = rows.coalesce(1) if little else rows.hint("rebalance", f.col("day"))
         note(done, lake.replace(each.name, spread, days, marks))
 
@@ -102,19 +102,19 @@ def refresh(
 
 
 def note(done: dict[str, Commit], commit: Commit | None) -> None:
-    """Add what a write has done, if it has done anything."""
+    """Add the commit of a write, if it made one."""
     if commit is not None:
         done[commit.table] = commit
 
 
 def _rows_to_read(lake: Lake, made: Iterable[DerivedTable]) -> int:
-    """The rows behind the stale days of the table that has most of them."""
+    """Return the number of base rows of the stale days, for the table with the largest number."""
     stale = [(each.bases, list(stale_days(lake, each))) for each in made]
     return max(sum(file.rows for base in bases for file in lake.files(base, days=days)) for bases, days in stale)
 
 
 def _chains(made: Iterable[DerivedTable]) -> list[list[DerivedTable]]:
-    """Those that read another one behind it; the chains have nothing to do with each other."""
+    """Group tables into chains of one and its dependents; the chains are independent of each other."""
     chains: list[list[DerivedTable]] = []
     for each in made:
         before = [chain for chain in chains if any(one.name in each.bases for one in chain)]
@@ -123,7 +123,7 @@ def _chains(made: Iterable[DerivedTable]) -> list[list[DerivedTable]]:
 
 
 def _all_of(work: Sequence[Callable[[], None]], at_once: int) -> None:
-    """Do all of it. What fails first is raised, and what has not begun by then is left."""
+    """Run all jobs. Raise the first error, and skip jobs that have not started by then."""
     if at_once == 1:
         for each in work:
             each()
@@ -138,7 +138,7 @@ def _all_of(work: Sequence[Callable[[], None]], at_once: int) -> None:
 
 @contextmanager
 def _for_little(spark: SparkSession) -> Iterator[None]:
-    """Little to read: plans that adapt, compiled code and many partitions cost more than they save."""
+    """Configure Spark for small input: adaptive plans, code generation and many partitions cost more than they save."""
     settings = {
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
@@ -156,7 +156,7 @@ def _for_little(spark: SparkSession) -> Iterator[None]:
 
 
 def refresh_interest(spark: SparkSession, lake: Lake, tell: Tell = silent) -> dict[str, Commit]:
-    """Interest pairs, where there are subscriptions."""
+    """Compute the interest pairs, if the lake has subscriptions."""
     bases = [name for name in ("subscriptions", "rates") if lake.has(name)]
     if len(bases) < 2:
         return {}
@@ -171,7 +171,7 @@ def refresh_interest(spark: SparkSession, lake: Lake, tell: Tell = silent) -> di
 
 
 def stale_days(lake: Lake, derived: DerivedTable) -> dict[str, int]:
-    """Days of which a base has newer files than the table was made from, with the newest file's time."""
+    """Return days with base files newer than the table was computed from, with the newest file's time."""
     files = [lake.files(base) for base in derived.bases]
     days = set.intersection(*({file.day for file in each} for each in files))
     by_time = sorted(chain(*files), key=lambda file: file.added_ms)
@@ -181,12 +181,12 @@ def stale_days(lake: Lake, derived: DerivedTable) -> dict[str, int]:
 
 
 def _seen() -> list[Column]:
-    """When something was named first and last, and how often."""
+    """Return the columns of first and last record and number of records."""
     return [f.min("ts_recv").alias("first_ns"), f.max("ts_recv").alias("last_ns"), f.count("*").alias("records")]
 
 
 def instruments(tape: DataFrame) -> DataFrame:
-    """Rows of `instruments`: every one that the tape names, with its last definition."""
+    """Return rows of `instruments`: each instrument on the tape, with its last definition."""
     defined = ("currency", "instrument_class", "security_type", "min_price_increment", "expiration")
     order = f.when(f.col("kind") == "instrument", f.struct("ts_recv", "stripe", "sequence"))
     found = (
@@ -198,6 +198,6 @@ def instruments(tape: DataFrame) -> DataFrame:
 
 
 def venues(tape: DataFrame) -> DataFrame:
-    """Rows of `venues`."""
+    """Return rows of `venues`."""
     named = tape.filter("publisher_id is not null or venue is not null")
     return VENUES.shape(named.groupBy("publisher_id", "venue").agg(*_seen()))

@@ -1,19 +1,19 @@
-"""The tape into the lake while it grows.
+"""Load growing tapes into the lake continuously.
 
-Every batch goes through `job.load_pieces`, which takes what lies behind the marks of each table: the last sequence of
-each stripe. So a batch that Spark repeats after a crash adds nothing, and neither does a stream that begins anew
-without its checkpoint, or at another receiver. Spark's batch number is not asked: with a new checkpoint it begins at 0
-again, and a table that went by it would refuse what it does not have. What Spark hands over are ranges of the tapes,
-not their records, which its tasks then read and write themselves.
+`load.load_pieces` processes every batch. It loads records after the marks of each table: the last sequence of each
+stripe. So a batch that Spark repeats after a crash adds nothing, and neither does a stream that restarts without its
+checkpoint, or at another receiver. Spark's batch number is not used: with a new checkpoint it restarts at 0, and a
+table that relied on it would refuse records that it lacks. Spark passes ranges of the tapes, not records; its tasks
+read and write the records themselves.
 
-Bars are added as they close. A bar is closed when the tape of every stripe has come to its end, by the timestamp of the
-last slot: everything with an earlier one is on the tape already (rule 15), so nothing is late and nothing is dropped.
-Seconds are made from trades, minutes from seconds, days from minutes. A bust or correction of a closed bar makes its
-day anew. At the end of the stream, and by `levelcast pipeline run`, the derived tables are brought up to date as a
-whole, with the bars that were still open; a stream that goes on afterwards begins by taking those out again.
+Bars are added as they close. A bar is closed when the tape of every stripe has reached its end, by the timestamp of
+the last slot: everything earlier is on the tape already (rule 15), so nothing is late and nothing is dropped. Seconds
+are computed from trades, minutes from seconds, days from minutes. A bust or correction of a closed bar recomputes its
+day. At the end of the stream, and by `levelcast pipeline run`, all derived tables are updated, including the bars that
+were still open. A stream that resumes afterwards first removes those again.
 
-What the stream knows of the lake it reads once, when it begins. From then on nobody else adds to these tables (a lake
-has one job at a time), so each batch only adds to what is known.
+The stream reads the state of the lake once, when it starts. After that no other job adds to these tables (a lake has
+one job at a time), so each batch only updates that state.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ CHECKPOINT = "_checkpoint"
 CLOSED = "closed/"
 AMENDED = "amended/"
 COMPACT_EVERY = 50
-"""Batches after which small files are put together."""
+"""Number of batches between compactions of small files."""
 COMPACT_BYTES = 32 * 2**20
-"""How large they get beside a stream, which shares its cores with that."""
+"""Target size of compacted files during a stream, which runs on the same cores."""
 _COMPACTED = ("tape", "trades", "quotes", "orders", "bars")
 
 
@@ -59,7 +59,7 @@ def start(
     mask: int = corrections.NO_PRICE,
     tell: Callable[[int, Loaded, float | None], None] | None = None,
 ) -> tuple[StreamingQuery, StreamWriter]:
-    """Follow tapes into a lake. With `until_now` the query ends when what is there at the start is in it."""
+    """Follow tapes into a lake. With `until_now`, the query ends when it has loaded what is available at the start."""
     options: dict[str, str | int] = {"maxRecordsPerBatch": most_records, "recordsPerPartition": PIECE_RECORDS}
     pieces = read_tapes(spark, [path.resolve() for path in inputs], {"rows": "pieces", **options}, stream=True)
     follower = StreamWriter(spark, lake, ", ".join(map(str, inputs)), mask, tell, None if until_now else every_s)
@@ -71,8 +71,8 @@ def start(
 
 @dataclass(slots=True)
 class StreamWriter:
-    """What happens with each batch; `tell` hears of it. With `every_s`, the time from batch to batch, small files are
-    put together when there is time for it."""
+    """Process each batch and report it to `tell`. `every_s` is the time between batches; with it, small files are
+    compacted in idle time."""
 
     spark: SparkSession
     lake: Lake
@@ -82,15 +82,15 @@ class StreamWriter:
     every_s: float | None = None
 
     failed: LakeError | None = None
-    """Spark makes a long text of an error in a batch: this is the error."""
+    """The original error: Spark converts an error in a batch to a long text."""
     newest_ns: dict[int, int] = field(default_factory=dict)
-    """The time of the newest record of each stripe in the lake."""
+    """Time of the newest record of each stripe in the lake."""
     _trades: list[File] = field(default_factory=list)
-    """Those that may have trades of a second that is not closed."""
+    """Files that may have trades of a second that is not closed."""
     _amended: Counter[str] = field(default_factory=Counter)
-    """Busts and corrections of each day."""
+    """Number of busts and corrections of each day."""
     _marks: dict[str, int] = field(default_factory=dict)
-    """Of the table `bars`."""
+    """Marks of the table `bars`."""
     _uncompacted: int = 0
     _compaction: Thread | None = None
 
@@ -121,17 +121,17 @@ class StreamWriter:
 
     @property
     def upto_ns(self) -> int:
-        """The time up to which the tape of every stripe is in the lake."""
+        """Return the time up to which the tape of every stripe is in the lake."""
         return min(self.newest_ns.values(), default=0)
 
     @property
     def lag_s(self) -> float | None:
-        """How old the newest record in the lake is, of the stripe that is furthest behind."""
+        """Return the age of the newest record in the lake, of the stripe with the greatest lag."""
         return (time.time_ns() - self.upto_ns) / 1e9 if self.newest_ns else None
 
     def begin(self) -> None:
-        """Learn what the lake has. Of days that are not over leave only closed bars: if the last job has made the
-        others as well, they were of what there was."""
+        """Read the state of the lake. Keep only closed bars of days that are not over: bars that the last job computed
+        before their end are incomplete."""
         self.newest_ns = self.lake.newest_ns()
         self._trades = self.lake.files("trades")
         self._amended = Counter(amendments(self.spark, self.lake, self._trades))
@@ -141,24 +141,24 @@ class StreamWriter:
         made = [name.removeprefix(DAY_MARK) for name, at in self._marks.items() if name.startswith(DAY_MARK) and at]
         if any(_end_ns(day) > self._marks.get(f"{CLOSED}1s", 0) for day in made):
             ends = {f"{CLOSED}{name}": _floor(upto, name) for name in bars.INTERVALS}
-            ends |= {f"{DAY_MARK}{day}": 0 for day in days}  # they are not up to date any more
+            ends |= {f"{DAY_MARK}{day}": 0 for day in days}  # they are no longer up to date
             ends |= {f"{AMENDED}{day}": self._amended[day] for day in days if day in self._amended}
             self._make_again(days, ends)
         self._forget_trades()
 
     def close_bars(self) -> None:
-        """Add the bars that have closed since the last time."""
+        """Add the bars that have closed since the last call."""
         for interval in bars.INTERVALS:
             mark, end = f"{CLOSED}{interval}", _floor(self.upto_ns, interval)
             begin = self._marks.get(mark, 0)
             if end <= begin:
-                return  # nor has one of a longer interval
+                return  # no longer interval has closed either
             self._close(interval, begin, end, CommitMark(mark, end, begin))
             self._marks[mark] = end
         self._forget_trades()
 
     def _close(self, interval: str, begin: int, end: int, mark: CommitMark) -> None:
-        """Add the bars of an interval that began in this time; files that have none of it are not opened."""
+        """Add the bars of an interval that began in this time range; files without rows in it are not opened."""
         name, column = ("bars", "start_ns") if interval != "1s" else ("trades", "ts_recv")
         files = self._trades if interval == "1s" else self.lake.files("bars")
         files = [file for file in files if file.meets(column, begin, end - 1)]
@@ -186,14 +186,14 @@ class StreamWriter:
         self._trades = [file for file in self._trades if file.meets("ts_recv", closed, closed + 2**62)]
 
     def amend_bars(self) -> None:
-        """Make the bars of a day anew when more of its trades have been busted or corrected."""
+        """Recompute the bars of a day after further busts or corrections of its trades."""
         for day, count in self._amended.items():
             mark = f"{AMENDED}{day}"
             if count > self._marks.get(mark, 0):
                 self._make_again([day], {mark: count})
 
     def _make_again(self, days: list[str], marks: Mapping[str, int]) -> None:
-        """The closed bars of some days from all of their trades."""
+        """Recompute the closed bars of some days from all of their trades."""
         trades = self.lake.read(self.spark, "trades", days=days)
         made = bars.complete(bars.bars(trades, mask=self.mask), self.upto_ns)
         claims = [CommitMark(name, to, self._marks.get(name, 0)) for name, to in marks.items()]
@@ -203,7 +203,7 @@ class StreamWriter:
     # -- small files
 
     def _compact(self) -> None:
-        """Put small files together, beside the batches that follow, and never two at a time."""
+        """Compact small files in the background, one compaction at a time."""
         busy = self._compaction is not None and self._compaction.is_alive()
         if self._uncompacted >= COMPACT_EVERY and not busy:
             self._uncompacted = 0
@@ -211,13 +211,13 @@ class StreamWriter:
             self._compaction.start()
 
     def end(self) -> None:
-        """Wait for what is under way beside the batches."""
+        """Wait for the background compaction."""
         if self._compaction is not None:
             self._compaction.join()
 
 
 def compact_small(spark: SparkSession, directory: Path) -> None:
-    """Put the small files of a stream together. A disk that is full shows in the next batch: nothing is lost here."""
+    """Compact the small files of a stream. On a full disk, the next batch reports the error; nothing is lost here."""
     lake = Lake(directory)
     for name in _COMPACTED:
         if lake.has(name):
@@ -228,7 +228,7 @@ def compact_small(spark: SparkSession, directory: Path) -> None:
 
 
 def amendments(spark: SparkSession, lake: Lake, trades: Iterable[File]) -> Mapping[str, int]:
-    """How many busts and corrections each day has. Files of trades only, by what the log says, are not opened."""
+    """Return the number of busts and corrections of each day. Files without any, by the log, are not opened."""
     files = [file for file in trades if file.stats["minValues"].get("action") != "T"]
     if not files:
         return {}

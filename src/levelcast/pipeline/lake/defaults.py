@@ -1,20 +1,20 @@
-"""What the commands must know of lakes without loading what a lake needs: its error, and its defaults."""
+"""The error and the defaults of lakes, for commands that must not import the lake's dependencies."""
 
 from __future__ import annotations
 
 from levelcast.errors import UserError
 
 TARGET_BYTES = 128 * 2**20
-"""What compaction makes of smaller files."""
+"""Target size of compacted files."""
 KEEP_HOURS = 24
-"""How long a file stays after it has left the table: a reader of the version before may still be at it."""
+"""Retention of a file after its removal from the table: a reader of the previous version may still use it."""
 MOST_RECORDS = 2_000_000
-"""Records in a batch of a stream: what has come meanwhile is far less, so this is for a stream that is behind."""
+"""Maximum records in a batch of a stream. New records are usually far fewer; this limits a stream that lags."""
 PIECE_RECORDS = 1_000_000
-"""Records that one task takes into the lake: about a file of each table."""
+"""Number of records that one task loads: about one file of each table."""
 EVERY_S = 3.0
-"""How often a batch of a stream begins."""
+"""Interval between batches of a stream, in seconds."""
 
 
 class LakeError(UserError):
-    """Why a lake cannot be read or written, in one sentence for a person."""
+    """Error in reading or writing a lake, with a one-line message."""

@@ -1,4 +1,4 @@
-"""Write, name and describe the Parquet files of a table: what the log records about each."""
+"""Write, name and describe the Parquet files of a table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class File:
     rows: int
     partition: Mapping[str, str | None]
     stats: Mapping[str, Any]
-    """As Delta has them: `numRecords`, `minValues`, `maxValues`, `nullCount`."""
+    """Statistics as in Delta: `numRecords`, `minValues`, `maxValues`, `nullCount`."""
     added_ms: int = 0
 
     @property
@@ -41,7 +41,7 @@ class File:
         return str(self.partition["day"])
 
     def meets(self, column: str, low: Any, high: Any) -> bool:
-        """Whether the file may have values of a column from `low` to `high`, by its bounds."""
+        """Return True if the file may have values of a column from `low` to `high`, by its bounds."""
         least, most = (self.stats[bound].get(column) for bound in ("minValues", "maxValues"))
         return least is None or most is None or (least <= high and most >= low)
 
@@ -58,7 +58,7 @@ def write_rows(table: Table, rows: DataFrame, stage: Path) -> None:
 
 
 def name_file(path: Path, stage: Path, attempt: str) -> File:
-    """A file that Spark has written, under a name of ours."""
+    """Give a file that Spark has written its final name."""
     number = path.name.split("-")[1] + path.name.rpartition(".c")[2].split(".")[0]
     named = path.with_name(f"{attempt}-{number}.parquet")
     path.rename(named)
@@ -66,7 +66,7 @@ def name_file(path: Path, stage: Path, attempt: str) -> File:
 
 
 def describe(path: Path, stage: Path, footer: Any) -> File:
-    """A file as the log has it: its place, its size, and what its footer knows of the columns."""
+    """Describe a file for the log: its path, its size, and the column statistics of its footer."""
     place = path.relative_to(stage)
     partition = dict(part.partition("=")[::2] for part in place.parent.parts)
     stats = {"numRecords": footer.num_rows, **_bounds(footer)}
@@ -74,8 +74,8 @@ def describe(path: Path, stage: Path, footer: Any) -> File:
 
 
 def _bounds(footer: Any) -> dict[str, Any]:
-    """Least and greatest value of every column. `deltalake` takes a column without them for one without a match, so
-    none is left out."""
+    """Return minimum and maximum of every column. `deltalake` treats a column without them as one without a match, so
+    none is omitted."""
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -96,7 +96,7 @@ def _bounds(footer: Any) -> dict[str, Any]:
 
 
 def _bound(value: Any, side: int) -> Any:
-    """A bound as JSON: long texts are cut, and wide numbers rounded outwards to what a double holds."""
+    """Convert a bound to JSON: truncate long texts, and round wide numbers outwards to a double."""
     if isinstance(value, str):
         return value if len(value) <= LONGEST_BOUND else value[:LONGEST_BOUND] + ("\U0010ffff" if side > 0 else "")
     if isinstance(value, Decimal):
@@ -108,7 +108,7 @@ def _bound(value: Any, side: int) -> Any:
 
 
 def highest(files: Iterable[File], column: str) -> dict[int, int]:
-    """The greatest value of a column in each stripe, by the bounds of files."""
+    """Return the maximum of a column in each stripe, by the bounds of files."""
     found: dict[int, int] = {}
     for file in files:
         found[file.stripe] = max(int(file.stats["maxValues"].get(column) or 0), found.get(file.stripe, 0))
@@ -116,7 +116,7 @@ def highest(files: Iterable[File], column: str) -> dict[int, int]:
 
 
 def bins_of(files: Sequence[File], target_bytes: int) -> list[list[File]]:
-    """Files of one partition that together make about one file of the target size."""
+    """Group files of one partition into sets of about the target size."""
     bins: list[list[File]] = []
     open_bins: dict[tuple[tuple[str, str | None], ...], list[File]] = {}
     for file in files:

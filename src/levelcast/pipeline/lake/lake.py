@@ -1,21 +1,21 @@
-"""Tables in a directory, on Delta's log and without a JVM package.
+"""Store tables in a directory with Delta's log, without a JVM package.
 
-    LAKE/lake.json                                 what this directory is, and the version of its tables
-    LAKE/trades/_delta_log/…                       the log: which files are the table, version by version
-    LAKE/trades/day=2013-10-07/stripe=0/….parquet  files; those that no version names are nothing
-    LAKE/trades/_staging/…                         where executors write before their files get their place
+        LAKE/lake.json                                 type of this directory, and the version of its tables
+        LAKE/trades/_delta_log/…                       log: the files of each version of the table
+        LAKE/trades/day=2013-10-07/stripe=0/….parquet  files; those in no version are ignored
+        LAKE/trades/_staging/…                         files that executors write, before they are moved
 
-A write is: the executors write Parquet files under `_staging`, the driver moves them to their place and then commits
-their list with one entry of the log, through the `deltalake` library. What has no entry is not in the table, so a crash
-at any moment leaves the table as it was.
+To write, the executors create Parquet files under `_staging`. The driver moves them to their final path and then
+commits their list with one entry of the log, through the `deltalake` library. Files without an entry are not in the
+table, so a crash at any time leaves the table as it was.
 
-**Exactly once.** A commit carries *marks*: Delta's application transactions, each a name and a number that only grows.
-A batch whose mark is there already is left out. A tape's mark is `tape/STRIPE` with the last sequence, so whoever goes
-on, from whichever receiver's tape, goes on behind it; other input is marked by what it is.
+**Exactly once.** A commit contains *marks*: Delta's application transactions, each a name and an increasing number.
+A batch with a mark that is already set is skipped. A tape's mark is `tape/STRIPE` with the last sequence, so any job,
+with any receiver's tape, continues after it. Other input is marked by its content.
 
-**Rewriting.** Compaction and corrections take files out. `deltalake` does not refuse two commits that remove the same
-file, so each carries the mark `rewrite` with the next number: of two that began at the same version only one is taken,
-and the other looks again.
+**Rewriting.** Compaction and corrections remove files. `deltalake` does not reject two commits that remove the same
+file, so each contains the mark `rewrite` with the next number: of two that began at the same version only one succeeds,
+and the other retries.
 
 The directory must be on a file system that driver and executors share.
 """
@@ -70,7 +70,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A table as it stands."""
+    """Current state of a table."""
 
     name: str
     version: int
@@ -82,18 +82,18 @@ class State:
 
 
 class _Own(threading.local):
-    """What a thread knows of the logs: a handle of the library is not for two at a time."""
+    """Log handles of one thread: the library's handles are not thread-safe."""
 
     def __init__(self) -> None:
         self.handles: dict[str, DeltaTable] = {}
         self.marks: dict[str, CommitMarks] = {}
         self.handed: set[str] = set()
-        """Files that the log has been given: whatever fails afterwards, it may name them."""
+        """Files passed to the log: after a later error, it may contain them."""
 
 
 class Lake:
-    """The tables of one directory. What is known of a log is brought up to date for every call, as another process may
-    write meanwhile; only what is new in it is read."""
+    """The tables of one directory. Each call updates its view of the log, as another process may write meanwhile; only
+    new entries are read."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory).resolve()
@@ -103,18 +103,20 @@ class Lake:
             told = json.loads(marker.read_text(encoding="utf-8"))
             version = int(told["version"])
         except FileNotFoundError:
-            raise LakeError(f"{directory}: is no lake: `levelcast pipeline run --lake` makes one") from None
+            raise LakeError(
+                f"{directory}: not a lake; create one with `levelcast pipeline run --input PATH --lake DIR`"
+            ) from None
         except (ValueError, KeyError, TypeError):
-            raise LakeError(f"{marker}: is damaged: put it back from a copy") from None
+            raise LakeError(f"{marker}: damaged; restore it from a backup") from None
         if version > LAKE_VERSION:
             raise LakeError(
-                f"{directory}: has version {version} of the tables, and this Levelcast knows {LAKE_VERSION}: "
-                "use a newer one"
+                f"{directory}: has version {version} of the tables, but this Levelcast supports {LAKE_VERSION}; "
+                "use a newer version"
             )
 
     @classmethod
     def create(cls, directory: Path | str) -> Lake:
-        """The lake there, made if there is nothing yet."""
+        """Return the lake in a directory; create it if the directory is new or empty."""
         delta()
         there = cls.at(directory)
         if there is not None:
@@ -130,27 +132,27 @@ class Lake:
 
     @classmethod
     def at(cls, directory: Path | str) -> Lake | None:
-        """The lake there; None where one can be made. Raises LakeError where neither is so."""
+        """Return the lake in a directory; None if one can be created. Raises LakeError if neither is possible."""
         path = Path(directory)
         if (path / MARKER).exists():
             return cls(directory)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise LakeError(f"{directory}: is not empty and no lake: name a directory that is new or empty")
+            raise LakeError(f"{directory}: neither empty nor a lake; pass a directory that is new or empty")
         return None
 
     def check(self) -> None:
-        """Raise LakeError if there is a table that this Levelcast cannot read."""
+        """Raise LakeError if this Levelcast cannot read one of the tables."""
         for name in filter(self.has, TABLES):
             self.handle(name)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """One job at a time; a killed one gives way by itself. Readers and compaction need not wait."""
+        """Lock the lake for one job; the lock of a killed job is released. Readers and compaction need not wait."""
         with (self.directory / LOCK).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise LakeError(f"{self.directory}: another job writes there: wait for it, or stop it") from None
+                raise LakeError(f"{self.directory}: in use by another job; wait for it, or stop it") from None
             yield
 
     # -- reading
@@ -159,7 +161,7 @@ class Lake:
         return (self.directory / _known(name).name / "_delta_log").is_dir()
 
     def handle(self, name: str, version: int | None = None) -> DeltaTable:
-        """The table's log at a version, or as it is now."""
+        """Return the table's log at a version, or the current one."""
         lib = delta()
         if not self.has(name):
             raise LakeError(f"{self.directory}: has no table {name} yet")
@@ -176,13 +178,13 @@ class Lake:
         told = handle.metadata().configuration.get(PROPERTY, "")
         if not told.isdecimal() or int(told) > LAKE_VERSION:
             raise LakeError(
-                f"{self.directory / name}: has version {told or 'none'} of the schema, and this Levelcast knows "
-                f"{LAKE_VERSION}: use a newer one"
+                f"{self.directory / name}: has version {told or 'none'} of the schema, but this Levelcast supports "
+                f"{LAKE_VERSION}; use a newer version"
             )
         return handle
 
     def files(self, name: str, version: int | None = None, days: Sequence[str] | None = None) -> list[File]:
-        """The files that a version names, or that the table has now; none if there is no such table."""
+        """Return the files of a version, or the current ones; none if the table does not exist."""
         if version is None and not self.has(name):
             return []
         return [file for file in files_of(self.handle(name, version)) if days is None or file.partition["day"] in days]
@@ -190,11 +192,11 @@ class Lake:
     def read(
         self, spark: SparkSession, name: str, version: int | None = None, days: Sequence[str] | None = None
     ) -> DataFrame:
-        """A version of a table in Spark. The files are those of the version, whatever happens meanwhile."""
+        """Return a version of a table in Spark. The files are those of the version, regardless of later commits."""
         return self.read_files(spark, name, self.files(name, version, days))
 
     def read_files(self, spark: SparkSession, name: str, files: Sequence[File]) -> DataFrame:
-        """Just these files, staged or committed."""
+        """Read only these files, staged or committed."""
         table, root = _known(name), self.directory / name
         if not files:
             return spark.createDataFrame([], table.ddl)
@@ -210,25 +212,25 @@ class Lake:
         where: Sequence[tuple[str, str, Any]] = (),
         columns: Sequence[str] | None = None,
     ) -> Any:
-        """A version of a table as a pyarrow table (`.to_pandas()` makes it pandas), where `("price", ">", 0)`, say."""
+        """Return a version of a table as a pyarrow table, optionally filtered, for example by `("price", ">", 0)`."""
         filters = [*where, *([] if days is None else [("day", "in", [date.fromisoformat(day) for day in days])])]
         handle = self.handle(name, version)
         try:
             return handle.to_pyarrow_table(filters=filters or None, columns=None if columns is None else [*columns])
         except (OSError, arrow().ArrowException, delta().exceptions.DeltaError) as error:
             raise LakeError(
-                f"{self.directory / name}: cannot be read ({first_line(error)}): put the file back from a copy"
+                f"{self.directory / name}: cannot be read ({first_line(error)}); restore the file from a backup"
             ) from None
 
     def rows(
         self, name: str, days: Sequence[str] | None = None, where: Sequence[tuple[str, str, Any]] = ()
     ) -> list[Row]:
-        """Rows of a table as dictionaries; none if there is no such table."""
+        """Return rows of a table as dictionaries; none if the table does not exist."""
         found: list[Row] = self.arrow(name, days=days, where=where).to_pylist() if self.has(name) else []
         return found
 
     def duckdb(self, name: str, version: int | None = None) -> str:
-        """What stands behind FROM in DuckDB: `duckdb.sql(f"select * from {lake.duckdb('bars')}")`."""
+        """Return the FROM clause for DuckDB: `duckdb.sql(f"select * from {lake.duckdb('bars')}")`."""
         table, root = _known(name), self.directory / name
         paths = [str(root / file.path).replace("'", "''") for file in files_of(self.handle(name, version))]
         if not paths:
@@ -242,7 +244,7 @@ class Lake:
         return f"read_parquet([{listed}], hive_partitioning = true, hive_types = {{{types}}})"
 
     def marks(self, name: str, wanted: Sequence[str]) -> dict[str, int]:
-        """How far each of these marks has come in a table; one that has never been set is missing."""
+        """Return the value of each of these marks in a table; a mark that was never set is missing."""
         if not self.has(name):
             return {}
         handle = self.handle(name)
@@ -250,22 +252,22 @@ class Lake:
         return {mark: number for mark, number in found.items() if number is not None}
 
     def all_marks(self, name: str, prefix: str = "") -> dict[str, int]:
-        """Every mark of a table that begins so. The library answers for one name only, so the log itself is read."""
+        """Return every mark of a table with a prefix. The library looks up single names only, so this reads the log."""
         if not self.has(name):
             return {}
         found = self._own.marks.setdefault(name, CommitMarks(self.directory / name)).now()
         return {mark: number for mark, number in found.items() if mark.startswith(prefix)}
 
     def tape_ends(self, name: str = "tape") -> dict[int, int]:
-        """The last sequence of each stripe that a table has."""
+        """Return the last sequence of each stripe in a table."""
         return {int(mark.removeprefix(TAPE_MARK)): upto for mark, upto in self.all_marks(name, TAPE_MARK).items()}
 
     def newest_ns(self) -> dict[int, int]:
-        """The time of the newest record of each stripe. Everything up to the least of them is there."""
+        """Return the time of the newest record of each stripe. Everything up to the minimum of them is loaded."""
         return highest(self.files("tape"), "ts_recv")
 
     def states(self) -> Iterator[State]:
-        """Every table that there is."""
+        """Yield the state of every existing table."""
         for name in filter(self.has, TABLES):
             handle = self.handle(name)
             files = files_of(handle)
@@ -278,7 +280,7 @@ class Lake:
     def append(
         self, name: str, rows: DataFrame, marks: Sequence[CommitMark] = (), *, skip_empty: bool = False
     ) -> Commit | None:
-        """Add rows; None if one of the marks is there already."""
+        """Add rows; return None if one of the marks is already set."""
         if self.has(name) and is_taken(self.handle(name), marks):
             return None
         with self.staged(name, rows) as files:
@@ -293,7 +295,7 @@ class Lake:
         marks: Sequence[CommitMark] = (),
         replaces: Callable[[File], bool] | None = None,
     ) -> Commit | None:
-        """Commit staged files, in the place of those that they replace; without a trace if a mark is there already."""
+        """Commit staged files, replacing others if given; leave no trace if a mark is already set."""
         for _ in range(_TRIES):
             handle = self._ensure(name)
             if is_taken(handle, marks):
@@ -302,12 +304,12 @@ class Lake:
             old = [] if replaces is None else [file for file in files_of(handle) if replaces(file)]
             if self._commit(handle, files, old, marks if replaces is None else [*marks, rewrite_mark(handle)]):
                 return commit_of(handle, name, files)
-        raise LakeError(f"{self.directory / name}: others write there without a pause: try again")
+        raise LakeError(f"{self.directory / name}: too many concurrent writes; try again")
 
     def replace(
         self, name: str, rows: DataFrame, days: Sequence[str] | None = None, marks: Sequence[CommitMark] = ()
     ) -> Commit | None:
-        """Put rows in the place of all that a table has (of these days), in one commit: a correction, or a refresh."""
+        """Replace all rows of a table (of these days), in one commit: a correction, or a refresh."""
         with self.staged(name, rows) as files:
             foreign = {file.partition.get("day") for file in files} - set(days) if days is not None else set()
             if foreign:
@@ -316,10 +318,10 @@ class Lake:
             return self.land(name, files, marks, lambda file: days is None or file.partition["day"] in days)
 
     def compact(self, spark: SparkSession, name: str, target_bytes: int = TARGET_BYTES) -> tuple[int, int]:
-        """Make few large files of many small ones, beside writers and readers; how many files before and after.
+        """Merge small files into few large ones, concurrently with readers and writers; return counts before and after.
 
-        By Spark and not by `deltalake`'s own optimize: that one leaves marks out of its commit, so a correction at
-        the same time would bring rows back.
+        Uses Spark and not `deltalake`'s own optimize: that one omits marks from its commit, so a correction at
+        the same time would restore rows.
         """
         before = self.files(name)
         bins = bins_of(before, target_bytes)
@@ -328,23 +330,23 @@ class Lake:
         return len(before), len(self.files(name))
 
     def _merge(self, spark: SparkSession, name: str, bins: Sequence[Sequence[File]]) -> None:
-        """Each bin of files into one file, in one commit."""
+        """Merge each bin of files into one file, in one commit."""
         root = self.directory / name
         old = [file for bin in bins for file in bin]
         parts = [self.read_files(spark, name, bin).coalesce(1) for bin in bins]
         with self.staged(name, reduce(lambda one, other: one.union(other), parts)) as files:
             if sum(file.rows for file in files) != sum(file.rows for file in old):
-                raise LakeError(f"{root}: its files do not have the rows that the log tells of: restore them")
+                raise LakeError(f"{root}: its files lack rows that the log records; restore them")
             for _ in range(_TRIES):
                 handle = self.handle(name)
                 if not {file.path for file in old} <= {file.path for file in files_of(handle)}:
-                    break  # rewritten by another meanwhile: what we have made is of no use
+                    break  # rewritten by another job meanwhile: discard our files
                 if self._commit(handle, files, old, [rewrite_mark(handle)], data_change=False):
                     return
             self._discard(name, files)
 
     def clean(self, name: str, keep_hours: int = KEEP_HOURS) -> int:
-        """Remove files that have been out of the table for longer, and what crashed writers left; how many."""
+        """Remove files that left the table longer ago, and those of crashed writers; return their number."""
         handle = self.handle(name)
         removed = handle.vacuum(retention_hours=keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
         root = self.directory / name
@@ -357,7 +359,7 @@ class Lake:
         return count
 
     def _ensure(self, name: str) -> DeltaTable:
-        """The table, made if it is not there."""
+        """Return the table; create it if it does not exist."""
         table, lib = _known(name), delta()
         if not self.has(name):
             with _disk(self.directory / name):
@@ -375,7 +377,7 @@ class Lake:
 
     @contextmanager
     def staged(self, name: str, rows: DataFrame) -> Iterator[list[File]]:
-        """Rows as files in their place, which nobody sees yet; removed again if what follows fails."""
+        """Write rows as uncommitted files at their final path; remove them if the block fails."""
         table = _known(name)
 
         def write(stage: Path, attempt: str) -> list[File]:
@@ -389,9 +391,9 @@ class Lake:
     def staged_by(
         self, names: Sequence[str], write: Callable[[Mapping[str, Path], str], Mapping[str, Sequence[File]]]
     ) -> Iterator[dict[str, list[File]]]:
-        """The same of several tables, by whoever writes their files: `write` is given a folder for each table and a
-        name for the attempt, which the names of all files begin with. A file's path in its folder is its place in the
-        table. Files that `write` does not tell of, those of a task that was repeated, are nothing."""
+        """Stage files of several tables. `write` creates them from a folder for each table and a name for the attempt,
+        the prefix of all file names. A file's path in its folder is its path in the table. Files that `write` does not
+        return, such as those of a repeated task, are ignored."""
         attempt = uuid.uuid4().hex
         roots = {name: self.directory / _known(name).name for name in names}
         stages = {name: root / STAGING / attempt for name, root in roots.items()}
@@ -427,7 +429,7 @@ class Lake:
         *,
         data_change: bool = True,
     ) -> bool:
-        """Commit against the version of `handle`; False if another commit since then claims the same."""
+        """Commit against the version of `handle`; return False if another commit since then conflicts."""
         from deltalake.transaction import AddAction, RemoveAction
 
         now_ms = time.time_ns() // 1_000_000
@@ -454,13 +456,13 @@ class Lake:
 
 def _known(name: str) -> Table:
     if name not in TABLES:
-        raise LakeError(f"there is no table {name!r}: the tables are {', '.join(TABLES)}")
+        raise LakeError(f"unknown table {name!r}; the tables are {', '.join(TABLES)}")
     return TABLES[name]
 
 
 @contextmanager
 def _disk(where: object) -> Iterator[None]:
-    """A full disk is one sentence, in whichever library it shows."""
+    """Raise a full disk as one LakeError, from any library."""
     try:
         yield
     except LakeError:
@@ -471,5 +473,5 @@ def _disk(where: object) -> Iterator[None]:
         if not full and "No space left on device" not in text and "os error 28" not in text:
             raise
         raise LakeError(
-            f"{where}: the disk is full: nothing of this batch was committed; make room and repeat it"
+            f"{where}: disk full, nothing of this batch was committed; free some space and repeat it"
         ) from None

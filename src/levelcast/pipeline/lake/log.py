@@ -20,7 +20,7 @@ REWRITE = "rewrite"
 
 @dataclass(frozen=True, slots=True)
 class CommitMark:
-    """What a commit claims: `name` goes from `before` to `to`. Without `before` anything lower will do."""
+    """Mark of a commit: `name` changes from `before` to `to`. Without `before`, from any lower value."""
 
     name: str
     to: int
@@ -29,7 +29,7 @@ class CommitMark:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a write has done."""
+    """Result of a write."""
 
     table: str
     version: int
@@ -51,7 +51,7 @@ def files_of(handle: DeltaTable) -> list[File]:
 
 
 def is_taken(handle: DeltaTable, marks: Sequence[CommitMark]) -> bool:
-    """Whether what the marks claim is in the table already."""
+    """Return True if a mark is already set in the table."""
     for mark in marks:
         have = handle.transaction_version(mark.name)
         if mark.before is None:
@@ -73,7 +73,7 @@ def commit_properties(marks: Sequence[CommitMark]) -> Any:
 
 
 class CommitMarks:
-    """All marks of a table, by its log: the last checkpoint, and the commits since then, each read once."""
+    """All marks of a table, from its log: the last checkpoint, and the commits since then, each read once."""
 
     def __init__(self, root: Path) -> None:
         self._log = root / "_delta_log"
@@ -86,7 +86,7 @@ class CommitMarks:
             checkpoint = self._checkpoint()
             if checkpoint <= self._version:
                 return self._marks
-            self._read_checkpoint(checkpoint)  # at the beginning, or commits have gone that had not been read
+            self._read_checkpoint(checkpoint)  # at the start, or unread commits were removed
 
     def _read_commits(self) -> None:
         if self._version < 0 and self._checkpoint() >= 0:
@@ -123,9 +123,9 @@ def commit_of(handle: DeltaTable, name: str, files: Sequence[File]) -> Commit:
 
 
 def delta() -> Any:
-    """deltalake, or the sentence that says how to get it."""
+    """Return deltalake; raise LakeError with instructions if it is not installed."""
     try:
         import deltalake
     except ImportError:
-        raise LakeError("a lake needs deltalake, which is not here: pip install 'levelcast[spark]'") from None
+        raise LakeError("deltalake is not installed; run pip install 'levelcast[spark]'") from None
     return deltalake

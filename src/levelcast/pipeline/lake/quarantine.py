@@ -1,4 +1,4 @@
-"""Keep rows that contradict themselves apart, with the reason, and count them.
+"""Separate contradictory rows from valid ones, with the reason.
 
 `RULES` is the only list of rules. A `Condition` gives each as SQL, for Spark, and as an Arrow function, for tapes.
 """
@@ -61,11 +61,11 @@ _TRADE, _QUOTE = _is("kind", "trade"), _is("kind", "quote")
 _PRICED, _NAMING = _one_of("action", "T", "M"), _one_of("action", "C", "M")
 
 RULES = (
-    (_below("ts_recv", 1), "it has no time"),
-    (_either(_below("sequence", 0), _below("stripe", 0)), "its place in the order is negative"),
+    (_below("ts_recv", 1), "no time"),
+    (_either(_below("sequence", 0), _below("stripe", 0)), "negative position in the order"),
     (
         _all(_TRADE, _either(_is_null("action"), _not(_one_of("action", "T", "C", "M")))),
-        "a trade's action is none of T, C and M",
+        "a trade with an action other than T, C and M",
     ),
     (_all(_TRADE, _PRICED, _is_null("price")), "a trade without a price"),
     (_all(_TRADE, _is_null("size")), "a trade without a size"),
@@ -75,25 +75,25 @@ RULES = (
     ),
     (
         _all(_one_of("kind", "trade", "quote", "order"), _not(_one_of("side", "A", "B", "N"))),
-        "a side that is none of A, B and N",
+        "a side other than A, B and N",
     ),
-    (_all(_QUOTE, _either(_below("bid_sz", 0), _below("ask_sz", 0))), "a quote of a negative size"),
+    (_all(_QUOTE, _either(_below("bid_sz", 0), _below("ask_sz", 0))), "a quote with a negative size"),
 )
-"""Conditions, each with the sentence for it; the first that holds counts."""
+"""Conditions, each with its message; the first that holds counts."""
 
 
 def reason() -> Column:
-    """Return why a row cannot be taken, as a column; null for a good one."""
+    """Return the reason for refusing a row, as a column; null for a valid row."""
     return f.coalesce(*(f.when(f.expr(condition.sql), f.lit(sentence)) for condition, sentence in RULES))
 
 
 def good(rows: DataFrame) -> DataFrame:
-    """The rows that can be taken."""
+    """Return the valid rows."""
     return rows.filter(reason().isNull())
 
 
 def bad(rows: DataFrame, source: str) -> DataFrame:
-    """The others, as rows of the table `quarantine`."""
+    """Return the refused rows, as rows of the table `quarantine`."""
     return rows.filter(reason().isNotNull()).select(
         f.lit(source).alias("source"),
         f.col("sequence").alias("position"),
@@ -104,11 +104,11 @@ def bad(rows: DataFrame, source: str) -> DataFrame:
     )
 
 
-# -- the same of Arrow's batches --------------------------------------------------------------------------
+# -- the same for Arrow batches ----------------------------------------------------------------------------
 
 
 def reasons_of(rows: pa.RecordBatch) -> pa.Array | None:
-    """Why each row of `tape` cannot be taken, null for a good one; None if all are good."""
+    """Return the reason for refusing each row of `tape`, null for a valid one; None if all are valid."""
     found = None
     for condition, sentence in RULES:
         holds = pc.fill_null(condition.arrow(rows), False)
@@ -119,7 +119,7 @@ def reasons_of(rows: pa.RecordBatch) -> pa.Array | None:
 
 
 def bad_of(rows: pa.RecordBatch, reasons: pa.Array, source: str) -> pa.RecordBatch:
-    """The rows with a reason, as rows of the table `quarantine`."""
+    """Return the rows with a reason, as rows of the table `quarantine`."""
     bad = pc.is_valid(reasons)
     rows, reasons = rows.filter(bad), reasons.filter(bad)
     return pa.RecordBatch.from_pydict(
@@ -135,6 +135,6 @@ def bad_of(rows: pa.RecordBatch, reasons: pa.Array, source: str) -> pa.RecordBat
 
 
 def _as_json(row: dict[str, Any]) -> str:
-    """As Spark's `to_json` has it: without what is null."""
+    """Return a row as JSON, without null values, like Spark's `to_json`."""
     told = {name: value for name, value in row.items() if value is not None}
     return json.dumps(told, ensure_ascii=False, separators=(",", ":"), default=date.isoformat)

@@ -1,16 +1,16 @@
-"""The one flat schema of everything that the pipeline reads: the columns of the table `tape`, version 1.
+"""The flat schema of all records that the pipeline reads: the columns of the table `tape`, version 1.
 
-A row is a record. What a record type does not have is null, and so is what the record leaves undefined. One
-description, `COLUMNS`, gives the Arrow schema and the Spark schema; `to_arrow` fills it from record arrays.
+A row is a record. Fields that a record type does not have, or that the record leaves undefined, are null. One
+description, `COLUMNS`, defines the Arrow schema and the Spark schema; `to_arrow` fills it from record arrays.
 
 - Spark has no unsigned numbers. Fields of 8 to 32 bits get the next wider type. A 64-bit identifier (`trade_id`,
   `order_id`, `client_order_id`, `original_client_order_id`, `account`) keeps its 64 bits in a signed column: from 2^63
   on it shows as negative, equality and joins are exact.
-- Prices are whole numbers of 1e-9 and times nanoseconds UTC, both in 64 bits: Spark has no nanosecond timestamp.
+- Prices are integers in units of 1e-9 and times nanoseconds UTC, both in 64 bits: Spark has no nanosecond timestamp.
 - `day` is the UTC date of `ts_recv`. It follows from the record alone, is the same at every receiver, and grows with
   the sequence, so a day of a tape is complete when the next one begins. It is not the day of an exchange: the evening
   session of New York in winter, from 19:00 on, belongs to the next day.
-- A quote whose `side` is B or A tells that side only, and the other one stands as it was; with N it tells both.
+- A quote with `side` B or A updates that side only, and the other stays unchanged; with N it updates both.
 - An order record with the flag `FLAG_MBP` is the new total of a price level, not a single order (as in DBN).
 """
 
@@ -35,7 +35,7 @@ SCHEMA_VERSION = 1
 VERSION_KEY = b"levelcast.schema"
 DAY_NS = 86_400_000_000_000
 _LARGEST_TABLE = 1 << 20
-"""Ids below this are looked up in a table, and larger ones searched for."""
+"""Ids below this are looked up in a table, larger ones by search."""
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -49,42 +49,42 @@ _NUMPY = {"short": np.int16, "int": np.int32, "long": np.int64}
 
 
 class SchemaError(UserError):
-    """A column or value does not fit the schema."""
+    """A column or value that does not fit the schema."""
 
 
 class Column(NamedTuple):
-    """One column of a table, with a sentence about it."""
+    """One column of a table, with a description."""
 
     name: str
     type: str
     says: str
     rule: str = "own"
-    """How a field of a record becomes the column: `number`, `bits`, `price`, `time`, `id` (0 is none), `char`, `text`;
-    or `own` for what `to_arrow` itself knows."""
+    """Conversion of a record field to the column: `number`, `bits`, `price`, `time`, `id` (0 is none), `char`, `text`;
+    or `own` for columns that `to_arrow` computes itself."""
 
 
 PRICE_UNIT = "in units of 1e-9"
 COLUMNS: tuple[Column, ...] = (
-    # where it stands
+    # position
     Column("stripe", "int", "The stripe of the ring; 0 for files."),
-    Column("sequence", "long", "The global sequence in its stripe, all 64 bits; for files the place in the input."),
+    Column("sequence", "long", "The global sequence in its stripe, all 64 bits; for files the position in the input."),
     Column("slot", "long", "The slot of the token that acknowledged it; none for files."),
     Column("ts_recv", "long", "The acknowledgement's timestamp, ns UTC: the tape's time, the same at every receiver."),
     Column("ts_event", "long", "The time that the floor gave it, ns UTC.", "time"),
     Column("rtype", "short", "The DBN record type.", "number"),
     Column("kind", "string", "trade, quote, order, instrument, mapping, status or system."),
-    # what it is about
+    # subject
     Column("publisher_id", "int", "The number of the floor.", "id"),
     Column("venue", "string", "The floor's name, usually a MIC."),
     Column("instrument_id", "long", "The directory's number of the instrument.", "id"),
     Column("symbol", "string", "The instrument's symbol."),
     # trades, quotes, orders
     Column("action", "string", "T trade, C cancel (bust), M correction; of orders A, M, C, F, R as in DBN.", "char"),
-    Column("side", "string", "B bid, A ask, N none; of a quote the side that it tells, N both.", "char"),
+    Column("side", "string", "B bid, A ask, N none; of a quote the side that it updates, N both.", "char"),
     Column("price", "long", f"The price {PRICE_UNIT}.", "price"),
     Column("size", "long", "The quantity.", "number"),
     Column("flags", "short", "DBN's flags.", "number"),
-    Column("condition", "long", "The sale condition as the source has it; of LEAN its bits.", "number"),
+    Column("condition", "long", "The sale condition as in the source; for LEAN its bits.", "number"),
     Column("trade_id", "long", "The floor's number of the trade, 64 bits in a signed column.", "bits"),
     Column("venue_sequence", "long", "The floor's own sequence.", "number"),
     Column("bid_px", "long", f"The best bid {PRICE_UNIT}; none if there is none, or if the side is A.", "price"),
@@ -113,7 +113,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("is_short_sell_restricted", "string", "Y, N or ~ for unknown.", "char"),
     # definitions; their symbol and venue are in the columns above
     Column("min_price_increment", "long", f"The tick {PRICE_UNIT}.", "price"),
-    Column("expiration", "long", "When the instrument ends, ns UTC.", "time"),
+    Column("expiration", "long", "When the instrument expires, ns UTC.", "time"),
     Column("currency", "string", "The currency of the instrument.", "text"),
     Column("instrument_class", "string", "DBN's class: K stock, F future, and so on.", "char"),
     Column("security_type", "string", "The kind of security as the floor calls it.", "text"),
@@ -128,7 +128,7 @@ _SOURCES = {
     "status_action": ("status.action",),
     "text": ("system.msg", "mapping.stype_in_symbol"),
 }
-"""Fields that columns of another name come from, as `type.field`; those of a quote end in `_00`."""
+"""Source fields of columns with another name, as `type.field`; those of a quote end in `_00`."""
 NAMES = tuple(column.name for column in COLUMNS)
 BY_NAME = {column.name: column for column in COLUMNS}
 _KIND_NAMES = [kind.name for kind in RECORD_TYPES]
@@ -136,23 +136,23 @@ _KIND_CODES = {kind.rtype: code for code, kind in enumerate(RECORD_TYPES)}
 
 
 def chosen(columns: Sequence[str] | None) -> tuple[Column, ...]:
-    """The columns of these names, in the order of the schema; all of them for None."""
+    """Return the columns of these names, in the order of the schema; all of them for None."""
     if columns is None:
         return COLUMNS
     unknown = [name for name in columns if name not in BY_NAME]
     if unknown:
-        raise SchemaError(f"there is no column {unknown[0]!r}: the columns are {', '.join(NAMES)}")
+        raise SchemaError(f"unknown column {unknown[0]!r}; the columns are {', '.join(NAMES)}")
     return tuple(column for column in COLUMNS if column.name in columns)
 
 
 def arrow_schema(columns: Sequence[str] | None = None) -> pa.Schema:
-    """The Arrow schema, with its version in the metadata."""
+    """Return the Arrow schema, with its version in the metadata."""
     fields = [pa.field(each.name, ARROW[each.type], each.name not in _REQUIRED) for each in chosen(columns)]
     return pa.schema(fields, {VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
 
 def spark_schema(columns: Sequence[str] | None = None) -> StructType:
-    """The same as Spark's StructType."""
+    """Return the schema as Spark's StructType."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(arrow_schema(columns))
@@ -174,7 +174,7 @@ class Names:
             self._table[self._ids] = np.arange(len(known))
 
     def words(self, numbers: Array) -> Coded:
-        """The text of each number."""
+        """Return the text of each number."""
         wanted = numbers.astype(np.int64)
         if not len(self._ids):
             return Coded(np.full(len(wanted), -1, np.int64), self.names)
@@ -186,13 +186,13 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class RecordRows:
-    """Records of one type, and what is known of each beside its bytes."""
+    """Records of one type, and values for each that its bytes do not contain."""
 
     records: RecordArray
     sequence: Ints
     slot: Ints | None = None
     ts_recv: Array | None = None
-    """None: as the records have it, or else their `ts_event`."""
+    """None: as in the records, or else their `ts_event`."""
     symbol: Coded | None = None
     venue: Coded | None = None
     """The code of a row without a name is -1."""
@@ -208,14 +208,14 @@ def to_arrow(
     venues: Names | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.RecordBatch:
-    """Rows of all parts by sequence. `symbols` and `venues` name what a part does not name itself."""
+    """Return rows of all parts by sequence. `symbols` and `venues` provide names that a part does not have itself."""
     rows = _Rows([part for part in parts if len(part.records)], stripe, symbols or Names(), venues or Names())
     schema = arrow_schema(columns)
     return pa.RecordBatch.from_arrays([rows.column(BY_NAME[name]) for name in schema.names], schema=schema)
 
 
 class _Rows:
-    """The parts of one batch; column after column is gathered from them."""
+    """The parts of one batch; columns are collected from them in turn."""
 
     def __init__(self, parts: list[RecordRows], stripe: int, symbols: Names, venues: Names) -> None:
         self.parts = parts
@@ -249,7 +249,7 @@ class _Rows:
             return self._words([self._text(part, column) for part in self.parts])
         return self._numbers([self._number(part, column) for part in self.parts], column.type)
 
-    # -- columns of their own
+    # -- computed columns
 
     def _received(self) -> Ints:
         times = [np.zeros(0, np.int64)]

@@ -1,7 +1,7 @@
-"""What lies in a lake: every table with its columns, a sentence for each, how it is partitioned and what its key is.
+"""The tables of a lake: columns with their descriptions, partitions and keys.
 
-`docs/pipeline.md` has the same lists; a test compares the two. Types are Spark's names. The tape's columns are those of
-`levelcast.pipeline.lake.schema`; `trades`, `quotes` and `orders` have the part of them that their records have.
+`docs/tables.md` has the same lists; a test compares the two. Types are Spark's names. The tape's columns are those of
+`levelcast.pipeline.lake.schema`; `trades`, `quotes` and `orders` have those of them that their records have.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LAKE_VERSION = 1
-"""Of all tables together: it grows when a column changes its meaning, and a lake of a later version is refused."""
+"""Version of all tables together. It increases when a column changes its meaning; later versions are refused."""
 
 
 def day_of(at_ns: int) -> date:
-    """The UTC day of a time."""
+    """Return the UTC day of a time."""
     return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).date()
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table. `key` names the columns that make a row unique; files are sorted by `order`."""
+    """One table. `key` lists the columns that identify a row; files are sorted by `order`."""
 
     name: str
     says: str
@@ -44,14 +44,14 @@ class Table:
 
     @property
     def ddl(self) -> str:
-        """The columns as Spark reads them."""
+        """Return the columns as a Spark schema."""
         return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
 
     def arrow_schema(self) -> pa.Schema:
         return pa.schema([(column.name, ARROW[column.type]) for column in self.columns])
 
     def shape(self, rows: DataFrame) -> DataFrame:
-        """These columns in this order and of these types; a missing one is null."""
+        """Return the rows with these columns in this order and of these types; a missing one is null."""
         from pyspark.sql import functions as f
 
         have = set(rows.columns)
@@ -80,7 +80,7 @@ def _table(
     order: tuple[str, ...] | None = None,
     partition: tuple[str, ...] = ("day",),
 ) -> Table:
-    """A table whose files are sorted by its key without the day, unless told."""
+    """Return a table with files sorted by its key without the day, unless specified."""
     return Table(
         name, says, columns, partition, key, tuple(part for part in key if part != "day") if order is None else order
     )
@@ -102,11 +102,11 @@ ORDERS = _recorded("orders", "Order commands, and order events of captures.", *_
 
 QUARANTINE = _table(
     "quarantine",
-    "Input that could not be taken, with the reason: counted, never dropped in silence.",
-    Column("source", "string", "The file or directory that it came from."),
-    Column("position", "long", "Where in it: the sequence or the row."),
+    "Input rows that could not be loaded, with the reason: counted, never dropped without a record.",
+    Column("source", "string", "The file or directory of the row."),
+    Column("position", "long", "Position in the source: the sequence or the row."),
     Column("stripe", "int", "The stripe."),
-    Column("reason", "string", "Why it was not taken, in one sentence."),
+    Column("reason", "string", "The reason for refusal, in one line."),
     Column("raw", "string", "The row as JSON."),
     Column("day", "date", "The UTC day of ts_recv, if the row has one."),
     key=("source", "position", "reason"),
@@ -115,7 +115,7 @@ QUARANTINE = _table(
 )
 RELEASES = _table(
     "releases",
-    "When frames were released: late ones raw, the others as histograms of receiver and minute.",
+    "Release times of frames: late ones individually, the others as histograms by receiver and minute.",
     _RECEIVER,
     Column(
         "kind",
@@ -123,50 +123,50 @@ RELEASES = _table(
         "late: one release; delay: a bin of released - scheduled; spread: a bin of the last "
         "minus the first receiver's release of a slot (receiver ALL, on time everywhere).",
     ),
-    Column("start_ns", "long", "The minute's beginning, by the scheduled instant."),
-    Column("low_ns", "long", "The least delay of the bin; of a late release its delay."),
-    Column("high_ns", "long", "The delay at which the bin ends; of a late release its delay."),
+    Column("start_ns", "long", "Start of the minute, by the scheduled release time."),
+    Column("low_ns", "long", "The lower bound of the bin; of a late release its delay."),
+    Column("high_ns", "long", "The upper bound of the bin; of a late release its delay."),
     Column("releases", "long", "Frames in the bin."),
     Column("records", "long", "Records in those frames."),
     Column("slot", "long", "The slot of a late release."),
     Column("generation", "long", "The ring generation of a late release."),
     Column("scheduled_ns", "long", "When a late release was due, ns UTC."),
     Column("released_ns", "long", "When a late release happened, by the receiver's clock."),
-    Column("day", "date", "The UTC day of the scheduled instant."),
+    Column("day", "date", "The UTC day of the scheduled release time."),
     key=("receiver", "kind", "start_ns", "low_ns", "slot"),
     order=("receiver", "kind", "start_ns", "low_ns"),
 )
 REQUESTS = _table(
     "requests",
-    "How much each node had asked for again, and its customers, when its status was taken.",
+    "Number of retransmission requests of each node and of its subscribers, by status snapshot.",
     _RECEIVER,
-    Column("at_ns", "long", "When the status was taken, ns UTC."),
-    Column("requests", "long", "Requests that it has sent since it began."),
-    Column("open", "long", "Repairs that were open."),
+    Column("at_ns", "long", "Time of the status snapshot, ns UTC."),
+    Column("requests", "long", "Requests that it has sent since its start."),
+    Column("open", "long", "Open repairs."),
     Column("frames", "long", "Frames released."),
     Column("late", "long", "Frames released late."),
-    Column("customer_requests", "long", "Requests of customers to its edge."),
+    Column("customer_requests", "long", "Requests of subscribers to its edge."),
     Column("day", "date", "The UTC day of at_ns."),
     key=("receiver", "at_ns"),
 )
 PROBES = _table(
     "probes",
     "Measured delay and loss between two sites.",
-    Column("from_site", "string", "Where the probe was sent."),
-    Column("to_site", "string", "Where it was answered."),
-    Column("at_ns", "long", "When, ns UTC."),
-    Column("round_trip_ns", "long", "The round trip."),
-    Column("loss_ratio", "double", "The share of probes that were lost; of one probe 0 or 1, then without times."),
-    Column("one_way_ns", "long", "The way there alone, by both clocks; none where only the round trip is known."),
+    Column("from_site", "string", "The sender of the probe."),
+    Column("to_site", "string", "The site that answered it."),
+    Column("at_ns", "long", "Time of the probe, ns UTC."),
+    Column("round_trip_ns", "long", "The round-trip time."),
+    Column("loss_ratio", "double", "The fraction of lost probes; for one probe 0 or 1, then without times."),
+    Column("one_way_ns", "long", "The one-way delay, by both clocks; none if only the round trip is known."),
     Column("day", "date", "The UTC day of at_ns."),
     key=("from_site", "to_site", "at_ns"),
 )
 SUBSCRIPTIONS = _table(
     "subscriptions",
-    "Who wants what.",
-    Column("user", "string", "The customer."),
+    "Flows that each subscriber wants.",
+    Column("user", "string", "The subscriber."),
     Column("flow", "string", "The symbol, or another name of a flow."),
-    Column("from_ns", "long", "Since when, ns UTC; none if not known."),
+    Column("from_ns", "long", "Start of the subscription, ns UTC; none if not known."),
     key=("user", "flow"),
     order=("flow", "user"),
     partition=(),
@@ -201,7 +201,7 @@ BARS = _table(
     _SYMBOL,
     _VENUE,
     Column("interval", "string", "1s, 1m or 1d."),
-    Column("start_ns", "long", "Where the bar begins, ns UTC."),
+    Column("start_ns", "long", "Start of the bar, ns UTC."),
     Column("open", "long", f"The price of the first trade by sequence, {PRICE_UNIT}."),
     Column("high", "long", f"The highest price {PRICE_UNIT}."),
     Column("low", "long", f"The lowest price {PRICE_UNIT}."),
@@ -216,12 +216,12 @@ BARS = _table(
 )
 BBO = _table(
     "bbo",
-    "The best bid and offer of each venue and of the whole market, after every quote.",
+    "The best bid and offer of each venue and of the complete market, after every quote.",
     *_tape_columns("symbol", "stripe", "sequence", "ts_recv", "ts_event"),
-    Column("venue", "string", "The venue whose quote it was."),
-    Column("venue_bid", "long", f"That venue's bid {PRICE_UNIT}; none if there is none."),
+    Column("venue", "string", "The venue of the quote."),
+    Column("venue_bid", "long", f"That venue's bid {PRICE_UNIT}; none if empty."),
     Column("venue_bid_size", "long", "The quantity of it."),
-    Column("venue_ask", "long", f"That venue's offer {PRICE_UNIT}; none if there is none."),
+    Column("venue_ask", "long", f"That venue's offer {PRICE_UNIT}; none if empty."),
     Column("venue_ask_size", "long", "The quantity of it."),
     Column("best_bid", "long", f"The highest bid of all venues {PRICE_UNIT}."),
     Column("best_bid_size", "long", "The quantity at it, of all venues."),
@@ -233,17 +233,17 @@ BBO = _table(
 )
 TRADE_THROUGHS = _table(
     "trade_throughs",
-    "Trades at a price worse than another venue was showing when they came.",
+    "Trades at a worse price than another venue's quote at that time.",
     *_tape_columns("symbol", "stripe", "sequence", "ts_recv", "ts_event", "venue", "price", "size", "condition"),
     Column(
         "side",
         "string",
-        "B: below another venue's bid; A: above another venue's offer (of a trade that is both: B).",
+        "B: below another venue's bid; A: above another venue's offer (a trade that is both has B).",
     ),
-    Column("better_venue", "string", "The venue with the best price on that side (of several the first by name)."),
+    Column("better_venue", "string", "The venue with the best price on that side (the first by name if several)."),
     Column("better_price", "long", f"Its price {PRICE_UNIT}."),
     Column("by", "long", f"By how much it was better, {PRICE_UNIT}."),
-    Column("exempt", "boolean", "The sale condition says that the rule does not apply to it."),
+    Column("exempt", "boolean", "The sale condition exempts it from the rule."),
     _DAY,
     key=("symbol", "stripe", "sequence"),
 )
@@ -258,14 +258,14 @@ LAST_PRICES = _table(
 )
 VENUE_SHARE = _table(
     "venue_share",
-    "What part of a symbol's day each venue had.",
+    "The fraction of each venue in a symbol's day.",
     Column("symbol", "string", "The symbol, or ALL."),
     Column("venue", "string", "The MIC."),
     Column("trades", "long", "Its trades."),
     Column("volume", "long", "Its quantity."),
     Column("notional", "decimal(38,0)", f"Its price times size {PRICE_UNIT}."),
-    Column("trade_share", "double", "Its part of the trades."),
-    Column("volume_share", "double", "Its part of the quantity."),
+    Column("trade_share", "double", "Its fraction of the trades."),
+    Column("volume_share", "double", "Its fraction of the quantity."),
     _DAY,
     key=("symbol", "venue", "day"),
 )
@@ -273,32 +273,32 @@ RATES = _table(
     "rates",
     "Messages of every symbol by time of day: λ of the channel planner.",
     _SYMBOL,
-    Column("start_s", "int", "Where the interval begins, seconds after 00:00 UTC."),
-    Column("seconds", "int", "How long it is."),
+    Column("start_s", "int", "Start of the interval, seconds after 00:00 UTC."),
+    Column("seconds", "int", "Length of the interval in seconds."),
     Column("messages", "long", "Records of the symbol in it."),
-    Column("rate", "double", "Messages a second."),
+    Column("rate", "double", "Messages/s."),
     _DAY,
     key=("symbol", "start_s", "day"),
 )
 RATE_FIT = _table(
     "rate_fit",
-    "How unequal the symbols' rates are (TH §5.1): an exponential by rank, and the part of the busiest 10 %.",
+    "Inequality of the symbols' rates (TH §5.1): an exponential by rank, and the fraction of the busiest 10 %.",
     Column("symbols", "long", "Symbols with a message."),
     Column("messages", "long", "Messages of all of them."),
-    Column("scale", "double", "A of rate = A exp(-rank / decay), messages a second; rank from 0."),
+    Column("scale", "double", "A of rate = A exp(-rank / decay), messages/s; rank from 0."),
     Column("decay", "double", "The decay in ranks; none with fewer than two ranks, or with equal rates."),
-    Column("r2", "double", "How well a line fits the logarithms."),
+    Column("r2", "double", "R² of the linear fit of the logarithms."),
     Column("top_symbols", "long", "A tenth of the symbols, rounded up."),
-    Column("top_share", "double", "Their part of the messages (TH: 55 %)."),
+    Column("top_share", "double", "Their fraction of the messages (TH: 55 %)."),
     _DAY,
     key=("day",),
 )
 INTEREST = _table(
     "interest",
-    "Pairs of user and flow that were sent something, with the flow's rate: what the planner reads.",
-    Column("user", "string", "The customer."),
+    "Pairs of user and flow with messages, with the flow's rate: the planner's input.",
+    Column("user", "string", "The subscriber."),
     Column("flow", "string", "The symbol."),
-    Column("rate", "double", "Messages a second of the flow, over the day."),
+    Column("rate", "double", "Messages/s of the flow, over the day."),
     _DAY,
     key=("user", "flow", "day"),
     order=("flow", "user"),
@@ -306,108 +306,108 @@ INTEREST = _table(
 
 PLANS = _table(
     "plans",
-    "Every channel plan that was made from the lake, with its costs beside those of the plan before it.",
-    Column("made_ns", "long", "When it was made, ns UTC."),
-    Column("plan", "string", "A hash of which flow is in which session and group."),
-    Column("first_day", "date", "The first of the days whose rates it was made for."),
-    Column("last_day", "date", "The last of them."),
+    "Every channel plan computed from the lake, with its costs and those of the previous plan.",
+    Column("made_ns", "long", "Time of its computation, ns UTC."),
+    Column("plan", "string", "A hash of the map of flows to sessions and groups."),
+    Column("first_day", "date", "The first day of the rates that it was computed for."),
+    Column("last_day", "date", "The last day of the rates."),
     Column("rates", "string", "mean: over those days; busiest: of their busiest interval."),
     Column("engine", "string", "local or spark."),
     Column("flows", "long", "Flows that are sent."),
     Column("users", "long", "Customers."),
-    Column("pairs", "long", "Pairs of customer and flow."),
+    Column("pairs", "long", "Pairs of subscriber and flow."),
     Column("sessions", "long", "Sessions of the plan."),
     Column("groups", "long", "Groups of the plan."),
-    Column("alpha", "double", "What it costs to drop a message by its session (TH §3.2)."),
-    Column("beta", "double", "What it costs to drop a message by its flow."),
-    Column("asked", "double", "Messages a second that all customers together ask for."),
-    Column("accepted", "double", "Messages a second that come to them in sessions that they take."),
-    Column("received", "double", "Messages a second that come to them in groups that they join."),
+    Column("alpha", "double", "The cost of dropping a message by its session (TH §3.2)."),
+    Column("beta", "double", "The cost of dropping a message by its flow."),
+    Column("asked", "double", "Messages/s that all subscribers together request."),
+    Column("accepted", "double", "Messages/s in the sessions that they accept."),
+    Column("received", "double", "Messages/s in the groups that they join."),
     Column("cost", "double", "C_w."),
-    Column("before", "string", "What was in force: one session for all, or the plan's hash."),
-    Column("accepted_before", "double", "accepted, by what was in force."),
-    Column("received_before", "double", "received, by what was in force."),
-    Column("cost_before", "double", "C_w of what was in force."),
-    Column("seconds", "double", "How long it took to make."),
+    Column("before", "string", "The previous plan: one session for all, or the plan's hash."),
+    Column("accepted_before", "double", "accepted, with the previous plan."),
+    Column("received_before", "double", "received, with the previous plan."),
+    Column("cost_before", "double", "C_w of the previous plan."),
+    Column("seconds", "double", "Computation time in seconds."),
     key=("made_ns", "plan"),
     order=("made_ns",),
     partition=(),
 )
 AUDIT_RUNS = _table(
     "audits",
-    "Every audit that was run: what it asked, and its verdict.",
+    "Every audit that was run, with its verdict.",
     Column("run", "string", "The run, one for all audits of one command."),
     Column("audit", "string", "order, fairness, timeliness, or one that was added."),
-    Column("at_ns", "long", "When it was run, ns UTC."),
+    Column("at_ns", "long", "Time of the run, ns UTC."),
     Column("verdict", "string", "passed or found."),
-    Column("findings", "long", "How many faults there are."),
-    Column("sentence", "string", "The verdict in a sentence."),
-    Column("looked_at", "string", "How much it looked at, as JSON."),
-    Column("remarks", "string", "What is no fault and worth saying, as JSON."),
-    Column("figures", "string", "What it measured, as JSON."),
-    Column("receivers", "string", "Whose tapes they were, as JSON."),
+    Column("findings", "long", "Number of faults."),
+    Column("sentence", "string", "The verdict in one line."),
+    Column("looked_at", "string", "The amounts checked, as JSON."),
+    Column("remarks", "string", "Notes that are not faults, as JSON."),
+    Column("figures", "string", "The measured values, as JSON."),
+    Column("receivers", "string", "The receivers of the tapes, as JSON."),
     Column("day", "date", "The UTC day on which it was run."),
     key=("run", "audit"),
     order=("at_ns",),
 )
 AUDIT_FINDINGS = _table(
     "audit_findings",
-    "The faults that audits have found, each named as exactly as the files allow.",
+    "The faults that audits have found, each located as exactly as the files allow.",
     Column("run", "string", "The run, as in audits."),
-    Column("audit", "string", "Which audit found it."),
-    Column("number", "int", "The place of the finding in its audit, from 1."),
-    Column("kind", "string", "What kind of fault it is."),
-    Column("subject", "string", "Whose it is: a receiver, a region, a source, a floor."),
-    Column("says", "string", "The fault in words."),
+    Column("audit", "string", "The audit that found it."),
+    Column("number", "int", "The number of the finding in its audit, from 1."),
+    Column("kind", "string", "The kind of fault."),
+    Column("subject", "string", "The receiver, region, source or floor at fault."),
+    Column("says", "string", "The description of the fault."),
     Column("stripe", "int", "The stripe."),
-    Column("file", "string", "The file, of a fault in one."),
-    Column("segment", "long", "The sequence that its segment begins with."),
+    Column("file", "string", "The file, if the fault is in one."),
+    Column("segment", "long", "The first sequence of its segment."),
     Column("slot", "long", "The slot of the frame."),
     Column("sequence", "long", "The sequence of the frame's first record."),
     Column("record", "long", "The sequence of the first record concerned."),
-    Column("offset", "long", "The first byte of the file concerned."),
-    Column("value", "double", "How large an effect is: nanoseconds, or a share."),
+    Column("offset", "long", "The offset of the first byte concerned."),
+    Column("value", "double", "The effect size: nanoseconds, or a fraction."),
     Column("low", "double", "The lower end of its confidence interval."),
     Column("high", "double", "The upper end of its confidence interval."),
-    Column("p", "double", "Its p as Holm's correction gives it."),
+    Column("p", "double", "Its p value after Holm's correction."),
     Column("day", "date", "The UTC day on which the audit was run."),
     key=("run", "audit", "number"),
     order=("audit", "number"),
 )
 
-_HOUR = Column("start_ns", "long", "Where the hour begins, ns UTC.")
+_HOUR = Column("start_ns", "long", "Start of the hour, ns UTC.")
 
 NETWORK_MATRIX = _table(
     "network_matrix",
-    "What packets from one site to another met in an hour: one-way delays and loss, from `probes`.",
-    Column("from_site", "string", "Where the probes were sent."),
-    Column("to_site", "string", "Where they were answered."),
+    "One-way delays and loss from one site to another in an hour, from `probes`.",
+    Column("from_site", "string", "The sender of the probes."),
+    Column("to_site", "string", "The site that answered them."),
     _HOUR,
     Column("probes", "long", "Rows of `probes`."),
     Column("answered", "long", "Those of them with a time."),
-    Column("tried", "long", "Those that say whether they were lost."),
-    Column("lost", "double", "How many of those were; summaries count by their share."),
-    Column("loss_ratio", "double", "One-way loss, 1 - sqrt(1 - lost / tried); none if no probe tells."),
-    Column("loss_upper", "double", "The one-way loss that is not passed with 95 % confidence: what timing uses."),
-    Column("min_ns", "long", "The least one-way delay: measured by both clocks, or half of the round trip."),
-    Column("p50_ns", "long", "The median."),
-    Column("p90_ns", "long", "Nine of ten are not longer."),
-    Column("p99_ns", "long", "99 of 100 are not longer."),
-    Column("p999_ns", "long", "999 of 1000 are not longer."),
-    Column("max_ns", "long", "The longest."),
-    Column("round_trip_ns", "long", "The mean round trip: what a repair takes."),
+    Column("tried", "long", "Those with a loss value."),
+    Column("lost", "double", "Number of those that were lost; summaries count by their fraction."),
+    Column("loss_ratio", "double", "One-way loss, 1 - sqrt(1 - lost / tried); none if no probe has a loss value."),
+    Column("loss_upper", "double", "The upper 95 % confidence bound of the one-way loss, used for timing."),
+    Column("min_ns", "long", "The minimum one-way delay: measured by both clocks, or half of the round trip."),
+    Column("p50_ns", "long", "The median delay."),
+    Column("p90_ns", "long", "The 90th percentile."),
+    Column("p99_ns", "long", "The 99th percentile."),
+    Column("p999_ns", "long", "The 99.9th percentile."),
+    Column("max_ns", "long", "The maximum."),
+    Column("round_trip_ns", "long", "The mean round trip: the duration of a repair."),
     Column("both_clocks", "boolean", "Every delay was measured one way, by both clocks."),
-    Column("enough", "boolean", "At least 100 were answered, so that p99 is not simply the longest."),
+    Column("enough", "boolean", "At least 100 were answered, so that p99 is not simply the maximum."),
     _DAY,
     key=("from_site", "to_site", "start_ns"),
 )
 NETWORK_TIMING = _table(
     "network_timing",
-    "The timing of a ring that follows from an hour's matrix (rules 5 and 6), as `levelcast matrix` made it last.",
+    "The timing of a ring from an hour's matrix (rules 5 and 6), as last computed by `levelcast matrix`.",
     _HOUR,
-    Column("network", "string", "The network it is for; none: as if a receiver stood at every site."),
+    Column("network", "string", "The network it is for; none: computed for one receiver at every site."),
     Column("stripe", "string", "The stripe."),
-    Column("quantile", "double", "The quantile of the delays that counts as late."),
+    Column("quantile", "double", "The quantile of the delays above which a token is late."),
     Column("sites", "int", "Sites that the ring has."),
     Column("unmeasured", "int", "Pairs of them without a probe in the hour; they count by the network file."),
     Column("delay_between", "string", "The two sites with the longest delay."),
@@ -416,8 +416,8 @@ NETWORK_TIMING = _table(
     Column("loss_ratio", "double", "That loss, one way, its upper bound."),
     Column("slot_ns", "long", "Slot length."),
     Column("witnesses", "int", "Witnesses that a release waits for."),
-    Column("late_ns", "long", "When a token counts as missing."),
-    Column("request_ns", "long", "Between two requests."),
+    Column("late_ns", "long", "Delay after which a token counts as missing."),
+    Column("request_ns", "long", "Interval between two requests."),
     Column("attempts", "int", "Requests before a fault; none if the loss is above one half."),
     Column("recovery_ns", "long", "Recovery time R."),
     Column("hold_ns", "long", "Hold time."),
@@ -427,42 +427,42 @@ NETWORK_TIMING = _table(
 )
 NETWORK_HELPERS = _table(
     "network_helpers",
-    "Whom a site had best ask for what it missed, by an hour's matrix: the three best, and the nearest.",
-    Column("site", "string", "Who misses something."),
+    "The best sites to request missing data from, by an hour's matrix: the three best, and the nearest.",
+    Column("site", "string", "The site that misses data."),
     _HOUR,
     Column("rank", "int", "1 is the best."),
-    Column("helper", "string", "The site that is asked."),
+    Column("helper", "string", "The site that receives the request."),
     Column("round_trip_ns", "long", "The mean round trip between the two, the slower direction."),
     Column("loss_ratio", "double", "One-way loss between the two, the worse direction."),
-    Column("missed", "double", "How often the helper misses what the site misses."),
-    Column("shared", "long", "Probes lost to the site that went to the helper as well: what `missed` is from."),
-    Column("answers", "double", "How often a request brings the answer, (1 - missed)(1 - loss)^2."),
-    Column("expected_ns", "long", "Expected time to the repair if it is asked first and the others after it."),
+    Column("missed", "double", "Probability that the helper misses the same data."),
+    Column("shared", "long", "Probes lost to the site that went to the helper as well: the basis of `missed`."),
+    Column("answers", "double", "Probability that a request is answered, (1 - missed)(1 - loss)^2."),
+    Column("expected_ns", "long", "Expected time to the repair if it gets the first request and the others follow."),
     Column("nearest", "boolean", "No other helper has a shorter round trip."),
     _DAY,
     key=("site", "start_ns", "rank"),
 )
 SWEEPS = _table(
     "sweeps",
-    "Histories of the simulator, one a row: what `levelcast sweep` has run.",
-    Column("code", "string", "A digest of the sources that computed it: with others it is another history."),
+    "Histories of the simulator that `levelcast sweep` has run, one per row.",
+    Column("code", "string", "A digest of the source code that computed it."),
     Column("scenario", "string", "ring, receivers, nack, steady or world."),
-    Column("parameters", "string", "What the scenario was told, as JSON, complete and sorted."),
+    Column("parameters", "string", "The parameters of the scenario, as JSON, complete and sorted."),
     Column("seed", "long", "The seed."),
-    Column("verdict", "string", "held; broken: a promise did not hold; crashed: the history itself failed."),
-    Column("broken", "string", "What broke, or what failed; none if every promise held."),
+    Column("verdict", "string", "held; broken: a guarantee did not hold; crashed: the history itself failed."),
+    Column("broken", "string", "The violation or failure; none if every guarantee held."),
     Column("simulated_s", "double", "Seconds of virtual time."),
-    Column("events", "long", "Events of the virtual world."),
+    Column("events", "long", "Simulated events."),
     Column("datagrams", "long", "Datagrams sent."),
     Column("packets", "long", "Packets submitted."),
-    Column("releases", "long", "Frames released, at all receivers together."),
-    Column("late_releases", "long", "Of them late."),
+    Column("releases", "long", "Frames released, in total over all receivers."),
+    Column("late_releases", "long", "Frames released late."),
     Column("reformations", "long", "Rings formed."),
-    Column("latency_p50_ms", "double", "From submit to release, of packets at receivers: half of them."),
-    Column("latency_p99_ms", "double", "99 of 100 of them."),
-    Column("liveness_ratio", "double", "The time that recovery took, as a share of its bound."),
-    Column("cpu_s", "double", "CPU seconds that it took; none if its process died."),
-    Column("figures", "string", "All figures of the history by name, as JSON."),
+    Column("latency_p50_ms", "double", "Median time from submit to release, of packets at receivers."),
+    Column("latency_p99_ms", "double", "99th percentile of that time."),
+    Column("liveness_ratio", "double", "The recovery time, as a fraction of its bound."),
+    Column("cpu_s", "double", "CPU seconds used; none if its process failed."),
+    Column("figures", "string", "All metrics of the history by name, as JSON."),
     key=("code", "scenario", "parameters", "seed"),
     order=("scenario", "parameters", "seed"),
     partition=(),

@@ -13,12 +13,12 @@ from levelcast.units import show_ns
 
 
 def measured_file(measured: MatrixResult, network: Network | None, lake: str, *, fix_timing: bool = False) -> str:
-    """The text of the file that `include` takes: links, helpers, and the timing that follows."""
+    """Return the text of the file for `include`: links, helpers, and the resulting timing."""
     hour, when = measured.hour, f"{measured.name}:00Z" if measured.name != ALL else "each pair in its worst hour"
     lines = [
         f"# Measured delay and loss between sites, from the probes of {lake} by `levelcast matrix`.",
-        '# A network file takes it by include = ["this file"], and wins where it says something itself.',
-        "# delay: the least one-way delay; delay + jitter: the quantile; loss: one way, its 95 % upper bound.",
+        '# Use it in a network file with include = ["this file"]; values of the network file have priority.',
+        "# delay: minimum one-way delay; delay + jitter: the quantile; loss: one way, its 95 % upper bound.",
         "",
         "[measured]",
     ]
@@ -31,7 +31,7 @@ def measured_file(measured: MatrixResult, network: Network | None, lake: str, *,
         lines.append(f"    {{ {_pair(a, b, way, hour.loss_bound(way))} }},{_counted(way)}")
     lines += ["]", ""]
     if measured.helpers:
-        lines += ["# Whom a site asks first for what it missed; expected time to the repair behind each.", "[helpers]"]
+        lines += ["# Request order for missing data; comments show the expected repair times.", "[helpers]"]
         for site, ranked in measured.helpers.items():
             best = [each for rank, each in ranked if rank <= matrix_tables.HELPERS]
             listed = ", ".join(_text(each.site) for each in best)
@@ -66,7 +66,7 @@ def _timing_lines(measured: MatrixResult, network: Network | None, *, fix_timing
 
 def _pair(a: str, b: str, way: Way, loss: float) -> str:
     jitter = max(0, way.late_ns - way.min_ns)
-    # Rounded up: what is written must not be less than the bound.
+    # Rounded up: the written value must not be below the bound.
     return (
         f'between = [{_text(a)}, {_text(b)}], delay = "{_ms(way.min_ns)}", jitter = "{_ms(jitter)}", '
         f"loss = {math.ceil(loss * 1e6 - 1e-6) / 1e6:.6f}"
@@ -78,7 +78,7 @@ def _counted(way: Way) -> str:
 
 
 def _ms(ns: int) -> str:
-    """Milliseconds to the microsecond, rounded up."""
+    """Format milliseconds to the microsecond, rounded up."""
     return f"{-(-ns // 1_000) / 1_000:.3f}ms"
 
 

@@ -1,4 +1,4 @@
-"""From a lake's probes to the tables of the network matrix and to the file that a network file includes."""
+"""Compute the tables of the network matrix from a lake's probes, and choose the hour for the network file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ WORST, ALL = "worst", "all"
 ASSUMED_LOSS = 0.01
 SLOT_NS = 50_000_000
 CLOCK_ERROR_NS, PROCESS_NS = 1_000_000, 5_000_000
-"""What a network file takes where it says nothing: the timing without one is as if it were so."""
+"""Defaults of a network file, used for the timing without a network file."""
 _NAMED = 5
 _MATRIX = DerivedTable("network_matrix", ("probes",), network_matrix)
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The timing of one stripe by one hour's matrix."""
+    """The timing of one stripe from one hour's matrix."""
 
     start_ns: int
     stripe: str
@@ -40,13 +40,13 @@ class Timed:
     witnesses: int
     sites: int
     unmeasured: tuple[Pair, ...]
-    """Pairs of the ring without a probe that the network file has a link for."""
+    """Pairs of the ring without a probe but with a link in the network file."""
     delay_between: str
     delay_ns: int
     loss_between: str
     loss_ratio: float
     timing: Timing | None
-    """None if the loss is above one half: no k_r follows."""
+    """None if the loss is above one half: no k_r is large enough."""
 
     @property
     def hold_ns(self) -> float:
@@ -55,7 +55,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class MatrixResult:
-    """What was chosen to be written, and what is to be said about it."""
+    """The chosen hour, and remarks about it."""
 
     hour: Hour
     name: str
@@ -76,10 +76,10 @@ def measure(
     quantile: float,
     assumed_loss: float = ASSUMED_LOSS,
 ) -> MatrixResult:
-    """Bring the tables up to the probes, and choose the hour that is asked for."""
+    """Update the tables from the probes, and choose the requested hour."""
     if not lake.has("probes"):
         raise LakeError(
-            f"{lake.directory}: has no probes yet: levelcast pipeline load probes FILE --lake {lake.directory}"
+            f"{lake.directory}: has no probes; run `levelcast pipeline load probes FILE --lake {lake.directory}`"
         )
     refresh(spark, lake)
     shared = [row.asDict() for row in shared_losses(lake.read(spark, "probes")).collect()]
@@ -95,22 +95,22 @@ def measure(
     if few:
         need = _needed(quantile)
         remarks.append(
-            f"{len(few)} of {len(chosen.ways)} pairs have fewer than {need} answered probes, so that their quantile "
-            f"{quantile:g} is about the longest that was seen: {_listed(few)}"
+            f"{len(few)} of {len(chosen.ways)} pairs have fewer than {need} answered probes, so their quantile "
+            f"{quantile:g} is about the maximum seen: {_listed(few)}"
         )
     untold = sum(way.loss_upper is None for way in chosen.ways.values())
     if untold:
         remarks.append(
-            f"the probes of {untold} of {len(chosen.ways)} pairs do not tell of loss: {assumed_loss:g} is assumed there"
+            f"the probes of {untold} of {len(chosen.ways)} pairs have no loss value; {assumed_loss:g} is assumed"
         )
     if network is not None and times and times[0].unmeasured:
         listed = [f"{a} and {b}" for a, b in times[0].unmeasured]
-        remarks.append(f"no probe between {_listed(listed)}: the network file's own links stand there")
+        remarks.append(f"no probe between {_listed(listed)}: the network file's own links are used")
     return MatrixResult(chosen, name, times, all_helpers(network, chosen, times), tuple(remarks), len(by_hour))
 
 
 def refresh(spark: SparkSession, lake: Lake) -> int:
-    """Make `network_matrix` of every day with new probes; how many days that were."""
+    """Compute `network_matrix` for every day with new probes; return the number of days."""
     stale = stale_days(lake, _MATRIX)
     if stale:
         days = sorted(stale)
@@ -121,7 +121,7 @@ def refresh(spark: SparkSession, lake: Lake) -> int:
 
 
 def of_network(rows: list[dict[str, Any]], network: Network | None) -> tuple[list[dict[str, Any]], list[str]]:
-    """The rows between sites of the network, and a remark on those that are not."""
+    """Return the rows between sites of the network, and a remark on the others."""
     if network is None:
         return rows, []
     known = {site.name for site in network.sites}
@@ -129,17 +129,17 @@ def of_network(rows: list[dict[str, Any]], network: Network | None) -> tuple[lis
     strangers = sorted(met - known)
     if not met & known:
         raise LakeError(
-            f"the probes are between {_listed(strangers)}, and the network file names none of these sites: it has "
+            f"the probes are between {_listed(strangers)}, but the network file has none of these sites; its sites: "
             f"{_listed(sorted(known))}"
         )
-    remarks = [f"the network file does not name {_listed(strangers)}: their probes are left out"] if strangers else []
+    remarks = [f"the network file does not name {_listed(strangers)}: their probes are ignored"] if strangers else []
     return [row for row in rows if row["from_site"] in known and row["to_site"] in known], remarks
 
 
 def hours_of(
     rows: Iterable[Mapping[str, Any]], shared: Iterable[Mapping[str, Any]], quantile: float, assumed_loss: float
 ) -> dict[int, Hour]:
-    """The matrix of each hour that has an answered probe."""
+    """Return the matrix of each hour with an answered probe."""
     by: dict[int, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = {}
     for place, each in enumerate((rows, shared)):
         for row in each:
@@ -151,9 +151,9 @@ def hours_of(
 def choose(
     wanted: str, by_hour: Mapping[int, Hour], timed: Mapping[int, Sequence[Timed]], whole: Hour
 ) -> tuple[str, Hour]:
-    """The hour that is asked for: by its name, the one with the longest hold time, or each pair by its worst."""
+    """Return the requested hour: by its name, the one with the longest hold time, or each pair by its worst."""
     if not by_hour:
-        raise LakeError("no probe of these sites was answered: there is nothing to measure from")
+        raise LakeError("no probe of these sites was answered; nothing to measure")
     if wanted == ALL:
         return ALL, whole
     if wanted == WORST:
@@ -164,7 +164,7 @@ def choose(
     if text not in names:
         known = [*names]
         listed = _listed(known) if len(known) <= _NAMED else f"{len(known)} hours from {known[0]} to {known[-1]}"
-        raise LakeError(f"there are no probes of the hour {wanted}: there is {listed} (UTC)")
+        raise LakeError(f"no probes for the hour {wanted}; available: {listed} (UTC)")
     return text, by_hour[names[text]]
 
 
@@ -176,7 +176,7 @@ def hour_name(start_ns: int) -> str:
 
 
 def timings(network: Network | None, hour: Hour) -> tuple[Timed, ...]:
-    """The timing of every stripe; without a network, as if one receiver stood at every site."""
+    """Return the timing of every stripe; without a network, of one receiver at every site."""
     if network is None:
         return (_timing_of_all(hour),)
     links, unmeasured = _links(network, hour)
@@ -193,7 +193,7 @@ def timings(network: Network | None, hour: Hour) -> tuple[Timed, ...]:
 
 
 def _timings_if_all(network: Network | None, hour: Hour) -> tuple[Timed, ...]:
-    """None for an hour in which a pair of the network is missing: only who asks for that hour is told."""
+    """Return no timing for an hour in which a pair of the network is missing; only a request for that hour fails."""
     try:
         return timings(network, hour)
     except LakeError:
@@ -201,7 +201,7 @@ def _timings_if_all(network: Network | None, hour: Hour) -> tuple[Timed, ...]:
 
 
 def _links(network: Network, hour: Hour) -> tuple[Links, tuple[Pair, ...]]:
-    """The measured ways as links; where there is none, the file's own. Raises LakeError where neither is."""
+    """Return the measured pairs as links, else the file's own. Raises LakeError for a pair with neither."""
     own = network.links
     fallback = own.default if own is not None else None
     pairs = dict(own.pairs) if own is not None else {}
@@ -217,8 +217,8 @@ def _links(network: Network, hour: Hour) -> tuple[Links, tuple[Pair, ...]]:
     if nowhere:
         when = "" if not hour.start_ns else f" in the hour {hour_name(hour.start_ns)}"
         raise LakeError(
-            f"there is no probe between {_listed(nowhere)}{when}, and the network file has no link there: "
-            "measure it, or give it a pair in [links]"
+            f"no probe between {_listed(nowhere)}{when}, and the network file has no link there; "
+            "measure it, or add a pair to [links]"
         )
     return Links(pairs, fallback), unmeasured
 
@@ -244,13 +244,13 @@ def _between(pair: Pair) -> str:
 
 
 def all_helpers(network: Network | None, hour: Hour, timed: Sequence[Timed]) -> dict[str, list[tuple[int, Helper]]]:
-    """Per site of receivers, the sites that repair soonest."""
+    """Return, per site of receivers, the sites with the shortest repair times."""
     if network is None:
         asking = candidates = hour.sites
     else:
         candidates = sorted({receiver.site for receiver in network.receivers})
         asking = sorted({*candidates, *(each.site for each in network.secondaries)})
-    # What an attempt costs if it fails; without a timing, the longest way there and back.
+    # Cost of a failed attempt; without a timing, the longest round trip.
     usual = 2 * max(way.late_ns for way in hour.ways.values())
     request_ns = max((each.timing.request_ns if each.timing is not None else usual for each in timed), default=usual)
     found = {site: helpers_of(hour, site, candidates, request_ns) for site in asking}
@@ -268,7 +268,7 @@ def write_tables(
     timed: Mapping[int, Sequence[Timed]],
     helpers: Mapping[int, Mapping[str, Sequence[tuple[int, Helper]]]],
 ) -> None:
-    """`network_timing` and `network_helpers` of all hours, in the place of what was there."""
+    """Replace `network_timing` and `network_helpers` of all hours."""
     name = network.name or "network" if network is not None else None
     times = [
         (each.start_ns, name, each.stripe, quantile, each.sites, len(each.unmeasured), each.delay_between,
@@ -298,6 +298,6 @@ def _too_few(way: Way, quantile: float) -> bool:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first few, and how many more."""
+    """List the first few names, and the number of others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

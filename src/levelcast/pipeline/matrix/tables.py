@@ -1,27 +1,28 @@
-"""The network matrix: delay and loss between sites by the hour, the timing that follows, and who helps whom best.
+"""The network matrix: delay and loss between sites by the hour, the resulting timing, and the best helpers.
 
-On Spark are two functions from rows of `probes`: `network_matrix`, one row a direction and hour, and `shared_losses`,
-how often a probe that was lost on its way to one site was lost to another as well. What follows from an hour is small
-and is made on the driver: `Hour` (both directions of each pair as one link), `timing_of` (rule 6), `helpers_of`.
+Two functions of rows of `probes` run on Spark: `network_matrix`, one row per direction and hour, and `shared_losses`,
+the number of probes lost to one site that were lost to another as well. The results of an hour are small and are
+computed on the driver: `Hour` (both directions of each pair as one link), `timing_of` (rule 6), `helpers_of`.
 
-**Delay.** One way: by both clocks where a probe tells it, else half of its round trip. Half of a round trip hides what
-differs between the two ways, and of two independent delays the mean varies less than each.
+**Delay.** One way: by both clocks if a probe has it, else half of its round trip. Half of a round trip hides the
+difference between the two directions, and the mean of two independent delays varies less than each.
 
-**Loss.** A probe is lost there or back: with a one-way loss p a share 1 − (1 − p)² is lost, so p = 1 − √(1 − share).
-Timing uses the upper end of Wilson's interval (one-sided, 95 %): no loss among 60 probes is no reason for k_r = 1.
+**Loss.** A probe is lost in either direction: with a one-way loss p a fraction q = 1 − (1 − p)² is lost, so
+p = 1 − √(1 − q). Timing uses the upper end of Wilson's interval (one-sided, 95 %): no loss among 60 probes does not
+justify k_r = 1.
 
-**Helpers** (TT §4.2, rule 5). A site s that misses a packet asks one site after the other, every τ_r. Asking h works
-with a_h = (1 − c_h)·(1 − p_h)²: h must hold the packet, and request and answer must not be lost. It then takes the
-round trip r_h. The expected time of an order is T = a_1·r_1 + (1 − a_1)·(τ_r + T of the rest); after the last one it
-begins again. Exchanging two neighbours changes T by the sign of (r_i + τ_r/a_i) − (r_j + τ_r/a_j), so the best order is
-by r_h + τ_r/a_h. (TT's δ·(1 + ε)/(1 − ε) is the same idea for one helper that is asked until it answers.)
+**Helpers** (TT §4.2, rule 5). A site s that misses a packet sends a request to one site after another, every τ_r. A
+request to h succeeds with a_h = (1 − c_h)·(1 − p_h)²: h must have the packet, and request and reply must not be lost.
+It then needs the round trip r_h. The expected time of an order is T = a_1·r_1 + (1 − a_1)·(τ_r + T of the rest); after
+the last one it begins again. Exchanging two neighbours changes T by the sign of (r_i + τ_r/a_i) − (r_j + τ_r/a_j), so
+the best order is by r_h + τ_r/a_h. (TT's δ·(1 + ε)/(1 − ε) is the same for repeated requests to one helper.)
 
-**c_h**, how often h misses what s misses, is the mean over the sites o that a packet may come from, each by how much of
-it s loses, p_os. If o is h itself, it is 0. Otherwise, with independent losses, it is p_oh. But the same probe goes to
-all sites at once, so where losses are shared the probes show it: of those lost from o to s, more are lost to h too than
-chance explains (one-sided, 95 %, at least `LEAST_SHARED` probes). That share is of round trips. With independent ways
-back both answer with (1 − p_os − p_oh + j)·(1 − p_os)·(1 − p_oh), which gives the joint loss j of the way there, and
-j / p_os counts instead of p_oh.
+**c_h**, the probability that h misses a packet that s misses, is the mean over the possible origins o of the packet,
+weighted by p_os, the loss from o to s. If o is h itself, it is 0. Otherwise, with independent losses, it is p_oh. But
+each probe goes to all sites at the same time, so the probes show shared losses: of those lost from o to s, more are
+lost to h too than chance explains (one-sided, 95 %, at least `LEAST_SHARED` probes). That fraction is of round trips.
+With independent return paths both answer with (1 − p_os − p_oh + j)·(1 − p_os)·(1 − p_oh). This gives the joint loss j
+of the forward path, and j / p_os replaces p_oh.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ HOUR_NS = 3_600_000_000_000
 DAY_NS = 24 * HOUR_NS
 ENOUGH = 100
 EXACT = 100_000
-"""Up to so many probes of a pair and hour the quantiles are exact; above, to a ten-thousandth of the rank."""
+"""Up to this number of probes of a pair and hour, quantiles are exact; above, to a ten-thousandth of the rank."""
 ACCURACY = 10_000
 CONFIDENCE_Z = 1.6449
 """One-sided 95 %."""
@@ -55,7 +56,7 @@ Pair = tuple[str, str]
 
 
 def network_matrix(probes: DataFrame, *, exact: bool | None = None) -> DataFrame:
-    """Rows of `network_matrix`. Whether quantiles are exact is decided by the largest pair and hour, unless told."""
+    """Return rows of `network_matrix`. The largest pair and hour decides if quantiles are exact, unless specified."""
     timed = _by_hour(probes).withColumn("delay_ns", f.expr("coalesce(one_way_ns, round_trip_ns div 2)"))
     keys = ("from_site", "to_site", "start_ns")
     if exact is None:
@@ -87,9 +88,9 @@ def network_matrix(probes: DataFrame, *, exact: bool | None = None) -> DataFrame
 
 
 def shared_losses(probes: DataFrame) -> DataFrame:
-    """Per hour and three sites: probes from one lost to `site` that went to `helper` too, and how many were lost there.
+    """Count, per hour and three sites, probes from one lost to `site` that went to `helper` too, and those lost there.
 
-    Only lost probes are joined with the others of their instant, so this is small where little is lost.
+    Only lost probes are joined with the others of the same time, so the join is small if the loss is low.
     """
     told = _by_hour(probes).filter("loss_ratio is not null and from_site != to_site")
     lost = told.filter("loss_ratio >= 0.5").select("from_site", "at_ns", "start_ns", f.col("to_site").alias("site"))
@@ -107,7 +108,7 @@ def _by_hour(probes: DataFrame) -> DataFrame:
 
 
 def _wilson(share: str, tried: str) -> str:
-    """The upper end of Wilson's interval, in SQL."""
+    """Return the upper end of Wilson's interval, in SQL."""
     z = CONFIDENCE_Z
     middle = f"({share} + {z * z / 2} / {tried})"
     width = f"{z} * sqrt({share} * (1 - {share}) / {tried} + {z * z / 4} / ({tried} * {tried}))"
@@ -118,14 +119,14 @@ def _wilson(share: str, tried: str) -> str:
 
 
 class Way(NamedTuple):
-    """What packets between two sites met: both directions as one link, as the network file has it."""
+    """Measurements between two sites: both directions as one link, as in the network file."""
 
     min_ns: int
     late_ns: int
     """The chosen quantile of the slower direction."""
     round_trip_ns: int
     loss_ratio: float | None
-    """One way, the worse direction, as measured."""
+    """Measured one-way loss of the worse direction."""
     loss_upper: float | None
     answered: int
     tried: int
@@ -133,14 +134,14 @@ class Way(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Probes lost to one site that were sent to another too, and how many of those were lost there."""
+    """Probes lost to one site that were sent to another too, and the number of those lost there."""
 
     tried: int
     both: int
 
 
 class Hour:
-    """The ways between all sites in one hour, or in several: then each pair by its worst."""
+    """The links between all sites in one hour, or in several: then each pair by its worst."""
 
     def __init__(
         self,
@@ -151,11 +152,11 @@ class Hour:
     ) -> None:
         self.quantile = quantile
         self.assumed_loss = assumed_loss
-        """Of a pair whose probes do not tell of loss."""
+        """Loss of a pair without loss values."""
         self.start_ns = 0
         self.ways: dict[Pair, Way] = {}
         self._lost: dict[Pair, tuple[float, int]] = {}
-        """Per direction, lost and tried."""
+        """Lost and tried probes by direction."""
         column = QUANTILES[quantile]
         for row in rows:
             self.start_ns = max(self.start_ns, row["start_ns"])
@@ -185,16 +186,16 @@ class Hour:
         return self.ways.get((min(a, b), max(a, b)))
 
     def loss_bound(self, way: Way) -> float:
-        """The one-way loss that timing is made for."""
+        """Return the one-way loss that timing must tolerate."""
         return self.assumed_loss if way.loss_upper is None else way.loss_upper
 
     def loss(self, a: str, b: str) -> float:
-        """One-way loss of the probes from a to b; 0 if none tells."""
+        """Return the one-way loss of the probes from a to b; 0 without loss values."""
         lost, tried = self._lost.get((a, b), (0.0, 0))
         return 1.0 - math.sqrt(max(0.0, 1.0 - lost / tried)) if tried else 0.0
 
     def missed(self, site: str, helper: str) -> tuple[float, int]:
-        """How often the helper misses what the site misses, and how many lost probes show what is shared of it."""
+        """Return the chance that the helper misses the same packet as the site, and the number of shared losses."""
         weights = {origin: self.loss(origin, site) for origin in self._origins.get(site, ())}
         if not any(weights.values()):
             weights = dict.fromkeys(weights, 1.0)
@@ -229,7 +230,7 @@ def _worse(one: Way, other: Way) -> Way:
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """What asking one site is like for another."""
+    """Measures of one site as a helper for another."""
 
     site: str
     round_trip_ns: int
@@ -242,7 +243,7 @@ class Helper:
 
 
 def missed_too(lost_s: float, lost_h: float, shared: Shared | None) -> float:
-    """Of packets from one site lost to s, the share that h misses, by their one-way losses and what probes show."""
+    """Return the fraction of packets from one site lost to s that h misses, by their one-way losses and the probes."""
     if shared is None or shared.tried < LEAST_SHARED or not 0 < lost_s < 1 or lost_h >= 1:
         return lost_h
     round_s, round_h = (1 - (1 - loss) ** 2 for loss in (lost_s, lost_h))
@@ -257,7 +258,7 @@ def missed_too(lost_s: float, lost_h: float, shared: Shared | None) -> float:
 def helpers_of(
     hour: Hour, site: str, candidates: Iterable[str], request_ns: int, most: int = HELPERS
 ) -> list[tuple[int, Helper]]:
-    """The best of the candidates that were measured, and the nearest of all, each with its rank from 1."""
+    """Return the best of the measured candidates, and the nearest of all, each with its rank from 1."""
     asked = []
     for other in sorted(set(candidates) - {site}):
         way = hour.between(site, other)
@@ -279,17 +280,17 @@ def helpers_of(
 
 
 def _index(helper: Helper, request_ns: int) -> float:
-    """By this the best order is sorted: r + τ_r / a."""
+    """Return the sort key of the best order: r + τ_r / a."""
     return helper.round_trip_ns + request_ns / helper.answers if helper.answers > 0 else math.inf
 
 
 def expected_ns(order: Sequence[Helper], request_ns: int) -> float:
-    """The expected time to the repair when helpers are asked in this order, over and over; infinite if none answers."""
+    """Return the expected time to the repair with repeated requests in this order; infinite if none answers."""
     spent, open_ = 0.0, 1.0
     for place, helper in enumerate(order):
         spent += open_ * helper.answers * (place * request_ns + helper.round_trip_ns)
         open_ *= 1 - helper.answers
     if open_ >= 1.0:
         return math.inf
-    # A round that fails takes as many intervals as there are helpers, and then it is all as it was.
+    # A failed round lasts as many intervals as there are helpers; then the next one begins.
     return (spent + open_ * len(order) * request_ns) / (1 - open_)

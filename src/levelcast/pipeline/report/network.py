@@ -1,7 +1,7 @@
-"""The report's section about the network: delays and loss between sites, timing by the hour, who helps whom.
+"""Render the report's section about the network: delays and loss between sites, timing by the hour, helpers.
 
-Made of `network_matrix`, `network_timing` and `network_helpers` alone (`levelcast matrix`), of the report's day or, if
-that has none, of the last day that has. Many sites are shown by those with the most to say: a page is to be read.
+Uses only `network_matrix`, `network_timing` and `network_helpers` (`levelcast matrix`), of the report's day or, if
+that has none, of the last day that has. With many sites, the pictures show only the best measured ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from levelcast.plots import svg
 from levelcast.plots.html import card, table
 
 MOST_SITES = 24
-"""Rows and columns of a heat map; of more sites, those that are measured most often, then by name."""
+"""Maximum rows and columns of a heat map; of more sites, those with the largest number of probes, then by name."""
 MOST_HELPERS = 40
 _HOUR_NS = 3_600_000_000_000
 _DAY_NS = 24 * _HOUR_NS
@@ -25,7 +25,7 @@ _LOSSY = "#c43d3d"
 
 
 def sections(lake: Lake, day: str) -> Iterator[str]:
-    """The parts of the page; nothing without a matrix."""
+    """Yield the parts of the section; nothing without a matrix."""
     days = sorted({file.day for file in lake.files("network_matrix")})
     chosen = day if day in days else next(reversed(days), day)
     rows = lake.rows("network_matrix", [chosen])
@@ -41,7 +41,7 @@ def sections(lake: Lake, day: str) -> Iterator[str]:
     yield (
         f"<p>{len(sites):,} sites, {pairs:,} directions between them, {probes:,} probes in {hours} "
         f"{'hour' if hours == 1 else 'hours'} of {escape(chosen)}; one-way delays. {few:,} of {len(rows):,} directions "
-        "and hours have fewer than 100 answers: their p99 is about the longest that was seen.</p>"
+        "and hours have fewer than 100 answers: their p99 is about the maximum seen.</p>"
     )
     if len(sites) > len(shown):
         yield f"<p>The pictures show {len(shown)} of the sites; the tables have all of them.</p>"
@@ -58,7 +58,7 @@ def _sites(rows: Sequence[Row]) -> list[str]:
 
 
 def _worst(rows: Sequence[Row], column: str) -> dict[tuple[str, str], float]:
-    """Of each direction the worst hour."""
+    """Return the worst hour of each direction."""
     found: dict[tuple[str, str], float] = {}
     for row in rows:
         if row[column] is not None:
@@ -68,7 +68,7 @@ def _worst(rows: Sequence[Row], column: str) -> dict[tuple[str, str], float]:
 
 
 class Map(svg.Picture):
-    """A picture with what only a heat map has. Its squares have colours of their own, so their text has too."""
+    """A picture with the elements of a heat map. Its squares have fixed colours, so their text has too."""
 
     def slant(self, x: float, y: float, text: str) -> None:
         self._parts.append(
@@ -91,7 +91,7 @@ def heat_map(
     losses: dict[tuple[str, str], float],
     show: Callable[[float], str],
 ) -> str:
-    """A square for each direction, row to column, darker for longer; a red corner grows with the loss."""
+    """Draw a square for each direction, row to column, darker for longer; a red corner grows with the loss."""
     longest = max((len(_short(site)) for site in sites), default=1)
     left, top = 26 + 6.2 * longest, 20 + 5.2 * longest
     side = min(46.0, (svg.WIDTH - left - 50) / max(1, len(sites)))
@@ -141,8 +141,8 @@ def _timing(rows: Sequence[Row]) -> Iterator[str]:
     first = rows[0]
     whose = f"the network {first['network']}" if first["network"] else "a ring with a receiver at every site"
     yield (
-        f"<h3>Timing by the hour</h3><p>What rules 5 and 6 make of each hour for {escape(whose)}: quantile "
-        f"{first['quantile']:g}, loss by its upper bound. A pair without probes counts by the network file.</p>"
+        f"<h3>Timing by the hour</h3><p>Timing from rules 5 and 6 for each hour, for {escape(whose)}: quantile "
+        f"{first['quantile']:g}, loss by its upper bound. A pair without probes uses the network file.</p>"
     )
     able = [row for row in rows if row["hold_ns"] is not None]
     if len({row["start_ns"] for row in able}) > 1:
@@ -184,8 +184,8 @@ def _helpers(rows: Sequence[Row], shown: set[str]) -> Iterator[str]:
         nearest = "the best" if near is None or near["rank"] == 1 else _helper(near)
         cells.append([site, *best, *[""] * (2 - len(best)), nearest])
     yield (
-        f"<h3>Helpers</h3><p>Whom a site had best ask for what it missed, at {_hour(last)}: the round trip, how often "
-        "asking brings the answer, and the expected time to the repair if that one is asked first. For "
+        f"<h3>Helpers</h3><p>Best sites to request data from, at {_hour(last)}: the round trip, the probability "
+        "of an answer, and the expected time to the repair if that site gets the first request. For "
         f"{len(far):,} of {len(by_site):,} sites the best is not the nearest.</p>"
     )
     yield card("By site", table(["site", "best", "then", "nearest"], cells))

@@ -1,6 +1,6 @@
-"""Sections of the report beside the tape's day: what audits found, plans cost, sweeps showed; what the network is like.
+"""Render the sections of the report that are independent of the tape's day: audits, plans, sweeps, the network.
 
-Each is a function of rows that yields HTML, nothing if it has nothing to say; `more` has all of them in their order.
+Each is a function of rows that yields HTML, nothing without data; `more` yields all of them in order.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ MOST_FINDINGS = 20
 MOST_PLANS = 10
 HELD = "held"
 DRAWN = ("latency_p99_ms", "ready_p99_ms")
-"""What is drawn of a sweep: the first of these that its histories have."""
+"""Metrics of a sweep to draw: the first of these that its histories have."""
 
 
 def audit_section(runs: Sequence[Row], findings: Sequence[Row]) -> Iterator[str]:
-    """The last verdict of each audit, whenever it was run, and what it found."""
+    """Render the last verdict of each audit, of any day, and its findings."""
     if not runs:
         return
     last = {row["audit"]: row for row in sorted(runs, key=lambda row: row["at_ns"])}
     failed = sum(row["verdict"] != "passed" for row in last.values())
-    verdict = "All passed." if not failed else f"{failed} of {len(last)} found something."
+    verdict = "All passed." if not failed else f"{failed} of {len(last)} found faults."
     yield f"<h2>Audits</h2><p>The last run of each. {verdict}</p>"
     cells = [[row["audit"], _time(row["at_ns"]), row["verdict"], row["sentence"]] for _, row in sorted(last.items())]
     yield card("Verdicts", table(["audit", "run", "verdict", ""], cells))
@@ -41,7 +41,7 @@ def audit_section(runs: Sequence[Row], findings: Sequence[Row]) -> Iterator[str]
 
 
 def plan_section(rows: Sequence[Row]) -> Iterator[str]:
-    """The last channel plans, each beside what was in force before it."""
+    """Render the last channel plans, each with the plan before it."""
     if not rows:
         return
     rows = sorted(rows, key=lambda row: -row["made_ns"])[:MOST_PLANS]
@@ -49,26 +49,26 @@ def plan_section(rows: Sequence[Row]) -> Iterator[str]:
     saved = 1 - last["cost"] / last["cost_before"] if last["cost_before"] else 0.0
     yield (
         f"<h2>Channel plans</h2><p>The last plan costs {saved:.0%} less than {escape(str(last['before']))} "
-        "(TH §3.2): what customers receive and drop. Messages a second, of all customers together.</p>"
+        "(TH §3.2): messages that subscribers receive and drop. Messages/s, in total over all subscribers.</p>"
     )
     shown = ("asked", "received_before", "received", "cost_before", "cost")
     cells = [
         [_time(row["made_ns"]), f"{row['sessions']:,} / {row['groups']:,}", *(f"{row[name]:,.0f}" for name in shown)]
         for row in rows
     ]
-    head = ["made", "sessions / groups", "asked for", "received before", "received", "cost before", "cost"]
+    head = ["made", "sessions / groups", "subscribed", "received before", "received", "cost before", "cost"]
     yield card("Before and after", table(head, cells))
 
 
 def sweep_section(stored: Sequence[Row]) -> Iterator[str]:
-    """Histories of the simulator, by scenario."""
+    """Render the histories of the simulator, by scenario."""
     if not stored:
         return
     by: dict[tuple[str, str], list[Row]] = {}
     for row in stored:
         by.setdefault((row["scenario"], row["code"]), []).append(row)
     bad = [row for row in stored if row["verdict"] != HELD]
-    verdict = "Every promise held in all of them." if not bad else f"{len(bad):,} did not hold."
+    verdict = "Every guarantee held in all of them." if not bad else f"{len(bad):,} did not hold."
     yield f"<h2>Sweeps</h2><p>{len(stored):,} histories of the simulator. {verdict}</p>"
     cells = [
         [
@@ -100,7 +100,7 @@ def _first_of(rows: Sequence[Row]) -> str:
 
 
 def _varied(rows: Sequence[Row]) -> list[str]:
-    """Parameters that a sweep has varied, except by the seed: of each at least two values."""
+    """Return the parameters with at least two values in a sweep, except the seed."""
     values: dict[str, set[str]] = {}
     for row in rows:
         for name, value in json.loads(row["parameters"]).items():
@@ -113,11 +113,11 @@ def _time(at_ns: int) -> str:
 
 
 DAYS_OF = ("audits", "network_matrix")
-"""Tables whose days have a page even without trades."""
+"""Tables with days that have a page even without trades."""
 
 
 def more(lake: Lake, day: str) -> Iterator[str]:
-    """All sections, in order."""
+    """Yield all sections, in order."""
     yield from audit_section(lake.rows("audits"), lake.rows("audit_findings"))
     yield from plan_section(lake.rows("plans"))
     yield from network.sections(lake, day)

@@ -1,5 +1,5 @@
-"""Pictures of a sweep: a figure against a parameter, with the histories' quantiles as bands, a panel for each value of
-another one. Rows are those of `levelcast.pipeline.sweep.run`."""
+"""Plot a sweep: a metric against a parameter, with the histories' quantiles as bands, a panel for each value of
+another parameter. Rows are those of `levelcast.pipeline.sweep.run`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class SweepPlot:
-    """What a picture shows: `figure` against `against`, a panel for each value of `by`."""
+    """Specification of a plot: `figure` against `against`, a panel for each value of `by`."""
 
     figure: str
     against: str
@@ -32,10 +32,10 @@ class SweepPlot:
 
     @classmethod
     def read(cls, text: str) -> SweepPlot:
-        """`FIGURE:AGAINST` or `FIGURE:AGAINST:BY`; raises ValueError with a sentence."""
+        """Parse `FIGURE:AGAINST` or `FIGURE:AGAINST:BY`; raise ValueError with a message."""
         parts = [part.strip() for part in text.split(":")]
         if len(parts) not in (2, 3) or not all(parts):
-            raise ValueError(f"{text!r} is no picture: write FIGURE:AGAINST or FIGURE:AGAINST:BY")
+            raise ValueError(f"{text!r} is not a plot; use FIGURE:AGAINST or FIGURE:AGAINST:BY")
         return cls(*parts)
 
     @property
@@ -44,13 +44,13 @@ class SweepPlot:
 
 
 def value_of(row: dict[str, Any], name: str) -> Any:
-    """A parameter, a figure or a column of a row."""
+    """Return a parameter, a metric or a column of a row."""
     told = json.loads(row["parameters"])
     return told[name] if name in told else row["figures"].get(name, row.get(name))
 
 
 def names_of(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Everything that a row has a value of."""
+    """Return the names of all values in the rows."""
     found: dict[str, None] = {}
     for row in rows:
         found |= dict.fromkeys((*json.loads(row["parameters"]), *row["figures"], "scenario", "seed", "cpu_s"))
@@ -58,19 +58,19 @@ def names_of(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def check(wanted: SweepPlot, names: Sequence[str]) -> None:
-    """Raises ValueError, with a sentence, for names that no row has."""
+    """Raise ValueError for names that no row has."""
     for name in filter(None, (wanted.figure, wanted.against, wanted.by)):
         if name not in names:
-            raise ValueError(f"no history has {name!r}: there are {', '.join(sorted(names))}")
+            raise ValueError(f"no history has {name!r}; available: {', '.join(sorted(names))}")
 
 
 def plot(rows: Sequence[dict[str, Any]], wanted: SweepPlot) -> str:
-    """The picture as a file of its own; raises ValueError where there is nothing to show."""
+    """Return the plot as a separate SVG file; raise ValueError if there is nothing to show."""
     return _alone(picture(rows, wanted))
 
 
 def picture(rows: Sequence[dict[str, Any]], wanted: SweepPlot) -> Picture:
-    """The picture for a page; raises ValueError where there is nothing to show."""
+    """Return the plot for a page; raise ValueError if there is nothing to show."""
     check(wanted, names_of(rows))
     panels: dict[Any, dict[Any, list[float]]] = {}
     for row in rows:
@@ -95,7 +95,7 @@ def _draw(wanted: SweepPlot, panels: dict[Any, dict[Any, list[float]]]) -> Pictu
     drawn.write(_LEFT, 16, f"{wanted.figure} against {wanted.against}", kind="title")
     counts = [len(values) for panel in panels.values() for values in panel.values()]
     each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
-    drawn.write(_LEFT, 32, f"median, half and nine tenths of {each} histories at each value")
+    drawn.write(_LEFT, 32, f"median, 50 % and 90 % of {each} histories at each value")
     for number, (by, panel) in enumerate(sorted(panels.items(), key=lambda item: _order(item[0]))):
         left = _LEFT + number % PER_LINE * (width + _GAP)
         top = _TOP + number // PER_LINE * (_PANEL + _BOTTOM + _GAP) + 12
@@ -127,7 +127,7 @@ def _draw(wanted: SweepPlot, panels: dict[Any, dict[Any, list[float]]]) -> Pictu
 
 
 def _alone(drawn: Picture) -> str:
-    """As a file of its own: with its style and a white ground."""
+    """Return the plot as a separate file: with its style and a white background."""
     head, _, rest = drawn.text.partition("</title>")
     head = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     ground = f'<rect class="ground" width="{WIDTH}" height="{drawn.height}"/>'

@@ -1,15 +1,15 @@
-"""A sweep: many histories of a simulator, spread over Spark's executors or over processes, one row each.
+"""Run a sweep: many histories of a simulator, on Spark's executors or in local processes, one row each.
 
-What a history is, the caller says: `work` takes items (scenario, parameters as JSON, seed) and returns their rows. It
-is pickled by its name, so the executors need Levelcast and nothing of the driver's state.
+The caller defines a history: `work` accepts items (scenario, parameters as JSON, seed) and returns their rows. It is
+pickled by name, so the executors need Levelcast but no state of the driver.
 
-**Tasks.** Histories differ in cost, by their parameters above all. The first round runs one history of each point of
-the grid; from then on the measured CPU time of a point says how many of its histories make a task of about `TASK_S`. A
-round is a Spark job, and two rounds are under way at a time, so nobody waits for the last task of a round.
+**Tasks.** The cost of a history depends mainly on its parameters. The first round runs one history of each point of
+the grid. From then on, the measured CPU time of a point determines how many of its histories form a task of about
+`TASK_S`. A round is a Spark job, and two rounds run at a time, so no core waits for the last task of a round.
 
-**Nothing is lost.** Rows come back through the driver, by tasks that succeeded: one that was tried twice counts once.
-Each round is kept when it is done, and what is kept is not run again. A history that takes its process with it (a fault
-in C, no memory) fails its task four times; its round is then divided until it is alone, and it becomes a row as well.
+**Nothing is lost.** Successful tasks return rows through the driver: a task that was tried twice counts once. Each
+round is stored when it is finished, and stored histories are not run again. A history that crashes its process (C
+fault, out of memory) fails its task four times. Its round is then divided until it is alone, and it becomes a row too.
 """
 
 from __future__ import annotations
@@ -43,56 +43,56 @@ Work = Callable[[Iterable[Item]], list[Row]]
 Point = tuple[str, str]
 
 TASK_S = 2.0
-"""CPU seconds of a task: long beside what Spark adds to it, short beside a round."""
+"""CPU seconds of a task: long compared with Spark's overhead, short compared with a round."""
 LEAST_TASK_S = 0.1
 TASKS_PER_CORE = 8
-"""A small sweep has shorter tasks, so that this many are left for each core."""
+"""Minimum number of tasks per core; a small sweep gets shorter tasks for this."""
 ROUNDS_S = (5.0, 10.0, 20.0, 40.0)
-"""How long the first rounds last, and then all others."""
+"""Length of the first rounds in seconds; the last value applies to all others."""
 IN_FLIGHT = 2
-_DIED = "its process died with it (a fault in C, or no memory)"
+_DIED = "its process crashed (C fault, or out of memory)"
 
 
 def _sweeps() -> Table:
-    """The table, not before it is used: tables need Arrow."""
+    """Return the table; imported late because tables need Arrow."""
     from levelcast.pipeline.lake.tables import SWEEPS
 
     return SWEEPS
 
 
 class RoundFailed(LevelcastError):
-    """A task failed for good; the engine lives."""
+    """A task failed permanently; the engine still runs."""
 
 
 class SweepStopped(UserError):
-    """No engine is left to run on."""
+    """The engine has failed."""
 
 
 class SweepEngine(Protocol):
-    """Where tasks run."""
+    """Execution of tasks."""
 
     @property
     def cores(self) -> int: ...
 
     def cancel(self) -> None:
-        """End what is under way."""
+        """Stop running tasks."""
 
     def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
-        """The rows of all tasks. Raises RoundFailed if one of them cannot be done."""
+        """Return the rows of all tasks. Raises RoundFailed if one of them fails permanently."""
 
 
 # -- engines ----------------------------------------------------------------------------------------------
 
 
 class SparkEngine:
-    """Spark's executors."""
+    """Run tasks on Spark's executors."""
 
     def __init__(self, spark: SparkSession, work: Work) -> None:
         self._spark, self._work = spark, work
 
     @property
     def cores(self) -> int:
-        """Those of the executors that are there by now."""
+        """Return the cores of the executors that are available now."""
         return max(1, int(self._spark.sparkContext.defaultParallelism))
 
     def cancel(self) -> None:
@@ -112,19 +112,19 @@ class SparkEngine:
             self._spark.range(1).count()
         except Exception as error:
             raise SweepStopped(
-                f"Spark has gone ({first_line(error)}): what was kept stays; give the same command again"
+                f"Spark has stopped ({first_line(error)}); stored rows are kept, so repeat the command"
             ) from None
 
 
 class ProcessEngine:
-    """Processes of this machine, without Spark."""
+    """Run tasks in processes of this machine, without Spark."""
 
     def __init__(self, jobs: int, work: Work) -> None:
         self.cores, self._work = jobs, work
         self._pool = self._new_pool()
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        # Not forked: rounds are handed out by threads.
+        # Not forked: threads submit the rounds.
         return ProcessPoolExecutor(self.cores, mp_context=get_context("forkserver"))
 
     def run(self, tasks: Sequence[Sequence[Item]]) -> list[Row]:
@@ -147,7 +147,7 @@ class ProcessEngine:
 
 @dataclass(slots=True)
 class HistoryCosts:
-    """The mean CPU time of a point's histories, as far as it is known."""
+    """Mean CPU time of the histories of each point, if known."""
 
     total: dict[Point, tuple[float, int]] = field(default_factory=dict)
 
@@ -166,7 +166,7 @@ class HistoryCosts:
 
 
 def cut(items: Sequence[Item], costs: HistoryCosts, task_s: float) -> list[list[Item]]:
-    """Tasks of about equal work, the longest first: each has histories of one point."""
+    """Split items into tasks of about equal work, the longest first; each has histories of one point."""
     by_point: dict[Point, list[Item]] = {}
     for item in items:
         by_point.setdefault(item[:2], []).append(item)
@@ -179,7 +179,7 @@ def cut(items: Sequence[Item], costs: HistoryCosts, task_s: float) -> list[list[
 
 
 def rounds(items: Sequence[Item], costs: HistoryCosts, cores_now: Callable[[], int]) -> Iterator[list[list[Item]]]:
-    """Tasks, a round at a time; costs and cores are looked at anew for each. The first round has one history of each
+    """Yield tasks, a round at a time, with current costs and cores for each. The first round has one history of each
     point."""
     first: dict[Point, Item] = {}
     for item in items:
@@ -206,7 +206,7 @@ def rounds(items: Sequence[Item], costs: HistoryCosts, cores_now: Callable[[], i
 def run(
     items: Sequence[Item], engine: SweepEngine, died: Callable[[Item, str], Row], costs: HistoryCosts
 ) -> Iterator[list[Row]]:
-    """Rows of every item, round by round, as the rounds are done."""
+    """Yield rows of all items, as rounds finish."""
     waiting = rounds(items, costs, lambda: engine.cores)
     stopping = threading.Event()
     with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="sweep") as pool:
@@ -250,11 +250,11 @@ def _round(
         ]
 
 
-# -- keeping ----------------------------------------------------------------------------------------------
+# -- storage ----------------------------------------------------------------------------------------------
 
 
 def table_of(rows: Sequence[Row], code: str) -> Any:
-    """Rows as the table `sweeps` has them, in Arrow."""
+    """Return rows as an Arrow table with the columns of `sweeps`."""
     cast = {"long": int, "double": float, "string": str}
     shaped = []
     for row in rows:
@@ -265,7 +265,7 @@ def table_of(rows: Sequence[Row], code: str) -> Any:
 
 
 def row_of(stored: dict[str, Any]) -> Row:
-    """The other way round."""
+    """Convert a stored row back."""
     names = ("scenario", "parameters", "seed", "verdict", "broken", "cpu_s")
     return {**{name: stored[name] for name in names}, "figures": json.loads(stored["figures"])}
 
@@ -275,13 +275,13 @@ def key_of(row: Row) -> Item:
 
 
 class LakeStore:
-    """The table `sweeps` of a lake: a commit for each round."""
+    """The table `sweeps` of a lake: one commit per round."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark, self._lake = spark, lake
 
     def rows(self, code: str) -> list[Row]:
-        """Rows of this version of the code."""
+        """Return rows of this version of the code."""
         return [row_of(each) for each in self._lake.rows("sweeps", where=[("code", "=", code)])]
 
     def keep(self, rows: Sequence[Row], code: str) -> None:
@@ -293,10 +293,10 @@ class LakeStore:
 
 
 class FileStore:
-    """A Parquet file with the columns of `sweeps`; it is written anew and put in place as a whole."""
+    """A Parquet file with the columns of `sweeps`; every write replaces the file atomically."""
 
     SHARE = 0.05
-    """Of the time may go into writing the file before the end."""
+    """Maximum fraction of the time for writing the file before the end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -305,17 +305,17 @@ class FileStore:
         self._written = time.perf_counter()
         self._dirty = False
         if path.is_dir():
-            raise LakeError(f"{path}: is a directory: name a file, or give a lake by --lake")
+            raise LakeError(f"{path}: is a directory; pass a file, or a lake with --lake")
         if not path.absolute().parent.is_dir():
-            raise LakeError(f"{path}: there is no directory {path.absolute().parent}")
+            raise LakeError(f"{path}: directory {path.absolute().parent} not found")
         if path.exists():
             parquet, schema = arrow("pyarrow.parquet"), _sweeps().arrow_schema()
             try:
                 found = parquet.read_table(path)
             except (OSError, ValueError):
-                raise LakeError(f"{path}: is no Parquet file: name another one") from None
+                raise LakeError(f"{path}: not a Parquet file; pass another one") from None
             if set(found.column_names) != set(schema.names):
-                raise LakeError(f"{path}: is no table of a sweep: name another file")
+                raise LakeError(f"{path}: not a table of a sweep; pass another file")
             self._tables.append(found.select(schema.names).cast(schema))
 
     def rows(self, code: str) -> list[Row]:
@@ -344,16 +344,16 @@ class FileStore:
 
 
 RowStore = LakeStore | FileStore
-"""Where rows stay."""
+"""Storage of rows."""
 
 
 @dataclass(slots=True)
 class Swept:
-    """What a sweep has come to."""
+    """Result of a sweep."""
 
     rows: list[Row]
     ran: int
-    """Of them now; the others were there."""
+    """Rows computed now; the others were stored before."""
 
 
 def sweep(
@@ -364,7 +364,7 @@ def sweep(
     died: Callable[[Item, str], Row],
     tell: Callable[[int, int], None] = lambda done, bad: None,
 ) -> Swept:
-    """Run what is not in the store yet and keep it; the rows of all items. `tell` hears how many are done, and bad."""
+    """Run items that are not stored, store them, and return the rows of all items. `tell` gets the progress."""
     wanted = dict.fromkeys(items)
     have = {key: row for row in store.rows(code) if (key := key_of(row)) in wanted}
     costs = HistoryCosts()
