@@ -213,7 +213,7 @@ def test_a_network_without_a_floor_is_refused(
     with pytest.raises(SystemExit) as caught:
         main.run()
     assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith("mute.toml:1: there is no [[floor]]")
+    assert capsys.readouterr().err.startswith("mute.toml:1: no [[floor]]")
 
 
 def test_help_has_examples() -> None:

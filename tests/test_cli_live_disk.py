@@ -97,7 +97,7 @@ def test_init_makes_every_journal_once(file: Path, data: Path) -> None:
     assert output.count("an empty journal, life 1") == 5
     assert lives(data) == dict.fromkeys(("tokyo-1", "osaka-1", "osaka-2", "reform", "XTKS"), 1)
     code, output = run("init", "--network", file, "--name", "tokyo-1", "--data", data)
-    assert (code, output) == (0, f"{data / 'tokyo-1'}: has a journal already\n")
+    assert (code, output) == (0, f"{data / 'tokyo-1'}: already has a journal\n")
     shutil.rmtree(data / "tokyo-1")
     code, output = run("init", "--network", file, "--name", "tokyo-1", "--data", data)
     assert (code, output.count("\n")) == (2, 1)
@@ -154,7 +154,7 @@ def test_the_disk_of_a_running_node_is_not_lost(file: Path, data: Path, running:
     running.answers = [told("tokyo-1", 1, 1, 1, 1)]
     code, output = run("lost", "--network", file, "--name", "tokyo-1", "--data", data)
     assert code == 2
-    assert "tokyo-1 is running" in output
+    assert "tokyo-1: still running" in output
     assert not data.exists()
 
 

@@ -120,7 +120,7 @@ def test_a_network_that_is_well_is_exit_code_0(served: Served, file: Path) -> No
         assert name in output
     assert re.search(r"tokyo-1 +7 +receiver +ACTIVE +2@11 +1,240 +1,239 +1 +3 +2 \(1\.0%\)", output)
     assert "1,234 records on tape, complete up to 0.50 s ago" in output
-    assert "1,000 records published, 5 wait; 3 of 64 packets unwitnessed" in output
+    assert "1,000 records published, 5 waiting; 3 of 64 packets unwitnessed" in output
     assert re.search(r"reform +token missing from 3 +generation 2 at slot 9: 1, 2", output)
     assert "not in one ring" not in output
 

@@ -114,7 +114,7 @@ def test_a_pipe_gets_csv_of_trades_only(receiver: Receiver, file: Path) -> None:
         assert row["price"] == ["1.250000000", "-0.000000005", "", "7.000000000"][place - 1]
         assert row["condition"] == "3"
     assert words.removeprefix(WAITING).startswith("10 trades printed in ")
-    assert "session main is at " in words
+    assert "session main: next sequence " in words
 
 
 def test_json_lines_from_a_snapshot_of_one_symbol(receiver: Receiver, file: Path) -> None:

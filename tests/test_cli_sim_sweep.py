@@ -39,7 +39,7 @@ def test_a_grid_is_run_once_shown_and_drawn(tmp_path: Path) -> None:
     again = levelcast("sweep", *FEW, *where)
     assert again.exit_code == 0, again.output
     assert "0 histories run" in again.output
-    assert "8 were there" in again.output
+    assert "8 already stored" in again.output
     sim = levelcast("sim", "--scenario", "steady", "--members", "4", "--loss", "0.05", "--seconds", "1", "--protocol",
                     "timed", "--seeds", "2", "--json")  # fmt: skip
     (row,) = (r for r in rows if r["seed"] == 2 and json.loads(r["parameters"]) | {"members": 4, "loss": 0.05}

@@ -76,7 +76,7 @@ def test_cat_as_json_has_all_fields(tape: Path) -> None:
 def test_verify_of_one(tape: Path) -> None:
     result = run("verify", tape)
     assert result.exit_code == 0
-    assert "sound, 24 frames" in result.output
+    assert "valid, 24 frames" in result.output
     assert "read by databento-dbn" in result.output
 
 

@@ -41,9 +41,7 @@ COMMANDS = {
         "demo.simulated:demo",
         "Run five sites with packet loss and one site failure, then compare the tapes.",
     ),
-    "sim": CommandEntry(
-        "sim.histories:sim", "Run random fault histories and check every guarantee of the ring in each."
-    ),
+    "sim": CommandEntry("sim.histories:sim", "Run random fault histories and check every guarantee of the ring."),
     "sweep": CommandEntry(
         "sim.sweep:sweep_command",
         "Run every combination of parameter values with every seed on Spark, one row per history.",
@@ -65,8 +63,7 @@ COMMANDS = {
     ),
     "status": CommandEntry("live.status:status", "Show the status of the running nodes of a network."),
     "watch": CommandEntry(
-        "live.watch:watch",
-        "Print the trades that a region's subscribers receive: a table on a terminal, CSV otherwise.",
+        "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
     ),
     "certify": CommandEntry(
         "tape.certify:certify_command",

@@ -36,11 +36,10 @@ def demo(
     simulated: Annotated[bool, option("Run on a simulated network in virtual time.", "--simulated")] = False,
     publish: Annotated[
         str | None,
-        option(f"Trading time, at most {LONGEST_MIN}min.", "--for", metavar="TIME", unset="12s; simulated: 25s"),
+        option(f"Trading time up to {LONGEST_MIN}min.", "--for", metavar="TIME", unset="12s; simulated: 25s"),
     ] = None,
     loss: Annotated[
-        str | None,
-        option(f"Packet loss between any two sites, 0 to {LOSS_LIMIT:.0%}.", metavar="RATIO", unset="the network's"),
+        str | None, option(f"Loss between two sites, 0 to {LOSS_LIMIT:.0%}.", metavar="RATIO", unset="the network's")
     ] = None,
     kill: Annotated[
         list[str] | None,
@@ -52,14 +51,12 @@ def demo(
     ] = None,
     rate: Annotated[float | None, option("Trades/s of all floors together.", min=1, unset=f"{RATE:g}")] = None,
     trades: Annotated[
-        list[Path] | None,
-        option("Replay the trades of this file (repeatable).", metavar="FILE", unset="synthetic trades"),
+        list[Path] | None, option("Replay trades of this file (repeatable).", metavar="FILE", unset="synthetic")
     ] = None,
     floor: Annotated[str | None, option("Floor of --trades, if the files do not specify it.", metavar="CODE")] = None,
     day: Annotated[str | None, option("Day of --trades in LEAN format.", "--date", metavar="YYYY-MM-DD")] = None,
     keep: Annotated[
-        Path | None,
-        option("Keep the network file, tapes and journals in this directory.", metavar="DIR", unset="nothing"),
+        Path | None, option("Keep network file, tapes and journals in DIR.", metavar="DIR", unset="nothing")
     ] = None,
     pipeline: Annotated[
         bool, option("Create tables from the tapes at the end with Spark; needs Java.", "--pipeline")

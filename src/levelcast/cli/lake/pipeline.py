@@ -76,7 +76,7 @@ def run(
 
     levelcast pipeline run --input us_equities --format lean --date 2013-10-07 --lake lake
 
-    spark-submit --master spark://host:7077 PATH/levelcast/__main__.py pipeline run --input data --lake /shared/lake
+    spark-submit --master spark://host:7077 `PATH/levelcast/__main__.py` pipeline run --input data --lake /shared/lake
     """
     on = None if day is None else parse_day(day)
     with spark_errors():
@@ -172,9 +172,7 @@ def print_rows(console: Console, rows: dict[str, int]) -> None:
 def stream_command(
     paths: Inputs,
     lake: LakeDir,
-    until_now: Annotated[
-        bool, option("Stop when the lake has all records present at the start.", "--until-now")
-    ] = False,
+    until_now: Annotated[bool, option("Stop when the current records are in the lake.", "--until-now")] = False,
     every: Annotated[str, option("Interval between batches.", metavar="TIME")] = f"{EVERY_S:g}s",
     most: Annotated[int, option("Maximum number of records per batch.", "--max-records", min=1)] = MOST_RECORDS,
     master: Master = None,
@@ -288,8 +286,7 @@ def compact(
 def load(
     table: Annotated[str, typer.Argument(help="Table to load: subscriptions, requests or probes.")],
     file: Annotated[
-        Path,
-        typer.Argument(help="CSV or Parquet of subscriptions or probes, or the output of `levelcast status --json`."),
+        Path, typer.Argument(help="Subscriptions or probes (CSV, Parquet), or output of `levelcast status --json`.")
     ],
     lake: LakeDir,
     master: Master = None,

@@ -70,12 +70,10 @@ def lost(
     network_file: NetworkFile,
     name: Name,
     data: Data,
-    life: Annotated[
-        int | None, option("Number of the new life.", min=1, max=MAX_LIFE, unset="highest known + 1")
-    ] = None,
+    life: Annotated[int | None, option("New life number.", min=1, max=MAX_LIFE, unset="highest known + 1")] = None,
     stripe: Stripe = None,
 ) -> None:
-    """Declare a node's disk lost: create an empty journal of a new life, so that the ring distinguishes the two.
+    """Declare a node's disk lost: create an empty journal of a new life, which the ring does not confuse with the old.
 
     The remaining files of the node are moved aside. A receiver of a new life counts in no majority until
     `levelcast disk replace` has added the new life to the configured set (rule 12).
@@ -135,9 +133,7 @@ def replace(
     data: Annotated[
         Path | None, option("Data directory of the node, if it is on this machine.", "--data", metavar="DIR")
     ] = None,
-    life: Annotated[
-        int | None, option("Number of the new life.", min=1, max=MAX_LIFE, unset="as the node reports")
-    ] = None,
+    life: Annotated[int | None, option("New life number.", min=1, max=MAX_LIFE, unset="as the node reports")] = None,
     timeout: Annotated[str, option("Time limit.", metavar="TIME")] = "30s",
     interface: Interface = LOOPBACK,
     stripe: Stripe = None,

@@ -34,17 +34,14 @@ def publish(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of trades; for LEAN also a directory.")],
     network_file: NetworkFile,
     floor: Annotated[
-        str | None, option("Floor of files that specify none; otherwise, publish only its trades.", metavar="CODE")
+        str | None, option("Floor of files that specify none; for others, publish only its trades.", metavar="CODE")
     ] = None,
     data: Annotated[
         Path | None, option("Directory of the floors' journals; needed to resume a publication.", metavar="DIR")
     ] = None,
     format: Annotated[str | None, option("File format.", metavar="|".join(FORMATS), unset="from the names")] = None,
     day: Annotated[str | None, option("Day of LEAN files.", "--date", metavar="YYYY-MM-DD")] = None,
-    speed: Annotated[
-        str,
-        option('Speed relative to the timestamps, or "max": as fast as credit allows.', metavar="1x|100x|max"),
-    ] = "max",
+    speed: Annotated[str, option("Replay speed, or max: as fast as credit allows.", metavar="1x|100x|max")] = "max",
     check: Annotated[bool, option("Only read the files and summarise them.", "--check")] = False,
     timeout: Annotated[
         str | None, option("Stop when nothing was witnessed for this time.", metavar="TIME", unset="never")

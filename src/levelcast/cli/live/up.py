@@ -38,7 +38,7 @@ def up(
     floors: Annotated[bool, option("Start the floors; without them, use levelcast publish.")] = True,
     kill: Annotated[
         list[str] | None,
-        option(f"Kill this node (kill -9) and restart it {DOWN_S:g} s later (repeatable).", metavar="NAME@TIME"),
+        option(f"Kill this node (kill -9), restart it {DOWN_S:g} s later (repeatable).", metavar="NAME@TIME"),
     ] = None,
     as_json: JsonAtEnd = False,
     seed: Annotated[int, option("Random seed for synthetic trades and injected loss.")] = 1,

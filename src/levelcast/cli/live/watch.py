@@ -65,7 +65,7 @@ def watch(
         str, option("IP address of the network interface for the edge groups.", metavar="ADDRESS")
     ] = LOOPBACK,
 ) -> None:
-    """Print the trades that a region's subscribers receive: a table on a terminal, CSV otherwise.
+    """Print the trades of a region's edge: a table on a terminal, CSV otherwise.
 
     Only trades are printed; definitions, quotes and status records are skipped. `seq` is the position on the tape.
     Until the first watermark arrives, usually within 100 ms, only its low 32 bits are shown.

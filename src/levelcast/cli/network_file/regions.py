@@ -52,9 +52,8 @@ def regions(
 ) -> None:
     """Choose receiver sites and assign subscribers to them, from measured delay and loss.
 
-    A region has two sites, line a and line b. Every subscriber reads both. DELAYS.csv has the columns from_city,
-    to_city, min_ms and avg_ms (round trips), or from, to, delay_ms and jitter_ms (one way), and optionally loss. It
-    may be compressed (.gz).
+    A region has two sites, line a and line b. Every subscriber reads both. DELAYS.csv has from_city, to_city, min_ms
+    and avg_ms (round trips), or from, to, delay_ms and jitter_ms (one way), and optionally loss; plain or .gz.
 
     Examples:
 
@@ -120,6 +119,4 @@ def _show(delays: Delays, told: list[RegionFacts], receivers: Indexes) -> None:
     ]
     console = Console()
     console.print(table(("line a", "line b", *numbers), rows, title="Regions"))
-    console.print(
-        "first, second: delay of the nearer and the farther line, median / worst; load: subscribers per receiver"
-    )
+    console.print("first, second: delay of the nearer and farther line, median / worst; load: subscribers per receiver")

@@ -80,9 +80,7 @@ def from_lake(
     days: Annotated[
         list[str] | None, option("Day of the rates (repeatable).", "--day", metavar="YYYY-MM-DD", unset="newest")
     ] = None,
-    when: Annotated[
-        When, option("Use the mean rates of the days, or of their busiest 5 minutes.", "--rates")
-    ] = When.MEAN,
+    when: Annotated[When, option("Mean rates of the days, or of their busiest 5 minutes.", "--rates")] = When.MEAN,
     current: Annotated[
         str | None,
         option(
@@ -91,18 +89,14 @@ def from_lake(
             unset="one session for all",
         ),
     ] = None,
-    groups: Annotated[
-        int | None, option("Maximum number of multicast groups.", min=1, unset="the network's, or 50")
-    ] = None,
+    groups: Annotated[int | None, option("Maximum number of groups.", min=1, unset="the network's, or 50")] = None,
     sessions: Annotated[
         int | None, option("Maximum number of sessions.", min=1, unset=f"{SESSIONS_A_GROUP} per group")
     ] = None,
     skip_unknown: Annotated[
         bool, option("Skip subscriptions to symbols that the network does not have.", "--skip-unknown")
     ] = False,
-    engine: Annotated[
-        LakeEngine, option("Engine that computes the plan; auto: by the number of pairs.")
-    ] = LakeEngine.AUTO,
+    engine: Annotated[LakeEngine, option("Planning engine; auto: by the number of pairs.")] = LakeEngine.AUTO,
     effort: Annotated[Effort, option("Search effort; Spark supports only fast.")] = Effort.FAST,
     alpha: Alpha = None,
     beta: Beta = None,

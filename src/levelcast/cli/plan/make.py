@@ -67,9 +67,7 @@ def make(
     out: Annotated[Path, option("Directory for the plan.", metavar="DIR")],
     groups: Annotated[int, option("Maximum number of multicast groups.")] = 50,
     sessions: Annotated[int, option("Maximum number of sessions.")] = 1000,
-    algorithm: Annotated[
-        Algorithm, option("Levelcast's algorithm, or one of the paper's (TH §4.3).")
-    ] = Algorithm.LEVELCAST,
+    algorithm: Annotated[Algorithm, option("Levelcast's, or one of the paper's (TH §4.3).")] = Algorithm.LEVELCAST,
     effort: Annotated[Effort, option("Search effort of the algorithm levelcast.")] = Effort.FAST,
     alpha: Alpha = None,
     beta: Beta = None,
@@ -84,8 +82,8 @@ def make(
     max_moved: Annotated[
         int, option("With --from: maximum number of flows that change session; 0 only assigns new flows.", min=0)
     ] = 0,
-    session_rate: Annotated[float | None, option("Maximum rate of a session.", min=0, unset="unlimited")] = None,
-    group_rate: Annotated[float | None, option("Maximum rate of a group.", min=0, unset="unlimited")] = None,
+    session_rate: Annotated[float | None, option("Maximum session rate, as in --rates.", min=0, unset="none")] = None,
+    group_rate: Annotated[float | None, option("Maximum group rate, as in --rates.", min=0, unset="none")] = None,
     together: Annotated[
         list[str] | None, option("Keep these flows in one session (repeatable).", metavar="A,B,…")
     ] = None,

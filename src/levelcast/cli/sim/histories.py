@@ -29,14 +29,14 @@ def sim(
     jobs: Annotated[int, option("Number of processes.", min=1)] = os.cpu_count() or 1,
     without: Annotated[str | None, option("Remove this clause from the rules; --mutations lists the names.")] = None,
     mutations: Annotated[
-        bool, option("Remove each clause in turn and search for a seed that detects it.", "--mutations")
+        bool, option("Remove each clause in turn and search for a seed that reveals it.", "--mutations")
     ] = False,
     trace: Annotated[bool, option("Print the history, one line per event.", "--trace")] = False,
     last: Annotated[int, option("Maximum number of lines that --trace prints.", min=1)] = 120,
     as_json: AsJson = False,
     protocol: Annotated[str, _steady("steady: timed, rmp (the original, event-driven) or both.")] = "both",
-    members: Annotated[int, _steady("steady: number of ring members.")] = 5,
-    loss: Annotated[float, _steady("steady: loss ratio.")] = 0.01,
+    members: Annotated[int, _steady("steady: number of ring members, 2 to 100.")] = 5,
+    loss: Annotated[float, _steady("steady: loss ratio, 0 to 0.5.")] = 0.01,
     load: Annotated[float, _steady("steady: packets/s.")] = 20.0,
     seconds: Annotated[float, _steady("steady: duration in seconds.")] = 10.0,
     branch_loss: Annotated[float, _steady("steady: loss ratio at each of 4 branches, for all members below.")] = 0.0,
@@ -44,7 +44,7 @@ def sim(
         str | None, _steady('steady: number of NACK sets, which send requests in turn, or "tree".')
     ] = None,
 ) -> None:
-    """Run random fault histories and check every guarantee of the ring in each.
+    """Run random fault histories and check every guarantee of the ring.
 
     The scenario steady has no faults except loss: it runs the timed token and the original RMP and compares them.
 

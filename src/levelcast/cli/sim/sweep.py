@@ -72,9 +72,7 @@ class SweepPart:
 
 def sweep_command(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="Sweep file.")] = None,
-    scenario: Annotated[
-        str | None, option("Scenario, without a file: " + ", ".join(PARAMETERS) + ".", unset="ring")
-    ] = None,
+    scenario: Annotated[str | None, option("Scenario: " + ", ".join(PARAMETERS) + ".", unset="ring")] = None,
     seeds: Annotated[str | None, option("Seed, or inclusive range FROM..TO.", unset="0..99")] = None,
     sets: Annotated[
         list[str] | None, option("Values of a parameter (repeatable).", "--set", metavar="NAME=VALUE,…")

@@ -58,14 +58,14 @@ def audit(
         ),
     ] = None,
     late_share: Annotated[float, option("fairness: allowed fraction of late releases.", min=0.0, max=1.0)] = 0.01,
-    level: Annotated[float, option("Probability of a false finding in a clean run.", min=1e-12, max=0.5)] = 1e-3,
+    level: Annotated[
+        float, option("Maximum probability of a false finding in a clean run.", min=1e-12, max=0.5)
+    ] = 1e-3,
     older: Annotated[str, option("timeliness: age from which a record counts as old.", "--old", metavar="TIME")] = "1s",
     old_share: Annotated[
         float, option("timeliness: allowed fraction of old or future records.", min=0.0, max=1.0)
     ] = 0.01,
-    ahead: Annotated[
-        str, option("timeliness: maximum time that a floor's clock may be ahead.", metavar="TIME")
-    ] = "2ms",
+    ahead: Annotated[str, option("timeliness: maximum lead of a floor's clock.", metavar="TIME")] = "2ms",
     master: Master = None,
     no_spark: Annotated[
         bool, option("Run in this process, without Spark and Java; for small tapes.", "--no-spark")
