@@ -57,19 +57,19 @@ def test_a_site_dies_and_comes_back(tale: EventText) -> None:
         ("tokyo-1", BackOnTime(0)),
         ("floors", FloorsClosed(0, 12345)),
     ) == [
-        "there is no ring yet: the receivers ask for one",
-        "reform-london invites everybody into ring 1",
+        "no ring yet; the receivers request one",
+        "reform-london invites all receivers to ring 1",
         "ring 1 is formed: 5 members, from slot 1 on",
         "5 floors open",
         "tokyo-1 is killed (kill -9)",
-        "sydney-1 asks for a new ring: token missing, it suspects tokyo-1",
+        "sydney-1 requests a new ring: token missing, it suspects tokyo-1",
         "ring 2 is formed: 4 members, without tokyo-1, from slot 40 on",
-        "2 slots of the old ring are void: their trades come in later ones",
+        "2 slots of the old ring are void; their trades follow in later slots",
         "tokyo-1 is started again on its directory",
-        "tokyo-1 finds that the ring went on without it, and asks to be let in",
-        "tokyo-1 catches up by frames from sydney-1's tape",
+        "tokyo-1 is no longer in the ring; requesting to rejoin",
+        "tokyo-1 catches up with frames from sydney-1's tape",
         "tokyo-1 is back: it releases on time again, with the others",
-        "the floors close after 12,345 trades; what is held is released",
+        "the floors close after 12,345 trades; held trades are released",
     ]
 
 

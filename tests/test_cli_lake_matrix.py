@@ -76,7 +76,7 @@ def test_what_can_be_told_without_spark_is_told_at_once(tmp_path: Path) -> None:
         (("--lake", tmp_path / "none"), "not a lake"),
         (
             ("--lake", tmp_path / "lake", "--quantile", "0.42"),
-            "there is no quantile 0.42 in the matrix: it has 0.5, 0.9",
+            "quantile 0.42 is not supported; use one of 0.5, 0.9",
         ),
     ):
         result = runner.invoke(app, ["matrix", *map(str, arguments)])
@@ -84,7 +84,7 @@ def test_what_can_be_told_without_spark_is_told_at_once(tmp_path: Path) -> None:
         assert told in result.stderr
     refused = levelcast("matrix", "--lake", tmp_path / "lake", "-o", tmp_path / "there.toml")
     assert refused.returncode == 2
-    assert "it exists already; --force replaces it" in refused.stderr
+    assert "already exists; use --force to replace it" in refused.stderr
     assert (tmp_path / "there.toml").read_text() == "precious"
 
 

@@ -96,7 +96,7 @@ def test_what_cannot_be_is_one_sentence(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     pytest.importorskip("pyspark")
     missing = levelcast("pipeline", "run", "--input", tmp_path / "none", "--lake", lake)
-    assert "none: there is no such file or directory" in one_sentence(missing) or "java" in missing.stderr
+    assert "none: file or directory not found" in one_sentence(missing) or "java" in missing.stderr
     without = {"PATH": str(Path(sys.executable).parent), "JAVA_HOME": ""}
     no_java = levelcast("pipeline", "run", "--input", tmp_path, "--lake", lake, env=without)
     assert "install Java 17 or newer" in one_sentence(no_java)

@@ -167,7 +167,7 @@ def test_a_row_that_cannot_be_read_is_kept_with_its_number(tmp_path: Path) -> No
     arguments = ["--input", str(file), "--lake", str(tmp_path / "lake"), "--format", "csv", "--venue", "XNYS"]
     result = runner.invoke(app, ["pipeline", "run", *arguments, "--master", "local[1]"])
     assert result.exit_code == 0, result.output
-    assert "Cannot be read, or contradict themselves: 1 rows" in " ".join(result.output.split())
+    assert "Unreadable or inconsistent: 1 rows" in " ".join(result.output.split())
     (row,) = Lake(tmp_path / "lake").arrow("quarantine").to_pylist()
     assert row["source"] == str(file)
     assert row["position"] == 2
@@ -176,7 +176,7 @@ def test_a_row_that_cannot_be_read_is_kept_with_its_number(tmp_path: Path) -> No
 
 def test_a_day_that_is_missing(tmp_path: Path) -> None:
     (tmp_path / "spy_trade.csv").write_text("34200000,1000000,100,N,0,0\n")
-    assert "add it, as in --date 2013-10-07" in run(tmp_path, tmp_path / "lake", "--format", "lean")
+    assert "add it, such as --date 2013-10-07" in run(tmp_path, tmp_path / "lake", "--format", "lean")
     assert not (tmp_path / "lake").exists()
 
 

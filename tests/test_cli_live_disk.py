@@ -75,7 +75,7 @@ def test_every_stripe_has_a_journal_of_its_own(file: Path, data: Path) -> None:
     secondary = '[[secondary]]\nname = "tokyo-2"\nsite = "tokyo"\n'
     file.write_text(f"[stripes.main]\n[stripes.fx]\n{SMALL}{secondary}", encoding="utf-8")
     code, output = run("init", "--network", file, "--name", "tokyo-2", "--stripe", "fx", "--data", data)
-    assert (code, output) == (0, f"{data / 'fx' / 'tokyo-2'}: an empty journal, life 1\n")
+    assert (code, output) == (0, f"{data / 'fx' / 'tokyo-2'}: created an empty journal, life 1\n")
     code, output = run("init", "--network", file, "--all", "--data", data)
     assert code == 0
     assert output.count("an empty journal, life 1") == 2 * 5  # a floor is in one stripe, and one was made before
@@ -97,7 +97,7 @@ def test_init_makes_every_journal_once(file: Path, data: Path) -> None:
     assert output.count("an empty journal, life 1") == 5
     assert lives(data) == dict.fromkeys(("tokyo-1", "osaka-1", "osaka-2", "reform", "XTKS"), 1)
     code, output = run("init", "--network", file, "--name", "tokyo-1", "--data", data)
-    assert (code, output) == (0, f"{data / 'tokyo-1'}: has a journal already\n")
+    assert (code, output) == (0, f"{data / 'tokyo-1'}: already has a journal\n")
     shutil.rmtree(data / "tokyo-1")
     code, output = run("init", "--network", file, "--name", "tokyo-1", "--data", data)
     assert (code, output.count("\n")) == (2, 1)
@@ -108,7 +108,7 @@ def test_init_makes_every_journal_once(file: Path, data: Path) -> None:
 def test_init_is_for_one_or_for_all(arguments: tuple[str, ...], file: Path, data: Path) -> None:
     code, output = run("init", "--network", file, "--data", data, *arguments)
     assert code == 2
-    assert "give one of --name and --all" in output
+    assert "pass either --name or --all" in output
 
 
 def test_an_unknown_name_makes_nothing(file: Path, data: Path) -> None:
@@ -123,7 +123,7 @@ def test_lost_takes_the_next_life_and_says_how_to_go_on(file: Path, data: Path, 
     code, output = run("lost", "--network", file, "--name", "tokyo-1", "--data", data)
     assert code == 0
     assert life_of(data / "tokyo-1" / "journal") == 2
-    assert f"What was left is in {data / 'tokyo-1.lost-1'}" in output
+    assert f"The remaining files are in {data / 'tokyo-1.lost-1'}" in output
     assert f"levelcast node --network {file} --name tokyo-1 --data {data}" in output
     assert f"levelcast disk replace --network {file} --name tokyo-1 --data {data}" in output
 
@@ -141,7 +141,7 @@ def test_the_ring_may_know_of_a_higher_life_than_the_directory(file: Path, data:
 def test_a_life_that_nobody_knows_has_to_be_given(name: str, file: Path, data: Path, running: Running) -> None:
     code, output = run("lost", "--network", file, "--name", name, "--data", data)
     assert (code, output.count("\n")) == (2, 1)
-    assert "give --life, a number higher than every life before (2 if its disk was never lost)" in output
+    assert "pass --life with a number higher than every earlier life (2 if its disk was never lost)" in output
     assert not data.exists()
     assert run("lost", "--network", file, "--name", name, "--data", data, "--life", 7)[0] == 0
     assert json.loads((data / MARKER).read_text())["lives"] == {name: 7}
@@ -154,7 +154,7 @@ def test_the_disk_of_a_running_node_is_not_lost(file: Path, data: Path, running:
     running.answers = [told("tokyo-1", 1, 1, 1, 1)]
     code, output = run("lost", "--network", file, "--name", "tokyo-1", "--data", data)
     assert code == 2
-    assert "tokyo-1 is running" in output
+    assert "tokyo-1: still running" in output
     assert not data.exists()
 
 
@@ -168,14 +168,14 @@ def test_replace_publishes_the_next_version(file: Path, data: Path, running: Run
     assert output == "Version 4 of the configured set is witnessed: tokyo-1 has life 2 in it.\n"
     code, output = run("replace", "--network", file, "--name", "tokyo-1", "--data", data)
     assert (code, len(running.published)) == (0, 1)
-    assert "has life 2 in the configured set already" in output
+    assert "already has life 2 in the configured set" in output
 
 
 def test_replace_takes_the_life_from_the_node_itself(file: Path, running: Running) -> None:
     running.answers = [told("osaka-1", 1, 1, 1, 1), told("tokyo-1", 5, 1, 1, 1)]
     code, output = run("replace", "--network", file, "--name", "tokyo-1", "--life", 6)
     assert (code, running.published) == (2, [])
-    assert "tokyo-1 runs in life 5, and --life says 6" in output
+    assert "tokyo-1 runs in life 5, but --life is 6" in output
     assert run("replace", "--network", file, "--name", "tokyo-1")[0] == 0
     assert running.published[0].members[0] == MemberLife(1, 5)
 
@@ -184,7 +184,7 @@ def test_replace_takes_the_life_from_the_node_itself(file: Path, running: Runnin
     ("answers", "arguments", "says"),
     [
         ([], ("--life", 2), "no receiver of the network replies"),
-        ([told("osaka-1", 1, 1, 1, 1)], (), "start it, or give --data or --life"),
+        ([told("osaka-1", 1, 1, 1, 1)], (), "start it, or pass --data or --life"),
         ([told("osaka-1", 1, 4, 1, 1)], ("--life", 2), "has life 4 in the configured set; life 2 is older"),
         (
             [told("osaka-1", 1, 1, 1, 1, stands=False)],
@@ -206,7 +206,7 @@ def test_what_cannot_be_replaced_is_one_sentence(
 def test_only_receivers_are_replaced(file: Path, running: Running) -> None:
     code, output = run("replace", "--network", file, "--name", "reform", "--life", 2)
     assert code == 2
-    assert "reform is no primary receiver" in output
+    assert "reform is not a primary receiver" in output
 
 
 def test_another_change_that_came_first_is_noticed(
@@ -220,4 +220,4 @@ def test_another_change_that_came_first_is_noticed(
     monkeypatch.setattr(live_disk, "publish", another_comes_first)
     code, output = run("replace", "--network", file, "--name", "tokyo-1", "--life", 2)
     assert code == 2
-    assert "another change of the configured set came first" in output
+    assert "another change of the configured set was witnessed first" in output

@@ -120,9 +120,9 @@ def test_without_a_ring_it_says_so_and_gives_up_when_told_to(
     result = run("--data", tmp_path / "data", "--timeout", "1s", path)
     assert result.exit_code == 1
     core = load_network(network).core
-    assert f"no ring is heard at {core.address} port {core.port}" in result.stderr
-    assert "Nothing was witnessed for too long: 100 of 100 trades are published" in result.stdout
-    assert "to go on, start again: levelcast" in result.stdout
+    assert f"no ring found at {core.address} port {core.port}" in result.stderr
+    assert "Timed out, since nothing was witnessed: 100 of 100 trades are published" in result.stdout
+    assert "to resume, run again: levelcast" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_without_a_ring_it_says_so_and_gives_up_when_told_to(
         (["--speed", "fast"], '"fast" is not a speed'),
         (["--speed", "0x"], '"0x" is not a speed'),
         (["--format", "lean", "--date", "7.10.2013"], '"7.10.2013" is not a day'),
-        (["--date", "2013-10-07"], "only files of LEAN need a day"),
+        (["--date", "2013-10-07"], "only LEAN files need a day"),
         (["--timeout", "soon"], '"soon" is not a time'),
         (["--format", "xml"], 'unknown format "xml"'),
         (["--floor", "XTKS"], '"XTKS" is not a floor of network.toml'),

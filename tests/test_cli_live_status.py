@@ -120,7 +120,7 @@ def test_a_network_that_is_well_is_exit_code_0(served: Served, file: Path) -> No
         assert name in output
     assert re.search(r"tokyo-1 +7 +receiver +ACTIVE +2@11 +1,240 +1,239 +1 +3 +2 \(1\.0%\)", output)
     assert "1,234 records on tape, complete up to 0.50 s ago" in output
-    assert "1,000 records published, 5 wait; 3 of 64 packets unwitnessed" in output
+    assert "1,000 records published, 5 waiting; 3 of 64 packets unwitnessed" in output
     assert re.search(r"reform +token missing from 3 +generation 2 at slot 9: 1, 2", output)
     assert "not in one ring" not in output
 
@@ -129,7 +129,7 @@ def test_a_node_that_does_not_answer_is_shown_and_exit_code_1(served: Served, fi
     served.silence("osaka-2")
     code, output = run(file, "--timeout", "5s")
     assert code == 1
-    assert re.search(r"osaka-2 +no answer .*not running", output)
+    assert re.search(r"osaka-2 +no reply .*not running", output)
     assert re.search(r"tokyo-1 +7 +receiver +ACTIVE", output)
     code, output = run(file, "--timeout", "5s", "--node", "tokyo-1", "--node", "XTKS")
     assert code == 0
@@ -149,8 +149,8 @@ def test_what_is_wrong_is_said(served: Served, file: Path) -> None:
     code, output = run(file, "--timeout", "5s")
     assert code == 1
     assert re.search(r"osaka-1 .*SILENT.* wrong ", output)
-    assert "Another process takes itself for osaka-1" in output
-    assert "osaka-1 was sent what it could not use: bad seal 3." in output
+    assert "Another process also runs as osaka-1" in output
+    assert "osaka-1 rejected malformed datagrams: bad seal 3." in output
 
 
 def test_json_is_everything_in_one_object(served: Served, file: Path) -> None:

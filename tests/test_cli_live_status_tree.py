@@ -42,10 +42,10 @@ def shown(*said: Status) -> str:
 
 def test_a_secondary_is_shown_with_its_primary_and_how_far_it_is_behind() -> None:
     output = shown(primary("a", s=(3, True)), secondary("s"))
-    assert "served by a, 3 slots behind, with t" in output
+    assert "served by a, lag 3 slots, with t" in output
     assert "covers s" in output
     assert "served by b instead of a" in shown(secondary("s", "b"))
-    assert "no primary, its home is a" in shown(secondary("s", None, state="ALONE"))
+    assert "no primary (assigned: a)" in shown(secondary("s", None, state="ALONE"))
 
 
 def test_who_left_the_minimum_is_named() -> None:

@@ -31,7 +31,7 @@ from tests.tape_parts import SLOT_NS, T0
 
 HEADER = "seq,ts_event,ts_recv,floor,symbol,price,size,condition"
 LIMIT_S = 60.0
-WAITING = "levelcast: nothing has come from the edge groups of east yet; waiting\n"
+WAITING = "levelcast: nothing received from the edge groups of east yet; waiting\n"
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_pipe_gets_csv_of_trades_only(receiver: Receiver, file: Path) -> None:
         assert row["price"] == ["1.250000000", "-0.000000005", "", "7.000000000"][place - 1]
         assert row["condition"] == "3"
     assert words.removeprefix(WAITING).startswith("10 trades printed in ")
-    assert "session main is at " in words
+    assert "session main: next sequence " in words
 
 
 def test_json_lines_from_a_snapshot_of_one_symbol(receiver: Receiver, file: Path) -> None:
@@ -165,9 +165,9 @@ def test_what_no_edge_has_any_more_is_said_and_passed_over(receiver: Receiver, f
         time.sleep(0.02)
     output, words = watching.communicate(timeout=LIMIT_S)
     assert watching.returncode == 0
-    says = "session main lacks 1 to 100, and no edge has them any more: its tape begins with 101"
+    says = "session main: messages 1 to 100 are missing; no edge has them any more; its tape begins with 101"
     assert says in words
-    assert "session main goes on without 100 messages from 1 on" in words
+    assert "session main: continuing without 100 messages from sequence 1" in words
     assert json.loads(output.splitlines()[0])["seq"] == 102
 
 
@@ -223,7 +223,7 @@ def test_it_says_that_it_waits_and_ends_in_time(file: Path) -> None:
     watching = start(file, "--region", "west", "--for", "2500ms", "--symbol", "IBM")
     output, words = watching.communicate(timeout=LIMIT_S)
     assert (watching.returncode, output) == (0, HEADER + "\n")
-    assert "nothing has come from the edge groups of west yet; waiting" in words
+    assert "nothing received from the edge groups of west yet; waiting" in words
     assert "0 trades printed" in words
 
 
@@ -238,7 +238,7 @@ def test_an_end_of_session_is_said_and_ends_it(receiver: Receiver, file: Path) -
         time.sleep(0.02)
     _, words = watching.communicate(timeout=LIMIT_S)
     assert watching.returncode == 0
-    assert "levelcast: session main has ended before " in words
+    assert "levelcast: session main: ended before sequence " in words
 
 
 @pytest.mark.parametrize(
@@ -246,9 +246,9 @@ def test_an_end_of_session_is_said_and_ends_it(receiver: Receiver, file: Path) -
     [
         (["--region", "north"], 'no edge group for region "north"; choose one of east, west'),
         ([], "region not specified; choose one of east, west"),
-        (["--region", "east", "--from", "yesterday"], "none of now, snapshot and a sequence"),
-        (["--region", "east", "--from", "0"], "none of now, snapshot and a sequence"),
-        (["--region", "east", "--grade", "best"], "is none of guaranteed, best-effort, latest-only"),
+        (["--region", "east", "--from", "yesterday"], "not now, snapshot or a sequence"),
+        (["--region", "east", "--from", "0"], "not now, snapshot or a sequence"),
+        (["--region", "east", "--grade", "best"], "is not one of guaranteed, best-effort, latest-only"),
         (["--region", "east", "--for", "long"], "is not a time such as"),
     ],
 )

@@ -60,7 +60,7 @@ def test_init_refuses_to_overwrite_unless_told_to(
     path = here / "mine.toml"
     path.write_text("precious")
     assert run(monkeypatch, "init", "mine.toml") == 2
-    assert capsys.readouterr().err == "levelcast: mine.toml: it exists already; --force replaces it\n"
+    assert capsys.readouterr().err == "levelcast: mine.toml: already exists; use --force to replace it\n"
     assert path.read_text() == "precious"
     assert run(monkeypatch, "init", "mine.toml", "--force") == 0
     assert path.read_text(encoding="utf-8") == five_cities()
@@ -76,7 +76,7 @@ def test_init_does_not_overwrite_a_file_that_appears_meanwhile(
     monkeypatch.setattr(init_timing, "five_cities", appear)
     monkeypatch.setattr(Path, "exists", lambda self: False)
     assert run(monkeypatch, "init") == 2
-    assert "it exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert (here / "network.toml").read_text() == "somebody else's"
     assert [path.name for path in here.iterdir()] == ["network.toml"]
 
@@ -85,9 +85,9 @@ def test_init_says_what_is_wrong_with_its_path(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "init", "none/network.toml") == 2
-    assert capsys.readouterr().err == ("levelcast: none/network.toml: there is no such directory to write it in\n")
+    assert capsys.readouterr().err == ("levelcast: none/network.toml: the directory does not exist; create it first\n")
     assert run(monkeypatch, "init", ".", "--force") == 2
-    assert "it is a directory" in capsys.readouterr().err
+    assert "is a directory" in capsys.readouterr().err
 
 
 def test_timing_as_json_has_the_numbers_the_rules_and_the_bound(here: Path) -> None:
@@ -123,7 +123,7 @@ def test_an_unknown_stripe_is_told_which_there_are(
 ) -> None:
     Path("network.toml").write_text(five_cities(), encoding="utf-8")
     assert run(monkeypatch, "timing", "--stripe", "slow") == 2
-    assert 'there is no stripe "slow" here, only "main"' in capsys.readouterr().err
+    assert 'stripe "slow" not found; the file has "main"' in capsys.readouterr().err
 
 
 def test_every_problem_of_a_network_file_is_one_line_on_stderr(
@@ -188,4 +188,4 @@ def test_the_command_runs_as_a_process_even_where_greek_cannot_be_printed(tmp_pa
     assert explained.stderr == ""
     refused = levelcast("init")
     assert refused.returncode == 2
-    assert refused.stderr == "levelcast: network.toml: it exists already; --force replaces it\n"
+    assert refused.stderr == "levelcast: network.toml: already exists; use --force to replace it\n"

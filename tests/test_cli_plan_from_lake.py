@@ -120,12 +120,12 @@ def test_what_cannot_be_is_one_sentence(lake: Lake, network_file: Path, tmp_path
         ((lake.directory, "--day", "2026-11-17"), "no rates for 2026-11-17; available: 2026-11-16"),
         ((lake.directory, "--day", "soon"), '"soon" is not a day such as 2013-10-07'),
         ((lake.directory, "--subscriptions", tmp_path / "none.csv"), "none.csv: file not found"),
-        ((lake.directory, "--network", network_file, "--groups", 4), "4 groups are more than the 3 of the smallest"),
+        ((lake.directory, "--network", network_file, "--groups", 4), "4 groups exceed the 3 of the smallest"),
         ((lake.directory, "--sessions", 3), "50 groups are more than 3 sessions"),
         ((lake.directory, "--current", "running"), "--current running needs --network"),
         (
             (lake.directory, "--network", network_file, "--current", tmp_path / "foreign"),
-            f"foreign: is a plan for another directory: no floor of {network_file} trades XYZ",
+            f"foreign: the plan is for other symbols; no floor of {network_file} trades XYZ",
         ),
         ((lake.directory, "--alpha", "much"), '"much" is neither a number nor'),
     ]

@@ -47,7 +47,7 @@ def test_a_summary_says_what_the_histories_contained_and_that_every_promise_held
     result = sim("--seeds", f"{SEED}..{SEED + 1}", "--jobs", "1")
     assert result.exit_code == 0, result.output
     assert f"seeds {SEED}..{SEED + 1}" in result.output
-    assert "Every promise held in every history." in result.output
+    assert "Every guarantee held in every history." in result.output
     rows = dict(re.findall(r"│ (.+?) +│ +(.+?) │", result.output))
     assert rows["histories"] == "2"
     assert int(rows["packets submitted"].replace(",", "")) > 0
@@ -71,15 +71,15 @@ def test_a_trace_is_the_history_itself_and_as_long_as_asked_for() -> None:
     assert first.startswith(f"history {SEED}: ")
     assert first.endswith("last 15 lines")
     assert lines == run.replay("ring", SEED, last=15)[1]
-    assert last == f"history {SEED}: every promise held"
+    assert last == f"history {SEED}: every guarantee held"
 
 
 @pytest.mark.usefixtures("broken")
 def test_a_broken_promise_is_exit_code_1_with_the_command_that_replays_it() -> None:
     result = sim("--seeds", "4..7", "--jobs", "1")
     assert result.exit_code == 1
-    assert "2 histories broke a promise." in result.output
-    assert "Every promise held" not in result.output
+    assert "2 histories violated a guarantee." in result.output
+    assert "Every guarantee held" not in result.output
     for seed in (5, 7):
         assert f"seed {seed}: agreement: [red]receiver 2[/red] differs" in result.output
         assert run.replay_command("ring", seed) in result.output
@@ -119,14 +119,14 @@ def test_mutations_say_after_how_many_seeds_each_clause_was_missed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--seeds", "abc"], "'abc' is no seed"),
-        (["--seeds", "1..2..3"], "is no seed"),
-        (["--seeds", "-4"], "is no seed"),
-        (["--seeds", ""], "is no seed"),
+        (["--seeds", "abc"], "'abc' is not a seed"),
+        (["--seeds", "1..2..3"], "is not a seed"),
+        (["--seeds", "-4"], "is not a seed"),
+        (["--seeds", ""], "is not a seed"),
         (["--seeds", "9..3"], "runs backward; write 3..9"),
-        (["--scenario", "square"], "no scenario 'square'; known: ring"),
-        (["--without", "gravity"], "no clause 'gravity'"),
-        (["--seeds", "1", "--trace", "--json"], "leave out --json"),
+        (["--scenario", "square"], "unknown scenario 'square'; use one of ring"),
+        (["--without", "gravity"], "unknown clause 'gravity'"),
+        (["--seeds", "1", "--trace", "--json"], "omit --json"),
         (["--jobs", "0", "--seeds", "1"], "Invalid value for '--jobs'"),
     ],
 )

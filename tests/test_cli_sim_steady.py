@@ -24,7 +24,7 @@ def test_both_protocols_are_compared_side_by_side() -> None:
     assert rows["sent: token"][0] == "100"
     assert rows["sent: confirm"][0] == "0"
     assert int(rows["sent: confirm"][1]) > 0
-    assert 1.0 <= float(rows["control messages a packet"][1]) <= 2.0
+    assert 1.0 <= float(rows["control messages per packet"][1]) <= 2.0
 
 
 def test_json_has_the_figures_of_the_chosen_protocol() -> None:
@@ -49,14 +49,14 @@ def test_sets_make_fewer_requests_where_a_branch_loses_for_all_below_it() -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--protocol", "tcp"], "no protocol 'tcp'; known: timed, rmp, both"),
+        (["--protocol", "tcp"], "unknown protocol 'tcp'; use one of timed, rmp, both"),
         (["--members", "1"], "--members 1 is outside 2 to 100"),
         (["--loss", "0.9"], "--loss 0.9 is outside 0 to 0.5"),
         (["--load", "0"], "--load 0 is outside"),
         (["--seconds", "0"], "--seconds 0 is outside"),
         (["--nack-sets", "9"], "--nack-sets 9 makes no sense: give a number from 1 to 5, or tree"),
         (["--nack-sets", "x"], "--nack-sets x makes no sense"),
-        (["--trace"], "no history to trace"),
+        (["--trace"], "does not support --trace"),
         (["--seeds", "2..1"], "runs backward"),
     ],
 )

@@ -39,7 +39,7 @@ def test_a_grid_is_run_once_shown_and_drawn(tmp_path: Path) -> None:
     again = levelcast("sweep", *FEW, *where)
     assert again.exit_code == 0, again.output
     assert "0 histories run" in again.output
-    assert "8 were there" in again.output
+    assert "8 already stored" in again.output
     sim = levelcast("sim", "--scenario", "steady", "--members", "4", "--loss", "0.05", "--seconds", "1", "--protocol",
                     "timed", "--seeds", "2", "--json")  # fmt: skip
     (row,) = (r for r in rows if r["seed"] == 2 and json.loads(r["parameters"]) | {"members": 4, "loss": 0.05}
@@ -76,12 +76,12 @@ BAD = [
     (["--scenario", "steady", "--set", "protocol=tcp"], "protocol=tcp is not known: there are timed, rmp"),
     (["--scenario", "world", "--set", "scoped=maybe"], "scoped=maybe is neither yes nor no"),
     (["--scenario", "world", "--set", "receivers=7"], "do not make equal groups"),
-    (["--set", "without"], "--set without names no value: write NAME=VALUE"),
+    (["--set", "without"], "--set without: no value; write NAME=VALUE"),
     (["--set", "without=no-such"], "without=no-such is not known"),
-    (["--set", "without=none", "--set", "without=none"], "--set without is there twice"),
+    (["--set", "without=none", "--set", "without=none"], "--set without: specified twice"),
     (["--seeds", "9..1"], "the range 9..1 runs backward"),
     (["--plot", "x"], "'x' is not a plot; use FIGURE:AGAINST"),
-    (["none.toml"], "none.toml: there is no such file"),
+    (["none.toml"], "none.toml: file not found"),
 ]
 
 
@@ -98,8 +98,8 @@ def test_what_cannot_be_is_one_sentence(tmp_path: Path, arguments: list[str], me
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say where the rows go: --lake DIR or -o FILE.parquet"),
-        (["-o", "a.parquet", "--lake", "lake"], "say where the rows go"),
+        ([], "specify where to store the rows: --lake DIR or -o FILE.parquet"),
+        (["-o", "a.parquet", "--lake", "lake"], "specify where to store the rows"),
         (["-o", "a.parquet", "--jobs", "1", "--master", "local[1]"], "--jobs runs without Spark"),
     ],
 )
@@ -112,13 +112,13 @@ def test_where_rows_go_is_said_once(arguments: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("scenario = 'ring'", "'scenario' is not known: there is [[sweep]]"),
-        ("", "has no [[sweep]]"),
+        ("scenario = 'ring'", "unknown key 'scenario'; use [[sweep]]"),
+        ("", "no [[sweep]] table"),
         ("[[sweep]]\nseeds = '1'", "a [[sweep]] needs a scenario"),
-        ("[[sweep]]\nscenario = 'ring'\nspeed = 1", "'speed' is not known in [[sweep]]"),
+        ("[[sweep]]\nscenario = 'ring'\nspeed = 1", "unknown key 'speed' in [[sweep]]"),
         ("[[sweep]]\nscenario = 'steady'\nset = { members = [] }", "members has no value"),
-        ("[[sweep]]\nscenario = 'steady'\nset = 3", "set is a table"),
-        ("[[sweep]]\nscenario = 'ring'\nplot = 'a:b'", "plot is a list"),
+        ("[[sweep]]\nscenario = 'steady'\nset = 3", "set must be a table"),
+        ("[[sweep]]\nscenario = 'ring'\nplot = 'a:b'", "plot must be a list"),
         ("[[sweep", "cannot be read"),
     ],
 )

@@ -76,7 +76,7 @@ def test_cat_as_json_has_all_fields(tape: Path) -> None:
 def test_verify_of_one(tape: Path) -> None:
     result = run("verify", tape)
     assert result.exit_code == 0
-    assert "sound, 24 frames" in result.output
+    assert "valid, 24 frames" in result.output
     assert "read by databento-dbn" in result.output
 
 
@@ -84,7 +84,7 @@ def test_verify_of_several_that_are_the_same(tape: Path, tmp_path: Path) -> None
     shorter = record(tmp_path / "shorter", FRAMES[:20])
     result = run("verify", tape, shorter)
     assert result.exit_code == 0
-    assert f"{shorter} is identical with {tape} in 20 frames ({shorter} ends at sequence" in result.output
+    assert f"{shorter} is identical to {tape} in 20 frames ({shorter} ends at sequence" in result.output
 
 
 def test_verify_names_the_first_frame_that_differs(tape: Path, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_verify_of_a_damaged_tape_is_exit_code_1(tape: Path) -> None:
     path.write_bytes(content)
     result = run("verify", tape)
     assert result.exit_code == 1
-    assert "NOT SOUND" in result.output
+    assert "NOT VALID" in result.output
     assert path.name in result.output
 
 

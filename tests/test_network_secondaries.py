@@ -157,7 +157,7 @@ def test_timing_tells_who_belongs_where(tmp_path: Path) -> None:
     file.write_text(SMALL + FAR, encoding="utf-8")
     output = CliRunner().invoke(main.app, ["timing", str(file)]).output
     assert "3 receivers, 3 secondaries, 1 reformation server, 1 floor, pipelined" in " ".join(output.split())
-    assert "osaka-2 is the home of nagoya-s" in output
+    assert "osaka-2 is the assigned primary of nagoya-s" in output
     told = json.loads(CliRunner().invoke(main.app, ["timing", str(file), "--json"]).output)
     assert told["stripes"][0]["homes"] == {"nagoya-s": "osaka-2", "osaka-s": "osaka-1", "tokyo-s": "tokyo-1"}
 

@@ -128,7 +128,7 @@ def test_kill_9_in_the_middle_and_again(spark: Any, tmp_path: Path) -> None:
         _, told = process.communicate(timeout=900)
         if wanted is None:
             assert process.returncode == 0, told
-            assert re.search(r"batch \d+: [\d,]+ records, stripe 0 to [\d,]+, [\d.]+ s behind now", told)
+            assert re.search(r"batch \d+: [\d,]+ records, stripe 0 to [\d,]+, lag [\d.]+ s", told)
     assert killed == 2
     same(Lake(lake), by_batch(spark, tmp_path / "node", tmp_path / "batch"))
 

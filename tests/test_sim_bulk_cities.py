@@ -111,7 +111,7 @@ BRIEF = ["--slots", "30", "--follow", "5"]
 def test_the_command_prints_a_table_and_json() -> None:
     table = CliRunner().invoke(app, ["world", *LITTLE, *BRIEF])
     assert table.exit_code == 0, table.output
-    assert "60 receivers in 8 of 30 cities, 600 customers in 4 regions" in table.output
+    assert "60 receivers in 8 of 30 cities, 600 subscribers in 4 regions" in table.output
     assert "10% loss" in table.output
     told = json.loads(CliRunner().invoke(app, ["world", *LITTLE, *BRIEF, "--loss", "0.02", "--json"]).stdout)
     assert told["world"]["receivers"] == 60

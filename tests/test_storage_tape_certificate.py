@@ -214,7 +214,7 @@ def test_the_command_makes_and_checks(three: list[Path], tmp_path: Path) -> None
     paths = [str(each) for each in three]
     made = RUN.invoke(app, ["certify", *paths, "-o", str(file)])
     assert made.exit_code == 0, made.output
-    assert "3 tapes are sound and identical in 60 frames" in made.output
+    assert "3 tapes are valid and identical in 60 frames" in made.output
     assert "0 of 60 slots were late" in made.output
     assert "3 receivers released within p50 2 µs" in made.output
     assert RUN.invoke(app, ["certify", *paths, "-o", str(file)]).exit_code == 2

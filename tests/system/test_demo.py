@@ -26,7 +26,7 @@ def test_a_short_demo_with_a_kill_ends_with_identical_tapes(tmp_path: Path) -> N
         "tokyo-1 is killed (kill -9)",
         "tokyo-1 is started again",
         "The tapes are identical",
-        "Customer in europe: ",
+        "Subscriber in europe: ",
         "levelcast tape info",
     ):
         assert words in done.stdout

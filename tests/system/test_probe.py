@@ -103,10 +103,10 @@ def test_gathering_says_what_is_missing_and_writes_nothing(tmp_path: Path) -> No
     out = tmp_path / "probes.csv"
     bare = levelcast("probe", "gather", write_network(tmp_path / "bare.toml"), "--for", "1s", "-o", out)
     assert (bare.returncode, bare.stderr.count("\n")) == (2, 1)
-    assert "bare.toml has no [probe]" in bare.stderr
+    assert "bare.toml: no [probe] table" in bare.stderr
     silent = levelcast("probe", "gather", write_network(tmp_path / "n.toml", PROBE), "--for", "1s", "-o", out)
     assert (silent.returncode, silent.stderr.count("\n")) == (2, 1)
-    assert "no node answers: a-1: not running" in silent.stderr
+    assert "no node replied; a-1: not running" in silent.stderr
     assert not out.exists()
 
 

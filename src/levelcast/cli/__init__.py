@@ -1,4 +1,4 @@
-"""The `levelcast` command: reads arguments, calls the packages below, prints what they found.
+"""The `levelcast` command: parses arguments, calls the other packages, prints their results.
 
-May import every package except `web`. Nothing imports it but `levelcast.__main__`.
+May import every package except `web`. Only `levelcast.__main__` imports it.
 """

@@ -1,4 +1,4 @@
-"""Share between commands: errors as one sentence, times and files on the command line, an orderly end on ^C."""
+"""Helpers for commands: one-line errors, durations and dates, replacement of files, an orderly stop on ^C."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min)", re.ASCII)
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Print a `UserError` on stderr and exit with code 2; the group of all commands runs each inside this."""
+    """Print a `UserError` on stderr and exit with code 2; the group of all commands runs each command in this."""
     try:
         yield
     except UserError as error:
@@ -29,7 +29,7 @@ def one_sentence() -> Iterator[None]:
 
 
 def duration_ns(text: str, option: str = "--for", longest_min: int | None = None) -> int:
-    """A time such as 20s, above 0 and at most `longest_min` minutes."""
+    """Parse a time such as 20s, above 0 and at most `longest_min` minutes."""
     match = _DURATION.fullmatch(text.strip())
     ns = int(float(match[1]) * _UNIT_NS[match[2]]) if match else 0
     if longest_min is not None and not 0 < ns <= longest_min * _UNIT_NS["min"]:
@@ -40,7 +40,7 @@ def duration_ns(text: str, option: str = "--for", longest_min: int | None = None
 
 
 def parse_day(text: str, option: str = "--date") -> date:
-    """A day as in 2013-10-07."""
+    """Parse a day such as 2013-10-07."""
     try:
         return date.fromisoformat(text)
     except ValueError:
@@ -48,14 +48,14 @@ def parse_day(text: str, option: str = "--date") -> date:
 
 
 def require_new(path: Path | None, *, force: bool) -> None:
-    """Refuse to replace a file unless told to."""
+    """Raise BadParameter if the file exists, unless `force` is set."""
     if path is not None and path.exists() and not force:
-        raise typer.BadParameter(f"{path} exists; --force replaces it")
+        raise typer.BadParameter(f"{path}: already exists; use --force to replace it")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name to write a file under that takes its place when it is whole."""
+    """Yield a temporary path to write to; rename it to `path` when it is complete."""
     unfinished = path.with_name(path.name + ".new")
     try:
         yield unfinished
@@ -65,7 +65,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def on_interrupt(end: Callable[[], None]) -> None:
-    """Call `end` on ^C or SIGTERM; whoever is in a hurry presses ^C twice."""
+    """Call `end` on ^C or SIGTERM; a second ^C interrupts immediately."""
 
     def interrupt(*_: int | FrameType | None) -> None:
         end()

@@ -1,4 +1,4 @@
-"""The `levelcast` command: a table of its commands, each imported when it runs or when its own help is printed."""
+"""Define the `levelcast` command: a table of its commands, each imported when it runs or when its help is printed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from levelcast.version import __version__
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is defined, and its line in `levelcast --help`."""
+    """Import target of a command, and its line in `levelcast --help`."""
 
     target: str
     """MODULE:NAME of a function, or of a Typer application with commands of its own."""
@@ -31,91 +31,91 @@ COMMANDS = {
     ),
     "timing": CommandEntry(
         "network_file.init_timing:timing",
-        "Explain every timing number of a network file by its rule, and the time in which it recovers.",
+        "Explain each timing value of a network file by its rule, and the bound on the recovery time.",
     ),
     "regions": CommandEntry(
         "network_file.regions:regions",
-        "Choose where receivers stand and which customers each serves, from measured delay and loss.",
+        "Choose receiver sites and assign subscribers to them, from measured delay and loss.",
     ),
     "demo": CommandEntry(
         "demo.simulated:demo",
-        "Let five cities trade, lose packets, lose a site and get it back; then compare the tapes.",
+        "Run five sites with packet loss and one site failure, then compare the tapes.",
     ),
-    "sim": CommandEntry("sim.histories:sim", "Run random fault histories and check every promise of the ring in each."),
+    "sim": CommandEntry("sim.histories:sim", "Run random fault histories and check every guarantee of the ring."),
     "sweep": CommandEntry(
         "sim.sweep:sweep_command",
-        "Run every combination of parameter values with every seed, on Spark, one row a history.",
+        "Run every combination of parameter values with every seed on Spark, one row per history.",
     ),
     "world": CommandEntry(
         "sim.world:world",
-        "Simulate a world in bulk: receivers in two layers, regions of two lines, a million customers.",
+        "Simulate a large network in bulk: two receiver layers, regions of two lines, a million subscribers.",
     ),
     "node": CommandEntry(
         "live.node:node", "Run one node of a network: a receiver, a secondary, a reformation server or a floor."
     ),
     "up": CommandEntry(
         "live.up:up",
-        "Run a whole network on this machine, each node a process, over multicast on loopback; then compare the tapes.",
+        "Run all nodes of a network as processes on this machine over loopback multicast, then compare the tapes.",
     ),
     "publish": CommandEntry(
         "live.publish:publish",
-        "Publish the trades of files, each by its floor, and wait until the ring has witnessed them all.",
+        "Publish the trades of files, each through its floor, and wait until the ring has witnessed all of them.",
     ),
-    "status": CommandEntry("live.status:status", "Ask the running nodes of a network what they do."),
+    "status": CommandEntry("live.status:status", "Show the status of the running nodes of a network."),
     "watch": CommandEntry(
-        "live.watch:watch", "Print the trades that a region's customers receive: a table on a terminal, CSV elsewhere."
+        "live.watch:watch", "Print the trades of a region's edge: a table on a terminal, CSV otherwise."
     ),
     "certify": CommandEntry(
         "tape.certify:certify_command",
-        "Certify tapes, or check them against a certificate: offline, with nothing but the files.",
+        "Certify tapes, or check tapes against a certificate; works offline, with only the files.",
     ),
     "audit": CommandEntry(
         "tape.audit:audit",
-        "Ask the recorded tapes: is it one order, was everybody treated alike, were the floors in time?",
+        "Audit recorded tapes for identical order, fair release and timely floors.",
     ),
     "report": CommandEntry(
         "lake.report:report",
-        "Write one self-contained HTML page: prices, volume, rates, venue shares, release spread, late releases.",
+        "Write one self-contained HTML page: prices, volume by venue, rates, release spread, late releases.",
     ),
     "matrix": CommandEntry(
         "lake.matrix:matrix",
-        "Delay and loss between sites by the hour, the timing that follows, and the best helper of each site.",
+        "Compute hourly delay and loss between sites, the resulting timing, and the best helper of each site.",
     ),
-    "tape": CommandEntry("tape.tape:app", "Look at recorded tapes, check and compare them, export them."),
+    "tape": CommandEntry("tape.tape:app", "Show, verify, compare and export recorded tapes."),
     "disk": CommandEntry(
         "live.disk:app",
-        "A node's journal: made once for its first start, and anew, as another life, when its disk is lost.",
+        "Create a node's journal before its first start, and replace it with a new life after its disk is lost.",
     ),
     "plan": CommandEntry(
         "plan.make:app",
-        "Plan which symbols share a session and which sessions a multicast group, so that customers filter little.",
+        "Assign symbols to sessions and sessions to multicast groups, so that subscribers filter little.",
     ),
     "pipeline": CommandEntry(
         "lake.pipeline:app",
-        "Tapes and captures into tables that Spark, DuckDB and pandas read; bars, best quotes and rates from them.",
+        "Load tapes and captures into tables for Spark, DuckDB and pandas; derive bars, best quotes and rates.",
     ),
     "probe": CommandEntry(
-        "live.probe:app", "Measure delay and loss between sites: from a running network, or from published figures."
+        "live.probe:app", "Measure delay and loss between sites, from a running network or from published measurements."
     ),
 }
 
 _EXAMPLES = """
 **Examples**
 
-levelcast demo — five cities on this machine, one of them killed, and their tapes compared
+levelcast demo — run five cities on this machine, kill one site, and compare the tapes
 
 levelcast init — write a commented network.toml to start from
 
-levelcast timing network.toml — explain every number that follows from it
+levelcast timing network.toml — explain its timing values
 
-levelcast sim --seeds 0..999 — try to break the ring in a thousand random histories
+levelcast sim --seeds 0..999 — check the ring in a thousand random fault histories
 """
 
 _MARKUP: Any = "markdown"
 
 
 class _Unloaded(TyperCommand):
-    """A command whose module is imported when its arguments are parsed."""
+    """A command that is imported when its arguments are parsed."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         assert self.name is not None
@@ -123,9 +123,9 @@ class _Unloaded(TyperCommand):
 
 
 class _LazyGroup(TyperGroup):
-    """The commands of `COMMANDS`, of which none is imported to list them.
+    """Group of the commands in `COMMANDS`; listing them imports none.
 
-    A `UserError` of any of them is one sentence on stderr and exit code 2.
+    A `UserError` of any command becomes one line on stderr and exit code 2.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -153,7 +153,7 @@ def load_command(name: str) -> Any:
 app = typer.Typer(
     name="levelcast",
     cls=_LazyGroup,
-    help="One market tape, in one order, released at one instant, everywhere.",
+    help="One market tape in one order, released everywhere at the same time.",
     epilog=_EXAMPLES,
     rich_markup_mode=_MARKUP,
     no_args_is_help=True,
@@ -178,14 +178,14 @@ def _options(
 
 
 def run() -> None:
-    """The entry point. An error of the system, and ^C, are one sentence on stderr too."""
+    """Run the command line. System errors and ^C also become one line on stderr."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Greek shows "?" for τ, not a traceback
     try:
         app(prog_name="levelcast")
     except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does: nobody is left to tell. Python flushes stdout once
-        # more when it ends, so it gets somewhere to go.
+        # The reader of our output has exited, as `head` does. Python flushes stdout again at exit, so stdout is
+        # redirected.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -194,7 +194,7 @@ def run() -> None:
     except KeyboardInterrupt:
         _fail("levelcast: stopped", 130)
     except SystemExit as end:
-        if end.code == 130:  # typer's own answer to ^C, without a word
+        if end.code == 130:  # typer's own exit code for ^C, without a message
             _fail("levelcast: stopped", 130)
         raise
 

@@ -1,4 +1,4 @@
-"""Options of many commands, and how an option is declared."""
+"""Define options of several commands, and a function that declares an option."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ import typer
 def option(help: str, *names: str, unset: str | None = None, **settings: Any) -> Any:
     """Declare an option: its help, its names if they do not follow from the parameter, and typer's other settings.
 
-    `unset` is the default as the help shows it, where the value itself does not say it.
+    `unset` is the default that the help shows, where the value itself does not explain it.
     """
     return typer.Option(*names, help=help, show_default=unset or True, **settings)
 
 
-AsJson = Annotated[bool, option("Print JSON and nothing else.", "--json")]
-Data = Annotated[Path, option("Where each node has its directory.", "--data", metavar="DIR")]
-Force = Annotated[bool, option("Replace the file if there is one.", "--force")]
-Impair = Annotated[bool, option("Add the delay and loss of the file's links.", "--impair")]
-Interface = Annotated[str, option("The address of the interface on which the core group is.", metavar="ADDRESS")]
-JsonAtEnd = Annotated[bool, option("Print one JSON object at the end and nothing else.", "--json")]
-LakeDir = Annotated[Path, option("The directory of the tables.", "--lake", metavar="DIR")]
-Master = Annotated[
-    str | None, option("Spark's cluster.", metavar="URL", unset="spark-submit's, or this machine's cores")
-]
-NetworkArgument = Annotated[Path, typer.Argument(metavar="NETWORK", help="The network file.")]
-NetworkFile = Annotated[Path, option("The network file.", "--network", metavar="FILE")]
+AsJson = Annotated[bool, option("Print only JSON.", "--json")]
+Data = Annotated[Path, option("Data directory, with one subdirectory per node.", "--data", metavar="DIR")]
+Force = Annotated[bool, option("Replace the file if it exists.", "--force")]
+Impair = Annotated[bool, option("Inject the delay and loss of the network file's links.", "--impair")]
+Interface = Annotated[str, option("IP address of the network interface for the core group.", metavar="ADDRESS")]
+JsonAtEnd = Annotated[bool, option("Print only one JSON object, at the end.", "--json")]
+LakeDir = Annotated[Path, option("Directory of the lake.", "--lake", metavar="DIR")]
+Master = Annotated[str | None, option("Spark master.", metavar="URL", unset="spark-submit's, or all local cores")]
+NetworkArgument = Annotated[Path, typer.Argument(metavar="NETWORK", help="Network file.")]
+NetworkFile = Annotated[Path, option("Network file.", "--network", metavar="FILE")]

@@ -1,4 +1,4 @@
-"""Print what commands found: tables, JSON, CSV, problems, and progress."""
+"""Print the results of commands: tables, JSON, CSV, problems, and progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, no_wrap: bool = False, **settings: Any) -> Table:
-    """A table with its title on the left. A column whose name begins with ">" is aligned to the right."""
+    """Return a table with its title on the left. Column names that begin with ">" are right-aligned."""
     made = Table(**{"title_justify": "left", **settings})
     for name in columns:
         side: Any = "right" if name.startswith(">") else "left"
@@ -27,7 +27,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[Any]], *, no_wrap: boo
 
 
 def cell(value: Any) -> str | Text:
-    """A value in a table: whole numbers in groups of three digits, nothing for None."""
+    """Format a value for a table: integers in groups of three digits, None as an empty cell."""
     if isinstance(value, str | Text):
         return value
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
@@ -44,19 +44,19 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def print_after(console: Console, title: str, text: str, style: str = "bold") -> None:
-    """A paragraph that begins with its title in a style."""
+    """Print a paragraph that begins with its title in a style."""
     console.print(Text.assemble((title, style), text), highlight=False, soft_wrap=not console.is_terminal)
 
 
 def print_problems(console: Console, what: str, problems: Iterable[str]) -> None:
-    """Say what tapes should have been."""
-    console.print(f"{what} are NOT as they should be:", style="bold red", highlight=False)
+    """Print the problems of tapes that failed a check."""
+    console.print(f"{what} FAILED the check:", style="bold red", highlight=False)
     for problem in problems:
         console.print(f"- {problem}", style="red", highlight=False, markup=False, soft_wrap=True)
 
 
 def counting(*columns: str, quiet: bool = False) -> Progress:
-    """A bar on stderr that counts up to a total, with more columns of text; nothing where there is no terminal."""
+    """Return a progress bar on stderr with a count and more text columns; it is disabled without a terminal."""
     console = Console(stderr=True, quiet=quiet)
     shown = ("{task.description}", BarColumn(), MofNCompleteColumn())
     left = TimeRemainingColumn()

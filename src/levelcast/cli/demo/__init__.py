@@ -1,1 +1,1 @@
-"""The demo, simulated and as processes."""
+"""The demo, simulated or as processes."""

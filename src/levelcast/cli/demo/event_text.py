@@ -37,7 +37,7 @@ class Sentence(NamedTuple):
 
 
 class EventText:
-    """Make messages of the events of a cluster; an event of every node, or a repeated one, gives one message."""
+    """Convert cluster events to messages; an event of every node, or a repeated one, gives one message."""
 
     def __init__(self, network: Network) -> None:
         self.sentences: list[Sentence] = []
@@ -77,16 +77,16 @@ class EventText:
             case FaultReported():
                 return self._fault(name, event)
             case RingInvited(generation=generation):
-                return self._once(f"{name} invites everybody into ring {generation >> 32}", "", "invites")
+                return self._once(f"{name} invites all receivers to ring {generation >> 32}", "", "invites")
             case InvitationEnded():
                 return self._once(f"{name} gives up for now: {sentence(event)}", _YELLOW, "gives up", name)
             case RingFormed():
                 return self._formed(event)
             case Voided(count=count):
-                void = "slot of the old ring is void: its" if count == 1 else "slots of the old ring are void: their"
-                return self._once(f"{count} {void} trades come in later ones", "", "voided")
+                void = "slot of the old ring is void; its" if count == 1 else "slots of the old ring are void; their"
+                return self._once(f"{count} {void} trades follow in later slots", "", "voided")
             case CaughtUp(sender=sender) if name in self._returning:
-                catches_up = f"{name} catches up by frames from {self._names.get(sender, '?')}'s tape"
+                catches_up = f"{name} catches up with frames from {self._names.get(sender, '?')}'s tape"
                 return self._once(catches_up, _CYAN, "caught up", name)
             case BackOnTime():
                 self._returning.discard(name)
@@ -94,22 +94,22 @@ class EventText:
             case FloorsOpened(floors=floors):
                 return f"{floors} floors open", "bold"
             case FloorsClosed(trades=trades):
-                return f"the floors close after {trades:,} trades; what is held is released", "bold"
+                return f"the floors close after {trades:,} trades; held trades are released", "bold"
         return None
 
     def _fault(self, name: str, event: FaultReported) -> tuple[str, str] | None:
         if name in self._returning:
-            told = f"{name} finds that the ring went on without it, and asks to be let in"
-            return self._once(told, "", "let in", name)
+            told = f"{name} is no longer in the ring; requesting to rejoin"
+            return self._once(told, "", "join", name)
         if event.reason == FaultReason.OUTSIDE:
             if self._ring:
-                return self._once(f"{name} is outside the ring and asks to be let in", "", "let in", name)
-            return self._once("there is no ring yet: the receivers ask for one", "", "no ring")
-        if event.reason in (FaultReason.MEMBERSHIP, FaultReason.STUCK):  # to vouch for others, or to say it again
+                return self._once(f"{name} is outside the ring; requesting to join", "", "join", name)
+            return self._once("no ring yet; the receivers request one", "", "no ring")
+        if event.reason in (FaultReason.MEMBERSHIP, FaultReason.STUCK):  # confirms or repeats a report
             return None
         reason, suspect = FaultReason.NAMES[event.reason], self._names.get(event.suspect)
         why = f"{reason}, it suspects {suspect}" if suspect else reason
-        return self._once(f"{name} asks for a new ring: {why}", _YELLOW, "fault", reason)
+        return self._once(f"{name} requests a new ring: {why}", _YELLOW, "fault", reason)
 
     def _formed(self, event: RingFormed) -> tuple[str, str]:
         self._ring += 1

@@ -1,4 +1,4 @@
-"""The demo over real processes: sets the stage, lets it be watched, and prints what came of it."""
+"""Run the demo as processes: prepare the network, show the run, and print the results."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DemoOptions:
 
 
 def perform(wishes: DemoOptions) -> int:
-    """Run the demo; the exit code."""
+    """Run the demo and return the exit code."""
     kills = _kills(parse_network(five_cities(), "five cities"), wishes)
     console = Console(quiet=wishes.as_json, highlight=False)
     with _directory(wishes.keep) as directory:
@@ -73,7 +73,7 @@ def perform(wishes: DemoOptions) -> int:
         tale = EventText(stage.network)
         _watch(console, show, tale, world, quiet=wishes.quiet or wishes.as_json)
         if show.interrupted and not sum(floor.published for floor in show.floors()):
-            typer.echo("levelcast: stopped before anything was traded", err=True)
+            typer.echo("levelcast: stopped before the first trade", err=True)
             return _STOPPED
         outcome = assess(show, replayed=bool(batches))
         if not wishes.as_json:
@@ -87,11 +87,11 @@ def perform(wishes: DemoOptions) -> int:
 
 
 def _tables(console: Console, stage: Stage, directory: Path, *, quiet: bool) -> dict[str, Any]:
-    """The tapes as tables, and a page about them."""
+    """Create tables and a report page from the tapes."""
     from levelcast.pipeline.lake.lake import Lake
     from levelcast.pipeline.report.page import write_report
 
-    console.print("Tables of the tapes, by Spark:")
+    console.print("Tables created from the tapes with Spark:")
     done = execute([stage.data], directory / "lake", Format.TAPE, quiet=quiet)
     write_report(Lake(directory / "lake"), directory / "report.html")
     print_rows(console, done["rows"])
@@ -100,7 +100,7 @@ def _tables(console: Console, stage: Stage, directory: Path, *, quiet: bool) -> 
 
 @contextmanager
 def _directory(keep: Path | None) -> Iterator[Path]:
-    """Where network file and data are: the directory to keep, or one that is removed in the end."""
+    """Yield the directory of the network file and data: the one to keep, or a temporary one."""
     if keep is not None:
         yield keep
         return
@@ -108,11 +108,11 @@ def _directory(keep: Path | None) -> Iterator[Path]:
         yield Path(name)
 
 
-# -- the stage --------------------------------------------------------------------------------------------
+# -- setup ------------------------------------------------------------------------------------------------
 
 
 def _kills(network: Network, wishes: DemoOptions) -> list[Kill]:
-    """Whom to kill and when; without a word the one in Tokyo, a third into the trading."""
+    """Return the nodes to kill and the times; by default tokyo-1, after a third of the trading time."""
     run_s = wishes.run_ns / 1e9
     if wishes.kill is None:
         return [Kill(_VICTIM, run_s / 3, run_s / 3 + DOWN_S)]
@@ -123,26 +123,26 @@ def _kills(network: Network, wishes: DemoOptions) -> list[Kill]:
     ]
     kills = []
     for text in wishes.kill:
-        kills.append(parse_kill(text, known, ', nor "none"', run_s / 3))
+        kills.append(parse_kill(text, known, ' or "none"', run_s / 3))
         if kills[-1].at_s >= run_s:
-            raise typer.BadParameter(f'"{text}" is not before the floors close after {run_s:g} s', param_hint="--kill")
+            raise typer.BadParameter(f'"{text}" is not before the floors close at {run_s:g} s', param_hint="--kill")
     for one, other in combinations(kills, 2):
         if one.name == other.name and abs(one.at_s - other.at_s) <= DOWN_S:
-            raise typer.BadParameter(f"{one.name} cannot die again before it is back", param_hint="--kill")
+            raise typer.BadParameter(f"{one.name} cannot be killed again before it is back", param_hint="--kill")
     return kills
 
 
 def _stage(directory: Path, wishes: DemoOptions) -> tuple[Stage, list[RecordArray]]:
-    """The network file, and the trades that are replayed: as many as there is time for."""
+    """Write the network file, and read the trades to replay: as many as the run has time for."""
     loss_ratio = LOSS_RATIO if wishes.loss_ratio is None else wishes.loss_ratio
     if not wishes.trades:
         return set_stage(directory, loss_ratio), []
-    require_empty(directory)  # before the files are read, which may take long
+    require_empty(directory)  # before the files are read, which may be slow
     limit = max(1, int(wishes.rate * wishes.run_ns / 1e9))
     cities = parse_network(five_cities(), "five cities")
     found = census(wishes.trades, cities, limit, floor=wishes.floor, day=wishes.day)
     if not found:
-        raise TradeFileError(f"{wishes.trades[0]}: there are no trades")
+        raise TradeFileError(f"{wishes.trades[0]}: no trades found")
     stage = set_stage(directory, loss_ratio, found)
     symbols, format = SymbolDirectory(stage.network), "lean" if wishes.day is not None else None
     trades = open_trades(wishes.trades, symbols, format=format, floor=wishes.floor, day=wishes.day)
@@ -158,13 +158,13 @@ def _show(stage: Stage, wishes: DemoOptions, kills: Sequence[Kill], batches: Seq
 
 
 def describe(network: Network) -> str:
-    """The world in one line."""
+    """Describe the network in one line."""
     timing = network.timing()
     assert network.links is not None
     delays = [link.delay_ns / 1e6 for (a, b), link in network.links.pairs.items() if a != b]
     loss = max(link.loss_ratio for link in network.links.pairs.values())
     return (
-        f"delays ÷ {SCALE}: {min(delays):.1f} to {max(delays):.0f} ms, {100 * loss:g} % loss; "
+        f"delays ÷ {SCALE} ({min(delays):.1f} to {max(delays):.0f} ms), {100 * loss:g} % loss; "
         f"a token every {show_ns(timing.slot_ns)}, release {timing.hold_ns / 1e9:.2f} s after it"
     )
 
@@ -173,7 +173,7 @@ def describe(network: Network) -> str:
 
 
 def _watch(console: Console, show: Show, tale: EventText, world: str, *, quiet: bool) -> None:
-    """Run it, with a live picture on a terminal and plain lines elsewhere."""
+    """Run the demo, with a live view on a terminal and plain lines otherwise."""
     on_interrupt(partial(setattr, show, "interrupted", True))
     if quiet:
         for _ in _listening(show, tale):
@@ -192,7 +192,7 @@ def _watch(console: Console, show: Show, tale: EventText, world: str, *, quiet: 
 
 
 def _listening(show: Show, tale: EventText) -> Iterator[list[Sentence]]:
-    """Every step of the run, with what is new to tell."""
+    """Yield the new messages of each step of the run."""
     for _ in chain(show.steps(), (None,)):
         told = []
         while show.cluster.events:
@@ -228,12 +228,12 @@ def _print_heading(console: Console, show: Show, world: str) -> None:
         console,
         "Five cities on this machine",
         f": {len(nodes.of_role(RECEIVER))} receivers, {len(nodes.of_role(REFORMATION))} reformation servers, "
-        f"{len(nodes.network.floors)} floors, {len(show.customers.all)} customers; {processes} processes over UDP "
-        f"multicast on loopback. The world is smaller: {world}.",
+        f"{len(nodes.network.floors)} floors, {len(show.customers.all)} subscribers; {processes} processes over UDP "
+        f"multicast on loopback. Scaled network: {world}.",
     )
 
 
-# -- what came of it --------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------
 
 
 def _print_outcome(console: Console, show: Show, outcome: DemoOutcome, *, replayed: bool) -> None:
@@ -242,8 +242,8 @@ def _print_outcome(console: Console, show: Show, outcome: DemoOutcome, *, replay
     since = "its token's timestamp" if replayed else "the trade"
     kills = [kill.name for kill in show.kills]
     for note in (
-        f"latency: from {since} to the release; behind: after the slot's first release;",
-        "asked: requests for what was missing; lost: datagrams, by the links on purpose",
+        f"latency: from {since} to the release; lag: after the slot's first release;",
+        "requests: for missing data; lost: datagrams dropped by injected loss",
         f"Spread of a slot over the receivers: {show_ms(outcome.spread_ns)} ms (p50 / p99 / max).",
         *(f"Late: {sentence}" for sentence in explain_late(outcome, kills)),
     ):
@@ -251,15 +251,15 @@ def _print_outcome(console: Console, show: Show, outcome: DemoOutcome, *, replay
     for customer in outcome.customers:
         filled = f", all filled by {customer.requests:,} requests" if customer.gaps and not customer.lost else ""
         console.print(
-            f"Customer in {customer.region}: {customer.records:,} records, gaps {customer.gaps:,}{filled}, "
+            f"Subscriber in {customer.region}: {customer.records:,} records, gaps {customer.gaps:,}{filled}, "
             f"lost {customer.lost:,}.",
         )
     _print_verdict(console, outcome)
 
 
 def _table(outcome: DemoOutcome) -> Table:
-    columns = ["\nreceiver", ">on its\ntape", ">on\ntime", ">\nlate", ">\nshare", ">latency, s\np50/p99"]
-    columns += [">behind, µs\np50/p99", ">\nasked", ">\nlost", ">\nring"]
+    columns = ["\nreceiver", ">on its\ntape", ">on\ntime", ">\nlate", ">on\ntime %", ">latency, s\np50/p99"]
+    columns += [">lag, µs\np50/p99", ">re-\nquests", ">\nlost", ">\nring"]
     rows = []
     for line in outcome.receivers:
         share = f"{100 * line.on_time / max(1, line.on_time + line.late):.1f}%"
@@ -291,7 +291,7 @@ def _print_verdict(console: Console, outcome: DemoOutcome) -> None:
 def _print_farewell(console: Console, stage: Stage, wishes: DemoOptions) -> None:
     if wishes.keep is None:
         text = (
-            f"Not kept. With --keep DIR: levelcast tape info DIR/data/{_VICTIM}; while it runs: levelcast watch "
+            f"Nothing is kept. With --keep DIR: levelcast tape info DIR/data/{_VICTIM}; during a run: levelcast watch "
             "--network DIR/network.toml --region europe"
         )
     else:
@@ -301,7 +301,7 @@ def _print_farewell(console: Console, stage: Stage, wishes: DemoOptions) -> None
 
 
 def as_object(stage: Stage, wishes: DemoOptions, show: Show, outcome: DemoOutcome) -> dict[str, Any]:
-    """Everything, for a program."""
+    """Return all results as a JSON object."""
     timing = stage.network.timing()
     return {
         "network": stage.network.name,
@@ -326,13 +326,13 @@ def as_object(stage: Stage, wishes: DemoOptions, show: Show, outcome: DemoOutcom
 
 
 def check_trades(trades: Sequence[Path], day: str | None) -> date | None:
-    """The day of LEAN's files; a sentence for what cannot be."""
+    """Return the day of LEAN files; raise BadParameter if it is missing or not needed."""
     lean = [path for path in trades if path.is_dir() or "_trade.csv" in path.name]
     if day is None:
         if lean:
-            sentence = f"{lean[0]} is of LEAN, whose files do not say their day: give --date YYYY-MM-DD"
+            sentence = f"{lean[0]}: LEAN files do not contain their day; add --date YYYY-MM-DD"
             raise typer.BadParameter(sentence, param_hint="--trades")
         return None
     if not trades:
-        raise typer.BadParameter("a day is for --trades", param_hint="--date")
+        raise typer.BadParameter("needs --trades", param_hint="--date")
     return parse_day(day)

@@ -1,4 +1,4 @@
-"""The picture of a running demo: receivers, floors, customers, the last events; for terminals from 80 by 24 on."""
+"""Render the live view of a running demo: receivers, floors, subscribers, events; for terminals from 80 by 24."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from levelcast.node.cluster import ClusterNode
 from levelcast.node.demo.run import FloorLine, Show
 
 WIDE = 100
-"""From so many columns on there is room between them."""
+"""Terminal width from which table columns are spaced further apart."""
 _FEWEST_EVENTS = 3
 _STATES = {
     "": ("starts", "dim"),
@@ -26,19 +26,19 @@ _STATES = {
     "SILENT": ("SILENT", "bold red"),
 }
 _WIDTHS = {
-    **{"receiver": 11, "state": 8, "rec/s": 6, "released": 8, "have": 6, "late": 6, "asked": 5, "lost": 5},
-    **{"behind": 8, "edge pk": 7, "floor": 5, "published": 9, "waiting": 7, "unwitnessed": 11},
-    **{"customer in": 12, "records": 8, "gaps": 4},
+    **{"receiver": 11, "state": 8, "rec/s": 6, "released": 8, "have": 6, "late": 6, "reqs": 5, "lost": 5},
+    **{"lag": 8, "edge pk": 7, "floor": 5, "published": 9, "waiting": 7, "unwitnessed": 11},
+    **{"subscriber in": 13, "records": 8, "gaps": 4},
 }
-"""Of columns, at least: so that nothing jumps while numbers grow."""
-_RECEIVER_COLUMNS = ("receiver", "state", "rec/s", "released", "have", "late", "asked", "lost", "behind", "edge pk")
-_LEFT = frozenset({"receiver", "state", "floor", "customer in"})
+"""Minimum widths of columns, so that they do not move while numbers grow."""
+_RECEIVER_COLUMNS = ("receiver", "state", "rec/s", "released", "have", "late", "reqs", "lost", "lag", "edge pk")
+_LEFT = frozenset({"receiver", "state", "floor", "subscriber in"})
 _FAR_BEHIND = 50
-"""A receiver in the ring that lacks more slots than this is catching up."""
+"""A receiver in the ring that is missing more slots than this is catching up."""
 
 
 def picture(show: Show, tale: EventText, world: str, width: int, height: int) -> RenderableType:
-    """All of it, in at most `height` lines."""
+    """Return the live view, in at most `height` lines."""
     receivers = show.cluster.of_role(RECEIVER)
     gap = 3 if width >= WIDE else 1
     above = 3 + len(receivers) + 2
@@ -56,14 +56,14 @@ def picture(show: Show, tale: EventText, world: str, width: int, height: int) ->
 
 
 def _newest(show: Show) -> dict[str, Any]:
-    """The status of a receiver that is farthest in the newest ring; {} if nobody is in one."""
+    """Return the status of the receiver with the highest `have` in the newest ring; {} if none is in a ring."""
     statuses = [member.status for member in show.cluster.of_role(RECEIVER) if member.running]
     active = [status for status in statuses if status.get("state") == "ACTIVE"]
     return max(active, key=lambda status: (ring_number(status["generation"]), status["have"]), default={})
 
 
 def ring_number(generation: str) -> int:
-    """The count of a generation, without the server that made it."""
+    """Return the count of a generation, without the server that made it."""
     return int(generation.partition("@")[0])
 
 
@@ -127,7 +127,7 @@ def _state(state: str, status: dict[str, Any], newest: dict[str, Any]) -> Text:
 
 
 def _fitting(floors: Sequence[FloorLine], most: int) -> list[FloorLine]:
-    """So many floors; those for which there is no line are added up in the last one."""
+    """Return at most `most` floors; the last one sums those that do not fit."""
     if len(floors) <= most:
         return list(floors)
     busiest = sorted(floors, key=lambda floor: -floor.published)
@@ -148,7 +148,7 @@ def _floors(floors: Sequence[FloorLine], gap: int) -> Table:
 
 
 def _customers(show: Show, gap: int) -> Table:
-    table = _table(("customer in", "records", "gaps", "lost"), gap)
+    table = _table(("subscriber in", "records", "gaps", "lost"), gap)
     for customer in show.customers.all:
         cells = (f"{customer.records:,}", f"{customer.gaps:,}", f"{customer.lost:,}")
         table.add_row(customer.region, *cells, style="red" if customer.error else "")
@@ -162,7 +162,7 @@ def _beside(left: Table, right: Table, gap: int) -> Table:
 
 
 def _events(sentences: Sequence[Sentence], lines: int) -> list[Text]:
-    """The last ones, below an empty line."""
+    """Return the last events, below an empty line."""
     if lines < 2:
         return []
     return [Text(), *(line_of(sentence) for sentence in sentences[-(lines - 1) :])]

@@ -1,4 +1,4 @@
-"""`levelcast demo`: five cities on this machine (`cli.demo.processes`), or in fast motion in virtual time (here)."""
+"""`levelcast demo`: run five cities as processes (`cli.demo.processes`), or in virtual time (here)."""
 
 from __future__ import annotations
 
@@ -33,46 +33,47 @@ LONGEST_MIN = 10
 
 
 def demo(
-    simulated: Annotated[bool, option("Run on a simulated network, in virtual time.", "--simulated")] = False,
+    simulated: Annotated[bool, option("Run on a simulated network in virtual time.", "--simulated")] = False,
     publish: Annotated[
-        str | None, option("How long the floors trade.", "--for", metavar="TIME", unset="12s; simulated: 25s")
+        str | None,
+        option(f"Trading time up to {LONGEST_MIN}min.", "--for", metavar="TIME", unset="12s; simulated: 25s"),
     ] = None,
     loss: Annotated[
-        str | None, option("The loss between any two sites.", metavar="RATIO", unset="as the file says")
+        str | None, option(f"Loss between two sites, 0 to {LOSS_LIMIT:.0%}.", metavar="RATIO", unset="the network's")
     ] = None,
     kill: Annotated[
         list[str] | None,
         option(
-            'kill -9 this node then; it comes back. Or "none". Simulated: the site to kill.',
+            'Kill this node (kill -9) at this time and restart it later, or "none" (repeatable). Simulated: a site.',
             metavar="NAME@TIME",
-            unset="tokyo-1, early",
+            unset="tokyo-1; simulated: the next slot owner",
         ),
     ] = None,
-    rate: Annotated[float | None, option("Trades a second, of all floors together.", min=1, unset=f"{RATE:g}")] = None,
+    rate: Annotated[float | None, option("Trades/s of all floors together.", min=1, unset=f"{RATE:g}")] = None,
     trades: Annotated[
-        list[Path] | None, option("Replay these trades; may be given again.", metavar="FILE", unset="made up")
+        list[Path] | None, option("Replay trades of this file (repeatable).", metavar="FILE", unset="synthetic")
     ] = None,
-    floor: Annotated[str | None, option("The floor of --trades, where the files do not say.", metavar="CODE")] = None,
-    day: Annotated[str | None, option("The day of --trades that are LEAN's.", "--date", metavar="YYYY-MM-DD")] = None,
+    floor: Annotated[str | None, option("Floor of --trades, if the files do not specify it.", metavar="CODE")] = None,
+    day: Annotated[str | None, option("Day of --trades in LEAN format.", "--date", metavar="YYYY-MM-DD")] = None,
     keep: Annotated[
-        Path | None, option("Keep network file, tapes and journals there.", metavar="DIR", unset="nothing")
+        Path | None, option("Keep network file, tapes and journals in DIR.", metavar="DIR", unset="nothing")
     ] = None,
     pipeline: Annotated[
-        bool, option("End by making tables of the tapes with Spark; needs Java.", "--pipeline")
+        bool, option("Create tables from the tapes at the end with Spark; needs Java.", "--pipeline")
     ] = False,
     network_file: Annotated[
-        Path | None, option("Simulated: the network file.", "--network", metavar="FILE", unset="five cities")
+        Path | None, option("Simulated: network file.", "--network", metavar="FILE", unset="five cities")
     ] = None,
-    seed: Annotated[int, option("Of trades and loss. Simulated, the same one repeats the run.")] = 1,
-    as_json: Annotated[bool, option("Print one JSON object and no narrative.", "--json")] = False,
-    quiet: Annotated[bool, option("Print no narrative, only what came of it.", "--quiet", "-q")] = False,
+    seed: Annotated[int, option("Random seed for trades and loss; simulated: the same seed repeats the run.")] = 1,
+    as_json: Annotated[bool, option("Print only one JSON object.", "--json")] = False,
+    quiet: Annotated[bool, option("Print only the results, no events.", "--quiet", "-q")] = False,
 ) -> None:
-    """Let five cities trade, lose packets, lose a site and get it back; then compare the tapes.
+    """Run five sites with packet loss and one site failure, then compare the tapes.
 
-    Every site is a process on this machine, and they speak UDP multicast over loopback, in real time; with
-    --simulated all is played in virtual time, and no network is needed.
+    Every site is a process on this machine and sends UDP multicast over loopback in real time. With --simulated, the
+    demo runs in virtual time and needs no network.
 
-    Exit code 0 means that all tapes are identical and complete, 1 that they are not, 2 that it could not be run.
+    Exit code 0: all tapes are identical and complete; 1: they are not; 2: the demo could not run.
 
     Examples:
 
@@ -91,12 +92,12 @@ def demo(
         real["--pipeline"] = pipeline or None
         for option, value in real.items():
             if value is not None:
-                raise typer.BadParameter("it is not for --simulated", param_hint=option)
+                raise typer.BadParameter("not supported with --simulated", param_hint=option)
         _simulate(network_file, publish or "25s", loss, kill or [], seed, as_json=as_json, quiet=quiet)
         return
     if network_file is not None:
         raise typer.BadParameter(
-            "it is for --simulated; for a network of your own: levelcast up NETWORK --data DIR", param_hint="--network"
+            "needs --simulated; to run your own network, use levelcast up NETWORK --data DIR", param_hint="--network"
         )
     wishes = DemoOptions(
         run_ns=duration_ns(publish or "12s", longest_min=LONGEST_MIN),
@@ -119,7 +120,7 @@ def _simulate(
     network_file: Path | None, publish: str, loss: str | None, kill: list[str], seed: int, *, as_json: bool, quiet: bool
 ) -> None:
     if len(kill) > 1:
-        raise typer.BadParameter("one site can be killed in a simulation", param_hint="--kill")
+        raise typer.BadParameter("a simulation can kill only one site", param_hint="--kill")
     publish_ns = duration_ns(publish, longest_min=LONGEST_MIN)
     network = _network(network_file, loss)
     deployment = Deployment(network, seed)
@@ -156,7 +157,7 @@ def _network(path: Path | None, loss: str | None) -> Network:
     network = parse_network(five_cities(), "five cities") if path is None else load_network(path)
     stripe = network.stripes[0]
     if not any(floor.stripe == stripe.name for floor in network.floors):
-        problem = Problem(1, f'there is no [[floor]] in stripe "{stripe.name}": nothing would be sent')
+        problem = Problem(1, f'no [[floor]] in stripe "{stripe.name}", so nothing would be sent; add one')
         raise NetworkError(str(path), [problem])
     if loss is not None:
         network = with_loss(network, _loss_ratio(loss))
@@ -173,15 +174,15 @@ def _victims(deployment: Deployment, kill: str | None) -> Sequence[SimNode] | No
     victims = deployment.receivers_at(kill)
     if not victims:
         known = ", ".join(sorted({receiver.site for receiver in deployment.network.receivers}))
-        raise typer.BadParameter(f'no receiver stands at "{kill}"; they stand at {known}', param_hint="--kill")
+        raise typer.BadParameter(f'no receiver at site "{kill}"; use one of {known}', param_hint="--kill")
     return victims
 
 
-# -- the narrative ----------------------------------------------------------------------------------------
+# -- progress ---------------------------------------------------------------------------------------------
 
 
 def _perform(console: Console, rehearsal: Rehearsal, publish_ns: int) -> None:
-    """Run it, with a line for everything that matters and a bar below them."""
+    """Run the simulation; print a line for each important event, and a progress bar below."""
     _print_heading(console, rehearsal.deployment)
     on_tape = "[dim]{task.fields[tape]:,} trades on every tape[/dim]"
     columns = ("[dim]{task.fields[clock]:>8}[/dim] ", BarColumn(bar_width=40), on_tape)
@@ -222,13 +223,13 @@ def _clock(at_ns: int) -> str:
     return f"{(at_ns - START_NS) / 1e9:.3f} s"
 
 
-# -- what came of it --------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------
 
 
 def _print_results(console: Console, rehearsal: Rehearsal, verdict: RehearsalVerdict, wall_s: float) -> None:
     ledger, world = rehearsal.ledger, rehearsal.deployment.world
     columns = ["\nreceiver", ">trades\nreleased", ">\nlate", ">re-\nquests", ">re-\npaired"]
-    columns += [">latency, s\np50 / p99", ">behind, ms\np50 / max", ">\nrings"]
+    columns += [">latency, s\np50 / p99", ">lag, ms\np50 / max", ">\nrings"]
     rows = []
     for node in rehearsal.deployment.receivers:
         figures, behind_ns = ledger.of[node.id], ledger.behind_ns(node.id)
@@ -240,14 +241,14 @@ def _print_results(console: Console, rehearsal: Rehearsal, verdict: RehearsalVer
     settings = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}
     console.print(table(columns, rows, no_wrap=True, **settings))
     for note in (
-        "late: after its instant, since a reformation came between or it was away",
-        "latency: from the trade on its floor to the release, by true time",
-        "behind: after the first receiver that released the slot, if on time",
-        "rings: how many it has entered",
+        "late: after the scheduled release time, because of a reformation or downtime",
+        "latency: from the trade on its floor to its release, in true time",
+        "lag: after the first receiver that released the slot, if on time",
+        "rings: number of rings that the receiver has entered",
         "",
         f"Spread of a slot over all receivers, if on time: {quantile(spreads, 0.5) / 1e6:.2f} ms (median), "
         f"{max(spreads, default=0) / 1e6:.2f} ms (largest).",
-        f"{(world.now - START_NS) / 1e9:.1f} s of virtual time took {wall_s:.1f} s: {world.events:,} events, "
+        f"{(world.now - START_NS) / 1e9:.1f} s of virtual time ran in {wall_s:.1f} s: {world.events:,} events, "
         f"{world.network.lost:,} of {world.network.sent:,} packets lost.",
     ):
         console.print(note, style="dim", soft_wrap=not console.is_terminal)
@@ -268,11 +269,11 @@ def _print_verdict(console: Console, rehearsal: Rehearsal, verdict: RehearsalVer
     for tape in verdict.prints:
         line = f"{tape.sha256}  {tape.name}, {tape.frames:,} frames, {tape.records:,} trades"
         console.print(line, markup=False, soft_wrap=True)
-    console.print(f"To see it again: --seed {rehearsal.deployment.seed} with the same options.")
+    console.print(f"To repeat the run: --seed {rehearsal.deployment.seed} with the same options.")
 
 
 def _as_json(rehearsal: Rehearsal, verdict: RehearsalVerdict) -> dict[str, object]:
-    """Everything but the wall time, so that the same seed prints the same text."""
+    """Return all results except the wall time, so that the same seed prints the same text."""
     deployment, ledger = rehearsal.deployment, rehearsal.ledger
     world, spreads = deployment.world, ledger.spreads_ns()
     rows = []

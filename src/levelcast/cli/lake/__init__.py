@@ -1,1 +1,1 @@
-"""Commands of the lake."""
+"""Commands that use the lake."""

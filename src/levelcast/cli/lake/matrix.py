@@ -1,4 +1,4 @@
-"""`levelcast matrix`: what the probes of a lake say about the network, as a file that the network file includes."""
+"""`levelcast matrix`: compute a network matrix from the probes of a lake, as a file that the network file includes."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from levelcast.pipeline.session import require_spark, spark_session
 from levelcast.units import show_ns
 
 _SHOWN = 12
-"""Sites that the table shows; the file has all of them."""
+"""Maximum number of sites in the table; the file has all of them."""
 
 
 def matrix(
     lake: LakeDir,
     network_file: Annotated[
-        Path | None, option("Whose sites, and whose timing.", "--network", metavar="FILE", unset="all sites")
+        Path | None, option("Network file with the sites and timing.", "--network", metavar="FILE", unset="all sites")
     ] = None,
     hour: Annotated[
-        str, option('An hour such as "2026-11-16T08" (UTC), worst, or all: each pair\'s worst.', metavar="HOUR")
+        str, option('UTC hour such as "2026-11-16T08", worst, or all: the worst of each pair.', metavar="HOUR")
     ] = "worst",
-    quantile: Annotated[float, option("0.5, 0.9, 0.99, 0.999 or 1: beyond it a packet is late.")] = 0.99,
-    loss: Annotated[float, option("One-way loss of pairs whose probes do not tell it.", min=0, max=0.5)] = 0.01,
-    out: Annotated[Path | None, option("Write the file to include here.", "--out", "-o", metavar="FILE.toml")] = None,
+    quantile: Annotated[float, option("Quantile beyond which a packet is late: 0.5, 0.9, 0.99, 0.999 or 1.")] = 0.99,
+    loss: Annotated[float, option("One-way loss of pairs without measured loss.", min=0, max=0.5)] = 0.01,
+    out: Annotated[Path | None, option("Write the file to include.", "--out", "-o", metavar="FILE.toml")] = None,
     fix_timing: Annotated[
-        bool, option("Write the timing as numbers too, not only as comments.", "--fix-timing")
+        bool, option("Write the timing as values too, not only as comments.", "--fix-timing")
     ] = False,
     force: Force = False,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delay and loss between sites by the hour, the timing that follows, and the best helper of each site.
+    """Compute hourly delay and loss between sites, the resulting timing, and the best helper of each site.
 
-    The tables network_matrix, network_timing and network_helpers of the lake are brought up to its probes, and the hour
-    that is asked for is written as a file: in the network file, include = ["measured.toml"].
+    The tables network_matrix, network_timing and network_helpers of the lake are updated from its probes. The selected
+    hour is written as a file; to use it, add to the network file: include = ["measured.toml"].
 
     Examples:
 
@@ -54,7 +54,7 @@ def matrix(
     """
     network = load_network(network_file) if network_file is not None else None
     if out is not None and out.exists() and not force:
-        raise FileExistsError(0, "it exists already; --force replaces it", str(out))
+        raise FileExistsError(0, "already exists; use --force to replace it", str(out))
     with spark_errors():
         require_spark()
         from levelcast.pipeline.lake.lake import Lake
@@ -64,7 +64,7 @@ def matrix(
 
         if quantile not in QUANTILES:
             known = ", ".join(f"{each:g}" for each in QUANTILES)
-            raise LakeError(f"there is no quantile {quantile:g} in the matrix: it has {known}")
+            raise LakeError(f"quantile {quantile:g} is not supported; use one of {known}")
         tables = Lake(lake)
         with spark_session(master, "levelcast matrix") as spark, tables.alone():
             measured = measure(spark, tables, network, hour, quantile, loss)
@@ -78,7 +78,7 @@ def matrix(
         return
     _show(measured)
     if out is not None:
-        typer.echo(f'Wrote {out}. The network file takes it with: include = ["{out.name}"]')
+        typer.echo(f'Wrote {out}. To use it, add to the network file: include = ["{out.name}"]')
 
 
 def _as_json(measured: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`levelcast pipeline`: recorded tapes and captures into tables that Spark, DuckDB and pandas read."""
+"""`levelcast pipeline`: load recorded tapes and captures into tables for Spark, DuckDB and pandas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ app = typer.Typer(help=COMMANDS["pipeline"].help, no_args_is_help=True)
 
 
 class Format(enum.StrEnum):
-    """What the input is."""
+    """Format of the input."""
 
     TAPE = "tape"
     DBN = "dbn"
@@ -43,7 +43,7 @@ class Format(enum.StrEnum):
 
 
 Inputs = Annotated[
-    list[Path], option("A tape's or nodes' directory, or files; may be repeated.", "--input", metavar="PATH")
+    list[Path], option("Directory of a tape or of nodes, or a file (repeatable).", "--input", metavar="PATH")
 ]
 MEGABYTE = 2**20
 
@@ -52,23 +52,23 @@ MEGABYTE = 2**20
 def run(
     paths: Inputs,
     lake: LakeDir,
-    format: Annotated[Format, option("What the input is.")] = Format.TAPE,
+    format: Annotated[Format, option("Format of the input.")] = Format.TAPE,
     day: Annotated[
-        str | None, option("The day, where the files do not say it.", "--date", metavar="YYYY-MM-DD")
+        str | None, option("Day of the records, if the files do not contain it.", "--date", metavar="YYYY-MM-DD")
     ] = None,
     venue: Annotated[
-        str | None, option("The venue of CSV or Parquet trades without one.", metavar="MIC", unset="none")
+        str | None, option("Venue of CSV or Parquet trades without one.", metavar="MIC", unset="none")
     ] = None,
     stripe: Annotated[
-        int | None, option("The stripe that files get, to keep inputs of one day apart.", min=0, unset="0")
+        int | None, option("Stripe of the files, to separate inputs of one day.", min=0, unset="0")
     ] = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the input into the lake and bring the derived tables up to date.
+    """Load the input into the lake and update the derived tables.
 
-    A tape goes on from where it was, at whichever receiver; other files land once, by their content. A run that was
-    killed is simply repeated: nothing is there twice, and nothing by halves.
+    A tape resumes after its last loaded record, from any receiver. Other files are loaded once, by their content.
+    If a run was killed, repeat it: no row is duplicated or partial.
 
     Examples:
 
@@ -76,7 +76,7 @@ def run(
 
     levelcast pipeline run --input us_equities --format lean --date 2013-10-07 --lake lake
 
-    spark-submit --master spark://host:7077 PATH/levelcast/__main__.py pipeline run --input data --lake /shared/lake
+    spark-submit --master spark://host:7077 `PATH/levelcast/__main__.py` pipeline run --input data --lake /shared/lake
     """
     on = None if day is None else parse_day(day)
     with spark_errors():
@@ -86,7 +86,7 @@ def run(
         print_json(done, None)
         return
     print_rows(Console(highlight=False), rows)
-    typer.echo(f"In {seconds:.1f} s. levelcast report --lake {lake} -o report.html")
+    typer.echo(f"Finished in {seconds:.1f} s. To see a report: levelcast report --lake {lake} -o report.html")
 
 
 def execute(
@@ -100,7 +100,7 @@ def execute(
     venue: str | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Load and refresh; how many rows went into each table."""
+    """Load the input and refresh the tables; return the number of rows added to each."""
     require_spark()
     from levelcast.pipeline.derive import corrections
     from levelcast.pipeline.input.load import CONSOLIDATED, MASKS, load
@@ -120,17 +120,17 @@ def execute(
 def _require(paths: Sequence[Path], what: str) -> None:
     for path in paths:
         if not path.exists():
-            raise LakeError(f"{path}: there is no such {what}")
+            raise LakeError(f"{path}: {what} not found")
 
 
 def _look_at(paths: Sequence[Path], format: Format, on: date | None = None, venue: str | None = None) -> None:
-    """What is wrong with the input at first sight, before Spark is started for it."""
+    """Check the input before Spark is started; raise LakeError if it cannot be loaded."""
     from levelcast.formats.captures import tasks_of
     from levelcast.pipeline.input.tapes import Tapes
 
     _require(paths, "file or directory")
     if format in (Format.LEAN, Format.ITCH) and on is None:
-        raise LakeError(f"files of format {format.value} do not say their day: add it, as in --date 2013-10-07")
+        raise LakeError(f"files of format {format.value} do not contain their day; add it, such as --date 2013-10-07")
     if format is Format.TAPE:
         Tapes(paths)
     else:
@@ -141,7 +141,7 @@ def _look_at(paths: Sequence[Path], format: Format, on: date | None = None, venu
 def _at_work(
     directory: Path, master: str | None, what: str, tell: Callable[[str], None], *, small: bool
 ) -> Iterator[tuple[Any, Lake]]:
-    """A session, and a lake that is ours alone. One that is there is looked at first; a new one is made last."""
+    """Yield a session and a locked lake. An existing lake is checked first; a new one is created last."""
     from levelcast.pipeline.lake.lake import Lake
 
     with ExitStack() as held:
@@ -159,12 +159,12 @@ def _at_work(
 
 def print_rows(console: Console, rows: dict[str, int]) -> None:
     if "tape" not in rows:
-        console.print("Nothing new: the lake has all of it.")
+        console.print("Nothing new: the lake already has all records.")
     for name, count in rows.items():
         console.print(f"{name:>16}  {count:>12,} rows")
     if rows.get("quarantine"):
-        what = f"Cannot be read, or contradict themselves: {rows['quarantine']:,} rows."
-        why = "The table quarantine has each with its reason."
+        what = f"Unreadable or inconsistent: {rows['quarantine']:,} rows."
+        why = "The table quarantine contains each with its reason."
         console.print(f"{what} {why}", style="yellow", soft_wrap=True)
 
 
@@ -172,12 +172,12 @@ def print_rows(console: Console, rows: dict[str, int]) -> None:
 def stream_command(
     paths: Inputs,
     lake: LakeDir,
-    until_now: Annotated[bool, option("End when what is there now is in the lake.", "--until-now")] = False,
-    every: Annotated[str, option("How often a batch begins.", metavar="TIME")] = f"{EVERY_S:g}s",
-    most: Annotated[int, option("Records in a batch at most.", "--max-records", min=1)] = MOST_RECORDS,
+    until_now: Annotated[bool, option("Stop when the current records are in the lake.", "--until-now")] = False,
+    every: Annotated[str, option("Interval between batches.", metavar="TIME")] = f"{EVERY_S:g}s",
+    most: Annotated[int, option("Maximum number of records per batch.", "--max-records", min=1)] = MOST_RECORDS,
     master: Master = None,
 ) -> None:
-    """Follow tapes that grow, until ^C. More than one receiver may be named: the stream goes on with whoever is left.
+    """Follow growing tapes until ^C. With several receivers, the stream continues with those that remain.
 
     Examples:
 
@@ -197,7 +197,7 @@ def stream_command(
 
             def told(batch: int, done: Loaded, lag_s: float | None) -> None:
                 ends = ", ".join(f"stripe {number} to {upto:,}" for number, upto in done.stripes.items())
-                lag = "" if lag_s is None else f", {lag_s:.1f} s behind now"
+                lag = "" if lag_s is None else f", lag {lag_s:.1f} s"
                 line = f"batch {batch}: {done.rows('tape'):,} records, {ends or 'nothing new'}{lag}"
                 tell(line) if console.is_terminal else console.print(line)
 
@@ -209,7 +209,7 @@ def stream_command(
             while query.isActive and not stopping.is_set():
                 stopping.wait(0.2)
             if stopping.is_set():
-                tell("ending after this batch")
+                tell("stopping after this batch")
             query.stop()
             follower.end()
             if (failed := follower.failed or query.exception()) is not None:
@@ -220,8 +220,8 @@ def stream_command(
 
 @app.command()
 def status(lake: LakeDir, as_json: AsJson = False) -> None:
-    """Show every table: version, rows, files, bytes, days, and how far each stripe has come: the last
-    sequence, and how long ago that record was made. Needs no Java."""
+    """Show every table (version, rows, files, bytes, days), and the last sequence of each stripe with its age. Needs no
+    Java."""
     with spark_errors():
         from levelcast.pipeline.lake.lake import Lake
 
@@ -256,14 +256,14 @@ def status(lake: LakeDir, as_json: AsJson = False) -> None:
 @app.command()
 def compact(
     lake: LakeDir,
-    name: Annotated[str | None, option("Only this one.", "--table", unset="all")] = None,
-    target: Annotated[int, option("How large files are to be.", "--target-mb", min=1)] = TARGET_BYTES // MEGABYTE,
+    name: Annotated[str | None, option("Compact only this table.", "--table", unset="all")] = None,
+    target: Annotated[int, option("Target file size in MB.", "--target-mb", min=1)] = TARGET_BYTES // MEGABYTE,
     keep: Annotated[
-        int, option("How long replaced files stay for readers that still use them.", "--keep-hours", min=0)
+        int, option("Hours to keep replaced files for readers that still use them.", "--keep-hours", min=0)
     ] = KEEP_HOURS,
     master: Master = None,
 ) -> None:
-    """Put small files together and remove those that no reader can still be using. Safe beside a stream."""
+    """Merge small files and remove those that no reader can still be using. Safe while a stream runs."""
     console = Console(highlight=False)
     with spark_errors():
         from levelcast.pipeline.lake.lake import Lake
@@ -279,19 +279,19 @@ def compact(
                     tell(each)
                     before, after = tables.compact(spark, each, target * MEGABYTE)
                     removed = tables.clean(each, keep)
-                    console.print(f"{each:>16}  {before:,} files, now {after:,}; {removed:,} old ones removed")
+                    console.print(f"{each:>16}  {before:,} files, now {after:,}; {removed:,} old files removed")
 
 
 @app.command()
 def load(
-    table: Annotated[str, typer.Argument(help="subscriptions, requests or probes.")],
+    table: Annotated[str, typer.Argument(help="Table to load: subscriptions, requests or probes.")],
     file: Annotated[
-        Path, typer.Argument(help="Interest (CSV, Parquet), `levelcast status --json`, or probes (CSV, Parquet).")
+        Path, typer.Argument(help="Subscriptions or probes (CSV, Parquet), or output of `levelcast status --json`.")
     ],
     lake: LakeDir,
     master: Master = None,
 ) -> None:
-    """Load what does not come from tapes: who wants what, what nodes asked for again, what the network measures.
+    """Load data that tapes do not contain: subscriptions, retransmission requests of nodes, and probes.
 
     Examples:
 
@@ -305,7 +305,7 @@ def load(
         from levelcast.pipeline.jobs.refresh import refresh_interest
 
         if table not in LOADERS:
-            raise LakeError(f"{table!r} is not loaded from a file: name one of {', '.join(LOADERS)}")
+            raise LakeError(f"{table!r} cannot be loaded from a file; use one of {', '.join(LOADERS)}")
         _require([file], "file")
         little = is_small([file])
         with working(quiet=False) as tell, _at_work(lake, master, "load", tell, small=little) as (spark, tables):

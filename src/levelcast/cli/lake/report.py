@@ -1,4 +1,4 @@
-"""`levelcast report`: one page about a day in a lake."""
+"""`levelcast report`: write one HTML page about a day in a lake."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from levelcast.cli.options import LakeDir, option
 
 def report(
     lake: LakeDir,
-    out: Annotated[Path, option("The page.", "--out", "-o", metavar="FILE")] = Path("report.html"),
-    day: Annotated[str | None, option("The day.", "--date", metavar="YYYY-MM-DD", unset="the last")] = None,
-    symbol: Annotated[list[str] | None, option("Plot this symbol; may be given again.", unset="the busiest")] = None,
+    out: Annotated[Path, option("HTML file to write.", "--out", "-o", metavar="FILE")] = Path("report.html"),
+    day: Annotated[str | None, option("Day to report.", "--date", metavar="YYYY-MM-DD", unset="the last")] = None,
+    symbol: Annotated[list[str] | None, option("Plot this symbol (repeatable).", unset="the busiest")] = None,
 ) -> None:
-    """Write one self-contained HTML page: prices, volume, rates, venue shares, release spread, late releases.
+    """Write one self-contained HTML page: prices, volume by venue, rates, release spread, late releases.
 
-    Needs no Java: the tables were made by `levelcast pipeline run`.
+    Needs no Java; `levelcast pipeline run` creates the tables.
 
     Examples:
 

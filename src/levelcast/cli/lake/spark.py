@@ -1,4 +1,4 @@
-"""Share a progress bar with Spark's tasks, and error texts, between the commands on Spark and the lake."""
+"""Progress bar with Spark's tasks, and error messages, for commands that use Spark or the lake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from levelcast.pipeline.session import failure, tasks
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Raise LakeError for errors of Spark, Delta Lake and a missing package; of ours inside Spark's it has the text."""
+    """Raise LakeError for errors of Spark, Delta Lake or a missing package; ours inside Spark keep their text."""
     try:
         yield
     except UserError:
@@ -24,7 +24,7 @@ def spark_errors() -> Iterator[None]:
     except ValueError as error:
         raise LakeError(str(error)) from error
     except ImportError as error:
-        raise LakeError(f"the pipeline needs what is not here ({error}): pip install 'levelcast[spark]'") from error
+        raise LakeError(f"a package is not installed ({error}); run pip install 'levelcast[spark]'") from error
     except Exception as error:
         package = type(error).__module__.partition(".")[0]
         if package == "deltalake":
@@ -39,7 +39,7 @@ def spark_errors() -> Iterator[None]:
 
 @contextmanager
 def working(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A bar on a terminal with the step and Spark's tasks; on stderr, so that results can be piped."""
+    """Show the step and Spark's tasks in a bar on a terminal; on stderr, so that results can be piped."""
     console = Console(stderr=True, quiet=quiet)
     columns = ("{task.description}", BarColumn(bar_width=30), "{task.fields[tasks]}", TimeElapsedColumn())
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,1 +1,1 @@
-"""Commands of a running network."""
+"""Commands that run a network or use a running one."""

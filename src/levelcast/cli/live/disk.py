@@ -1,4 +1,4 @@
-"""`levelcast disk`: a node's journal before its first start, and after its disk was lost (rule 12)."""
+"""`levelcast disk`: create a node's journal before its first start, and after its disk was lost (rule 12)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from levelcast.wire.messages import MemberLife
 
 app = typer.Typer(help=COMMANDS["disk"].help, no_args_is_help=True)
 
-Name = Annotated[str, option("The node's name in that file.", "--name")]
+Name = Annotated[str, option("Node name in the network file.", "--name")]
 Stripe = Annotated[
-    str | None, option("In which stripe.", "--stripe", metavar="STRIPE", unset="the floor's, or the first")
+    str | None, option("Stripe of the node.", "--stripe", metavar="STRIPE", unset="the floor's, or the first")
 ]
 _ASK_S = 1.0
 
@@ -40,14 +40,14 @@ _ASK_S = 1.0
 def init(
     network_file: NetworkFile,
     data: Data,
-    name: Annotated[str | None, option("The node's name in that file.", "--name")] = None,
-    every: Annotated[bool, option("Every node of the file, in every stripe.", "--all")] = False,
+    name: Annotated[str | None, option("Node name in the network file.", "--name")] = None,
+    every: Annotated[bool, option("Initialise every node of the file, in every stripe.", "--all")] = False,
     stripe: Stripe = None,
 ) -> None:
-    """Make the empty journal of a node that has never run: its first life.
+    """Create the empty journal of a node that has never run: its first life.
 
-    Only on the machine where the node will run, and only once. A node that has run before and has no journal any more
-    has lost its disk: see `levelcast disk lost`.
+    Run this once, on the machine where the node will run. A node that has run before and no longer has a journal has
+    lost its disk: see `levelcast disk lost`.
 
     Examples:
 
@@ -57,12 +57,12 @@ def init(
     """
     network = load_network(network_file)
     if (name is None) is not every:
-        raise typer.BadParameter("give one of --name and --all", param_hint="--name")
+        raise typer.BadParameter("pass either --name or --all", param_hint="--name")
     chosen = all_places(network) if name is None else [place_of(network, name, stripe)]
     data.mkdir(parents=True, exist_ok=True)
     for place in chosen:
         made = initialise_disk(data, place.part, _index(network, place), network.tape.durable)
-        typer.echo(f"{data / place.part}: {'an empty journal, life 1' if made else 'has a journal already'}")
+        typer.echo(f"{data / place.part}: {'created an empty journal, life 1' if made else 'already has a journal'}")
 
 
 @app.command()
@@ -70,13 +70,13 @@ def lost(
     network_file: NetworkFile,
     name: Name,
     data: Data,
-    life: Annotated[int | None, option("The new life.", min=1, max=MAX_LIFE, unset="one more than is known")] = None,
+    life: Annotated[int | None, option("New life number.", min=1, max=MAX_LIFE, unset="highest known + 1")] = None,
     stripe: Stripe = None,
 ) -> None:
-    """Declare a node's disk lost: an empty journal of a new life, so that the ring does not take it for the old one.
+    """Declare a node's disk lost: create an empty journal of a new life, which the ring does not confuse with the old.
 
-    What is left in the node's directory is put aside. A receiver of a new life counts in no majority until
-    `levelcast disk replace` has put the new life into the configured set (rule 12).
+    The remaining files of the node are moved aside. A receiver of a new life counts in no majority until
+    `levelcast disk replace` has added the new life to the configured set (rule 12).
 
     Examples:
 
@@ -87,34 +87,34 @@ def lost(
     network = load_network(network_file)
     place = place_of(network, name, stripe)
     if network.status is not None and ask_all(network, [place.part], _ASK_S)[0].ok:
-        raise NetError(f"{place.part} is running, so its disk is not lost to it: end it first")
+        raise NetError(f"{place.part}: still running, so its disk is not lost; stop it first")
     chosen = life if life is not None else _next_life(network, place, data)
     data.mkdir(parents=True, exist_ok=True)
     aside = declare_lost(data, place.part, chosen, _index(network, place), network.tape.durable)
     if aside is not None:
-        typer.echo(f"What was left is in {aside}: remove it when nobody needs it.")
-    typer.echo(f"{data / place.part}: an empty journal, life {chosen}")
+        typer.echo(f"The remaining files are in {aside}; remove them when they are no longer needed.")
+    typer.echo(f"{data / place.part}: created an empty journal, life {chosen}")
     same = f"--network {network_file} --name {place.part} --data {data}"
     typer.echo(f"Now start it: levelcast node {same}")
     if place.role.in_ring:
-        typer.echo(f"And let it count again: levelcast disk replace {same}")
+        typer.echo(f"To make it count in majorities again: levelcast disk replace {same}")
 
 
 def _next_life(network: Network, place: Placement, data: Path) -> int:
-    """One more than every life that the directory and the running receivers know of."""
+    """Return one more than the highest life that the directory and the running receivers know."""
     known = [life for life in (known_life(data, place.part), _life_in_ring(network, place)) if life is not None]
     if known:
         return max(known) + 1
     raise NetError(
-        f"nobody here knows which lives {place.part} has had: no receiver answers, and {data} says nothing of it; give "
-        "--life, a number higher than every life before (2 if its disk was never lost)"
+        f"{place.part}: earlier lives are unknown, since no receiver replied and {data} has no record; pass --life "
+        "with a number higher than every earlier life (2 if its disk was never lost)"
     )
 
 
 def _life_in_ring(network: Network, place: Placement) -> int | None:
-    """The life of a receiver in the configured set, or the incarnation of a floor, as running receivers know it.
+    """Return a receiver's life in the configured set, or a floor's incarnation, as running receivers report it.
 
-    Nobody keeps the life of a server or of a secondary.
+    No node stores the life of a server or of a secondary.
     """
     if network.status is None or not (place.role.in_ring or place.role.publishes):
         return None
@@ -131,17 +131,17 @@ def replace(
     network_file: NetworkFile,
     name: Name,
     data: Annotated[
-        Path | None, option("Where the node has its directory, if it is here.", "--data", metavar="DIR")
+        Path | None, option("Data directory of the node, if it is on this machine.", "--data", metavar="DIR")
     ] = None,
-    life: Annotated[int | None, option("The new life.", min=1, max=MAX_LIFE, unset="as the node says")] = None,
-    timeout: Annotated[str, option("How long it may take.", metavar="TIME")] = "30s",
+    life: Annotated[int | None, option("New life number.", min=1, max=MAX_LIFE, unset="as the node reports")] = None,
+    timeout: Annotated[str, option("Time limit.", metavar="TIME")] = "30s",
     interface: Interface = LOOPBACK,
     stripe: Stripe = None,
 ) -> None:
-    """Put a receiver's new life into the configured set, by a record in the sequence of the running ring.
+    """Add a receiver's new life to the configured set, by a record in the sequence of the running ring.
 
-    The version comes from the running receivers, the life from the node itself, from its directory, or from --life. The
-    record is sent until it is witnessed, which needs a majority without this receiver.
+    The running receivers supply the version. The life is read from the node itself, from its directory, or from --life.
+    The record is sent until it is witnessed, which needs a majority without this receiver.
 
     Example:
 
@@ -151,36 +151,36 @@ def replace(
     timeout_s = duration_ns(timeout, "--timeout") / 1e9
     place = place_of(network, name, stripe)
     if not place.role.in_ring:
-        raise NetError(f"{name} is no primary receiver: only those are in the configured set, so it needs nothing more")
+        raise NetError(f"{name} is not a primary receiver; only those are in the configured set, so this is not needed")
     answers = _receivers(network, place.stripe)
     chosen = _life_of(place, data, life, answers)
     wanted = replaced(membership_to_change(answers), place.id, chosen)
     if wanted is None:
-        typer.echo(f"{name} has life {chosen} in the configured set already.")
+        typer.echo(f"{name} already has life {chosen} in the configured set.")
         return
     publish(network, place.stripe, wanted, next_incarnation(answers, time.time_ns()), timeout_s, interface)
     if MemberLife(place.id, chosen) not in newest_membership(_receivers(network, place.stripe))[0].members:
-        raise NetError("another change of the configured set came first: look at it, and try again")
+        raise NetError("another change of the configured set was witnessed first; check it and try again")
     typer.echo(f"Version {wanted.version} of the configured set is witnessed: {name} has life {chosen} in it.")
 
 
 def _life_of(place: Placement, data: Path | None, given: int | None, answers: list[Answer]) -> int:
-    """The new life: as the node itself says, as is given, or as its directory says."""
+    """Return the new life: from the node itself, from --life, or from its directory."""
     for answer in answers:
         if answer.name == place.part:
             runs = int(answer.status["life"])
             if given not in (None, runs):
-                raise NetError(f"{place.part} runs in life {runs}, and --life says {given}")
+                raise NetError(f"{place.part} runs in life {runs}, but --life is {given}")
             return runs
     if given is not None:
         return given
     if data is not None and has_journal(data / place.part):
         return life_of(data / place.part / "journal")
-    raise NetError(f"{place.part} does not answer: start it, or give --data or --life, so that its new life is known")
+    raise NetError(f"{place.part}: no reply, so its new life is unknown; start it, or pass --data or --life")
 
 
 def _receivers(network: Network, stripe: str) -> list[Answer]:
-    """The primaries of a stripe that answer."""
+    """Return the status of the primaries of a stripe that reply."""
     parts = [place.part for place in places(network, stripe) if place.role.in_ring]
     return [answer for answer in ask_all(network, parts, _ASK_S) if answer.ok]
 

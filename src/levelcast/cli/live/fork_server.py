@@ -1,6 +1,6 @@
 """`python -m levelcast.cli.live.fork_server FD`: start nodes by fork (`levelcast.node.fork_server`).
 
-`levelcast up` and `levelcast demo` start it; a person does not.
+`levelcast up` and `levelcast demo` start it; do not run it by hand.
 """
 
 from __future__ import annotations
@@ -20,6 +20,6 @@ def _levelcast(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     load_command("node")  # imports all that a node needs
-    gc.freeze()  # a node's collector does not write into the pages that all share
+    gc.freeze()  # a node's garbage collector does not write to the shared pages
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         serve(channel, _levelcast)

@@ -25,33 +25,33 @@ from levelcast.storage.disk import initialise_disk
 
 def node(
     network_file: NetworkFile,
-    name: Annotated[str, option("The node's name in that file.")],
+    name: Annotated[str, option("Node name in the network file.")],
     data: Data,
-    rate: Annotated[float, option("Records a second that a floor makes up and publishes.", min=0)] = 0.0,
+    rate: Annotated[float, option("Synthetic records/s that a floor publishes.", min=0)] = 0.0,
     impair: Impair = False,
     publish: Annotated[
-        str | None, option("How long it runs; a floor stays until all is witnessed.", "--for", metavar="TIME")
+        str | None, option("Run time; a floor continues until all its records are witnessed.", "--for", metavar="TIME")
     ] = None,
-    as_json: Annotated[bool, option("Print JSON lines: status, events, a last status.", "--json")] = False,
-    seed: Annotated[int, option("Of made-up trades, and of added loss.")] = 1,
+    as_json: Annotated[bool, option("Print JSON lines: status, events, final status.", "--json")] = False,
+    seed: Annotated[int, option("Random seed for synthetic trades and injected loss.")] = 1,
     interface: Interface = LOOPBACK,
     realtime: Annotated[
-        str, option("Real-time priority for a receiver, so that it is punctual.", metavar="auto|on|off")
+        str, option("Use real-time priority for a receiver, to release on time.", metavar="auto|on|off")
     ] = "auto",
     status_port: Annotated[
-        int | None, option("Tell the status on this port, 0: not at all.", min=0, max=65535, unset="by the file")
+        int | None, option("Serve status on this port; 0 disables it.", min=0, max=65535, unset="from the network file")
     ] = None,
     stripe: Annotated[
-        str | None, option("Which stripe it runs.", metavar="STRIPE", unset="the floor's, or the first")
+        str | None, option("Stripe of the node.", metavar="STRIPE", unset="the floor's, or the first")
     ] = None,
     initialise: Annotated[
-        bool, option("This node has never run: make its journal (levelcast disk init).", "--init")
+        bool, option("Create the journal of a node that has never run, as levelcast disk init does.", "--init")
     ] = False,
 ) -> None:
     """Run one node of a network: a receiver, a secondary, a reformation server or a floor.
 
-    Where there are several stripes a node is a process in each. It ends on SIGTERM or ^C; started again on the same
-    directory, it goes on where it was.
+    With several stripes, a node runs one process per stripe. It stops on SIGTERM or ^C. Restarted with the same data
+    directory, it resumes.
 
     Examples:
 
@@ -61,7 +61,7 @@ def node(
     """
     network = load_network(network_file)
     if realtime not in ("auto", "on", "off"):
-        raise typer.BadParameter(f'"{realtime}" is none of auto, on and off', param_hint="--realtime")
+        raise typer.BadParameter(f'"{realtime}" is not auto, on or off', param_hint="--realtime")
     run_ns = None if publish is None else duration_ns(publish)
     options = NodeOptions(rate, run_ns, impair, seed, interface, cast(Realtime, realtime), status_port)
 
@@ -70,7 +70,7 @@ def node(
             return
         try:
             print(json.dumps(words), flush=True)
-        except BrokenPipeError:  # who started this node has gone
+        except BrokenPipeError:  # the process that started this node has exited
             running.stop()
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

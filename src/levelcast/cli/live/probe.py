@@ -1,4 +1,4 @@
-"""`levelcast probe`: delay and loss between the nodes of a running network, or of published figures, as probes."""
+"""`levelcast probe`: measure delay and loss between running nodes, or convert published measurements to probes."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from levelcast.node.status_client import ask_all
 
 app = typer.Typer(help=COMMANDS["probe"].help, no_args_is_help=True)
 
-Out = Annotated[Path, option("The probes.", "--out", "-o", metavar="FILE.csv")]
+Out = Annotated[Path, option("Output file.", "--out", "-o", metavar="FILE.csv")]
 ASK_EVERY_S = 1.0
 PATIENCE_NS = 4_000_000_000
-"""A loss is known when the peer answers again, after the three seconds that an answer may take."""
+"""A loss is certain when the peer replies again, after the 3 s that a reply may need."""
 
 
 @app.command()
 def gather(
     network_file: NetworkArgument = Path("network.toml"),
-    run: Annotated[str, option("How long.", "--for", metavar="TIME")] = "60s",
+    run: Annotated[str, option("Measurement time.", "--for", metavar="TIME")] = "60s",
     out: Out = Path("probes.csv"),
     force: Force = False,
 ) -> None:
-    """Gather what the running nodes measure between each other; ^C ends it early, and what is there is written.
+    """Collect the probes between running nodes; ^C stops early and writes the results so far.
 
-    The nodes probe each other if the network file says so: [probe] every = "1s". With the delay and loss of the file's
-    links added (levelcast up), these are what is measured.
+    The nodes probe each other if the network file enables it: [probe] every = "1s". If the delay and loss of the file's
+    links are injected (levelcast up), the probes measure these.
 
     Examples:
 
@@ -50,11 +50,11 @@ def gather(
     network = load_network(network_file)
     run_ns = duration_ns(run)
     if out.exists() and not force:
-        raise FileExistsError(0, "it exists already; --force replaces it", str(out))
+        raise FileExistsError(0, "already exists; use --force to replace it", str(out))
     gathered, stopping = Gathered(), threading.Event()
     on_interrupt(stopping.set)
     if network.probe_ns is None:
-        raise NetError(f'{network_file} has no [probe]: add every = "1s" there and start the nodes again')
+        raise NetError(f'{network_file}: no [probe] table; add it with every = "1s" and restart the nodes')
     began_ns = time.time_ns()
     until = time.monotonic_ns() + run_ns + PATIENCE_NS
     asked = 0
@@ -64,7 +64,7 @@ def gather(
             if answer.ok:
                 gathered.take(answer.name, answer.status, first=asked == 0)
         if asked == 0 and not any(answer.ok for answer in answers):
-            raise NetError(f"no node answers: {answers[0].name}: {answers[0].problem}")
+            raise NetError(f"no node replied; {answers[0].name}: {answers[0].problem}")
         asked += 1
         if stopping.is_set() or time.monotonic_ns() >= until:
             break
@@ -72,7 +72,7 @@ def gather(
     asked_for = [row for row in gathered.rows if began_ns <= row[2] < began_ns + run_ns]
     rows = sorted(asked_for, key=lambda row: (*row[:3], *row[6:]))
     if gathered.overwritten:
-        typer.echo(f"levelcast: nodes had forgotten {gathered.overwritten:,} samples when they were asked", err=True)
+        typer.echo(f"levelcast: nodes discarded {gathered.overwritten:,} samples before they were collected", err=True)
     write_new(out, csv_text([COLUMNS, *rows]), force=force)
     lost = sum(row[4] for row in rows)
     pairs = len({row[:2] for row in rows})
@@ -81,18 +81,18 @@ def gather(
 
 @app.command()
 def convert(
-    file: Annotated[Path, typer.Argument(help="Published round trips: CSV of pairs, or a matrix; it may be packed.")],
+    file: Annotated[Path, typer.Argument(help="Published round-trip times: CSV of pairs, or a matrix; plain or .gz.")],
     out: Out = Path("probes.csv"),
     at: Annotated[
-        str | None, option('When it was measured, UTC, such as "2023-03-01T00", if it does not say.', metavar="TIME")
+        str | None, option('Measurement time in UTC, such as "2023-03-01T00", if not in the file.', metavar="TIME")
     ] = None,
-    unit: Annotated[MatrixUnit, option("Of the numbers of a matrix.")] = MatrixUnit.MS,
+    unit: Annotated[MatrixUnit, option("Unit of the matrix values.")] = MatrixUnit.MS,
     force: Force = False,
 ) -> None:
-    """Make probes of published measurements, so that the matrix of real networks can be made.
+    """Convert published measurements to probes, to compute the matrix of a real network.
 
-    A CSV with from_city, to_city, min_ms, avg_ms and max_ms (WonderNetwork) gives three probes a line, none of them
-    lost; a square matrix (AWS regions, with names; PlanetLab and Seattle, without) gives one for each pair.
+    A CSV with from_city, to_city, min_ms, avg_ms and max_ms (WonderNetwork) gives three probes per line, none of them
+    lost. A square matrix (AWS regions, with names; PlanetLab and Seattle, without) gives one probe per pair.
 
     Examples:
 

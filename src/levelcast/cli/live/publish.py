@@ -1,4 +1,4 @@
-"""`levelcast publish`: the trades of files onto the ring, by the floors whose trades they are."""
+"""`levelcast publish`: publish the trades of files to the ring, through their floors."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ from levelcast.network import SymbolDirectory, load_network
 from levelcast.runtime.sockets import LOOPBACK
 
 SILENCE_S = 5.0
-"""A ring that is not heard for so long is worth a word."""
+"""Report a ring from which nothing was received for this time."""
 _PLAIN_LINE_EVERY_S = 5.0
 
 
 def publish(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of trades; of LEAN also a directory.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of trades; for LEAN also a directory.")],
     network_file: NetworkFile,
     floor: Annotated[
-        str | None, option("The floor, where the files do not say; else only its trades.", metavar="CODE")
+        str | None, option("Floor of files that specify none; for others, publish only its trades.", metavar="CODE")
     ] = None,
     data: Annotated[
-        Path | None, option("Where floors keep their journals: with it a publication can be resumed.", metavar="DIR")
+        Path | None, option("Directory of the floors' journals; needed to resume a publication.", metavar="DIR")
     ] = None,
-    format: Annotated[str | None, option("Of the files.", metavar="|".join(FORMATS), unset="by their names")] = None,
-    day: Annotated[str | None, option("The day of files of LEAN.", "--date", metavar="YYYY-MM-DD")] = None,
-    speed: Annotated[str, option("By the trades' times, or as fast as credit allows.", metavar="1x|100x|max")] = "max",
-    check: Annotated[bool, option("Only read the files, and say what is in them.", "--check")] = False,
+    format: Annotated[str | None, option("File format.", metavar="|".join(FORMATS), unset="from the names")] = None,
+    day: Annotated[str | None, option("Day of LEAN files.", "--date", metavar="YYYY-MM-DD")] = None,
+    speed: Annotated[str, option("Replay speed, or max: as fast as credit allows.", metavar="1x|100x|max")] = "max",
+    check: Annotated[bool, option("Only read the files and summarise them.", "--check")] = False,
     timeout: Annotated[
-        str | None, option("Give up when nothing was witnessed for so long.", metavar="TIME", unset="never")
+        str | None, option("Stop when nothing was witnessed for this time.", metavar="TIME", unset="never")
     ] = None,
     impair: Impair = False,
     interface: Interface = LOOPBACK,
     as_json: JsonAtEnd = False,
 ) -> None:
-    """Publish the trades of files, each by its floor, and wait until the ring has witnessed them all.
+    """Publish the trades of files, each through its floor, and wait until the ring has witnessed all of them.
 
-    All files are read and checked before the first packet leaves. Started again with the same files and --data it
-    goes on behind the last trade that is in a journal.
+    All files are read and checked before the first packet is sent. Restarted with the same files and --data, the
+    command resumes after the last trade in a journal.
 
     Examples:
 
@@ -85,7 +85,7 @@ def _day(text: str | None, format: str | None) -> date | None:
     if text is None:
         return None
     if format != "lean":
-        raise typer.BadParameter("only files of LEAN need a day: give --format lean too", param_hint="--date")
+        raise typer.BadParameter("only LEAN files need a day; add --format lean", param_hint="--date")
     return parse_day(text)
 
 
@@ -102,7 +102,7 @@ def _speed(text: str) -> float | None:
 
 
 class _Watch:
-    """Runs a publication and tells how it goes: a bar on a terminal, a line now and then elsewhere."""
+    """Run a publication and show its progress: a bar on a terminal, a line every 5 s otherwise."""
 
     def __init__(self, replay: Replay, console: Console, limit_s: float | None) -> None:
         self.replay = replay
@@ -120,7 +120,7 @@ class _Watch:
         for warning in replay.warnings:
             self._say(warning)
         if replay.before:
-            self._say(f"going on after {replay.before.total():,} trades that were published before")
+            self._say(f"resuming after {replay.before.total():,} trades that were already published")
         on_interrupt(partial(setattr, replay, "stopping", True))
         began = time.monotonic()
         columns = (BarColumn(), MofNCompleteColumn(), "witnessed", TimeElapsedColumn(), "{task.fields[words]}")
@@ -136,23 +136,23 @@ class _Watch:
     def _words(self) -> str:
         replay = self.replay
         rate = (replay.published - replay.before.total()) / max(self.seconds, 0.001)
-        waits = f", {replay.waiting:,} wait for credit" if replay.waiting else ""
-        return f"{replay.published:,} published, {rate:,.0f} a second{waits}"
+        waits = f", {replay.waiting:,} waiting for credit" if replay.waiting else ""
+        return f"{replay.published:,} published, {rate:,.0f} trades/s{waits}"
 
     def _look(self) -> None:
-        """Whether the ring answers, and whether there is any progress."""
+        """Check whether the ring replies, and whether there is any progress."""
         replay, now = self.replay, time.monotonic()
         heard_s = (time.time_ns() - replay.heard_ns) / 1e9 if replay.heard_ns else self.seconds
         if heard_s > SILENCE_S and not self._silent:
             core = replay.network.core
             self._say(
-                f"no ring is heard at {core.address} port {core.port}: are its receivers running, and is --interface "
-                "theirs? Waiting for it"
+                f"no ring found at {core.address} port {core.port}; check that its receivers are running and that "
+                "--interface is theirs. Waiting"
             )
         self._silent = heard_s > SILENCE_S
         if replay.namesakes and not self._namesakes_told:
             self._namesakes_told = True
-            self._say(f"another process is {', '.join(replay.namesakes)} too: end it, or use levelcast up --no-floors")
+            self._say(f"another process is {', '.join(replay.namesakes)}; stop it, or use levelcast up --no-floors")
         if replay.witnessed != self._progress_at[1] or replay.settled:
             self._progress_at = (now, replay.witnessed)
         elif self._limit_s is not None and now - self._progress_at[0] > self._limit_s:
@@ -195,17 +195,17 @@ def _sentence(outcome: dict[str, Any], data: Path | None) -> str:
     new = outcome["published"] - outcome["published_before"]
     if outcome["complete"]:
         rate = new / max(outcome["seconds"], 0.001)
-        before = f", {outcome['published_before']:,} of them before" if outcome["published_before"] else ""
+        before = f", {outcome['published_before']:,} of them published earlier" if outcome["published_before"] else ""
         floors = len(outcome["floors"])
         return (
             f"All {outcome['records']:,} trades of {floors} floor{'s' if floors > 1 else ''} are witnessed{before}: "
-            f"{new:,} in {outcome['seconds']:.1f} s, {rate:,.0f} a second."
+            f"{new:,} in {outcome['seconds']:.1f} s, {rate:,.0f} trades/s."
         )
-    why = "Nothing was witnessed for too long" if outcome["gave_up"] else "Stopped"
-    how = f"to go on, start again: {_command()}" if data is not None else "without --data it cannot be resumed"
+    why = "Timed out, since nothing was witnessed" if outcome["gave_up"] else "Stopped"
+    how = f"to resume, run again: {_command()}" if data is not None else "without --data it cannot be resumed"
     return (
-        f"{why}: {outcome['published']:,} of {outcome['records']:,} trades are published, and "
-        f"{outcome['unwitnessed_packets']:,} packets of them not yet witnessed; {how}"
+        f"{why}: {outcome['published']:,} of {outcome['records']:,} trades are published, "
+        f"{outcome['unwitnessed_packets']:,} packets not yet witnessed; {how}"
     )
 
 
@@ -223,4 +223,4 @@ def _tell_survey(found: Survey, directory: SymbolDirectory, as_json: bool) -> No
     pairs = zip_longest(floors.items(), symbols.items(), fillvalue=("", ""))
     columns = ("floor", ">trades", "symbol", ">trades ")
     Console(highlight=False).print(table(columns, (one + other for one, other in pairs), box=box.SIMPLE_HEAD))
-    typer.echo(f"{found.records:,} trades, {found.backwards:,} of them earlier than the one before on their floor.")
+    typer.echo(f"{found.records:,} trades, {found.backwards:,} of them earlier than the previous trade of their floor.")

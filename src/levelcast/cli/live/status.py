@@ -1,4 +1,4 @@
-"""`levelcast status`: what goes on inside the running nodes of a network file."""
+"""`levelcast status`: show the status of the running nodes of a network file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from levelcast.node.status_client import Answer, ask_all, in_one_ring, not_serve
 REFORMATIONS_SHOWN = 8
 _EVERY_S = 1.0
 _WIDE = 150
-"""Columns that the table needs; where nobody has a terminal of some width, it gets them."""
+"""Width that the table needs; used where the output is not a terminal."""
 _COLUMNS = ("state", ">ring", ">slot", ">have", ">gaps", ">requests", ">late", "clock", ">rings")
 _STYLES = {
     **dict.fromkeys(("ACTIVE", "FOLLOWS", "IDLE"), "green"),
@@ -39,17 +39,15 @@ Json = dict[str, Any]
 
 def status(
     network_file: NetworkArgument = Path("network.toml"),
-    as_json: Annotated[bool, option("Print one JSON object: every node's whole status.", "--json")] = False,
-    node: Annotated[
-        list[str] | None, option("Only this node; may be given again.", metavar="NAME", unset="all")
-    ] = None,
-    watch: Annotated[bool, option("Go on, once a second, until ^C.", "--watch")] = False,
-    timeout: Annotated[str, option("How long a node may take to answer.", metavar="TIME")] = "1s",
+    as_json: Annotated[bool, option("Print one JSON object with the complete status of every node.", "--json")] = False,
+    node: Annotated[list[str] | None, option("Query only this node (repeatable).", metavar="NAME", unset="all")] = None,
+    watch: Annotated[bool, option("Refresh every second until ^C.", "--watch")] = False,
+    timeout: Annotated[str, option("Time limit for the reply of a node.", metavar="TIME")] = "1s",
 ) -> None:
-    """Ask the running nodes of a network what they do.
+    """Show the status of the running nodes of a network.
 
-    Exit code 0 means that all answer, all receivers are in one ring of their stripe and all secondaries follow it, 1
-    that it is not so.
+    Exit code 0: all nodes reply, all receivers are in one ring of their stripe, and all secondaries follow it; 1:
+    otherwise.
 
     Examples:
 
@@ -74,7 +72,7 @@ def is_well(answers: Sequence[Answer]) -> bool:
 
 
 def as_object(answers: Sequence[Answer]) -> Json:
-    """Everything, for a program."""
+    """Return the complete status as a JSON object."""
     return {
         "well": is_well(answers),
         "one_ring": in_one_ring(answers),
@@ -91,7 +89,7 @@ def as_object(answers: Sequence[Answer]) -> Json:
 def _watch(
     network: Network, answers: list[Answer], names: Sequence[str], timeout_s: float, *, as_json: bool
 ) -> list[Answer]:
-    """Until ^C; the last answers."""
+    """Refresh until ^C and return the last replies."""
     live = None if as_json else Live(console=_console(), transient=True, auto_refresh=False)
     with suppress(KeyboardInterrupt), live or nullcontext():
         while True:
@@ -104,7 +102,7 @@ def _watch(
     return answers
 
 
-# -- for people -------------------------------------------------------------------------------------------
+# -- terminal output --------------------------------------------------------------------------------------
 
 
 def _console() -> Console:
@@ -113,7 +111,7 @@ def _console() -> Console:
 
 
 def page(network: Network, answers: Sequence[Answer]) -> Group:
-    """The table, what is wrong, and the last reformations."""
+    """Return the table, the warnings and the last reformations."""
     return Group(_table(network, answers), *_remarks(answers), *_reformations(answers))
 
 
@@ -133,7 +131,7 @@ def _table(network: Network, answers: Sequence[Answer]) -> Table:
 def _row(answer: Answer) -> tuple[Text | str, ...]:
     said = answer.status
     if not answer.ok:
-        return answer.name, "", "", Text("no answer", "bold red"), *[""] * 8, Text(answer.problem, "red")
+        return answer.name, "", "", Text("no reply", "bold red"), *[""] * 8, Text(answer.problem, "red")
     does = _SUMMARIES[answer.role](said, answer.lag) if answer.role is not None else ""
     cells = (_cell(said, title.removeprefix(">")) for title in _COLUMNS)
     return answer.name, str(said["id"]), str(said["role"]), *cells, does
@@ -175,24 +173,24 @@ def _formed(said: Json) -> str:
 
 def _published(said: Json) -> str:
     return (
-        f"{said['published']:,} records published, {said['waiting']:,} wait; "
+        f"{said['published']:,} records published, {said['waiting']:,} waiting; "
         f"{said['packets_unwitnessed']} of {said['credit']} packets unwitnessed"
     )
 
 
 def _served(said: Json, lag: int | None) -> str:
-    """Of a secondary: who serves it, how far it is behind, and who takes turns with it."""
+    """Describe a secondary: its primary, its lag in slots, and the other members of its group."""
     primary, home = said["primary"], said["home"]
     if primary is None:
-        return f"; no primary, its home is {home}"
-    behind = "" if lag is None else f", {lag:,} {'slot' if lag == 1 else 'slots'} behind"
+        return f"; no primary (assigned: {home})"
+    behind = "" if lag is None else f", lag {lag:,} {'slot' if lag == 1 else 'slots'}"
     others = [name for name in said["group"]["members"] if name != said["name"]]
     mates = f", with {', '.join(others)}" if others else ""
     return f"; served by {primary}{'' if primary == home else f' instead of {home}'}{behind}{mates}"
 
 
 def _covers(said: Json) -> str:
-    """Of a primary: the secondaries that its tokens stand for."""
+    """Describe a primary: the secondaries that its tokens cover."""
     members = said.get("group", {}).get("members", {})
     counts = [name for name, each in members.items() if each["counts"]]
     without = [name for name, each in members.items() if not each["counts"]]
@@ -215,15 +213,15 @@ def _remarks(answers: Sequence[Answer]) -> list[Text]:
     for answer in answers:
         said = answer.status
         if said.get("namesakes"):
-            remarks.append(Text(f"Another process takes itself for {answer.name}: end one of them.", "bold red"))
+            remarks.append(Text(f"Another process also runs as {answer.name}; stop one of them.", "bold red"))
         if said.get("malformed"):
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(said["malformed"].items()))
-            remarks.append(Text(f"{answer.name} was sent what it could not use: {reasons}.", "yellow"))
+            remarks.append(Text(f"{answer.name} rejected malformed datagrams: {reasons}.", "yellow"))
     return remarks
 
 
 def _reformations(answers: Sequence[Answer]) -> list[Table]:
-    """The last ones, as the servers tell them; as the receivers do, where no server answers."""
+    """Return the last reformations, as the servers report them, or the receivers if no server replies."""
     servers = [answer for answer in answers if answer.role is not None and answer.role.forms_rings]
     told = [
         (each["at_ns"], answer.name, each)

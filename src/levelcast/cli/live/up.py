@@ -25,28 +25,27 @@ from levelcast.node.verdict import ClusterVerdict, judge
 from levelcast.protocol.event_text import sentence
 
 DOWN_S = 2.0
-"""How long a node that was killed stays down."""
+"""Time in seconds that a killed node stays down."""
 _PLAIN_LINE_EVERY_S = 2.0
 
 
 def up(
     network_file: NetworkArgument,
     data: Data,
-    publish: Annotated[
-        str | None, option("How long the floors trade.", "--for", metavar="TIME", unset="until ^C")
-    ] = None,
-    rate: Annotated[float, option("Records a second, of all floors together.", min=0)] = 2000.0,
-    impair: Annotated[bool, option("Add the delay and loss of the file's links.")] = True,
-    floors: Annotated[bool, option("Start the floors too; without them, levelcast publish is the floors.")] = True,
+    publish: Annotated[str | None, option("Trading time.", "--for", metavar="TIME", unset="until ^C")] = None,
+    rate: Annotated[float, option("Records/s of all floors together.", min=0)] = 2000.0,
+    impair: Annotated[bool, option("Inject the delay and loss of the network file's links.")] = True,
+    floors: Annotated[bool, option("Start the floors; without them, use levelcast publish.")] = True,
     kill: Annotated[
-        list[str] | None, option(f"kill -9 that node then, and start it again {DOWN_S:g} s later.", metavar="NAME@TIME")
+        list[str] | None,
+        option(f"Kill this node (kill -9), restart it {DOWN_S:g} s later (repeatable).", metavar="NAME@TIME"),
     ] = None,
     as_json: JsonAtEnd = False,
-    seed: Annotated[int, option("Of made-up trades, and of added loss.")] = 1,
+    seed: Annotated[int, option("Random seed for synthetic trades and injected loss.")] = 1,
 ) -> None:
-    """Run a whole network on this machine, each node a process, over multicast on loopback; then compare the tapes.
+    """Run all nodes of a network as processes on this machine over loopback multicast, then compare the tapes.
 
-    Exit code 0 means that all tapes are identical and complete, 1 that they are not.
+    Exit code 0: all tapes are identical and complete; 1: they are not.
 
     Examples:
 
@@ -78,17 +77,17 @@ def up(
 
 
 def parse_kill(text: str, known: Sequence[str], other: str = "", default_s: float | None = None) -> Kill:
-    """A node to kill, as NAME@TIME, or as NAME where there is a default time; `other` ends the error's sentence."""
+    """Parse a node to kill: NAME@TIME, or NAME if there is a default time; `other` extends the error message."""
     name, at, time_text = (text, "", "") if "@" not in text and default_s is not None else text.rpartition("@")
     if name not in known:
-        why = f'"{text}" is not NAME@TIME with one of {", ".join(known)}{other}'
+        why = f'"{text}" is not NAME@TIME{other}; NAME is one of {", ".join(known)}'
         raise typer.BadParameter(why, param_hint="--kill")
     at_s = duration_ns(time_text, "--kill") / 1e9 if at or default_s is None else default_s
     return Kill(name, at_s, at_s + DOWN_S)
 
 
 def _watch(console: Console, run: ClusterRun) -> None:
-    """Run it, with a live table on a terminal and plain lines elsewhere."""
+    """Run the cluster, with a live table on a terminal and plain lines otherwise."""
     cluster, told_s = run.cluster, 0.0
     on_interrupt(partial(setattr, run, "interrupted", True))
     live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
@@ -134,14 +133,14 @@ def _print_verdict(console: Console, cluster: Cluster, verdict: ClusterVerdict) 
         member = cluster.members[each.name]
         requests = str(member.status.get("requests", "?"))
         rows.append((each.name, each.records, each.late, show_ms(each.behind_ns), requests, member.kills))
-    behind = ">behind its instant, ms\np50 / p99 / max"
+    behind = ">lateness, ms\np50 / p99 / max"
     columns = ("receiver", ">released", ">late", behind, ">requests", ">killed")
     console.print(table(columns, rows, box=box.SIMPLE_HEAD))
     stripe = cluster.members[verdict.receivers[0].name].place.stripe if verdict.receivers else None
     floors = [member for member in cluster.of_role(FLOOR) if member.place.stripe == stripe]
     published = sum(member.status.get("published", 0) for member in floors)
     for line in (
-        "late: more than 1 ms after timestamp + Δ_A; a node that was away has all that it missed late.",
+        "late: more than 1 ms after timestamp + Δ_A; all that a node missed while it was down is late.",
         f"Published since the floors' last start: {published:,} records.",
         f"Spread of a slot over all receivers: {show_ms(verdict.spread_ns)} ms (p50 / p99 / max).",
     ):
@@ -155,7 +154,7 @@ def _print_verdict(console: Console, cluster: Cluster, verdict: ClusterVerdict) 
 
 
 def _as_json(cluster: Cluster, verdicts: dict[str, ClusterVerdict]) -> dict[str, Any]:
-    """The figures of the first stripe where they have always been; `stripes` has those of all."""
+    """Return the results of the first stripe at the top level, and those of all in `stripes`."""
 
     def figures(verdict: ClusterVerdict) -> dict[str, Any]:
         return {

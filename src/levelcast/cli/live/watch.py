@@ -1,4 +1,4 @@
-"""`levelcast watch`: the trades that a region's edge sends, as they come."""
+"""`levelcast watch`: print the trades that a region's edge sends, as they arrive."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from levelcast.runtime.sockets import LOOPBACK
 COLUMNS = ("seq", "ts_event", "ts_recv", "floor", "symbol", "price", "size", "condition")
 _WIDTHS = (12, 18, 18, 5, 8, 14, 10, 9)
 _QUIET_S = 2.0
-"""With nothing heard for so long, the one who watches is told."""
+"""Report when nothing was received for this time."""
 
 _PATIENCE = {"retry_ns": 50_000_000, "attempts": 20}
-"""What was asked for in vain for a second is passed over."""
+"""Skip messages after 1 s of requests without a reply."""
 
 Row = tuple[Any, ...]
 
 
 def watch(
     network_file: NetworkFile,
-    region: Annotated[str | None, option("Whose edge groups to listen to.", unset="the only one")] = None,
-    symbol: Annotated[list[str] | None, option("Only this symbol; may be given several times.", unset="all")] = None,
+    region: Annotated[str | None, option("Region of the edge groups.", unset="the only one")] = None,
+    symbol: Annotated[list[str] | None, option("Print only this symbol (repeatable).", unset="all")] = None,
     start: Annotated[
         str,
         option(
-            "Begin with what comes next; with the last price of each symbol; with this sequence of the session.",
+            "Start with the next record, the last price of each symbol, or this sequence of the session.",
             "--from",
             metavar="now|snapshot|SEQ",
         ),
@@ -51,24 +51,24 @@ def watch(
     grade: Annotated[
         str,
         option(
-            "Ask for what is missing; give it up; or ask only for what may hold a symbol's newest price.",
+            "Request missing messages, skip them, or request only those that may hold a symbol's newest price.",
             metavar="guaranteed|best-effort|latest-only",
         ),
     ] = "guaranteed",
     merged: Annotated[
-        bool, option("In one order over all sessions: by time, stripe and place on the tape.", "--merged")
+        bool, option("Merge all sessions into one order: by time, stripe and tape position.", "--merged")
     ] = False,
-    count: Annotated[int | None, option("End after so many trades.", min=1, unset="never")] = None,
-    limit: Annotated[str | None, option("End after this time.", "--for", metavar="TIME", unset="never")] = None,
-    as_json: Annotated[bool, option("One JSON object a line.", "--json")] = False,
+    count: Annotated[int | None, option("Stop after this number of trades.", min=1, unset="never")] = None,
+    limit: Annotated[str | None, option("Stop after this time.", "--for", metavar="TIME", unset="never")] = None,
+    as_json: Annotated[bool, option("Print one JSON object per line.", "--json")] = False,
     interface: Annotated[
-        str, option("The address of the interface that has the groups.", metavar="ADDRESS")
+        str, option("IP address of the network interface for the edge groups.", metavar="ADDRESS")
     ] = LOOPBACK,
 ) -> None:
-    """Print the trades that a region's customers receive: a table on a terminal, CSV elsewhere.
+    """Print the trades of a region's edge: a table on a terminal, CSV otherwise.
 
-    Only trades are printed: definitions, quotes and status records are read and passed over. `seq` is the place on the
-    tape. Until the first watermark has come, after 100 ms mostly, its low 32 bits stand for it.
+    Only trades are printed; definitions, quotes and status records are skipped. `seq` is the position on the tape.
+    Until the first watermark arrives, usually within 100 ms, only its low 32 bits are shown.
 
     Examples:
 
@@ -88,7 +88,7 @@ def _start(text: str, network: Network) -> Start:
     if text in ("now", "snapshot"):
         return "now" if text == "now" else "snapshot"
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise typer.BadParameter(f'"{text}" is none of now, snapshot and a sequence from 1 on', param_hint="--from")
+        raise typer.BadParameter(f'"{text}" is not now, snapshot or a sequence from 1 on', param_hint="--from")
     return {stripe_session(stripe).decode().rstrip(): int(text) for stripe in network.stripes}
 
 
@@ -96,7 +96,7 @@ def _grade(text: str) -> Grade:
     known = {each.value.replace(" ", "-"): each for each in Grade}
     found = known.get(text.replace(" ", "-"))
     if found is None:
-        raise typer.BadParameter(f'"{text}" is none of {", ".join(known)}', param_hint="--grade")
+        raise typer.BadParameter(f'"{text}" is not one of {", ".join(known)}', param_hint="--grade")
     return found
 
 
@@ -105,7 +105,7 @@ def _say(text: str) -> None:
 
 
 class _Watcher:
-    """One run of the command."""
+    """State of one run of the command."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class _Watcher:
                         return
 
     def _print(self, batch: Batch) -> bool:
-        """Print the trades of a batch; False when there were enough."""
+        """Print the trades of a batch; return False when the count is reached."""
         if batch.kind.rtype == RTYPE_TRADE:
             if self._left is not None:
                 batch = batch._replace(records=batch.records[: self._left])
@@ -167,52 +167,52 @@ class _Watcher:
             self._printer.print(batch, self._tape.symbols)
         return self._left != 0
 
-    # -- words --------------------------------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------------------
 
     def _remind(self) -> None:
         if not self._tape.heard:
-            _say(f"nothing has come from {self._where} yet; waiting")
+            _say(f"nothing received from {self._where} yet; waiting")
 
     def _on_event(self, event: Lost | Stuck | Ended | Replaced) -> None:
         if isinstance(event, Replaced):
-            _say(f"plan {event.number} is in force")
+            _say(f"plan {event.number} is active")
             return
         session = event.session.decode().rstrip()
         if isinstance(event, Ended):
-            _say(f"session {session} has ended before {event.sequence}")
+            _say(f"session {session}: ended before sequence {event.sequence}")
         elif isinstance(event, Lost):
-            _say(f"session {session} goes on without {event.messages} messages from {event.sequence} on")
+            _say(f"session {session}: continuing without {event.messages} messages from sequence {event.sequence}")
         else:
-            last, why = event.sequence + event.messages - 1, "and no edge answers for them"
+            last, why = event.sequence + event.messages - 1, "no edge answered the requests"
             if event.left:
                 last, why = (
                     min(last, event.left - 1),
-                    f"and no edge has them any more: its tape begins with {event.left}",
+                    f"no edge has them any more; its tape begins with {event.left}",
                 )
-            _say(f"session {session} lacks {event.sequence} to {last}, {why}")
+            _say(f"session {session}: messages {event.sequence} to {last} are missing; {why}")
             asyncio.get_running_loop().call_soon(self._tape.skip, session, event.left or None)
 
     def _summarise(self, seconds: float) -> None:
         counts, printed = self._tape.counts, self._printer.printed
         typer.echo(
             f"{printed:,} trades printed in {seconds:.1f} s; {counts.packets:,} packets, {counts.gaps:,} gaps, "
-            f"{counts.requests:,} requests, {counts.lost:,} messages lost, {counts.duplicates:,} came more than once"
-            + (f", {counts.superseded:,} out of date" if counts.superseded else ""),
+            f"{counts.requests:,} requests, {counts.lost:,} messages lost, {counts.duplicates:,} duplicates"
+            + (f", {counts.superseded:,} superseded" if counts.superseded else ""),
             err=True,
         )
         for line in self._tape.lines.values() if len(self._tape.lines) > 1 else ():
             came = line.counts
             typer.echo(
-                f"line {line.name}: {came.packets:,} packets, {came.share_first:.1%} of its messages came first, "
+                f"line {line.name}: {came.packets:,} packets, {came.share_first:.1%} of its messages arrived first, "
                 f"{came.missing:,} missing",
                 err=True,
             )
         for session, following in self._tape.positions.items():
-            typer.echo(f"session {session} is at {following}", err=True)
+            typer.echo(f"session {session}: next sequence {following}", err=True)
 
 
 class _Printer:
-    """Rows in one of three forms."""
+    """Print rows as a table, CSV or JSON."""
 
     def __init__(self, network: Network, *, as_json: bool) -> None:
         self.printed = 0
@@ -251,7 +251,7 @@ class _Printer:
             )
 
     def _line(self, row: Row) -> str:
-        """A row for people: times as the time of day in UTC, prices without idle zeros."""
+        """Format a row for a terminal: times as the time of day in UTC, prices without trailing zeros."""
         cells = []
         for name, width, value in zip(COLUMNS, _WIDTHS, row, strict=True):
             text = "" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""`levelcast init` and `levelcast timing`: write a network file to start from, and explain its numbers."""
+"""`levelcast init` and `levelcast timing`: write an example network file, and explain timing values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from levelcast.units import show_ns
 
 
 def init(
-    path: Annotated[Path, typer.Argument(help="Where to write the file.")] = Path("network.toml"),
+    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("network.toml"),
     force: Force = False,
 ) -> None:
     """Write a commented network file to start from: five cities around the world.
@@ -34,15 +34,15 @@ def init(
     levelcast init my-network.toml --force
     """
     write_new(path, five_cities(), force=force)
-    typer.echo(f"Wrote {path}. To see what follows from it: levelcast timing {path}")
+    typer.echo(f"Wrote {path}. To see the resulting timing: levelcast timing {path}")
 
 
 def timing(
-    path: Annotated[Path, typer.Argument(help="The network file.")] = Path("network.toml"),
-    stripe: Annotated[str | None, option("Only this stripe.", "--stripe", unset="all of them")] = None,
-    as_json: Annotated[bool, option("Print JSON, durations in nanoseconds.", "--json")] = False,
+    path: Annotated[Path, typer.Argument(help="Network file.")] = Path("network.toml"),
+    stripe: Annotated[str | None, option("Show only this stripe.", "--stripe", unset="all")] = None,
+    as_json: Annotated[bool, option("Print only JSON, with durations in nanoseconds.", "--json")] = False,
 ) -> None:
-    """Explain every timing number of a network file by its rule, and the time in which it recovers.
+    """Explain each timing value of a network file by its rule, and the bound on the recovery time.
 
     Examples:
 
@@ -54,7 +54,7 @@ def timing(
     names = [known.name for known in network.stripes]
     if stripe is not None and stripe not in names:
         known = ", ".join(f'"{name}"' for name in names)
-        raise NetworkError(str(path), [Problem(1, f'there is no stripe "{stripe}" here, only {known}')])
+        raise NetworkError(str(path), [Problem(1, f'stripe "{stripe}" not found; the file has {known}')])
     chosen = names if stripe is None else [stripe]
     if as_json:
         report = {
@@ -71,13 +71,13 @@ def timing(
 
 
 def write_new(path: Path, text: str, *, force: bool) -> None:
-    """Write a file whole or not at all, never over another one unless told to."""
+    """Write a file completely or not at all; replace an existing one only if `force` is set."""
     if path.exists() and not force:
-        raise FileExistsError(0, "it exists already; --force replaces it", str(path))
+        raise FileExistsError(0, "already exists; use --force to replace it", str(path))
     if path.is_dir():
-        raise IsADirectoryError(0, "it is a directory; name a file in it", str(path))
+        raise IsADirectoryError(0, "is a directory; specify a file in it", str(path))
     if not path.parent.is_dir():
-        raise NotADirectoryError(0, "there is no such directory to write it in", str(path))
+        raise NotADirectoryError(0, "the directory does not exist; create it first", str(path))
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("x", encoding="utf-8") as file:
@@ -93,11 +93,11 @@ def write_new(path: Path, text: str, *, force: bool) -> None:
 
 
 def _link(part: Path, path: Path) -> None:
-    """Give the finished file its name, which fails if somebody else has taken that meanwhile."""
+    """Give the finished file its name; fail if another process has created that file meanwhile."""
     try:
         path.hardlink_to(part)
     except FileExistsError:
-        raise FileExistsError(0, "it exists already; --force replaces it", str(path)) from None
+        raise FileExistsError(0, "already exists; use --force to replace it", str(path)) from None
     except OSError:  # a file system without hard links
         part.replace(path)
 
@@ -133,7 +133,7 @@ def _print_stripe(console: Console, network: Network, stripe: str) -> None:
     for receiver in network.receivers:
         below = ", ".join(each.name for each in network.secondaries_of(receiver.name))
         if below:
-            console.print(f"  {escape(receiver.name)} is the home of {escape(below)}", highlight=False)
+            console.print(f"  {escape(receiver.name)} is the assigned primary of {escape(below)}", highlight=False)
     for sentence in included_files(network):
         console.print(f"  {escape(sentence)}", highlight=False, soft_wrap=True)
     console.print(_timing_table(network.explain(stripe)))
@@ -151,7 +151,7 @@ def _timing_table(numbers: list[Explained]) -> Table:
     table.add_column("", no_wrap=True, style="cyan")
     table.add_column("name", no_wrap=True)
     table.add_column("value", no_wrap=True, justify="right", style="bold")
-    table.add_column("rule, and why it comes out so")
+    table.add_column("rule and derivation")
     for number in numbers:
         why = f"{escape(number.rule)}\n[dim]{escape(number.because)}[/dim]"
         table.add_row(number.symbol, number.name, number.text, why)
@@ -163,7 +163,7 @@ def _liveness_table(terms: list[BoundTerm]) -> Table:
     title = "When faults stop, everything sent is released within"
     table = Table(title=title, title_justify="left", show_footer=True)
     table.add_column("at most", footer=total, no_wrap=True, justify="right", style="bold")
-    table.add_column("until", footer="in all")
+    table.add_column("until", footer="total")
     table.add_column("rule")
     for term in terms:
         table.add_row(show_ns(term.ns), escape(term.term), escape(term.rule))

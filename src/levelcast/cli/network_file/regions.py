@@ -32,28 +32,28 @@ from levelcast.network.regions.plan import (
 
 
 def regions(
-    delays: Annotated[Path, typer.Argument(metavar="DELAYS.csv", help="Pings or one-way delays between places.")],
-    receivers: Annotated[
-        int, option("How many receivers to place; two or more a region.", min=2, max=MOST_RECEIVERS)
-    ] = 10,
-    count: Annotated[int | None, option("How many regions.", "--regions", min=1, unset="half as many")] = None,
+    delays: Annotated[
+        Path, typer.Argument(metavar="DELAYS.csv", help="Round-trip times or one-way delays between locations.")
+    ],
+    receivers: Annotated[int, option("Number of receivers, at least two per region.", min=2, max=MOST_RECEIVERS)] = 10,
+    count: Annotated[int | None, option("Number of regions.", "--regions", min=1, unset="half of --receivers")] = None,
     customers: Annotated[
-        Path | None, option("How many customers each place has.", metavar="FILE.csv", unset="as many everywhere")
+        Path | None, option("Number of subscribers at each location.", metavar="FILE.csv", unset="equal numbers")
     ] = None,
-    loss: Annotated[float, option("Loss between two places, where the file does not say.", min=0, max=0.5)] = 0.01,
-    bound: Annotated[float, option("A region's load is at most so many times the mean one.", min=1)] = 2.0,
+    loss: Annotated[float, option("Loss between two locations, if not in the file.", min=0, max=0.5)] = 0.01,
+    bound: Annotated[float, option("Maximum load of a region, as a multiple of the mean load.", min=1)] = 2.0,
     reach: Annotated[
-        str | None, option('No two receivers farther apart than this, such as "250ms".', unset="any")
+        str | None, option('Maximum delay between two receivers, such as "250ms".', unset="unlimited")
     ] = None,
-    slot: Annotated[str, option("The slot length of the file that is written.")] = "50ms",
-    out: Annotated[Path | None, option("Write the network file here.", metavar="FILE.toml")] = None,
+    slot: Annotated[str, option("Slot length in the network file.")] = "50ms",
+    out: Annotated[Path | None, option("Write this network file.", metavar="FILE.toml")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Choose where receivers stand and which customers each serves, from measured delay and loss.
+    """Choose receiver sites and assign subscribers to them, from measured delay and loss.
 
-    A region is two sites: line a and line b. Every customer listens to both. DELAYS.csv has from_city, to_city, min_ms
-    and avg_ms (round trips), or from, to, delay_ms and jitter_ms (one way), and perhaps loss; it may be packed (.gz).
+    A region has two sites, line a and line b. Every subscriber reads both. DELAYS.csv has from_city, to_city, min_ms
+    and avg_ms (round trips), or from, to, delay_ms and jitter_ms (one way), and optionally loss; plain or .gz.
 
     Examples:
 
@@ -63,7 +63,7 @@ def regions(
     """
     wanted = receivers // 2 if count is None else count
     if receivers < 2 * wanted:
-        raise typer.BadParameter(f"{wanted} regions need {2 * wanted} receivers, two each; there are {receivers}")
+        raise typer.BadParameter(f"{wanted} regions need {2 * wanted} receivers, two each; --receivers is {receivers}")
     measured = load_delays(delays, loss)
     weights = np.ones(len(measured.names)) if customers is None else load_weights(customers, measured.names)
     sites = np.arange(len(measured.names))
@@ -79,13 +79,13 @@ def regions(
         return
     _show(measured, told, placed)
     if out is not None:
-        typer.echo(f"Wrote {out}. To see what follows from it: levelcast timing {out}")
+        typer.echo(f"Wrote {out}. To see the resulting timing: levelcast timing {out}")
 
 
 def _plan(
     path: Path, delays: Delays, weights: Floats, sites: Indexes, count: int, bound: float
 ) -> tuple[Regions, list[RegionFacts]]:
-    """Plan with `sites` alone as candidates; the plan's own indexes are those of all places."""
+    """Plan with `sites` as the only candidates; indexes in the plan refer to all locations."""
     quantile = delays.quantile_ms
     costs = line_costs(quantile, delays.loss)
     try:
@@ -102,7 +102,7 @@ def _as_json(delays: Delays, facts: RegionFacts, receivers: int) -> dict[str, ob
 
 
 def _show(delays: Delays, told: list[RegionFacts], receivers: Indexes) -> None:
-    numbers = (">receivers", ">places", ">customers", ">first ms", ">second ms", ">loss", ">both lost", ">load")
+    numbers = (">receivers", ">locations", ">subscribers", ">first ms", ">second ms", ">loss", ">both lost", ">load")
     rows = [
         (
             *(escape(delays.names[site]) for site in facts.sites),
@@ -119,4 +119,4 @@ def _show(delays: Delays, told: list[RegionFacts], receivers: Indexes) -> None:
     ]
     console = Console()
     console.print(table(("line a", "line b", *numbers), rows, title="Regions"))
-    console.print("first, second: delay of the nearer and the farther line, median / worst; load: customers a receiver")
+    console.print("first, second: delay of the nearer and farther line, median / worst; load: subscribers per receiver")

@@ -1,4 +1,4 @@
-"""`levelcast plan apply` and `levelcast plan current`: plans and a running network."""
+"""`levelcast plan apply` and `levelcast plan current`: activate and show plans in a running network."""
 
 from __future__ import annotations
 
@@ -18,30 +18,28 @@ from levelcast.planner.files import read_plan, read_rates
 from levelcast.planner.model import PlanError
 from levelcast.runtime.sockets import LOOPBACK
 
-ExistingNetwork = Annotated[
-    Path, typer.Argument(metavar="NETWORK", help="The network file.", exists=True, dir_okay=False)
-]
+ExistingNetwork = Annotated[Path, typer.Argument(metavar="NETWORK", help="Network file.", exists=True, dir_okay=False)]
 
 
 def apply(
     network_file: ExistingNetwork,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A plan's directory.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the plan.")],
     rates: Annotated[
         Path | None,
         option(
-            "Parquet or CSV with the columns flow, rate: records a second. For line rates.",
+            "Parquet or CSV with the columns flow and rate (records/s), to check line rates.",
             metavar="FILE",
             unset="none",
         ),
     ] = None,
-    timeout: Annotated[str, option("How long it may take.", metavar="TIME")] = "30s",
+    timeout: Annotated[str, option("Time limit.", metavar="TIME")] = "30s",
     interface: Interface = LOOPBACK,
     as_json: AsJson = False,
 ) -> None:
-    """Put a plan in force while everything runs, by records in the sequence. Nobody loses or doubles anything.
+    """Activate a plan in a running network, by records in the sequence. No subscriber loses or duplicates a record.
 
-    A plan that misses a symbol, has a group that the network file has not, does not fit a line rate or is for other
-    symbols is refused, with exit code 1, and the plan in force stays.
+    A plan is refused if it misses a symbol, has a group that the network file does not have, exceeds a line rate or is
+    for other symbols. Then the exit code is 1, and the active plan stays.
 
     Example:
 
@@ -60,8 +58,8 @@ def apply(
         print_json(done._asdict(), None)
         return
     typer.echo(
-        f"Plan {done.number} is in force at {done.edges} edges: ready after {done.ready_s:.2f} s, "
-        f"in force {done.swap_s:.2f} s later."
+        f"Plan {done.number} is active at {done.edges} edges: ready after {done.ready_s:.2f} s, "
+        f"active {done.swap_s:.2f} s later."
     )
 
 
@@ -69,7 +67,7 @@ def current(
     network_file: ExistingNetwork,
     as_json: AsJson = False,
 ) -> None:
-    """Show the plan by which each receiver sends. Exit code 1 if they differ.
+    """Show the active plan of each receiver. Exit code 1 if they differ.
 
     Example:
 

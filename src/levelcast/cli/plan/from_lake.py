@@ -1,4 +1,4 @@
-"""`levelcast plan from-lake`: yesterday's rates and subscriptions become the plan by which the edges send today."""
+"""`levelcast plan from-lake`: make a plan for the edges from earlier rates and subscriptions in a lake."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 RUNNING = "running"
 SESSIONS_A_GROUP = 20
-"""As TH's benchmark has them."""
+"""Value of TH's benchmark."""
 _SHOWN = 5
 _centred = partial(table, title_justify="center")
 
 
 class LakeEngine(enum.StrEnum):
-    """Where a plan is computed."""
+    """Engine that computes a plan."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -48,7 +48,7 @@ class LakeEngine(enum.StrEnum):
 
 
 class When(enum.StrEnum):
-    """Whose rates count."""
+    """Rates to plan for."""
 
     MEAN = "mean"
     BUSIEST = "busiest"
@@ -56,11 +56,11 @@ class When(enum.StrEnum):
 
 def from_lake(
     lake: LakeDir,
-    out: Annotated[Path, option("Where the plan goes.", "--out", "-o", metavar="DIR")],
+    out: Annotated[Path, option("Directory for the plan.", "--out", "-o", metavar="DIR")],
     network_file: Annotated[
         Path | None,
         option(
-            "The network that is to send by it: all its symbols are planned, for the groups that it has.",
+            "Network file; the plan covers all its symbols and uses its groups.",
             "--network",
             metavar="FILE",
             exists=True,
@@ -71,31 +71,33 @@ def from_lake(
     interest: Annotated[
         Path | None,
         option(
-            "Load who wants what from there first, as `pipeline load` does.",
+            "Load subscriptions from this file first, as `pipeline load` does.",
             "--subscriptions",
             metavar="FILE",
             unset="the lake's",
         ),
     ] = None,
     days: Annotated[
-        list[str] | None, option("A day of the rates; may be repeated.", "--day", metavar="YYYY-MM-DD", unset="newest")
+        list[str] | None, option("Day of the rates (repeatable).", "--day", metavar="YYYY-MM-DD", unset="newest")
     ] = None,
-    when: Annotated[When, option("Rates over the days, or in their busiest five minutes.", "--rates")] = When.MEAN,
+    when: Annotated[When, option("Mean rates of the days, or of their busiest 5 minutes.", "--rates")] = When.MEAN,
     current: Annotated[
         str | None,
         option(
-            "The plan in force, to compare with: its directory, or ask the network.",
+            "Active plan to compare with: its directory, or running to query the network.",
             metavar="DIR|running",
             unset="one session for all",
         ),
     ] = None,
-    groups: Annotated[int | None, option("Multicast groups at most.", min=1, unset="the network's, or 50")] = None,
-    sessions: Annotated[int | None, option("Sessions at most.", min=1, unset=f"{SESSIONS_A_GROUP} a group")] = None,
+    groups: Annotated[int | None, option("Maximum number of groups.", min=1, unset="the network's, or 50")] = None,
+    sessions: Annotated[
+        int | None, option("Maximum number of sessions.", min=1, unset=f"{SESSIONS_A_GROUP} per group")
+    ] = None,
     skip_unknown: Annotated[
-        bool, option("Leave out subscriptions to symbols that the network has not.", "--skip-unknown")
+        bool, option("Skip subscriptions to symbols that the network does not have.", "--skip-unknown")
     ] = False,
-    engine: Annotated[LakeEngine, option("Where it is planned; auto: by the number of pairs.")] = LakeEngine.AUTO,
-    effort: Annotated[Effort, option("How long to look for a better plan; Spark: only fast.")] = Effort.FAST,
+    engine: Annotated[LakeEngine, option("Planning engine; auto: by the number of pairs.")] = LakeEngine.AUTO,
+    effort: Annotated[Effort, option("Search effort; Spark supports only fast.")] = Effort.FAST,
     alpha: Alpha = None,
     beta: Beta = None,
     aggregation: Aggregation = None,
@@ -104,10 +106,10 @@ def from_lake(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a plan from the rates and subscriptions of a lake, and say what it saves whom.
+    """Make a plan from the rates and subscriptions of a lake, and print the savings.
 
-    DIR gets what `levelcast plan make` writes, and besides `customers.parquet` (what reaches each customer before and
-    after) and `rates.parquet` (for `plan apply --rates`). The table plans of the lake gets a row.
+    DIR gets the files of `levelcast plan make`, `customers.parquet` (messages/s that reach each subscriber before and
+    after) and `rates.parquet` (for `plan apply --rates`). A row is added to the table plans of the lake.
 
     Examples:
 
@@ -125,7 +127,7 @@ def from_lake(
     show(made, Console(soft_wrap=True))
     typer.echo(sentence(made))
     if made.skipped:
-        typer.echo(f"{made.skipped:,} subscriptions were left out: no floor of {network_file} trades their symbols.")
+        typer.echo(f"{made.skipped:,} subscriptions were skipped: no floor of {network_file} trades their symbols.")
     if network_file is not None:
         typer.echo(f"levelcast plan apply {network_file} {out}")
 
@@ -140,19 +142,19 @@ def run(
     *,
     quiet: bool = False,
 ) -> Made:
-    """Plan, write the directory and the lake's row."""
+    """Make a plan, write its directory and add its row to the lake."""
     from levelcast.pipeline.channels import job as channels_job
     from levelcast.pipeline.jobs.load import load_subscriptions
     from levelcast.pipeline.jobs.refresh import refresh_interest
     from levelcast.pipeline.lake.lake import Lake
 
     tables = Lake(lake)
-    channels_job.chosen_days(tables, asked.days)  # before Spark is started for nothing
+    channels_job.chosen_days(tables, asked.days)  # check before Spark is started
     if interest is not None and not interest.exists():
-        raise PlanError(f"{interest}: there is no such file")
+        raise PlanError(f"{interest}: file not found")
     with spark_session(master, "levelcast plan") as spark, bar(quiet) as progress:
         if interest is not None:
-            with tables.alone():  # all else is read, or a row of its own, and goes on beside a stream
+            with tables.alone():  # the rest reads, or adds one row, and can run during a stream
                 load_subscriptions(spark, tables, interest)
                 refresh_interest(spark, tables)
         made = channels_job.execute(spark, tables, asked, before, progress)
@@ -177,9 +179,7 @@ def _asked(
     most = None if network is None else PlanLimits.of_network(network).groups
     wanted = groups or most or 50
     if most is not None and wanted > most:
-        raise PlanError(
-            f"{wanted:,} groups are more than the {most:,} of the smallest [[edge.group]] block of {network_file}"
-        )
+        raise PlanError(f"{wanted:,} groups exceed the {most:,} of the smallest [[edge.group]] block of {network_file}")
     allowed = sessions or SESSIONS_A_GROUP * wanted
     check_numbers(allowed, wanted)
     asked = PlanRequest(
@@ -203,7 +203,7 @@ def _before(current: str | None, network: Network | None, asked: PlanRequest) ->
     if current != RUNNING:
         stored = read_plan(Path(current))
     elif network is None:
-        raise PlanError("--current running needs --network: which one runs?")
+        raise PlanError("--current running needs --network")
     else:
         try:
             found = plan_in_force(network, interface=LOOPBACK)
@@ -216,24 +216,24 @@ def _before(current: str | None, network: Network | None, asked: PlanRequest) ->
         foreign = sorted({str(flow) for flow in stored.flows.to_pylist()} - asked.symbols)
         if foreign:
             raise PlanError(
-                f"{current}: is a plan for another directory: no floor of {asked.network} trades {foreign[0]}"
+                f"{current}: the plan is for other symbols; no floor of {asked.network} trades {foreign[0]}"
             )
     return stored
 
 
-# -- for people -------------------------------------------------------------------------------------------
+# -- terminal output --------------------------------------------------------------------------------------
 
 
 def show(made: Made, console: Console) -> None:
-    """Costs before and after, and the customers who filter most."""
+    """Print costs before and after, and the subscribers with the highest filtered rates."""
     told, before, after = made.report, made.before, made.after
-    title = f"Rates of {', '.join(made.days)}, messages a second of all {len(made.users):,} customers"
+    title = f"Rates of {', '.join(made.days)}, messages/s of all {len(made.users):,} subscribers"
     rows = [
         ("groups", before.groups, after.groups),
         ("sessions", before.sessions, after.sessions),
         ("received in groups", float(before.received.sum()), told["received"]),
-        ("taken in sessions", float(before.accepted.sum()), told["accepted"]),
-        ("asked for", told["asked"], told["asked"]),
+        ("accepted in sessions", float(before.accepted.sum()), told["accepted"]),
+        ("subscribed", told["asked"], told["asked"]),
         ("filtered out", before.filtered, after.filtered),
         ("goodput, %", 100 * told["goodput_before"], 100 * told["goodput"]),
         ("cost C_w", told["c_w_before"], told["c_w"]),
@@ -243,8 +243,8 @@ def show(made: Made, console: Console) -> None:
     worst = np.argsort(-(after.received - after.asked), kind="stable")[:_SHOWN]
     figures = (after.asked, before.received, after.received)
     customers = [(made.users[at], *(_short(float(each[at])) for each in figures)) for at in worst]
-    columns = ("customer", ">asked for", ">received before", ">received after")
-    console.print(_centred(columns, customers, title="The customers who filter most"))
+    columns = ("subscriber", ">subscribed", ">received before", ">received after")
+    console.print(_centred(columns, customers, title="Subscribers with the highest filtered rates"))
 
 
 def _short(value: Any) -> Any:
@@ -252,11 +252,11 @@ def _short(value: Any) -> Any:
 
 
 def sentence(made: Made) -> str:
-    """What it saves, plainly."""
+    """Return the savings in one message."""
     before, after, users = made.before, made.after, max(1, len(made.users))
     told = made.report
     was, now = float(before.received.sum()) / users, float(after.received.sum()) / users
     return (
-        f"A customer is sent {now:,.3g} messages a second on average instead of {was:,.3g}; "
-        f"{told['goodput']:.0%} of them are asked for instead of {told['goodput_before']:.0%}."
+        f"A subscriber receives {now:,.3g} messages/s on average instead of {was:,.3g}; "
+        f"{told['goodput']:.0%} of them are subscribed instead of {told['goodput_before']:.0%}."
     )

@@ -1,4 +1,4 @@
-"""`levelcast plan`: which symbols share a session and which sessions a multicast group (TH)."""
+"""`levelcast plan`: assign symbols to sessions and sessions to multicast groups (TH)."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ app.command(name="from-lake")(from_lake.from_lake)
 
 
 class Engine(enum.StrEnum):
-    """Where a plan is computed."""
+    """Engine that computes a plan."""
 
     LOCAL = "local"
     SPARK = "spark"
 
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A plan's directory.")]
-Interest = Annotated[Path, option("Parquet or CSV with the columns user, flow.", metavar="FILE")]
-Rates = Annotated[Path, option("Parquet or CSV with the columns flow, rate.", metavar="FILE")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the plan.")]
+Interest = Annotated[Path, option("Parquet or CSV with the columns user and flow.", metavar="FILE")]
+Rates = Annotated[Path, option("Parquet or CSV with the columns flow and rate.", metavar="FILE")]
 
 
 _TH = Model()
@@ -64,38 +64,38 @@ _TH = Model()
 def make(
     interest: Interest,
     rates: Rates,
-    out: Annotated[Path, option("Where the plan goes.", metavar="DIR")],
-    groups: Annotated[int, option("Multicast groups at most.")] = 50,
-    sessions: Annotated[int, option("Sessions at most.")] = 1000,
-    algorithm: Annotated[Algorithm, option("Ours, or one of the paper's (TH §4.3).")] = Algorithm.LEVELCAST,
-    effort: Annotated[Effort, option("How long levelcast looks for a better plan.")] = Effort.FAST,
+    out: Annotated[Path, option("Directory for the plan.", metavar="DIR")],
+    groups: Annotated[int, option("Maximum number of multicast groups.")] = 50,
+    sessions: Annotated[int, option("Maximum number of sessions.")] = 1000,
+    algorithm: Annotated[Algorithm, option("Levelcast's, or one of the paper's (TH §4.3).")] = Algorithm.LEVELCAST,
+    effort: Annotated[Effort, option("Search effort of the algorithm levelcast.")] = Effort.FAST,
     alpha: Alpha = None,
     beta: Beta = None,
     aggregation: Aggregation = None,
     weights_file: WeightsFile = None,
-    engine: Annotated[Engine, option("Where it is computed.")] = Engine.LOCAL,
-    master: Annotated[str, option("With --engine spark: the cluster, or this machine.")] = "local[2]",
+    engine: Annotated[Engine, option("Engine that computes the plan.")] = Engine.LOCAL,
+    master: Annotated[str, option("With --engine spark: Spark master.")] = "local[2]",
     seed: Seed = 0,
     old: Annotated[
-        Path | None, option("The plan in force: change it, do not begin anew.", "--from", metavar="DIR")
+        Path | None, option("Change this plan instead of starting from scratch.", "--from", metavar="DIR")
     ] = None,
     max_moved: Annotated[
-        int, option("With --from: how many flows may change their session; 0 only places new ones.", min=0)
+        int, option("With --from: maximum number of flows that change session; 0 only assigns new flows.", min=0)
     ] = 0,
-    session_rate: Annotated[float | None, option("The rate that a session may have.", min=0, unset="any")] = None,
-    group_rate: Annotated[float | None, option("The rate that a group may have.", min=0, unset="any")] = None,
+    session_rate: Annotated[float | None, option("Maximum session rate, as in --rates.", min=0, unset="none")] = None,
+    group_rate: Annotated[float | None, option("Maximum group rate, as in --rates.", min=0, unset="none")] = None,
     together: Annotated[
-        list[str] | None, option("Flows that share a session; may be given again.", metavar="A,B,…")
+        list[str] | None, option("Keep these flows in one session (repeatable).", metavar="A,B,…")
     ] = None,
     apart: Annotated[
-        list[str] | None, option("Flows no two of which share one; may be given again.", metavar="A,B,…")
+        list[str] | None, option("Keep these flows in different sessions (repeatable).", metavar="A,B,…")
     ] = None,
     plots: Annotated[bool, option("Also write interest.svg and excess.svg.", "--plots")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a plan: flow_session.parquet, session_group.parquet and report.json in DIR, all of them or none.
+    """Make a plan: write flow_session.parquet, session_group.parquet and report.json to DIR, all of them or none.
 
-    Flows that nobody wants are in no session. The result depends on the seed and the effort, not on the time.
+    Flows without users are in no session. The result depends on the seed and the effort, not on the run time.
 
     Examples:
 
@@ -112,9 +112,9 @@ def make(
     }  # fmt: skip
     if engine is Engine.SPARK:
         if algorithm is not Algorithm.LEVELCAST or effort is not Effort.FAST:
-            raise PlanError("the engine spark has the algorithm levelcast with the effort fast, and no other")
+            raise PlanError("the engine spark supports only the algorithm levelcast with the effort fast")
         if old or together or apart or plots or session_rate is not None or group_rate is not None:
-            raise PlanError("the engine spark knows no --from, no limits, no pins and no plots: the engine local does")
+            raise PlanError("the engine spark does not support --from, limits, pins or plots; use the engine local")
         tell(make_on_spark(interest, rates, out, asked, weights, master), f"{out}", as_json)
         return
     problem = read_problem(interest, rates)
@@ -151,7 +151,7 @@ def make(
 
 @app.command()
 def show(directory: Directory, as_json: AsJson = False) -> None:
-    """Show a plan: what it cost when it was made, and its largest groups.
+    """Show a plan: its cost when it was made, and its largest groups.
 
     Example:
 
@@ -169,7 +169,7 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
         print_json({"report": stored.report, "groups": by_group}, ensure_ascii=False)
         return
     tell(stored.report, str(directory), False)
-    typer.echo("The groups with the most flows:")
+    typer.echo("Largest groups by number of flows:")
     largest = np.argsort(-flows, kind="stable")[:10]
     rows = ((str(stored.group_ids[g]), int(sessions[g]), int(flows[g])) for g in largest)
     Console().print(table((">group", ">sessions", ">flows"), rows))
@@ -177,11 +177,11 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
 
 @app.command()
 def diff(
-    one: Annotated[Path, typer.Argument(metavar="A", help="A plan's directory.")],
-    other: Annotated[Path, typer.Argument(metavar="B", help="Another's.")],
+    one: Annotated[Path, typer.Argument(metavar="A", help="Directory of the first plan.")],
+    other: Annotated[Path, typer.Argument(metavar="B", help="Directory of the second plan.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say how many flows are elsewhere in plan B than in plan A. Exit code 1 if any is.
+    """Count the flows that plans A and B assign differently. Exit code 1 if flows or sessions differ.
 
     Sessions are compared by the flows in them, not by their numbers.
 
@@ -226,11 +226,11 @@ def evaluate(
     aggregation: Aggregation = None,
     weights_file: WeightsFile = None,
     plots: Annotated[
-        Path | None, option("Write interest.svg and excess.svg there.", metavar="DIR", unset="none")
+        Path | None, option("Write interest.svg and excess.svg to this directory.", metavar="DIR", unset="none")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a plan costs for these users and rates. Exit code 1 if it is not legal for them (TH §2).
+    """Compute the cost of a plan for these users and rates. Exit code 1 if it is not legal for them (TH §2).
 
     Example:
 
@@ -251,22 +251,22 @@ def evaluate(
         _plot(problem, plan, plots)
     tell(found, str(directory), as_json)
     if wrong is not None:
-        typer.echo(f"levelcast: {directory} is not legal here: {wrong}", err=True)
+        typer.echo(f"levelcast: {directory}: not legal for these users and rates: {wrong}", err=True)
         raise typer.Exit(1)
 
 
 @app.command(name="generate")
 def generate_files(
-    out: Annotated[Path, option("Where interest.parquet and rates.parquet go.", metavar="DIR")],
-    flows: Annotated[int, option("Symbols.")] = _TH.flows,
-    users: Annotated[int, option("Users.")] = _TH.users,
-    markets: Annotated[int, option("Markets; the i-th gets interest ∝ 1/i.")] = _TH.markets,
-    markets_per_user: Annotated[int, option("Markets that a user follows.")] = _TH.markets_per_user,
-    share_taken: Annotated[float, option("The share of a market that a user takes.")] = _TH.share_taken,
-    head: Annotated[float, option("The first symbols of a market, as a share of them …")] = _TH.head,
-    head_share: Annotated[float, option("… and the share of its trades that they have.")] = _TH.head_share,
+    out: Annotated[Path, option("Directory for interest.parquet and rates.parquet.", metavar="DIR")],
+    flows: Annotated[int, option("Number of symbols.")] = _TH.flows,
+    users: Annotated[int, option("Number of users.")] = _TH.users,
+    markets: Annotated[int, option("Number of markets; interest in the i-th is ∝ 1/i.")] = _TH.markets,
+    markets_per_user: Annotated[int, option("Number of markets that a user follows.")] = _TH.markets_per_user,
+    share_taken: Annotated[float, option("Fraction of a market's symbols that a user follows.")] = _TH.share_taken,
+    head: Annotated[float, option("Fraction of a market's symbols that are its head.")] = _TH.head,
+    head_share: Annotated[float, option("Fraction of a market's trades in its head symbols.")] = _TH.head_share,
     seed: Seed = 0,
-    plots: Annotated[bool, option("Also draw the interest matrix (TH figure 4).", "--plots")] = False,
+    plots: Annotated[bool, option("Also draw the interest matrix (TH Fig. 4).", "--plots")] = False,
 ) -> None:
     """Generate the benchmark of TH §5.1, with its numbers as defaults.
 
@@ -283,18 +283,18 @@ def generate_files(
 
 
 def _flow_numbers(problem: NamedInstance, names: str) -> list[int]:
-    """Flows by name, from `A,B,C`."""
+    """Return the numbers of the flows in `A,B,C`."""
     pa, pc = arrow(), arrow("pyarrow.compute")
     listed = [name.strip() for name in names.split(",") if name.strip()]
     at = pc.index_in(pa.array(listed, pa.string()), value_set=problem.flows.cast(pa.string())).to_pylist()
     for name, number in zip(listed, at, strict=True):
         if number is None:
-            raise PlanError(f"there is no flow {name!r} to pin")
+            raise PlanError(f"flow to pin not found: {name!r}")
     return [int(number) for number in at]
 
 
 def _continued(old_ids: Any, old_index: Any) -> Any:
-    """The old numbers where something goes on, and new ones above them."""
+    """Return the old ids of what continues, and new ids above them for the rest."""
     new = old_index == UNSENT
     ids = np.where(new, 0, old_ids[old_index]) if len(old_ids) else np.zeros(len(old_index), np.int64)
     ids[new] = (int(old_ids.max()) + 1 if len(old_ids) else 0) + np.arange(int(new.sum()))

@@ -1,4 +1,4 @@
-"""Options that several `levelcast plan` commands share, and errors in one sentence."""
+"""Define options of several `levelcast plan` commands."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from levelcast.planner.model import Curve, PlanError, Weights
 
 Alpha = Annotated[
     str | None,
-    option("What it costs to drop a message by its session: a number, or 0.4+4.8/h.", metavar="A", unset="1"),
+    option("Cost of dropping a message by its session: a number, or such as 0.4+4.8/h.", metavar="A", unset="1"),
 ]
-Beta = Annotated[str | None, option("What it costs to drop a message by its flow.", metavar="B", unset="1")]
+Beta = Annotated[str | None, option("Cost of dropping a message by its flow, as --alpha.", metavar="B", unset="1")]
 Aggregation = Annotated[
-    float | None, option("h: messages to a packet.", "--aggregation", metavar="H", min=1, unset="the file's, or 8")
+    float | None, option("h: messages per packet.", "--aggregation", metavar="H", min=1, unset="the file's, or 8")
 ]
 WeightsFile = Annotated[
     Path | None,
     option(
-        "Alpha and beta as `python -m benchmarks filtering` measured them.", "--weights", metavar="FILE", unset="none"
+        "Alpha and beta as measured by `python -m benchmarks filtering`.", "--weights", metavar="FILE", unset="none"
     ),
 ]
-Seed = Annotated[int, option("The same seed gives the same result.", min=0)]
+Seed = Annotated[int, option("Random seed; the same seed gives the same result.", min=0)]
 
 _AGGREGATION = 8.0
-"""TH's."""
+"""Value of TH."""
 
 
 def weights_of(alpha: str | None, beta: str | None, aggregation: float | None, file: Path | None) -> Weights:
-    """What the options say."""
+    """Return the weights that the options specify."""
     if file is None:
         h = _AGGREGATION if aggregation is None else aggregation
         return Weights(*(Curve.parse("1" if text is None else text).at(h) for text in (alpha, beta)))
     if alpha is not None or beta is not None:
-        raise PlanError("--weights gives both alpha and beta: leave out --alpha and --beta")
+        raise PlanError("--weights contains both alpha and beta; omit --alpha and --beta")
     measured = read_weights(file)
     h = measured.aggregation if aggregation is None else aggregation
     return Weights(measured.alpha.at(h), measured.beta.at(h))

@@ -1,4 +1,4 @@
-"""What `levelcast plan` shows: the facts of a plan, and progress while one is made."""
+"""Print the results of `levelcast plan`, and its progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from levelcast.planner.model import Instance, Plan, Weights
 
 
 def facts(instance: Instance, plan: Plan, weights: Weights) -> dict[str, Any]:
-    """What a report says of a plan."""
+    """Return the size and costs of a plan for its report."""
     cost = costs(instance, plan, weights)
     return {
         "flows": instance.n_flows,
@@ -34,7 +34,7 @@ def facts(instance: Instance, plan: Plan, weights: Weights) -> dict[str, Any]:
 
 @contextmanager
 def bar(quiet: bool) -> Iterator[Report]:
-    """Progress with the current cost, on standard error, if somebody looks at it."""
+    """Show progress with the current cost on standard error, if that is a terminal."""
     columns = (BarColumn(), "C_x/C_f {task.fields[cost]}", TimeElapsedColumn())
     off = quiet or not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=off) as shown:
@@ -43,7 +43,7 @@ def bar(quiet: bool) -> Iterator[Report]:
 
 
 def tell(found: dict[str, Any], where: str, as_json: bool) -> None:
-    """A report, for a person or for a program."""
+    """Print a report as a table or as JSON."""
     if as_json:
         print_json(found, ensure_ascii=False)
         return

@@ -1,4 +1,4 @@
-"""`levelcast plan make --engine spark`: the same plan files, computed where the interest lies."""
+"""`levelcast plan make --engine spark`: compute the same plan files on Spark, where the interest is stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from levelcast.planner.model import PlanError, Weights
 def make_on_spark(
     interest: Path, rates: Path, out: Path, asked: dict[str, Any], weights: Weights, master: str
 ) -> dict[str, Any]:
-    """Plan, write, and say what a report says."""
+    """Make and write a plan, and return its report."""
     with spark_session(master, "levelcast plan") as spark:
         from levelcast.pipeline.channels.spark_plan import plan_on_spark, read_table
 

@@ -1,4 +1,4 @@
-"""`levelcast sim`: random fault histories of the ring, checked against every promise."""
+"""`levelcast sim`: run random fault histories of the ring and check every guarantee."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ _steady = partial(option, rich_help_panel="Steady")
 
 
 def sim(
-    scenario: Annotated[str, option("What to simulate: " + ", ".join((*SCENARIOS, steady.NAME)) + ".")] = "ring",
-    seeds: Annotated[
-        str | None, option("One seed, or a range FROM..TO with both ends.", unset="0..199; 1 for steady")
-    ] = None,
-    jobs: Annotated[int, option("Processes to run in.", min=1)] = os.cpu_count() or 1,
-    without: Annotated[str | None, option("Take one clause out of the rules; see --mutations for the names.")] = None,
+    scenario: Annotated[str, option("Scenario to simulate: " + ", ".join((*SCENARIOS, steady.NAME)) + ".")] = "ring",
+    seeds: Annotated[str | None, option("Seed, or inclusive range FROM..TO.", unset="0..199; 1 for steady")] = None,
+    jobs: Annotated[int, option("Number of processes.", min=1)] = os.cpu_count() or 1,
+    without: Annotated[str | None, option("Remove this clause from the rules; --mutations lists the names.")] = None,
     mutations: Annotated[
-        bool, option("Take out each clause in turn and look for a seed that shows it.", "--mutations")
+        bool, option("Remove each clause in turn and search for a seed that reveals it.", "--mutations")
     ] = False,
-    trace: Annotated[bool, option("Print the history itself, one line an event.", "--trace")] = False,
-    last: Annotated[int, option("How many lines of the history --trace prints.", min=1)] = 120,
+    trace: Annotated[bool, option("Print the history, one line per event.", "--trace")] = False,
+    last: Annotated[int, option("Maximum number of lines that --trace prints.", min=1)] = 120,
     as_json: AsJson = False,
-    protocol: Annotated[str, _steady("Of steady: timed, rmp (the original, event-driven) or both.")] = "both",
-    members: Annotated[int, _steady("Of steady: members of the ring.")] = 5,
-    loss: Annotated[float, _steady("Of steady: share that is lost.")] = 0.01,
-    load: Annotated[float, _steady("Of steady: packets a second.")] = 20.0,
-    seconds: Annotated[float, _steady("Of steady: how long.")] = 10.0,
-    branch_loss: Annotated[float, _steady("Of steady: share lost at each of 4 branches, for all below.")] = 0.0,
-    nack_sets: Annotated[str | None, _steady("Of steady: sets that ask one after the other; a number or tree.")] = None,
+    protocol: Annotated[str, _steady("steady: timed, rmp (the original, event-driven) or both.")] = "both",
+    members: Annotated[int, _steady("steady: number of ring members, 2 to 100.")] = 5,
+    loss: Annotated[float, _steady("steady: loss ratio, 0 to 0.5.")] = 0.01,
+    load: Annotated[float, _steady("steady: packets/s.")] = 20.0,
+    seconds: Annotated[float, _steady("steady: duration in seconds.")] = 10.0,
+    branch_loss: Annotated[float, _steady("steady: loss ratio at each of 4 branches, for all members below.")] = 0.0,
+    nack_sets: Annotated[
+        str | None, _steady('steady: number of NACK sets, which send requests in turn, or "tree".')
+    ] = None,
 ) -> None:
-    """Run random fault histories and check every promise of the ring in each.
+    """Run random fault histories and check every guarantee of the ring.
 
-    The scenario steady has no faults but loss: it runs the timed token and the original RMP and compares their figures.
+    The scenario steady has no faults except loss: it runs the timed token and the original RMP and compares them.
 
-    A seed is a history, bit for bit: members, delays, losses, crashes, lost disks, partitions, wrong clocks. Exit
-    code 1 means that a promise broke; the command that replays it is printed.
+    A seed determines a history, bit for bit: members, delays, losses, crashes, lost disks, partitions, wrong clocks.
+    Exit code 1: a guarantee was violated; the command that replays the history is printed.
 
     Examples:
 
@@ -63,7 +63,7 @@ def sim(
     """
     if scenario == steady.NAME:
         if trace or mutations or without is not None:
-            raise typer.BadParameter("the scenario steady has no history to trace and no clause to take out")
+            raise typer.BadParameter("the scenario steady does not support --trace, --mutations or --without")
         settings = steady.SteadyOptions(members, loss, load, seconds, branch_loss)
         settings.check()
         sets = steady.chosen_sets(nack_sets, members)
@@ -72,12 +72,12 @@ def sim(
         return
     if scenario not in SCENARIOS:
         known = ", ".join((*SCENARIOS, steady.NAME))
-        raise typer.BadParameter(f"there is no scenario {scenario!r}; known: {known}")
+        raise typer.BadParameter(f"unknown scenario {scenario!r}; use one of {known}")
     if without is not None and without not in MUTATIONS:
-        raise typer.BadParameter(f"there is no clause {without!r}; known: {', '.join(MUTATIONS)}")
+        raise typer.BadParameter(f"unknown clause {without!r}; use one of {', '.join(MUTATIONS)}")
     chosen = parse_seeds("0..199" if seeds is None else seeds)
     if trace and (as_json or mutations):
-        raise typer.BadParameter("--trace prints a history as text; leave out --json and --mutations")
+        raise typer.BadParameter("--trace prints a history as text; omit --json and --mutations")
     if trace:
         broken = _show_traces(scenario, chosen, without, last)
     elif mutations:
@@ -90,10 +90,10 @@ def sim(
 
 
 def parse_seeds(text: str) -> range:
-    """`7` or `0..199`, both ends included."""
+    """Parse `7` or `0..199`, both ends included."""
     match = _SEEDS.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no seed and no range of seeds; write 7 or 0..199")
+        raise typer.BadParameter(f"{text!r} is not a seed or a range of seeds; write 7 or 0..199")
     first, last, only = match.groups()
     if only is not None:
         return range(int(only), int(only) + 1)
@@ -135,9 +135,9 @@ def _show_summary(summary: Summary, scenario: str, seeds: range, without: str | 
         "disks lost": summary.disks_lost,
         "membership changes": summary.membership_changes,
         "catch-ups by frames": summary.caught_up_by_frames,
-        "strikes just after a moment that matters": summary.strikes,
+        "faults injected right after a critical step": summary.strikes,
         "damaged datagrams rejected": summary.malformed,
-        "liveness, share of the bound: p50 / p99 / max": " / ".join(
+        "liveness, fraction of the bound: p50 / p99 / max": " / ".join(
             f"{summary.liveness_quantile(share):.2f}" for share in (0.5, 0.99, 1.0)
         ),
         "histories per second": f"{summary.histories / took:.1f} ({jobs} processes)",
@@ -147,18 +147,18 @@ def _show_summary(summary: Summary, scenario: str, seeds: range, without: str | 
     if summary.customers:
         rows |= {
             "plans replaced": summary.plans,
-            "customers": summary.customers,
+            "subscribers": summary.customers,
             "records delivered to them": summary.delivered,
             "of them merged over sessions": summary.merged,
             "requests for retransmission": summary.requests,
-            "records told as lost": summary.lost,
+            "records reported as lost": summary.lost,
         }
     title = f"scenario {scenario}, seeds {seeds[0]}..{seeds[-1]}"
     console.print(table(("what", ">count"), rows.items(), title=title, show_header=False))
     if not summary.broken:
-        console.print("[green]Every promise held in every history.[/green]")
+        console.print("[green]Every guarantee held in every history.[/green]")
         return
-    console.print(f"[red]{len(summary.broken)} histories broke a promise.[/red]")
+    console.print(f"[red]{len(summary.broken)} histories violated a guarantee.[/red]")
     for outcome in summary.broken[:MAX_BROKEN_SHOWN]:
         _show_broken(console, scenario, outcome, without)
     _, lines = replay(scenario, summary.broken[0].seed, without, last=25)
@@ -179,13 +179,13 @@ def _show_traces(scenario: str, seeds: range, without: str | None, last: int) ->
         typer.echo(f"history {seed}: {outcome.mode}, {outcome.members} primaries, last {len(lines)} lines")
         for line in lines:
             typer.echo(line)
-        typer.echo(f"history {seed}: {outcome.broken or 'every promise held'}")
+        typer.echo(f"history {seed}: {outcome.broken or 'every guarantee held'}")
         broken = broken or outcome.broken is not None
     return broken
 
 
 def _show_mutations(scenario: str, seeds: range, jobs: int, *, as_json: bool) -> None:
-    """Which clause, taken out, is found by random search, and after how many seeds."""
+    """Print after how many seeds random search detects the removal of each clause."""
     rows = []
     with counting("{task.fields[state]}") as progress:
         task = progress.add_task("clauses", total=len(MUTATIONS), state="")
@@ -202,10 +202,10 @@ def _show_mutations(scenario: str, seeds: range, jobs: int, *, as_json: bool) ->
         ]
         print_json(report)
         return
-    columns = ("history", "rule", "clause", "how the rule reads without it", "found after", "what broke")
+    columns = ("history", "rule", "clause", "rule without it", "found after", "violation")
     lines = []
     for mutation, after, broken in rows:
         found_after = f"{after:,} seeds" if after is not None else f"not in {len(seeds):,}"
         what = (broken or "").split(":")[0]
         lines.append((mutation.history, mutation.rule, mutation.name, mutation.without, found_after, what))
-    Console().print(table(columns, lines, title=f"clauses taken out, seeds {seeds[0]}..{seeds[-1]}"))
+    Console().print(table(columns, lines, title=f"clauses removed, seeds {seeds[0]}..{seeds[-1]}"))

@@ -1,4 +1,4 @@
-"""`levelcast sim --scenario steady`: an ordinary day under the timed token, or under the original RMP, in figures."""
+"""`levelcast sim --scenario steady`: compare the timed token with the original RMP, with no faults except loss."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ NAME = STEADY
 
 
 def chosen_protocols(name: str) -> tuple[Protocol, ...]:
-    """The protocols that `--protocol` names."""
+    """Return the protocols that `--protocol` specifies."""
     if name == "both":
         return PROTOCOLS
     found = tuple(each for each in PROTOCOLS if each == name)
     if not found:
-        raise typer.BadParameter(f"there is no protocol {name!r}; known: {', '.join(PROTOCOLS)}, both")
+        raise typer.BadParameter(f"unknown protocol {name!r}; use one of {', '.join(PROTOCOLS)}, both")
     return found
 
 
 def chosen_sets(text: str | None, members: int) -> NackSets | None:
-    """The sets that `--nack-sets` names: a number, or "tree"."""
+    """Return the sets that `--nack-sets` specifies: a number, or "tree"."""
     try:
         return None if text is None else nack_sets(text, members)
     except ValueError as error:
@@ -36,7 +36,7 @@ def chosen_sets(text: str | None, members: int) -> NackSets | None:
 
 
 class SteadyOptions(NamedTuple):
-    """The numbers of a run."""
+    """Parameters of a run."""
 
     members: int
     loss: float
@@ -45,7 +45,7 @@ class SteadyOptions(NamedTuple):
     branch_loss: float
 
     def check(self) -> None:
-        """Raise BadParameter for a number that a run cannot bear."""
+        """Raise BadParameter for a value out of range."""
         for name, value in self._asdict().items():
             if (wrong := number_of(NAME, name).fault(value)) is not None:
                 raise typer.BadParameter(f"--{name.replace('_', '-')} {value:g} {wrong}")
@@ -54,7 +54,7 @@ class SteadyOptions(NamedTuple):
 def run(
     protocols: Sequence[Protocol], seeds: range, settings: SteadyOptions, nack: NackSets | None, *, as_json: bool
 ) -> None:
-    """Run every protocol with every seed and show what it came to."""
+    """Run every protocol with every seed and print the results."""
     measured = [measure(protocol, seeds, settings, nack) for protocol in protocols]
     if as_json:
         report = {"scenario": NAME, "seeds": [seeds[0], seeds[-1]], **settings._asdict()}
@@ -65,7 +65,7 @@ def run(
     columns = [_rows(one) for one in measured]
     lost = f"{loss:.1%} loss" + (f" and {branch_loss:.1%} at each branch" if branch_loss else "")
     sets = f", {nack.count} sets" if nack is not None else ""
-    title = f"{members} members, {lost}, {load:g} packets a second{sets}, seeds {seeds[0]}..{seeds[-1]}"
+    title = f"{members} members, {lost}, {load:g} packets/s{sets}, seeds {seeds[0]}..{seeds[-1]}"
     rows = ((what, *(column[what] for column in columns)) for what in columns[0])
     console = Console()
     console.print(table(("what", *(f">{one.protocol}" for one in measured)), rows, title=title))
@@ -74,7 +74,7 @@ def run(
 
 
 def measure(protocol: Protocol, seeds: range, settings: SteadyOptions, nack: NackSets | None) -> ProtocolFigures:
-    """The runs of all seeds, added up."""
+    """Run all seeds and return the sum of their results."""
     runs = [
         run_steady(
             protocol,
@@ -101,12 +101,12 @@ def _rows(one: ProtocolFigures) -> dict[str, str]:
     return {
         "packets": f"{one.packets:,}",
         **{f"sent: {name}": f"{one.sent[name]:,}" for name in (*CONTROL, *AGAIN)},
-        "control messages a packet": f"{one.control_per_packet:.2f}",
-        "acknowledged after: half / most": _spread(one.wait_ns),
-        "lost token missed after: half / most": _spread(one.detect_token_ns),
-        "lost packet missed after: half / most": _spread(one.detect_data_ns),
+        "control messages per packet": f"{one.control_per_packet:.2f}",
+        "acknowledged after: p50 / max": _spread(one.wait_ns),
+        "lost token detected after: p50 / max": _spread(one.detect_token_ns),
+        "lost packet detected after: p50 / max": _spread(one.detect_data_ns),
         "not ready after 0 / δ_N / R": late,
-        "most spread if held for that": spread,
+        "maximum spread if held for that": spread,
         "faults": f"{one.faults:,}",
     }
 

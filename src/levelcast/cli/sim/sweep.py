@@ -1,4 +1,4 @@
-"""`levelcast sweep`: scenarios × parameters × seeds over Spark's executors, one row a history."""
+"""`levelcast sweep`: run scenarios × parameters × seeds on Spark's executors, one row per history."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ FIGURES = {
     STEADY: ("control_per_packet", "ready_p99_ms", "late_share_late"),
     WORLD: ("hold_ms", "latency_p99_ms", "customer_p99_ms"),
 }
-"""Shown if none are named; the others have `_OF_RING`."""
+"""Metrics shown by default; other scenarios show `_OF_RING`."""
 _OF_RING = ("liveness_ratio", "latency_p99_ms", "reformations")
 _KEYS = {"scenario", "seeds", "set", "plot"}
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPart:
-    """A scenario, the values of each parameter, seeds, and the pictures to draw of these histories."""
+    """A scenario, the values of each parameter, seeds, and the plots of these histories."""
 
     scenario: str
     values: Mapping[str, Sequence[Value]]
@@ -62,7 +62,7 @@ class SweepPart:
     pictures: tuple[SweepPlot, ...] = ()
 
     def points(self) -> list[dict[str, Value]]:
-        """Every combination; raises ValueError where values do not go together."""
+        """Return every combination; raise ValueError if values contradict each other."""
         made = itertools.product(*self.values.values())
         return [complete(self.scenario, dict(zip(self.values, each, strict=True))) for each in made]
 
@@ -71,32 +71,28 @@ class SweepPart:
 
 
 def sweep_command(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="A sweep written down.")] = None,
-    scenario: Annotated[str | None, option("Without a file: " + ", ".join(PARAMETERS) + ".", unset="ring")] = None,
-    seeds: Annotated[str | None, option("One seed, or a range FROM..TO with both ends.", unset="0..99")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="Sweep file.")] = None,
+    scenario: Annotated[str | None, option("Scenario: " + ", ".join(PARAMETERS) + ".", unset="ring")] = None,
+    seeds: Annotated[str | None, option("Seed, or inclusive range FROM..TO.", unset="0..99")] = None,
     sets: Annotated[
-        list[str] | None, option("Values of a parameter; may be repeated.", "--set", metavar="NAME=VALUE,…")
+        list[str] | None, option("Values of a parameter (repeatable).", "--set", metavar="NAME=VALUE,…")
     ] = None,
-    lake: Annotated[Path | None, option("Keep rows in the table sweeps of this lake.", metavar="DIR")] = None,
-    out: Annotated[Path | None, option("Keep rows in this file.", "-o", "--out", metavar="FILE.parquet")] = None,
+    lake: Annotated[Path | None, option("Store rows in the table sweeps of this lake.", metavar="DIR")] = None,
+    out: Annotated[Path | None, option("Store rows in this file.", "-o", "--out", metavar="FILE.parquet")] = None,
     master: Master = None,
-    jobs: Annotated[
-        int | None, option("Run in so many processes of this machine, without Spark; needs -o.", min=1)
-    ] = None,
-    figures: Annotated[
-        list[str] | None, option("Figures to show; may be repeated.", "--figure", metavar="NAME")
-    ] = None,
+    jobs: Annotated[int | None, option("Number of local processes to use instead of Spark; needs -o.", min=1)] = None,
+    figures: Annotated[list[str] | None, option("Metric to show (repeatable).", "--figure", metavar="NAME")] = None,
     pictures: Annotated[
         list[str] | None,
-        option("Draw a figure against a parameter; repeatable.", "--plot", metavar="FIGURE:AGAINST[:BY]"),
+        option("Plot a metric against a parameter (repeatable).", "--plot", metavar="FIGURE:AGAINST[:BY]"),
     ] = None,
-    plots: Annotated[Path, option("Where pictures go.", metavar="DIR")] = Path("plots"),
+    plots: Annotated[Path, option("Directory for plots.", metavar="DIR")] = Path("plots"),
     as_json: AsJson = False,
 ) -> None:
-    """Run every combination of parameter values with every seed, on Spark, one row a history.
+    """Run every combination of parameter values with every seed on Spark, one row per history.
 
-    A history that breaks a promise is a row with its seed and what broke, and so is one that fails. Exit code 1 means
-    that there is one. What is kept already, by the same code, is not run again: a sweep that was stopped goes on.
+    A history that violates a guarantee, or fails, is a row with its seed and the reason; then the exit code is 1.
+    Histories that the same code has already stored are not run again, so a sweep that was stopped resumes.
 
     Examples:
 
@@ -110,7 +106,7 @@ def sweep_command(
         parts = _asked(file, scenario, seeds, sets or (), pictures or ())
         items = [item for part in parts for item in part.items()]
         _check_output(lake, out, jobs, master)
-        # By seed first: a sweep that is stopped has of every point alike.
+        # By seed first, so that a sweep that is stopped has equally many histories of every point.
         ordered = sorted(dict.fromkeys(items), key=lambda item: item[2])
         found, took = _execute(ordered, lake, out, jobs, master, quiet=as_json)
         rows = {key_of(row): row for row in found.rows}
@@ -128,7 +124,7 @@ def sweep_command(
         raise typer.Exit(1)
 
 
-# -- what is asked for ------------------------------------------------------------------------------------
+# -- request ----------------------------------------------------------------------------------------------
 
 
 def _asked(
@@ -142,30 +138,30 @@ def _asked(
             name, equals, told = text.partition("=")
             name = name.strip().replace("-", "_")
             if not equals or not name:
-                raise LakeError(f"--set {text} names no value: write NAME=VALUE, as in members=3,5,7")
+                raise LakeError(f"--set {text}: no value; write NAME=VALUE, such as members=3,5,7")
             if name in values:
-                raise LakeError(f"--set {name} is there twice: write its values once, with commas")
+                raise LakeError(f"--set {name}: specified twice; write all its values once, with commas")
             values[name] = [read_value(chosen, name, each) for each in told.split(",")]
         complete(chosen, {})
         return [SweepPart(chosen, values, _seeds(seeds or "0..99"), wanted)]
     if scenario is not None or sets or wanted:
-        raise LakeError(f"{file} says what to run: leave out --scenario, --set and --plot")
+        raise LakeError(f"{file}: specifies what to run; omit --scenario, --set and --plot")
     return read_file(file, seeds)
 
 
 def read_file(file: Path, seeds: str | None = None) -> list[SweepPart]:
-    """A sweep that is written down; raises LakeError with a sentence. `seeds` takes the place of the file's."""
+    """Read a sweep file; raise LakeError if it is not valid. `seeds` replaces the seeds of the file."""
     try:
         told = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise LakeError(f"{file}: there is no such file") from None
+        raise LakeError(f"{file}: file not found") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise LakeError(f"{file}: cannot be read ({str(error).splitlines()[0].rstrip('.')})") from None
     if unknown := set(told) - {"sweep"}:
-        raise LakeError(f"{file}: {min(unknown)!r} is not known: there is [[sweep]]")
+        raise LakeError(f"{file}: unknown key {min(unknown)!r}; use [[sweep]]")
     entries = told.get("sweep")
     if not isinstance(entries, list) or not entries or not all(isinstance(each, dict) for each in entries):
-        raise LakeError(f"{file}: has no [[sweep]]: write one, with scenario, seeds, set and plot")
+        raise LakeError(f"{file}: no [[sweep]] table; add one with scenario, seeds, set and plot")
     try:
         return [_entry(each, seeds) for each in entries]
     except ValueError as error:
@@ -174,14 +170,14 @@ def read_file(file: Path, seeds: str | None = None) -> list[SweepPart]:
 
 def _entry(told: Mapping[str, Any], seeds: str | None) -> SweepPart:
     if unknown := set(told) - _KEYS:
-        raise ValueError(f"{min(unknown)!r} is not known in [[sweep]]: there are scenario, seeds, set and plot")
+        raise ValueError(f"unknown key {min(unknown)!r} in [[sweep]]; use scenario, seeds, set and plot")
     scenario, values, pictures = told.get("scenario"), told.get("set", {}), told.get("plot", [])
     if not isinstance(scenario, str):
-        raise ValueError("a [[sweep]] needs a scenario: " + ", ".join(PARAMETERS))
+        raise ValueError("a [[sweep]] needs a scenario; use one of " + ", ".join(PARAMETERS))
     if not isinstance(values, dict):
-        raise ValueError("set is a table, as in set = { members = [3, 5, 7] }")
+        raise ValueError("set must be a table, such as set = { members = [3, 5, 7] }")
     if not isinstance(pictures, list) or not all(isinstance(each, str) for each in pictures):
-        raise ValueError('plot is a list, as in plot = ["latency_p99_ms:members"]')
+        raise ValueError('plot must be a list, such as plot = ["latency_p99_ms:members"]')
     complete(scenario, {})
     read: dict[str, list[Value]] = {}
     for name, given in values.items():
@@ -206,9 +202,9 @@ def _seeds(text: str) -> range:
 
 def _check_output(lake: Path | None, out: Path | None, jobs: int | None, master: str | None) -> None:
     if (lake is None) == (out is None):
-        raise LakeError("say where the rows go: --lake DIR or -o FILE.parquet")
+        raise LakeError("specify where to store the rows: --lake DIR or -o FILE.parquet")
     if jobs is not None and (lake is not None or master is not None):
-        raise LakeError("--jobs runs without Spark: give -o FILE.parquet and neither --lake nor --master")
+        raise LakeError("--jobs runs without Spark; use -o FILE.parquet and neither --lake nor --master")
     if jobs is None:
         require_spark()
 
@@ -232,7 +228,7 @@ def _execute(
 def _stage(
     lake: Path | None, out: Path | None, jobs: int | None, master: str | None
 ) -> Iterator[tuple[SweepEngine, RowStore]]:
-    """Where histories run, and where rows stay."""
+    """Yield the engine that runs histories and the store of their rows."""
     file = FileStore(out) if out is not None else None
     if jobs is not None and file is not None:
         with closing(ProcessEngine(jobs, run_items)) as processes:
@@ -267,7 +263,7 @@ def _bar(total: int, *, quiet: bool) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """The histories of a part."""
+    """Histories of a part."""
 
     part: SweepPart
     rows: list[Row]
@@ -278,7 +274,7 @@ class PartResult:
         return self.asked or FIGURES.get(self.part.scenario, _OF_RING)
 
     def check(self) -> None:
-        """Raises ValueError for figures that no history has."""
+        """Raise ValueError for metrics that no history has."""
         known = names_of(self.rows)
         for name in self.asked:
             check(SweepPlot(name, name), known)
@@ -334,14 +330,14 @@ def _show(swept: Swept, results: Sequence[PartResult], took: float) -> None:
     for found in results:
         console.print(_table(found))
     kept = len(swept.rows) - swept.ran
-    rest = f", {kept:,} were there" if kept else ""
+    rest = f", {kept:,} already stored" if kept else ""
     cpu = sum(row["cpu_s"] or 0.0 for row in swept.rows)
-    console.print(f"{swept.ran:,} histories run in {took:.1f} s{rest}; {cpu:,.1f} s of CPU in all.", highlight=False)
+    console.print(f"{swept.ran:,} histories run in {took:.1f} s{rest}; {cpu:,.1f} s of CPU in total.", highlight=False)
     bad = [row for row in swept.rows if row["verdict"] != HELD]
     if not bad:
-        console.print("[green]Every promise held in every history.[/green]")
+        console.print("[green]Every guarantee held in every history.[/green]")
         return
-    console.print(f"[red]{len(bad):,} histories broke a promise or failed.[/red]")
+    console.print(f"[red]{len(bad):,} histories violated a guarantee or failed.[/red]")
     for row in bad[:MAX_BROKEN_SHOWN]:
         line = f"  {row['scenario']} {row['parameters']} seed {row['seed']}: {row['verdict']}: {row['broken']}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -366,4 +362,4 @@ def _table(found: PartResult) -> Table:
         numbers = [_quantiles(point["figures"][name]) for name in found.figures]
         values = ["none" if (v := point["parameters"][name]) is None else _text(v) for name in varied]
         rows.append((*values, point["histories"], point["broken"] + point["crashed"], *numbers))
-    return table(columns, rows, title=f"{found.part.scenario}: half of the histories (5 to 95 of 100)")
+    return table(columns, rows, title=f"{found.part.scenario}: median (p5–p95) of the histories")

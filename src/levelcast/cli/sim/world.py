@@ -1,4 +1,4 @@
-"""`levelcast world`: thousands of receivers and a million customers in bulk, over measured or made-up delays."""
+"""`levelcast world`: simulate many receivers and a million subscribers in bulk, over measured or synthetic delays."""
 
 from __future__ import annotations
 
@@ -30,56 +30,54 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("held by a receiver, last", "held_max_ms", "{:,.0f} ms"),
     ("held and witnessed, p50", "ready_p50_ms", "{:,.0f} ms"),
     ("held and witnessed, last", "ready_max_ms", "{:,.0f} ms"),
-    ("instants of release, first to last receiver", "release_spread_ms", "{:.1f} ms"),
+    ("release times, first to last receiver", "release_spread_ms", "{:.1f} ms"),
     ("NACKs per packet, busiest primary", "primary_nacks_busiest", "{:.2f}"),
-    ("NACKs at one primary at once, most", "primary_nacks_peak", "{:,.0f}"),
+    ("simultaneous NACKs at one primary, maximum", "primary_nacks_peak", "{:,.0f}"),
     ("NACKs per packet, mean primary", "primary_nacks_mean", "{:.2f}"),
-    ("NACKs per packet, whole core", "core_nacks_per_packet", "{:,.0f}"),
-    ("copies of answers per packet and receiver", "answer_copies_per_packet", "{:,.1f}"),
+    ("NACKs per packet, total of the core", "core_nacks_per_packet", "{:,.0f}"),
+    ("copies of replies per packet and receiver", "answer_copies_per_packet", "{:,.1f}"),
     ("NACKs per packet, busiest retransmit server", "edge_nacks_busiest", "{:.3f}"),
     ("NACKs per packet, mean retransmit server", "edge_nacks_mean", "{:.4f}"),
-    ("at a customer after the instant, p50", "customer_p50_ms", "{:.1f} ms"),
-    ("at a customer after the instant, p99", "customer_p99_ms", "{:.1f} ms"),
-    ("at a customer after the instant, p99.9", "customer_p99.9_ms", "{:.1f} ms"),
-    ("at a customer after the instant, last", "customer_max_ms", "{:,.0f} ms"),
+    ("at a subscriber after the release time, p50", "customer_p50_ms", "{:.1f} ms"),
+    ("at a subscriber after the release time, p99", "customer_p99_ms", "{:.1f} ms"),
+    ("at a subscriber after the release time, p99.9", "customer_p99.9_ms", "{:.1f} ms"),
+    ("at a subscriber after the release time, last", "customer_max_ms", "{:,.0f} ms"),
     ("spread in the world, first to last percent", "world_spread_p1_p99_ms", "{:.1f} ms"),
     ("spread in a region, first to last percent, median", "region_spread_p1_p99_median_ms", "{:.1f} ms"),
     ("spread in a region, first to last percent, worst", "region_spread_p1_p99_worst_ms", "{:.1f} ms"),
     ("by the first line", "by_first_line", "{:.3%}"),
     ("by the second line", "by_second_line", "{:.3%}"),
     ("by a retransmission", "by_repair", "{:.4%}"),
-    ("latency from source to customer, p50", "latency_p50_ms", "{:,.0f} ms"),
-    ("latency from source to customer, p99", "latency_p99_ms", "{:,.0f} ms"),
+    ("latency from source to subscriber, p50", "latency_p50_ms", "{:,.0f} ms"),
+    ("latency from source to subscriber, p99", "latency_p99_ms", "{:,.0f} ms"),
 )
 
 
 def world(
-    delays: Annotated[Path | None, option("Pings between cities.", metavar="FILE.csv", unset="made-up cities")] = None,
-    weights: Annotated[
-        Path | None, option("How many customers each city has, in proportion.", metavar="FILE.csv")
-    ] = None,
-    cities: Annotated[int, option("Without --delays: how many are made up.", min=10, max=2_000)] = 240,
-    primaries: Annotated[int, option("Primary receivers: the ring.", min=3)] = 100,
-    receivers: Annotated[int, option("Receivers in both layers, in groups of equal size.", min=6)] = 10_000,
-    customers: Annotated[int, option("Customers, on two lines each.", min=10)] = 1_000_000,
-    regions: Annotated[int, option("Regions of two sites.", min=1)] = 60,
-    reach: Annotated[str, option("No two receivers farther apart than this.")] = "250ms",
-    slot: Annotated[str, option("The slot length τ.")] = "50ms",
-    loss: Annotated[list[float] | None, option("Loss of every copy; may be given again.", unset="0.01 and 0.1")] = None,
+    delays: Annotated[Path | None, option("Round trips between cities.", metavar="FILE.csv", unset="synthetic")] = None,
+    weights: Annotated[Path | None, option("Relative number of subscribers in each city.", metavar="FILE.csv")] = None,
+    cities: Annotated[int, option("Without --delays: number of synthetic cities.", min=10, max=2_000)] = 240,
+    primaries: Annotated[int, option("Number of primary receivers, which form the ring.", min=3)] = 100,
+    receivers: Annotated[int, option("Number of receivers in both layers, in groups of equal size.", min=6)] = 10_000,
+    customers: Annotated[int, option("Number of subscribers, each on two lines.", min=10)] = 1_000_000,
+    regions: Annotated[int, option("Number of regions, of two sites each.", min=1)] = 60,
+    reach: Annotated[str, option("Maximum delay between two receivers.")] = "250ms",
+    slot: Annotated[str, option("Slot length τ.")] = "50ms",
+    loss: Annotated[list[float] | None, option("Loss ratio of every copy (repeatable).", unset="0.01 and 0.1")] = None,
     branch_loss: Annotated[
-        float, option("Multicasts that are lost for a whole city at once (MS §3.9).", min=0, max=0.5)
+        float, option("Ratio of multicasts that are lost for all of a city (MS §3.9).", min=0, max=0.5)
     ] = 0.0,
-    scoped: Annotated[bool, option("Answers to several secondaries go to their group only.", "--scoped")] = False,
-    slots: Annotated[int, option("Slots that are counted in the core.", min=2)] = 1_000,
-    follow: Annotated[int, option("Slots that customers are followed through.", min=1)] = 200,
-    seed: Annotated[int, option("One seed is one result.", min=0)] = 1,
-    plot: Annotated[Path | None, option("Write three plots there.", metavar="DIR")] = None,
+    scoped: Annotated[bool, option("Send replies for several secondaries only to their group.", "--scoped")] = False,
+    slots: Annotated[int, option("Number of slots measured in the core.", min=2)] = 1_000,
+    follow: Annotated[int, option("Number of slots measured at the subscribers.", min=1)] = 200,
+    seed: Annotated[int, option("Random seed; the same seed gives the same result.", min=0)] = 1,
+    plot: Annotated[Path | None, option("Write three plots to this directory.", metavar="DIR")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a world in bulk: receivers in two layers, regions of two lines, a million customers.
+    """Simulate a large network in bulk: two receiver layers, regions of two lines, a million subscribers.
 
-    Arrays instead of objects, with the ring's own timing rules. Shown are the releases on time, the NACKs at the
-    busiest server, the spread at the customers and the latency.
+    The simulation uses arrays instead of objects, and the ring's own timing rules. It prints the releases on time, the
+    NACKs at the busiest server, the spread at the subscribers and the latency.
 
     Examples:
 
@@ -88,7 +86,7 @@ def world(
     levelcast world --delays pings.csv.gz --weights cities.csv --loss 0.01 --loss 0.1 --plot plots
     """
     if weights is not None and delays is None:
-        raise typer.BadParameter("--weights names cities of --delays; made-up cities have their own")
+        raise typer.BadParameter("--weights needs --delays; synthetic cities have their own weights")
     began, cpu = time.perf_counter(), time.process_time()
     try:
         size = Size(
@@ -118,13 +116,13 @@ def world(
         print_json({"world": describe(globe), "runs": shown, "plots": plots, **cost})
         return
     _show(globe, runs)
-    typer.echo(f"{cost['wall_s']} s, {cost['cpu_s']} s of CPU, {cost['peak_mb']:,} MB at most")
+    typer.echo(f"{cost['wall_s']} s, {cost['cpu_s']} s of CPU, peak memory {cost['peak_mb']:,} MB")
     for path in plots:
         typer.echo(f"plot: {path}")
 
 
 def describe(globe: Globe) -> dict[str, float]:
-    """How large a world is."""
+    """Return the size of a simulated network."""
     return {
         "cities": len(globe.delays.names),
         "receiver_cities": len(np.unique(globe.city)),
@@ -155,7 +153,7 @@ def _show(globe: Globe, runs: list[WorldRun]) -> None:
     known = describe(globe)
     title = (
         f"{known['receivers']:,} receivers in {known['receiver_cities']} of {known['cities']} cities, "
-        f"{known['customers']:,} customers in {known['regions']} regions"
+        f"{known['customers']:,} subscribers in {known['regions']} regions"
     )
     figures = [run.figures() for run in runs]
     rows = ((name, *(shape.format(each[key]) for each in figures)) for name, key, shape in ROWS)

@@ -1,4 +1,4 @@
-"""`levelcast audit`: tapes and release logs in, verdicts out, that a regulator or a rival can run again."""
+"""`levelcast audit`: audit tapes and release logs; third parties can repeat the audit."""
 
 from __future__ import annotations
 
@@ -27,54 +27,54 @@ MOST_ROWS = 40
 
 
 def audit(
-    which: Annotated[str, typer.Argument(help="order, fairness, timeliness, or all.", metavar="AUDIT")],
+    which: Annotated[str, typer.Argument(help="Audit to run: order, fairness, timeliness or all.", metavar="AUDIT")],
     directories: Annotated[
-        list[Path], typer.Argument(help="Receivers' directories, tapes', or one with all receivers in it.")
+        list[Path], typer.Argument(help="Directories of receivers or tapes, or one that contains all receivers.")
     ],
     network: Annotated[
-        Path | None, option("The network file: regions, delays, who must be there.", metavar="FILE")
+        Path | None, option("Network file: regions, delays, required receivers.", metavar="FILE")
     ] = None,
-    without: Annotated[list[str] | None, option("Leave this receiver out; may be given again.", metavar="NAME")] = None,
+    without: Annotated[list[str] | None, option("Exclude this receiver (repeatable).", metavar="NAME")] = None,
     lake: Annotated[
-        Path | None, option("Add the verdict to the tables audits and audit_findings.", metavar="DIR")
+        Path | None, option("Add the verdict to the tables audits and audit_findings of this lake.", metavar="DIR")
     ] = None,
     output: Annotated[
-        Path | None, option("Write everything to this file, as JSON.", "--output", "-o", metavar="FILE")
+        Path | None, option("Write all results to this file as JSON.", "--output", "-o", metavar="FILE")
     ] = None,
     force: Force = False,
     read_bytes: Annotated[
         bool, option("order: read the records, not only their indexes.", "--bytes/--no-bytes")
     ] = True,
-    early: Annotated[str, option("fairness: how much before its instant a release may be.", metavar="TIME")] = "0.1ms",
+    early: Annotated[str, option("fairness: maximum time that a release may be early.", metavar="TIME")] = "0.1ms",
     threshold: Annotated[
-        str, option("fairness: a mean difference between receivers that is no matter.", metavar="TIME")
+        str, option("fairness: ignore mean differences between receivers up to this duration.", metavar="TIME")
     ] = "0.5ms",
     wait_threshold: Annotated[
         str | None,
         option(
-            "fairness: the same for the waiting of sources.",
+            "fairness: ignore mean differences between the waits of sources up to this duration.",
             metavar="TIME",
-            unset="a tenth of a slot and twice the clock error",
+            unset="a tenth of a slot plus twice the clock error",
         ),
     ] = None,
-    late_share: Annotated[
-        float, option("fairness: the share of late releases that is allowed.", min=0.0, max=1.0)
-    ] = 0.01,
-    level: Annotated[float, option("How likely a clean run may give a false finding.", min=1e-12, max=0.5)] = 1e-3,
-    older: Annotated[str, option("timeliness: what is old at its place.", "--old", metavar="TIME")] = "1s",
+    late_share: Annotated[float, option("fairness: allowed fraction of late releases.", min=0.0, max=1.0)] = 0.01,
+    level: Annotated[
+        float, option("Maximum probability of a false finding in a clean run.", min=1e-12, max=0.5)
+    ] = 1e-3,
+    older: Annotated[str, option("timeliness: age from which a record counts as old.", "--old", metavar="TIME")] = "1s",
     old_share: Annotated[
-        float, option("timeliness: the share of old or future records that is allowed.", min=0.0, max=1.0)
+        float, option("timeliness: allowed fraction of old or future records.", min=0.0, max=1.0)
     ] = 0.01,
-    ahead: Annotated[str, option("timeliness: how far a floor's clock may be ahead.", metavar="TIME")] = "2ms",
+    ahead: Annotated[str, option("timeliness: maximum lead of a floor's clock.", metavar="TIME")] = "2ms",
     master: Master = None,
     no_spark: Annotated[
-        bool, option("Do all of it in this process: for small tapes, and without Java.", "--no-spark")
+        bool, option("Run in this process, without Spark and Java; for small tapes.", "--no-spark")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the recorded tapes: is it one order, was everybody treated alike, were the floors in time?
+    """Audit recorded tapes for identical order, fair release and timely floors.
 
-    Exit code 0: it passes; 1: something was found, and is named; 2: the question could not be asked of this input.
+    Exit code 0: passed; 1: the audit has findings, which are printed; 2: the audit cannot run on this input.
 
     Examples:
 
@@ -86,7 +86,7 @@ def audit(
     """
     require_new(output, force=force)
     if no_spark and (lake is not None or master is not None):
-        raise typer.BadParameter("a lake and a cluster need Spark", param_hint="--no-spark")
+        raise typer.BadParameter("--lake and --master need Spark", param_hint="--no-spark")
     with spark_errors():
         from levelcast.pipeline.audit import run as audit_run
         from levelcast.pipeline.audit.base import AuditOptions, Job
@@ -125,7 +125,7 @@ def audit(
     else:
         show(Console(highlight=False), outcome)
         if output is not None:
-            typer.echo(f"All of it is in {output}.")
+            typer.echo(f"All results are in {output}.")
     raise typer.Exit(outcome.exit_code)
 
 
@@ -153,7 +153,7 @@ def _on_spark(
 
 
 def show(console: Console, outcome: AuditOutcome) -> None:
-    """Verdict, sentence, findings, figures, remarks."""
+    """Print verdict, summary, findings, tables and remarks."""
     for result in outcome.results:
         style, word = ("bold green", "PASSED") if result.passed else ("bold red", "FOUND")
         console.print(f"{result.audit}: {word}", style=style)
@@ -161,7 +161,7 @@ def show(console: Console, outcome: AuditOutcome) -> None:
         if result.findings:
             console.print(_findings(result))
             if len(result.findings) > MOST_ROWS:
-                console.print(f"and {len(result.findings) - MOST_ROWS} more: --json has all")
+                console.print(f"and {len(result.findings) - MOST_ROWS} more; --json prints all")
         for figures in result.figures:
             if 0 < len(figures.rows) <= MOST_ROWS:
                 console.print(_figures(figures))
@@ -174,8 +174,8 @@ def show(console: Console, outcome: AuditOutcome) -> None:
 
 
 def _findings(result: Result) -> Table:
-    """A table of them, cut after `MOST_ROWS`."""
-    columns = ("kind", "whose", ">slot", ">record", ">byte", "what")
+    """Return a table of the first `MOST_ROWS` findings."""
+    columns = ("kind", "subject", ">slot", ">record", ">byte", "finding")
     rows = [
         (each.kind, each.subject, *map(_number, (each.slot, each.record, each.offset)), each.says)
         for each in result.findings[:MOST_ROWS]

@@ -1,4 +1,4 @@
-"""`levelcast certify`: a certificate of what was released, and a check of a tape against one."""
+"""`levelcast certify`: write a certificate of released tapes, or check a tape against one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from levelcast.cli.errors import replacing, require_new
 from levelcast.cli.options import Force, option
 from levelcast.storage.tape.certificate import NotCertified, certify, check, read_certificate, write_certificate
 
-Directories = Annotated[list[Path], typer.Argument(help="Receivers' directories, or tapes', all of one stripe.")]
+Directories = Annotated[list[Path], typer.Argument(help="Directories of receivers or tapes, all of one stripe.")]
 
 
 def certify_command(
@@ -19,13 +19,13 @@ def certify_command(
     output: Annotated[
         Path | None, option("Write the certificate of these receivers to this file.", "--output", "-o")
     ] = None,
-    against: Annotated[Path | None, option("Check these tapes against this certificate instead.", "--check")] = None,
+    against: Annotated[Path | None, option("Check the tapes against this certificate instead.", "--check")] = None,
     force: Force = False,
 ) -> None:
-    """Certify tapes, or check them against a certificate: offline, with nothing but the files.
+    """Certify tapes, or check tapes against a certificate; works offline, with only the files.
 
-    A certificate has the roots of the hash chain, counts, the spread and lateness of the release, the receivers and
-    room for their signatures. Exit code 1 if the tapes differ, are not sound, or are not what the certificate says.
+    A certificate contains the roots of the hash chain, counts, release spread and lateness, the receivers, and fields
+    for their signatures. Exit code 1 if the tapes differ, are not valid, or do not match the certificate.
 
     Examples:
 
@@ -34,7 +34,7 @@ def certify_command(
     levelcast certify --check day.certificate a-copy-of-a-tape
     """
     if (output is None) == (against is None):
-        raise typer.BadParameter("say either -o FILE, to make a certificate, or --check FILE, to check against one")
+        raise typer.BadParameter("pass either -o FILE to write a certificate or --check FILE to check against one")
     require_new(output, force=force)
     try:
         if output is not None:
@@ -52,7 +52,7 @@ def _make(directories: list[Path], output: Path) -> None:
         unfinished.write_text(write_certificate(certificate), encoding="utf-8")
     statement = certificate["statement"]
     typer.echo(
-        f"{len(directories)} tapes are sound and identical in {statement['frames']:,} frames, "
+        f"{len(directories)} tapes are valid and identical in {statement['frames']:,} frames, "
         f"sequences {statement['first']['sequence']:,} to {statement['last']['sequence']:,}."
     )
     typer.echo(_spread_line(statement))
@@ -63,11 +63,11 @@ def _make(directories: list[Path], output: Path) -> None:
 
 def _spread_line(statement: dict[str, Any]) -> str:
     spread = statement["spread"]
-    late = f"{spread['late_slots']:,} of {spread['slots']:,} slots were late at one of them or more"
+    late = f"{spread['late_slots']:,} of {spread['slots']:,} slots were late at one or more receivers"
     if spread["spread_ns"] is None:
-        return f"{late}, so nothing is said of the spread."
+        return f"{late}, so the spread is unknown."
     within = _times(spread["spread_ns"])
-    return f"{late}; in the others {spread['receivers']} receivers released within {within} of each other."
+    return f"{late}; in the other slots {spread['receivers']} receivers released within {within} of each other."
 
 
 def _times(quantiles: dict[str, int]) -> str:
@@ -77,17 +77,17 @@ def _times(quantiles: dict[str, int]) -> str:
 def _receiver_line(each: dict[str, Any]) -> str:
     life = f", life {each['life']}" if each["life"] is not None else ""
     times = _times(each["lateness_ns"]) if each["lateness_ns"] else "no release"
-    return f"{each['name']}{life}: {each['releases']:,} releases, {each['late']:,} late, behind the instant {times}"
+    return f"{each['name']}{life}: {each['releases']:,} releases, {each['late']:,} late, lateness {times}"
 
 
 def _check(directories: list[Path], against: Path) -> None:
     certificate = read_certificate(against.read_text(encoding="utf-8"), against)
     for directory in directories:
         checked = check(certificate, directory)
-        beyond = f"; {checked.beyond:,} frames behind it are not certified" if checked.beyond else ""
+        beyond = f"; {checked.beyond:,} later frames are not certified" if checked.beyond else ""
         typer.echo(
             f"{checked.directory}: CERTIFIED in {checked.frames:,} frames, sequences {checked.from_sequence:,} to "
             f"{checked.to_sequence:,}{beyond}"
         )
     if not certificate.get("signatures"):
-        typer.echo("The certificate carries no signature: trust it as far as you trust where it came from.")
+        typer.echo("The certificate has no signature; trust it only if you trust its source.")

@@ -1,4 +1,4 @@
-"""`levelcast tape`: look at recorded tapes, check them, compare them, and take them elsewhere."""
+"""`levelcast tape`: show, verify, compare and export recorded tapes."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from levelcast.storage.tape.reader import TapeReader
 
 app = typer.Typer(help=COMMANDS["tape"].help, no_args_is_help=True)
 
-Directory = Annotated[Path, typer.Argument(help="A tape's directory, or a node's with a tape in it.")]
-Directories = Annotated[list[Path], typer.Argument(help="Tapes' directories, or nodes' with a tape in them.")]
-FromSequence = Annotated[int, option("The sequence to begin at.", "--from", min=1)]
-Count = Annotated[int | None, option("How many records at most.", "--count", min=1, unset="all")]
-Symbols = Annotated[list[int] | None, option("Only this instrument id; may be given several times.", "--symbol")]
+Directory = Annotated[Path, typer.Argument(help="Directory of a tape, or of a node with a tape.")]
+Directories = Annotated[list[Path], typer.Argument(help="Directories of tapes, or of nodes with a tape.")]
+FromSequence = Annotated[int, option("First sequence number.", "--from", min=1)]
+Count = Annotated[int | None, option("Maximum number of records.", "--count", min=1, unset="all")]
+Symbols = Annotated[list[int] | None, option("Only records of this instrument id (repeatable).", "--symbol")]
 
 COLUMNS = (
     "seq", "ts_event", "ts_recv", "type", "floor", "instrument_id", "price", "size", "action", "side", "condition",
     "trade_id", "venue_sequence",
 )  # fmt: skip
-"""The columns of `cat` and of an exported table; what a record's type does not have stays empty."""
+"""Columns of `cat` and of an exported table; fields that a record type does not have stay empty."""
 _RENAMED = {"floor": "publisher_id"}
 _PRICES = frozenset({"price", "bid_px_00", "ask_px_00", "stop_price"})
 _BLOCK = 4096
@@ -47,7 +47,7 @@ Row = tuple[int, RecordType, np.void]
 
 @app.command()
 def info(directories: Directories, as_json: AsJson = False) -> None:
-    """Show what a tape holds: segments, sequences, slots, times, sizes and the head of its hash chain.
+    """Show the contents of a tape: segments, sequences, slots, times, sizes and the head of its hash chain.
 
     Examples:
 
@@ -120,7 +120,7 @@ def cat(
     from_sequence: FromSequence = 1,
     count: Count = None,
     symbol: Symbols = None,
-    as_json: Annotated[bool, option("One JSON object a line, with all fields.", "--json")] = False,
+    as_json: Annotated[bool, option("Print one JSON object per line, with all fields.", "--json")] = False,
 ) -> None:
     """Print the records of a tape as CSV, or as JSON lines.
 
@@ -140,7 +140,7 @@ def cat(
 
 
 def _rows(reader: TapeReader, from_sequence: int, symbols: list[int] | None) -> Iterator[Row]:
-    """The records of a tape, one by one."""
+    """Yield the records of a tape one by one."""
     for frame in reader.frames(from_sequence=from_sequence):
         for batch in frame.batches():
             first = frame.line.first_sequence + batch.first
@@ -174,7 +174,7 @@ def _object(sequence: int, kind: RecordType, record: np.void) -> dict[str, Any]:
 
 
 def _value(record: np.void, name: str, *, exact: bool = False) -> Any:
-    """A field as a plain value, prices as decimals or as `exact` numbers of 1e-9; None where there is none."""
+    """Return a field as a plain value, prices as decimals or as `exact` integers of 1e-9; None if missing."""
     if name not in (record.dtype.names or ()):
         return None
     value = record[name].item()
@@ -191,9 +191,9 @@ def verify_command(
     as_json: AsJson = False,
     dbn: Annotated[bool, option("Also read finished segments with databento-dbn, if installed.")] = True,
 ) -> None:
-    """Check tapes: every hash, no gap, readable as DBN. Several are also compared with the first one.
+    """Check tapes: hashes, gaps, readability as DBN. Several tapes are also compared with the first one.
 
-    Exit code 1 if one is not sound or differs; the first frame that differs is named, and how it differs.
+    Exit code 1 if a tape is not valid or differs; the first frame that differs is reported, and the difference.
 
     Examples:
 
@@ -226,20 +226,20 @@ def verify_command(
                 )
             else:
                 remark = f" ({each.remark})" if each.remark else ""
-                typer.echo(f"{each.other} is identical with {each.one} in {each.common_frames:,} frames{remark}")
+                typer.echo(f"{each.other} is identical to {each.one} in {each.common_frames:,} frames{remark}")
     if bad:
         raise typer.Exit(1)
 
 
 def _verdict_line(verdict: TapeCheck) -> str:
     if verdict.fault is not None:
-        return f"{verdict.directory}: NOT SOUND: {verdict.fault}"
+        return f"{verdict.directory}: NOT VALID: {verdict.fault}"
     read = (
         "databento-dbn is not installed" if verdict.dbn_segments is None
         else f"{verdict.dbn_segments} finished segments read by databento-dbn"
     )  # fmt: skip
     return (
-        f"{verdict.directory}: sound, {verdict.frames:,} frames, sequences {verdict.first_sequence:,} to "
+        f"{verdict.directory}: valid, {verdict.frames:,} frames, sequences {verdict.first_sequence:,} to "
         f"{verdict.next_sequence - 1:,}, {read}, chain {verdict.chain.hex()}"
     )
 
@@ -256,7 +256,7 @@ def _verdict_json(verdict: TapeCheck) -> dict[str, Any]:
 @app.command()
 def export(
     directory: Directory,
-    output: Annotated[Path, option("A file that ends in .dbn, .csv or .parquet.", "--output", "-o")],
+    output: Annotated[Path, option("Output file; its name ends in .dbn, .csv or .parquet.", "--output", "-o")],
     from_sequence: FromSequence = 1,
     symbol: Symbols = None,
     force: Force = False,
@@ -271,7 +271,7 @@ def export(
     """
     writers = {".dbn": _export_dbn, ".csv": _export_csv, ".parquet": _export_parquet}
     if output.suffix not in writers:
-        raise typer.BadParameter(f"{output} ends in none of {', '.join(writers)}")
+        raise typer.BadParameter(f"{output}: file type not supported; use one of {', '.join(writers)}")
     require_new(output, force=force)
     reader = TapeReader(tape_directory(directory))
     with replacing(output) as unfinished:
@@ -295,7 +295,7 @@ def _export_dbn(reader: TapeReader, output: Path, from_sequence: int, symbols: l
 
 
 def _raw_records(reader: TapeReader, from_sequence: int, symbols: list[int] | None) -> Iterator[memoryview]:
-    """Records as they are in the file, whatever their tail is."""
+    """Yield records as stored in the file, with any trailing bytes."""
     for frame in reader.frames(from_sequence=from_sequence):
         data, at = frame.data(), 0
         for sequence, end in enumerate(record_ends(data).tolist(), frame.line.first_sequence):
@@ -311,7 +311,7 @@ def _export_csv(reader: TapeReader, output: Path, from_sequence: int, symbols: l
 
 
 def _export_parquet(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:
-    """Prices are whole numbers of 1e-9 there: a table is for computing."""
+    """Write Parquet with prices as integers of 1e-9, for exact computation."""
     pa, parquet = arrow(), arrow("pyarrow.parquet")
     types = {"price": pa.int64(), **dict.fromkeys(("type", "action", "side"), pa.string())}
     schema, count = pa.schema([(name, types.get(name, pa.uint64())) for name in COLUMNS]), 0
@@ -326,7 +326,7 @@ def _export_parquet(reader: TapeReader, output: Path, from_sequence: int, symbol
 
 
 def _array(values: Iterable[Any], kind: Any) -> Any:
-    """A column of a table; what is a letter in one type of record and a number in another is a text."""
+    """Return a column of a table; a field that is a letter in one record type and a number in another is text."""
     if kind == arrow().string():
         values = (None if value is None else str(value) for value in values)
     return arrow().array(values, kind)
