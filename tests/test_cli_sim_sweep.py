@@ -72,7 +72,7 @@ BAD = [
     (["--scenario", "steady", "--set", "members=1"], "members=1 is outside 2 to 100"),
     (["--scenario", "steady", "--set", "loss=60%"], "loss=60% is outside 0 to 0.5"),
     (["--scenario", "steady", "--set", "loss=5ms"], "loss=5ms is not a number"),
-    (["--scenario", "steady", "--set", "members=3", "--set", "nack_sets=4"], "give a number from 1 to 3, or tree"),
+    (["--scenario", "steady", "--set", "members=3", "--set", "nack_sets=4"], "use a number from 1 to 3, or tree"),
     (["--scenario", "steady", "--set", "protocol=tcp"], "protocol=tcp is not known; use one of timed, rmp"),
     (["--scenario", "world", "--set", "scoped=maybe"], "scoped=maybe is not valid; use yes or no"),
     (["--scenario", "world", "--set", "receivers=7"], "do not form equal groups"),

@@ -137,7 +137,7 @@ class Checker:
     def _check_one_token(self, token: Token) -> None:
         known = self._tokens.setdefault((token.generation, token.slot), token)
         if known != token:
-            raise InvariantBroken("one token", f"site {token.owner} sent two tokens for slot {token.slot}")
+            raise InvariantBroken("one token", f"member {token.owner} sent two tokens for slot {token.slot}")
 
     def _note_claim(self, node: SimNode, token: Token) -> None:
         """Record the `have` of a token as a claim if its sender has caught up in the token's generation (rule 8)."""
