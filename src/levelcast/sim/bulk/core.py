@@ -47,7 +47,7 @@ MOST_ROUNDS = 400
 ROUNDING_MS = 0.01
 """Accuracy of times in single precision: a slot owner holds its own token when it sends it."""
 PUNCTUAL_MS = 1.0
-"""As `StripeConfig.punctual_ns`."""
+"""Same tolerance as `StripeConfig.punctual_ns`."""
 
 
 @dataclass(frozen=True, slots=True)
