@@ -48,17 +48,17 @@ def test_without_multicast_one_sentence_names_what_does_without(monkeypatch: pyt
 def test_the_story_is_told_in_order_by_city_names(told: str) -> None:
     place = 0
     for sentence in (
-        "asks? the reformation servers for one",
-        "The server in London invites everybody into generation 1",
+        "request one from the reformation servers",
+        "The server in London invites all receivers to generation 1",
         r"Five join \(.*\): generation 1 starts at slot 1\n",
         "five floors open",
-        r"misses (a packet|the token of slot \d+) and asks",
+        r"misses (a packet|the token of slot \d+) and requests it from",
         r"Tokyo is killed, just before slot \d+",
-        r"misses the token of slot \d+ and asks Tokyo, in vain",
-        "reports a fault: it suspects Tokyo",
+        r"misses the token of slot \d+; its request to Tokyo stays without a reply",
+        r"reports a fault after \d+ requests for slot \d+: it suspects Tokyo",
         "generation 2 starts at slot",
-        "The token goes round again",
-        "Tokyo is back, with its disk",
+        "The token circulates again",
+        "Tokyo is restarted with its disk",
         r"Tokyo catches up \d+ slots by frames from",
     ):
         found = re.compile(sentence).search(told, place)

@@ -88,8 +88,8 @@ def test_plots_are_pictures(globe: Globe, tmp_path: Path) -> None:
     [
         ({"receivers": 81}, "equal groups"),
         ({"primaries": 2, "receivers": 80}, "equal groups"),
-        ({"regions": 9}, "9 regions of 8 primaries"),
-        ({"customers": 3}, "customer for each primary"),
+        ({"regions": 9}, "9 regions for 8 primaries"),
+        ({"customers": 3}, "one subscriber per primary"),
         ({"slot_ms": 0.0}, "longer than 0"),
     ],
 )

@@ -189,8 +189,8 @@ def test_a_tape_that_differs_is_found_by_chain_and_by_bytes(killed: Rehearsal) -
     size = len(packet.payload)
     tapes[2][1][7] = frame._replace(content=packet.payload[:-1] + b"\xff" + frame.content[size:])
     problems = judge(tapes, floors).problems
-    assert "are not what the floor sent" in problems[0]
-    assert problems[1] == "the tapes of New York and Frankfurt have other bytes for the same frames"
+    assert "differ from those the floor sent" in problems[0]
+    assert problems[1] == "the tapes of New York and Frankfurt have different bytes for the same frames"
 
 
 def test_a_short_tape_is_incomplete_and_a_broken_promise_counts(killed: Rehearsal) -> None:
@@ -214,10 +214,10 @@ def test_wrong_stamps_and_strangers_are_found(killed: Rehearsal) -> None:
         return tape_fault(good[:start] + records.tobytes(), frames, floors, whole=True)
 
     assert tape_fault(good, frames, floors, whole=True) is None
-    assert fault_with("sequence", 3) == "the sequence numbers have a gap"
-    assert fault_with("ts_recv", 1) == "a record has another timestamp than its frame"
-    assert fault_with("publisher_id", 99) == "publisher 99 is no floor"
-    assert "not what the floor sent" in (fault_with("size", 1) or "")
+    assert fault_with("sequence", 3) == "sequence numbers have a gap"
+    assert fault_with("ts_recv", 1) == "the timestamps of a record and its frame differ"
+    assert fault_with("publisher_id", 99) == "publisher 99 is not a floor"
+    assert "differ from those the floor sent" in (fault_with("size", 1) or "")
 
 
 def test_a_promise_broken_on_the_way_is_in_the_verdict() -> None:

@@ -1,4 +1,4 @@
-"""The simulator: a virtual network in virtual time, with faults, and the checkers of what must hold.
+"""Simulator: a virtual network in virtual time, with faults and invariant checkers.
 
 One seed gives one history, bit for bit. Drives the protocol packages; only `cli` and `web` may import it.
 """

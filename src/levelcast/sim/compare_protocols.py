@@ -1,18 +1,18 @@
-"""The same ordinary day under the timed token and under the original event-driven RMP, measured alike (MS §2.1, §5).
+"""Compare the timed token with the original event-driven RMP under the same load, without faults (MS §2.1, §5).
 
-The paper replaces the event-driven token by a timed one and says what that costs and brings. A `ProtocolRecorder`
-watches either protocol in the same virtual network:
+The paper replaces the event-driven token by a timed one and states the costs and benefits. A `ProtocolRecorder`
+measures either protocol in the same virtual network:
 
-| measure          | is |
+| measure          | definition |
 |------------------|----|
 | control messages | tokens or acknowledgements, their repeats, confirms, requests; a multicast counts once |
 | retransmissions  | repairs, and packets that a source sends again |
-| time to detect   | from the first sending of a token or packet until a receiver that lost it asks for it |
+| time to detect   | from the first sending of a token or packet until a receiver that lost it requests it |
 | ready            | from a token's timestamp until a receiver holds it and all before it |
-| late             | share of (slot with packets, receiver) that are not ready by timestamp + a hold time |
+| late             | fraction of (slot with packets, receiver) not ready by timestamp + a hold time |
 | spread           | between the first and the last receiver to release a slot: each at the hold time, or when ready |
 
-Timed runs need one witness here (w = 1), which is the paper's ticker: then ready is nothing but held.
+Timed runs need one witness here (w = 1), like the paper's ticker: a slot is ready as soon as it is held.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ PacketId = tuple[int, int, int]
 
 @dataclass(slots=True)
 class ProtocolFigures:
-    """What one run, or several added up, came to. Times in ns."""
+    """Results of one run, or the sum over several runs. Times in ns."""
 
     protocol: Protocol
     members: int
     loss: float
     load: float
-    """Packets a second that are submitted, all sources together."""
+    """Submitted packets/s, total of all sources."""
     timing: Timing
     packets: int = 0
     acknowledged: int = 0
-    """Of the packets, those that were acknowledged while the load lasted."""
+    """Packets that were acknowledged during the load phase."""
     sent: Counter[str] = field(default_factory=Counter)
-    """While the load lasted, by the names in `CONTROL` and `AGAIN`."""
+    """Messages sent during the load phase, by the names in `CONTROL` and `AGAIN`."""
     detect_token_ns: list[int] = field(default_factory=list)
     detect_data_ns: list[int] = field(default_factory=list)
     wait_ns: list[int] = field(default_factory=list)
-    """Submit until the timestamp that acknowledges it."""
+    """Time from submit to the timestamp of the acknowledging token."""
     ready_ns: list[tuple[int, ...]] = field(default_factory=list)
-    """Per slot with packets, one for each receiver."""
+    """One tuple per slot with packets, with one value per receiver."""
     waiting_most: int = 0
-    """The most packets that one source had waiting for an acknowledgement, or unwitnessed."""
+    """Maximum number of packets of one source that waited for an acknowledgement or a witness."""
     faults: int = 0
 
     @property
@@ -74,16 +74,16 @@ class ProtocolFigures:
 
     @property
     def control_per_packet(self) -> float:
-        """While the load lasted, for each packet that was acknowledged meanwhile."""
+        """Control messages per acknowledged packet, both during the load phase."""
         return self.control / max(self.acknowledged, 1)
 
     def late_share(self, hold_ns: int) -> float:
-        """How many (slot, receiver) are not ready by the hold time."""
+        """Return the fraction of (slot, receiver) pairs that are not ready by the hold time."""
         times = [ready for slot in self.ready_ns for ready in slot]
         return sum(ready > hold_ns for ready in times) / max(len(times), 1)
 
     def spreads_ns(self, hold_ns: int) -> list[int]:
-        """Per slot, in rising order: the time between its first and its last release."""
+        """Return the time between the first and the last release of each slot, sorted in ascending order."""
         return sorted(max(max(slot), hold_ns) - max(min(slot), hold_ns) for slot in self.ready_ns)
 
     def add(self, other: ProtocolFigures) -> None:
@@ -96,7 +96,7 @@ class ProtocolFigures:
 
 
 class ProtocolRecorder:
-    """A watcher that counts what is said and notes how long it took, whichever protocol says it."""
+    """Watcher that counts messages and measures delays of either protocol."""
 
     def __init__(self, world: World, members: Iterable[int], figures: ProtocolFigures) -> None:
         self.figures = figures
@@ -112,7 +112,7 @@ class ProtocolRecorder:
         self.first_fault_ns: int | None = None
 
     def note_submit(self, packet: PacketId) -> None:
-        """A packet was given to its source, which may send it later."""
+        """Record that a packet was passed to its source, which may send it later."""
         self._submitted_ns[packet] = self._world.now
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
@@ -176,12 +176,12 @@ class ProtocolRecorder:
         self._upto[node.id] = upto
 
     def ready_ns(self) -> list[tuple[int, ...]]:
-        """Slots that are ready at every receiver."""
+        """Return the times of the slots that are ready at every receiver."""
         return [tuple(times.values()) for times in self._ready.values() if len(times) == len(self._members)]
 
 
 class RmpWorld(SteadyWorld):
-    """The event-driven protocol in the place of the ring: no servers, and the first member begins with the token."""
+    """World that runs the event-driven protocol instead of the ring: no servers; the first member starts the token."""
 
     idle_ns: int | None = None
     ledger: ProtocolRecorder | None = None
@@ -213,9 +213,9 @@ class RmpWorld(SteadyWorld):
         self.unwitnessed_most = max(self.unwitnessed_most, source.waiting)
 
     def drain(self) -> None:
-        """Let the token go round, or nobody would ever miss the last acknowledgements (MS §2.1).
+        """Keep the token circulating so that receivers detect loss of the last acknowledgements (MS §2.1).
 
-        What waits at the sources takes a token pass each: that is long after a load that was too much.
+        Each packet that waits at a source needs one token pass, so draining after an overload lasts long.
         """
         for node in self.world.nodes.values():
             if isinstance(node.machine, RmpReceiver):
@@ -236,7 +236,7 @@ class RmpWorld(SteadyWorld):
 
 
 class RingSettings(TypedDict, total=False):
-    """Settings of a run that `steady_world` has too, with its defaults."""
+    """Settings of a run that `steady_world` also accepts, with the same defaults."""
 
     seed: int
     mode: Mode
@@ -259,7 +259,7 @@ class SteadySettings(RingSettings, total=False):
 def run_steady(
     protocol: Protocol, *, lasting_ns: int = 20_000 * MS, **settings: Unpack[SteadySettings]
 ) -> ProtocolFigures:
-    """One protocol under load, every promise checked that both make: one order, nothing lost, doubled or invented.
+    """Run one protocol under load and check the invariants of both: one order, no loss, duplicate or invention.
 
     >>> run_steady("timed", members=3, loss=0.0, load=50, lasting_ns=1_000 * MS).sent
     Counter({'token': 50})
@@ -279,7 +279,7 @@ def run_steady(
 def time_to_fault_ns(
     protocol: Protocol, *, limit_ns: int = 60_000 * MS, **settings: Unpack[SteadySettings]
 ) -> int | None:
-    """From the death of a member, at any moment, until somebody reports a fault; None if nobody does by the limit."""
+    """Return the time from a member's crash to the first fault report; None if no node reports one by the limit."""
     world, ledger = _prepare(protocol, **settings)
     world.form()
     moment_ns = world.world.now + world.rng.randint(500 * MS, 1_500 * MS)

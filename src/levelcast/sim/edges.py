@@ -1,23 +1,23 @@
-"""Edges at simulated receivers, and customers of every grade on two lines each (MS §4.1, rule 15).
+"""Simulate edges at receivers, and subscribers of every grade with two lines each (MS §4.1, rule 15).
 
-A `SimEdge` drives the `EdgeServer` of one receiver, the class that a node runs, with virtual links and files: what it
-saves is on the receiver's disk, and after a crash it starts from there. It paces late frames, some of its lines have a
-rate, and its store is often so small that requests go to the tape. A `SimSubscriber` drives a `SessionReader`: it hears
-two edges over links that lose, double, delay and reorder packets, and asks either of them for what it misses. Damaged
-packets are lost: UDP has a checksum.
+A `SimEdge` drives the `EdgeServer` of one receiver, the class that a node runs, with virtual links and files. Its state
+is on the receiver's disk, and after a crash it starts from there. It paces late frames, some of its lines have a rate,
+and its store is often so small that requests are answered from the tape. A `SimSubscriber` drives a `SessionReader`. It
+receives from two edges over links that lose, duplicate, delay and reorder packets, and requests missing packets from
+either of them. Damaged packets are lost: UDP has a checksum.
 
-| promise       | when               | what must hold |
+| invariant     | checked            | condition |
 |---------------|--------------------|----------------|
 | One numbering | at every send      | a number of a session has the same bytes at every edge, restarted ones included |
-| True records  | at every delivery  | what is delivered at a number is what was sent with it, by whatever way it came |
-| In order      | at every delivery  | numbers follow each other; a hole is told as `Lost`; guaranteed ones have none |
+| True records  | at every delivery  | the records delivered at a number are those sent with it, by every path |
+| In order      | at every delivery  | numbers are consecutive; a gap is reported as `Lost`; guaranteed ones have none |
 | Never older   | at every delivery  | *latest only*: no price is older than one that was delivered for its symbol |
-| Watermark     | at every delivery  | nothing comes behind a watermark that has a timestamp up to its time |
-| Merged order  | at every hand-over | several sessions rise by (timestamp, stripe, sequence), without a hole |
-| Edge tape     | at the end         | a session has what the tape has of its instruments, and no more |
-| Watermark     | at the end         | everything up to its time came before it; it names the tape's sequence there |
+| Watermark     | at every delivery  | no record after a watermark has a timestamp up to the watermark's time |
+| Merged order  | at every merge     | merged sessions rise by (timestamp, stripe, sequence), without a gap |
+| Edge tape     | at the end         | a session has exactly the tape's records of its instruments |
+| Watermark     | at the end         | all records up to its time precede it; it has the tape's sequence at that time |
 | Snapshot      | at the end         | a snapshot has the last trade of each symbol up to its sequence |
-| No hole       | at the end         | within `customer_bound_ns` every customer has everything from where it began |
+| No hole       | at the end         | within `customer_bound_ns` every subscriber has everything since it joined |
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ MS = 1_000_000
 FIRST_CUSTOMER = 401
 WATERMARK_NS = 60 * MS
 TICK_NS = 30 * MS
-"""How often an edge looks for watermarks and heartbeats."""
+"""Interval at which an edge checks for due watermarks and heartbeats."""
 LINE_RATES = (None, None, None, 30_000)
 """Bytes/s of the line that an edge sends to, if it has a rate."""
 STORE_BYTES = (1_500, 1_500, 64 << 20)
-"""Of the store for retransmissions. When it is small, most requests go to the tape."""
+"""Sizes of the retransmission store. If it is small, it answers few requests and the tape answers the others."""
 SEGMENT_RECORDS = 40
-"""A checkpoint is made at least every so many records."""
+"""Maximum number of records between two checkpoints."""
 APART_NS = 10 * MS
-"""Copies of one send that arrive within this time are taken in together."""
+"""Copies of one send that arrive within this time are received as one batch."""
 CUSTOMER = {"reorder_ns": 8 * MS, "retry_ns": 30 * MS, "attempts": 4}
 EDGE = EdgeConfig(pace_rate=50_000, pace_burst=1_000, save_frames=8, policy=RequestPolicyConfig(window_ns=15 * MS))
-"""`window_ns` is less than a customer waits before it asks again.
+"""`window_ns` is shorter than a subscriber's retry interval.
 
-The late frames of most histories are more than `pace_burst`."""
+In many histories the late frames exceed `pace_burst`."""
 CALM_LOSS = 0.05
 CUSTOMER_ROUNDS = 12
-"""Requests that a customer may need for its last hole once all lines are well: loss goes on."""
+"""Requests that a subscriber may need for its last gap after all lines are repaired: loss continues."""
 
 
 def customer_bound_ns(config: SubscriberConfig, gather: GatherConfig) -> int:
-    """Within what time after the last release every customer has everything: a watermark shows the hole, and it is
-    asked for until the answer comes, slowly if it was asked for in vain before."""
+    """Return the time after the last release by which every subscriber has everything: a watermark reveals the gap,
+    and the subscriber repeats its request until the reply arrives, more slowly after requests without a reply."""
     return 4 * gather.watermark_ns + config.reorder_ns + CUSTOMER_ROUNDS * 10 * config.retry_ns
 
 
@@ -80,7 +80,7 @@ def customer_bound_ns(config: SubscriberConfig, gather: GatherConfig) -> int:
 
 
 def noted_feed(truth: Truth, name: str) -> type[Feed]:
-    """Return a class of feeds that show the truth everything that they number."""
+    """Return a subclass of `Feed` that reports everything it numbers to `truth`."""
 
     class NotedFeed(Feed):
         def release(
@@ -95,7 +95,7 @@ def noted_feed(truth: Truth, name: str) -> type[Feed]:
 
 
 class SimFrameReader:
-    """Reads the frames of a simulated tape from an index on."""
+    """Reader of a simulated tape's frames, from an index on."""
 
     def __init__(self, frames: list[Frame], index: int) -> None:
         self._frames, self._index = frames, index
@@ -110,12 +110,12 @@ class SimFrameReader:
 
 
 class SimEdgeFiles:
-    """The files of an edge on its receiver's disk: the last two states, the checkpoints and the tape."""
+    """Files of an edge on its receiver's disk: the last two states, the checkpoints and the tape."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.states: list[bytes] = []
-        """The one before the last comes first: the store is filled from there."""
+        """The last two, older one first: the store is filled from the older one."""
         self.checkpoints: list[tuple[int, bytes]] = []
 
     def append(self, slot: int, checkpoint: bytes) -> int:
@@ -152,12 +152,12 @@ class SimEdge:
 
     @property
     def up(self) -> bool:
-        """Whether the process of this edge runs and is not paused."""
+        """True while the process of this edge runs and is not paused."""
         node = self.node
         return node.up and node.machine is self._machine and node.world.now >= node.paused_until_ns
 
     def restart(self, machine: Machine | None) -> None:
-        """Start with the receiver, from what its disk holds."""
+        """Start with the receiver, from the state on its disk."""
         disk = self.node.disk
         if self._files.disk is not disk:
             self._files = SimEdgeFiles(disk)
@@ -179,7 +179,7 @@ class SimEdge:
             self._alarm.set(self._crowd.world.now)
 
     def turn(self, requests: Iterable[tuple[Hashable, bytes]] = ()) -> None:
-        """Take a turn between two steps of the receiver."""
+        """Run one step of the edge between two steps of the receiver."""
         server, machine = self.server, self.node.machine
         if server is None or not self.up or not isinstance(machine, Listener):
             return
@@ -205,11 +205,11 @@ class SimEdge:
                     self._crowd.carry(self, customer, heard)
 
 
-# -- all of them ------------------------------------------------------------------------------------------
+# -- edges and subscribers of a history -------------------------------------------------------------------
 
 
 class Crowd:
-    """The edges and customers of one history."""
+    """Edges and subscribers of one history."""
 
     def __init__(self, world: World, rng: Random) -> None:
         self.world = world
@@ -220,7 +220,7 @@ class Crowd:
         self.edges: dict[SimNode, SimEdge] = {}
         self.customers: list[SimSubscriber] = []
         self.last_ns = 0
-        """Timestamp of the last record that must have reached everybody."""
+        """Timestamp of the last record that every subscriber must have received."""
         self.moved = 0
         self.configs = {grade: SubscriberConfig(grade=grade, **CUSTOMER) for grade in Grade}
 
@@ -244,7 +244,7 @@ class Crowd:
         return machine
 
     def edge(self, node: SimNode, truth: Truth) -> SimEdge:
-        """The edge of a receiver; made from its tape if it had none."""
+        """Return the edge of a receiver; create it from the tape if the receiver has none."""
         known = self.edges.get(node)
         if known is None:
             known = self.edges[node] = SimEdge(self, node, truth)
@@ -252,12 +252,12 @@ class Crowd:
                 known.restart(node.machine)
         return known
 
-    # -- who is there -------------------------------------------------------------------------------------
+    # -- subscribers --------------------------------------------------------------------------------------
 
     def draw(
         self, stripes: Sequence[tuple[Truth, Sequence[SimNode]]], floors: Sequence[int], end_ns: int, *, plans: bool
     ) -> None:
-        """One to three customers, each with two lines of every stripe that it follows; all follow plans, or none."""
+        """Draw one to three subscribers with two lines for each stripe they follow; all follow plans, or none does."""
         rng = self.rng
         self.truths = [truth for truth, _ in stripes]
         instruments = instruments_of(self.truths[0].stripe)
@@ -319,7 +319,7 @@ class Crowd:
     # -- the links ----------------------------------------------------------------------------------------
 
     def carry(self, edge: SimEdge, customer: SimSubscriber, datagrams: Sequence[bytes]) -> None:
-        """Packets on their way from an edge; those that arrive together are taken in together, in any order."""
+        """Send packets from an edge to a subscriber; those that arrive together form one batch, in any order."""
         network = edge.node.world.network
         sender = edge.node.id
         network.delay_ns.setdefault((sender, customer.id), int(self.rng.uniform(1, 8) * MS))
@@ -337,7 +337,7 @@ class Crowd:
             del together[: len(now_due)]
 
     def request(self, customer: SimSubscriber, line: SimEdge, request: bytes) -> None:
-        """A request on its way to an edge."""
+        """Send a request to an edge."""
         network = line.node.world.network
         network.delay_ns.setdefault((customer.id, line.node.id), int(self.rng.uniform(1, 8) * MS))
         for copy in network.copies(customer.id, (line.node.id,), request):
@@ -347,7 +347,7 @@ class Crowd:
     # -- the end ------------------------------------------------------------------------------------------
 
     def settle(self, releasing: dict[int, list[SimNode]]) -> None:
-        """Who has no line left that releases is given one; then everybody must get what is on the tape now."""
+        """Move subscribers without a releasing line to another edge, then note what is on the tape as their target."""
         for customer in self.customers:
             customer.loss = min(customer.loss, CALM_LOSS)
             for truth in {id(line.truth): line.truth for line in customer.lines}.values():
@@ -372,7 +372,7 @@ class Crowd:
         return customer_bound_ns(self.configs[Grade.GUARANTEED], self.gather) + follow_ns
 
     def lacking(self) -> str | None:
-        """Who lacks what."""
+        """Return a message about a subscriber that lacks records, or None."""
         for customer in self.customers:
             if not customer.sessions:
                 return f"{customer.name} could not join"

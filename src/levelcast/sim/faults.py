@@ -1,15 +1,15 @@
-"""Faults: at random moments, and just after the moments that matter.
+"""Inject faults at random times and immediately after critical effects.
 
-A weak rule breaks when a node dies, or is cut off, just after it promised, acknowledged, witnessed or announced
-something. So besides faults at random times the adversary watches the effects and strikes right behind the chosen
-kinds of them: it kills the node between two effects, cuts it off, or lets a multicast reach only a few.
+A weak rule breaks when a node crashes or is isolated just after it promised, acknowledged, witnessed or announced
+something. The adversary therefore injects faults at random times, and also right after selected kinds of effects: it
+kills the node between two effects, isolates it, or restricts a multicast to a few nodes.
 
-Every history has its own temper: which moments it likes, how often it strikes, how many strikes it has. After
-`end` nothing new happens and everything is healed: what is sent must then be released within the bound.
+Each history draws its own kinds of effects, fault rate and number of faults. After `heal` no new faults occur and all
+faults are repaired: everything sent must then be released within the bound.
 
-A receiver's disk is lost only while no earlier loss is waiting for its replacement, and while a majority of others
-knows the set to stand (the record that made it to be witnessed): a ring that loses the disks of a majority has lost
-what it witnessed, or the knowledge of it, and no rule can bring that back.
+A receiver loses its disk only if no earlier loss waits for its replacement, and if a majority of the others knows that
+the record of the current set is witnessed. A ring that loses the disks of a majority has lost what it witnessed, or
+the knowledge of it, and no rule can restore that.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Moment = Literal[
 MOMENTS: tuple[Moment, ...] = Moment.__args__  # type: ignore[attr-defined]
 
 COMMON: tuple[Moment, ...] = ("own token kept", "token sent", "witnessed", "released", "data kept")
-"""Moments that come with every slot: striking at each would leave nothing else of the history."""
+"""Moments that occur in every slot: a fault at each of them would prevent all progress."""
 
 
 class Adversary:
-    """Strikes at one history: at all `targets` and what is between nodes, or with `only` at the targets alone.
+    """Inject faults into one history: into all `targets` and the links between nodes, or with `only` into the targets.
 
-    The clocks of receivers may step; where `clocks` are given it is those, one step at a time. Two steps that nearly
-    cancel leave an error that no node could notice (rule 13).
+    Clocks of receivers may step; if `clocks` is set, only those step, one step at a time per clock. Two steps that
+    nearly cancel would leave an error that no node can detect (rule 13).
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Adversary:
     # -- at random times ----------------------------------------------------------------------------------
 
     def plan(self, begin_ns: int, end_ns: int, count: int) -> None:
-        """Faults at random times between `begin_ns` and `end_ns`; then heal."""
+        """Schedule faults at random times between `begin_ns` and `end_ns`, then their repair."""
         actions: tuple[Callable[[], None], ...] = (
             self._kill_somebody, self._kill_somebody, self._kill_somebody, self._pause_somebody, self._split,
             self._split, self._cut_links, self._bad_weather, self._bad_weather, self._step_clock, self._slow_down,
@@ -89,7 +89,7 @@ class Adversary:
         return act
 
     def heal(self) -> None:
-        """The end of all faults."""
+        """End and repair all faults."""
         self._on = False
         world = self._world
         world.partial_multicast = None
@@ -102,7 +102,7 @@ class Adversary:
             node.service_ns = 0
             node.paused_until_ns = min(node.paused_until_ns, world.now)
 
-    # -- just after what matters --------------------------------------------------------------------------
+    # -- after critical effects ---------------------------------------------------------------------------
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
         if not self._on or self.strikes_left <= 0 or node.machine is None or (self._only and node not in self._targets):
@@ -114,7 +114,7 @@ class Adversary:
     def _strike(self, node: SimNode, moment: Moment) -> None:
         self.strikes_left -= 1
         self.strikes += 1
-        self._world.trace(node.id, "struck", moment)
+        self._world.trace(node.id, "fault after", moment)
         choice = self._rng.random()
         if choice < 0.6:
             self._kill(node)
@@ -124,7 +124,7 @@ class Adversary:
             self._kill(self._rng.choice(self._targets))
 
     def _reaches(self, sender: SimNode, message: Message, receivers: list[int]) -> list[int]:
-        """A multicast that only a few hear: dying switches and half-open groups."""
+        """Restrict a multicast to a few receivers, as failing switches and half-joined groups do."""
         kind = type(message)
         chance = self._partial_control if kind in (Ring, Invite) else self._partial if kind in (Token, Data) else 0.0
         if not chance or self._rng.random() >= chance:
@@ -162,7 +162,7 @@ class Adversary:
         self._world.after(self._some_delay(), self._if_on(undo))
 
     def _split(self) -> None:
-        """Customers are on a side too, unless only the targets are struck."""
+        """Partition the nodes; subscribers are on a side too, unless only the targets have faults."""
         struck = [node.id for node in self._targets] if self._only else list(self._world.nodes)
         sides = {node: self._rng.randint(0, 1) for node in struck}
         self._world.network.side_of = sides
@@ -183,7 +183,7 @@ class Adversary:
         return (target, other) if rng.random() < 0.5 else (other, target)
 
     def _bad_weather(self) -> None:
-        """Weather is over everybody."""
+        """Worsen loss, delay and damage for all nodes."""
         if self._only:
             return
         rng = self._rng
@@ -200,7 +200,7 @@ class Adversary:
         self._world.trace(-1, "weather", self._world.network.weather)
 
     def _step_clock(self) -> None:
-        """A clock jumps and is set right again later."""
+        """Step a clock, and correct it later."""
         wrong = {node for node, _ in self._wrong_clocks}
         may_step = self._history.receivers if self._clocks is None else [n for n in self._clocks if n not in wrong]
         if not may_step:
@@ -226,7 +226,7 @@ class Adversary:
         self._world.after(self._some_delay(), lambda: setattr(node, "service_ns", 0))
 
     def _change_membership(self) -> None:
-        """The configured set is the primaries'."""
+        """Change the configured set of primaries."""
         if not self._only:
             self._history.change_membership()
 
@@ -238,7 +238,7 @@ _DONE: _ByKind = {Release: "released", Witnessed: "witnessed", Voided: "voided"}
 
 
 def moment_of(effect: Effect, node: int) -> Moment | None:
-    """The kind of moment that an effect is, if it is one that matters."""
+    """Return the kind of moment of an effect, or None if it is not critical."""
     if isinstance(effect, Send):
         return _SENT.get(type(effect.message))
     if not isinstance(effect, Persist):

@@ -1,8 +1,8 @@
-"""What the floors of a simulated deployment send, and whether the tapes have it all.
+"""Generate the trades of simulated floors, and check that the tapes contain all of them.
 
-A floor's trades are those of `levelcast.market.synthetic`. It sends a burst at once, in packets of 1 to `MOST_RECORDS`
-records. Without credit (rule 10) it keeps its trades in a queue and sends them, in fuller packets, as soon as the ring
-lets it.
+A floor's trades are those of `levelcast.market.synthetic`. It sends each burst immediately, in packets of 1 to
+`MOST_RECORDS` records. Without credit (rule 10) it queues its trades and sends them, in fuller packets, as soon as it
+has credit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from levelcast.sim.engine.disk import stamped_content
 from levelcast.sim.engine.world import SimNode
 
 RETRY_NS = 10_000_000
-"""How often a floor without credit looks for some."""
+"""Interval at which a floor without credit checks for credit."""
 
 
 class Trading(Trades):
-    """The trades of one floor, remembered, so that the tapes can be compared with them."""
+    """Trades of one floor, kept for the comparison with the tapes."""
 
     def __init__(self, floor: Floor, seed: int) -> None:
         super().__init__(floor, seed)
@@ -39,12 +39,12 @@ class Trading(Trades):
         return batch
 
     def records(self) -> bytes:
-        """Every trade so far, in order, as the floor sent it."""
+        """Return every trade so far, in order, as the floor sent it."""
         return b"".join(burst.tobytes() for burst in self._bursts)
 
 
 class SimFloor:
-    """A floor at work: its trades become packets of its source."""
+    """Simulated floor: submits its trades as packets of its source."""
 
     def __init__(self, node: SimNode, trading: Trading) -> None:
         self.node = node
@@ -56,11 +56,11 @@ class SimFloor:
 
     @property
     def waiting(self) -> int:
-        """How many trades are held back for want of credit."""
+        """Number of trades that wait for credit."""
         return len(self._waiting)
 
     def open(self, until_ns: int) -> None:
-        """Trade from now until `until_ns`, by true time."""
+        """Generate trades from now until `until_ns`, in true time."""
         self._until_ns = until_ns
         self.node.world.after(self.trading.gap_ns(), self._burst)
 
@@ -91,40 +91,40 @@ class SimFloor:
 
 
 def tape_bytes(frames: Sequence[Frame]) -> bytes:
-    """The tape file of these frames: DBN metadata and the stamped records."""
+    """Return the tape file of these frames: DBN metadata and the stamped records."""
     return dbn_metadata() + b"".join(map(stamped_content, frames))
 
 
 def tape_fault(tape: bytes, frames: Sequence[Frame], floors: Sequence[Trading], *, whole: bool) -> str | None:
-    """What is wrong with the trades on a tape, in one sentence; None if nothing is.
+    """Return a message about the first error in the trades on a tape, or None.
 
-    Every record must carry its sequence number and its frame's timestamp, and apart from those two fields
-    each floor's records must be byte for byte what the floor made, each trade once and in order: all of them
-    if the tape is `whole`, the first ones if it is not.
+    Every record must carry its sequence number and its frame's timestamp. Apart from those two fields, each floor's
+    records must be the floor's trades byte for byte, each once and in order: all of them if the tape is complete
+    (`whole`), otherwise a prefix.
     """
     records = np.frombuffer(tape, TRADE, offset=len(dbn_metadata())).copy()
     if not np.array_equal(records["sequence"], np.arange(1, len(records) + 1, dtype=np.uint32)):
-        return "the sequence numbers have a gap"
+        return "sequence numbers have a gap"
     counts = [frame.records for frame in frames]
     stamps = np.repeat(np.array([frame.timestamp_ns for frame in frames], np.uint64), counts)
     if not np.array_equal(records["ts_recv"], stamps):
-        return "a record has another timestamp than its frame"
+        return "the timestamps of a record and its frame differ"
     records["sequence"] = records["ts_recv"] = 0
     publishers = {trading.floor.publisher for trading in floors}
     if strangers := set(records["publisher_id"].tolist()) - publishers:
-        return f"publisher {min(strangers)} is no floor"
+        return f"publisher {min(strangers)} is not a floor"
     for trading in floors:
         mine = records[records["publisher_id"] == trading.floor.publisher]
         if whole and len(mine) != trading.made:
-            return f"{trading.floor.name} made {trading.made} trades, and {len(mine)} are there"
+            return f"floor {trading.floor.name} made {trading.made} trades, but the tape has {len(mine)}"
         if not trading.records().startswith(mine.tobytes()):
-            return f"the trades of {trading.floor.name} are not what the floor sent, in that order"
+            return f"trades of {trading.floor.name} differ from those the floor sent, or their order differs"
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """One receiver's tape."""
+    """Summary of one receiver's tape."""
 
     name: str
     frames: int
@@ -135,7 +135,7 @@ class Print:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalVerdict:
-    """Whether the tapes are identical; if not, every reason in a sentence."""
+    """Result of comparing the tapes; `problems` has one message per difference."""
 
     prints: list[Print]
     problems: list[str]
@@ -148,9 +148,9 @@ class RehearsalVerdict:
 def judge(
     tapes: Sequence[tuple[str, Sequence[Frame]]], floors: Sequence[Trading], broken: str | None = None
 ) -> RehearsalVerdict:
-    """Compare tapes by hash chain and byte for byte, and their trades with what the floors made.
+    """Compare tapes by hash chain and byte for byte, and their trades with those of the floors.
 
-    `broken` is a promise that is already known not to have held.
+    `broken` is the message of an invariant that already failed during the run.
     """
     made = sum(floor.made for floor in floors)
     problems = [broken] if broken is not None else []
@@ -164,10 +164,10 @@ def judge(
         if records < made:
             problems.append(f"{name} released {records:,} of {made:,} trades")
         if (fault := tape_fault(tape, frames, floors, whole=records >= made)) is not None:
-            problems.append(f"on the tape of {name}, {fault}")
+            problems.append(f"tape of {name}: {fault}")
         differs = (a.slot for a, b in zip(frames, longest, strict=False) if a.chain != b.chain)
         if (slot := next(differs, None)) is not None:
             problems.append(f"the tapes of {longest_name} and {name} differ from slot {slot} on")
         elif not longest_bytes.startswith(tape):
-            problems.append(f"the tapes of {longest_name} and {name} have other bytes for the same frames")
+            problems.append(f"the tapes of {longest_name} and {name} have different bytes for the same frames")
     return RehearsalVerdict(prints, problems)

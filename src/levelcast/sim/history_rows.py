@@ -1,7 +1,7 @@
-"""One history of any scenario as one row of figures: what a sweep runs, wherever it runs it.
+"""Run one history of any scenario and return its metrics as one row: the unit of work of a sweep.
 
-A row has the scenario, its parameters as JSON, the seed, a verdict (`held`, `broken` or `crashed`), what broke, and the
-figures by name. An error inside a history is a row as well: it says what failed and where, and the others go on.
+A row has the scenario, its parameters as JSON, the seed, a verdict (`held`, `broken` or `crashed`), the reason, and the
+metrics by name. An error inside a history also gives a row, with the error and its location; other histories continue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from levelcast.units import quantiles
 
 HELD, BROKEN, CRASHED = "held", "broken", "crashed"
 NOT_COMPUTED_BY = frozenset({"cli", "client", "formats", "node", "pipeline", "planner", "plots", "runtime", "web"})
-"""Packages that no history uses. Every other one counts, new ones included."""
+"""Packages that no history uses. All others are part of the code version, new ones included."""
 _DIGITS = 16
 
 Item = tuple[str, str, int]
@@ -39,12 +39,12 @@ _NAMES = ("scenario", "parameters", "seed", "verdict", "broken", "cpu_s", "figur
 
 
 def as_text(values: Values) -> str:
-    """Parameters as a row has them: the same values are the same text."""
+    """Return parameters as canonical JSON: equal values give equal text."""
     return json.dumps(dict(values), sort_keys=True, separators=(",", ":"))
 
 
 def code_version() -> str:
-    """A digest of the sources that histories are computed by: another version's histories are other histories."""
+    """Return a digest of the sources that compute histories; histories of different versions are not comparable."""
     root = Path(__file__).resolve().parents[1]
     digest = blake3()
     for path in sorted(root.rglob("*.py")):
@@ -55,12 +55,12 @@ def code_version() -> str:
 
 
 def run_items(items: Iterable[Item]) -> list[Row]:
-    """A task's worth of histories, one after the other."""
+    """Run the histories of one task in sequence."""
     return [run_item(*item) for item in items]
 
 
 def run_item(scenario: str, parameters: str, seed: int) -> Row:
-    """One history. Whatever happens in it, there is a row."""
+    """Run one history and return its row, even if the history fails."""
     begun = time.process_time()
     figures: dict[str, Any] = {}
     broken: str | None = None
@@ -75,7 +75,7 @@ def run_item(scenario: str, parameters: str, seed: int) -> Row:
 
 
 def crashed(item: Item, why: str) -> Row:
-    """The row of a history whose process has died with it."""
+    """Return the row of a history whose process crashed."""
     return _row(item, CRASHED, why, None, {})
 
 
@@ -104,7 +104,7 @@ def _run(scenario: str, values: Values, seed: int) -> tuple[str | None, dict[str
 
 
 class Latency:
-    """A watcher: from submit to release in true time, of each packet at each receiver (of the first stripe)."""
+    """Watcher that measures the true time from submit to release, per packet and receiver of the first stripe."""
 
     def __init__(self, history: RingHistory) -> None:
         self._world, self._submitted_at = history.world, history.checker.submitted_at
@@ -135,7 +135,7 @@ def _steady(values: Values, seed: int) -> dict[str, Any]:
 
 
 def steady_figures(found: ProtocolFigures) -> dict[str, Any]:
-    """An ordinary day in figures."""
+    """Return the metrics of a run without faults."""
     holds = {"0": 0, "late": found.timing.late_ns, "recovery": found.timing.recovery_ns}
     ready = [ns for slot in found.ready_ns for ns in slot]
     spreads = found.spreads_ns(found.timing.recovery_ns)
@@ -165,7 +165,7 @@ def _world(values: Values, seed: int) -> dict[str, Any]:
 
 
 def _quantiles(name: str, values: Sequence[int]) -> dict[str, float]:
-    """Half, almost all, and the most, in ms; nothing of nothing."""
+    """Return median, 99 % quantile and maximum in ms; {} without values."""
     if not values:
         return {}
     found = zip(("p50", "p99", "max"), quantiles(values, (0.5, 0.99, 1.0)), strict=True)

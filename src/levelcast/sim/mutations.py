@@ -1,7 +1,7 @@
-"""The ring with one clause taken out: what the simulator must be able to find.
+"""Mutations: remove one clause from the rules, so that the simulator must find a failing history.
 
-Each mutation replaces the one place that implements a starred clause of DESIGN §3 by what a reader without the clause
-would have written. A rule that can be taken out without any history breaking is either superfluous or not tested.
+Each mutation replaces the code that implements a starred clause of DESIGN §3 by an implementation of the rule without
+that clause. If no history fails without a clause, the clause is either superfluous or not tested.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Patch = tuple[Any, str, Callable[..., Any]]
 
 
 class Mutation(NamedTuple):
-    """A clause that is taken out."""
+    """Removal of one clause."""
 
     name: str
     history: str
-    """The history of the design notes that shows why the clause is there."""
+    """Number of the history in the design notes that shows why the clause is necessary."""
     rule: str
     without: str
-    """How the rule reads without it."""
+    """The rule without the clause."""
     patches: tuple[Patch, ...]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Take the clause out, and put it back. Raise AttributeError if a class or module does not itself define the
-        patched name: a patch of an inherited or removed name would change nothing."""
+        """Remove the clause, and restore it on exit. Raise AttributeError if a class or module does not itself define
+        the patched name: a patch of an inherited or removed name would change nothing."""
         for place, name, _ in self.patches:
             if name not in vars(place):
                 raise AttributeError(f"mutation {self.name}: {place.__name__} does not define {name!r}")
@@ -73,7 +73,7 @@ _take = plan_switch.Plans.take
 
 
 def _nothing(*_: object) -> None:
-    """Leaves out what the clause asks for."""
+    """Omit the action that the clause requires."""
 
 
 def _always(*_: object) -> bool:
@@ -120,7 +120,7 @@ def _drop_by_have(self: Any, token: Token, now: int) -> None:
 
 
 def _resolve_incarnation_here(self: Any, token: Token, now: int) -> None:
-    """A run without an incarnation means whatever incarnation the receiver holds."""
+    """Read a run without an incarnation as one of the incarnation that the receiver holds."""
 
     def resolved(run: Run) -> Run:
         held = [incarnation for source, incarnation in self._held.packets if source == run.source]
@@ -130,7 +130,7 @@ def _resolve_incarnation_here(self: Any, token: Token, now: int) -> None:
 
 
 def _count_secondary(self: Any, token: GroupToken, now: int) -> None:
-    """What a secondary has counts like what a member has."""
+    """Count the `have` of a secondary like that of a member."""
     _on_group_token(self, token, now)
     if self._witness is not None and token.generation == self.generation:
         counted = self._witness._counted
@@ -138,23 +138,23 @@ def _count_secondary(self: Any, token: GroupToken, now: int) -> None:
 
 
 def _suspect_peers(self: Secondary, node: int, now: int) -> None:
-    """A primary is for ever: only those of the group are suspected."""
+    """Suspect only members of the group, never the primary."""
     if node != self.primary:
         _suspect(self, node, now)
 
 
 def _turns_above_groups(self: secondary_claims.SecondaryClaims, token: GroupToken) -> None:
-    """The higher turn is the later one, in whatever group."""
+    """Treat the higher turn as the later one, even between groups."""
     known = self._said.get(token.sender)
     if known is None or known.turn < token.turn:
         self._said[token.sender] = token
 
 
-# -- what each grade promises, and the edge ---------------------------------------------------------------
+# -- grades of subscribers, and the edge ------------------------------------------------------------------
 
 
 def _ask_or_give_up(self: Any, inbox: Any, now: int, effects: list[Effect]) -> None:
-    """Even for a guaranteed customer a hole is given up, if it was asked for often enough."""
+    """Give up a gap after enough requests, even for a guaranteed subscriber."""
     hole = next(inbox.missing(), None)
     if hole is not None and inbox.attempts >= self.config.attempts:
         self._lose(inbox, hole[1])
@@ -164,7 +164,7 @@ def _ask_or_give_up(self: Any, inbox: Any, now: int, effects: list[Effect]) -> N
 
 
 def _deliver_late_ones(self: Any, inbox: Any, packet: mold.EdgePacket, number: int, now: int, *, checked: bool) -> None:
-    """What was given up and comes after all is delivered."""
+    """Deliver a packet that arrives after its gap was given up."""
     end = packet.sequence + packet.records
     lost = any(first < end and packet.sequence < stop for first, stop in inbox.lost)
     _packet(self, inbox, packet, number, now, checked=checked)
@@ -173,7 +173,7 @@ def _deliver_late_ones(self: Any, inbox: Any, packet: mold.EdgePacket, number: i
 
 
 def _deliver_twice(self: Any, inbox: Any, packet: mold.EdgePacket, number: int, now: int, *, checked: bool) -> None:
-    """What comes from the other line is delivered too."""
+    """Deliver the copy of the other line too."""
     known = inbox.next is not None and packet.sequence + packet.records <= inbox.next
     _packet(self, inbox, packet, number, now, checked=checked)
     if known:
@@ -181,7 +181,7 @@ def _deliver_twice(self: Any, inbox: Any, packet: mold.EdgePacket, number: int, 
 
 
 def _swap_at_once(self: plan_switch.Plans, record: PlanRecord) -> plan_switch.Happened | None:
-    """A plan takes effect when it is complete."""
+    """Activate a plan as soon as it is complete."""
     happened = _take(self, record)
     if isinstance(happened, plan_switch.Ready):
         self.current, self.ready = happened.plan, None
@@ -196,11 +196,11 @@ def _clause(name: str, history: str, rule: str, without: str, *patches: Patch) -
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for mutation in (
-        _clause("join-before-caught-up", "F1", "12", "a JOIN names the generation that was entered",
+        _clause("join-before-caught-up", "F1", "12", "a JOIN contains the generation that was entered",
                 (member.Member, "_caught_up_generation", lambda self: self.generation)),
-        _clause("claims-before-caught-up", "F1b", "8", "a member's have counts at once",
+        _clause("claims-before-caught-up", "F1b", "8", "a member's have counts immediately",
                 (witness, "claim_counts", _always)),
-        _clause("no-lineage", "F2", "12", "a token is valid below the start slot whatever its generation",
+        _clause("no-lineage", "F2", "12", "a token below the start slot is valid in any generation",
                 (listener, "token_is_valid", _valid_if_not_newer),
                 (listener.Listener, "_slot_is_valid", lambda self, slot, lineage: slot < lineage.eras[-1].start_slot)),
         _clause("promise-not-journaled", "F3", "12", "a JOIN is answered before the promise is on disk",
@@ -215,17 +215,17 @@ MUTATIONS: dict[str, Mutation] = {
                 (quorum, "has_majority", _majority_by_name),
                 (reformation_server.ReformationServer, "_eligible", _eligible_by_name),
                 (witness.Witness, "_has", lambda self, life, slot: self._counted.get(life.member, -1) >= slot)),
-        _clause("ring-without-lives", "F6b", "12", "a RING names members without their lives",
+        _clause("ring-without-lives", "F6b", "12", "a RING lists members without their lives",
                 (member.Member, "_is_member_of", lambda self, ring:
                  self.member in {life.member for life in ring.members})),
         _clause("join-carries-group-have", "F7", "11", "a JOIN carries the lowest have of the group",
                 (member.Member, "_own_have", lambda self:
                  min([self.have, *(token.have for token in self.claims._said.values())]))),
-        _clause("later-tokens-known", "F8", "2", "every token held tells what is acknowledged",
+        _clause("later-tokens-known", "F8", "2", "every held token counts for what is acknowledged",
                 (acknowledge, "counts_as_known", _always)),
         _clause("drop-without-mark", "F9", "10", "a source drops what enough members' have covers",
                 (Source, "_on_token", _drop_by_have)),
-        _clause("run-without-incarnation", "F10", "2", "a run names a source without its incarnation",
+        _clause("run-without-incarnation", "F10", "2", "a run contains a source without its incarnation",
                 (listener.Listener, "_on_token", _resolve_incarnation_here)),
         _clause("old-incarnation-ordered", "F11", "3", "runs of lower incarnations are ordered too",
                 (history, "skips_lower_incarnation", _never)),
@@ -234,66 +234,66 @@ MUTATIONS: dict[str, Mutation] = {
                 (quorum, "in_doubt", _never), (reformation_server, "in_doubt", _never)),
         _clause("new-majority-witnesses", "F12b", "12", "a majority of the new set witnesses the change itself",
                 (quorum, "old_set_agrees", _always)),
-        _clause("ring-hides-standing", "F13", "12", "a RING does not say that its set is known to be witnessed",
+        _clause("ring-hides-standing", "F13", "12", "a RING does not state that its set is known to be witnessed",
                 (reformation_server.ReformationServer, "_set_stands", _never)),
         _clause("lineage-cut-at-release", "F15", "12",
-                "a lineage goes back only to what its members have released, and nothing stands for the rest",
+                "a lineage starts at what its members have released, and nothing represents the slots before",
                 (member.Member, "_settled_slot", lambda self: self.released),
                 (listener.Listener, "_settle_below", _nothing)),
-        _clause("ring-without-checkpoint", "F16", "12", "a RING is journaled whatever its lineage has left out",
+        _clause("ring-without-checkpoint", "F16", "12", "a RING is journaled regardless of what its lineage omits",
                 (listener.Listener, "_settle_below", _nothing)),
         _clause("frames-across-generations", "F14", "9", "frames are served to members of older generations too",
                 (listener.Listener, "_may_have_frames", _always)),
-        _clause("claims-own-have", "S1", "11", "a primary claims its own have, whatever its secondaries have",
+        _clause("claims-own-have", "S1", "11", "a primary claims its own have, not the lowest of its group",
                 (secondary_claims.SecondaryClaims, "lowest", lambda self, have, *_: have)),
-        _clause("secondary-asks-the-site", "S2", "11", "a secondary asks whom a primary would ask",
+        _clause("secondary-asks-the-site", "S2", "11", "a secondary sends requests to members, as a primary does",
                 (Secondary, "_holder_of", member.Member._holder_of)),
         _clause("secondary-is-a-witness", "S3", "11", "a secondary's have counts towards the witness",
                 (listener.Listener, "_on_group_token", _count_secondary),
                 (witness.Witness, "_is_witnessed", lambda self, slot, records: sum(
                     have >= slot for have in self._counted.values()) >= quorum.majority(records[-1].membership))),
-        _clause("orphan-keeps-primary", "S4", "11", "a secondary keeps its primary when that has died",
+        _clause("orphan-keeps-primary", "S4", "11", "a secondary keeps its primary after the primary has failed",
                 (Secondary, "_suspect", _suspect_peers)),
-        _clause("secondary-holds-for-ever", "S5", "11", "a silent secondary stays in the minimum",
+        _clause("secondary-holds-for-ever", "S5", "11", "a secondary that sends nothing stays in the minimum",
                 (secondary_claims, "holds", _always)),
-        _clause("have-of-any-ring", "S6", "11", "a secondary's have counts whatever ring it follows",
+        _clause("have-of-any-ring", "S6", "11", "a secondary's have counts in any ring",
                 (secondary_claims.SecondaryClaims, "_claim", lambda self, token, schedule, now:
                  _claim(self, token._replace(generation=schedule.generation), schedule, now))),
-        _clause("group-says-own-have", "S7", "11", "a secondary that has a group says what it has itself",
+        _clause("group-says-own-have", "S7", "11", "a secondary with a group reports its own have",
                 (Secondary, "_lowest_have", lambda self, now: self.history.have)),
-        _clause("turns-above-groups", "S8", "11", "turns are compared whatever group they are of",
+        _clause("turns-above-groups", "S8", "11", "turns of different groups are compared",
                 (secondary_claims.SecondaryClaims, "hear", _turns_above_groups)),
-        _clause("watermark-too-early", "W1", "15", "a watermark promises an interval more than is complete",
+        _clause("watermark-too-early", "W1", "15", "a watermark is one interval ahead of what is complete",
                 (Packetizer, "advance", lambda self, complete_ns, now:
                  _watermarks(self, complete_ns + self.config.watermark_ns, now))),
-        _clause("watermark-left-out", "W2", "15", "a session that is silent gets no watermark",
+        _clause("watermark-left-out", "W2", "15", "an idle session gets no watermark",
                 (Packetizer, "advance", lambda *_: [])),
         _clause("merge-by-sequence", "W3", "15", "stripes are merged by sequence, not by timestamp",
                 (merge.Merger, "_in_order", lambda self, chunks, stripes:
                  _in_order(self, [chunk._replace(times=chunk.times * 0) for chunk in chunks], stripes))),
-        _clause("merge-waits-for-nobody", "W4", "15", "a record is handed on before every session is complete up to it",
+        _clause("merge-waits-for-nobody", "W4", "15", "a record is delivered before every session is complete up to it",
                 (merge._Lane, "cut", lambda self, upto_ns: _cut(self, merge._FOREVER))),
-        _clause("guaranteed-gives-up", "G1", "grades", "a guaranteed customer gives up a hole after k requests",
+        _clause("guaranteed-gives-up", "G1", "grades", "a guaranteed subscriber gives up a gap after k requests",
                 (SessionReader, "_ask", _ask_or_give_up)),
         _clause("best-effort-goes-back", "G2", "grades",
-                "what best effort gave up is delivered when it comes after all",
+                "best effort delivers a packet that arrives after its gap was given up",
                 (SessionReader, "_packet", _deliver_late_ones)),
-        _clause("loss-untold", "G3", "grades", "best effort goes on behind a hole without a word",
+        _clause("loss-untold", "G3", "grades", "best effort continues after a gap without reporting it",
                 (SessionReader, "_tell_lost", _nothing)),
         _clause("delivered-twice", "G4", "grades", "each line's copy of a packet is delivered",
                 (SessionReader, "_packet", _deliver_twice)),
-        _clause("older-price-delivered", "G5", "grades", "latest only delivers whatever was in a hole",
+        _clause("older-price-delivered", "G5", "grades", "latest only delivers every record of a filled gap",
                 (LatestOnly, "_fresh", lambda self, piece: [piece])),
-        _clause("latest-price-not-asked", "G6", "grades", "latest only asks for no hole",
+        _clause("latest-price-not-asked", "G6", "grades", "latest only requests no gap",
                 (LatestOnly, "is_covered", _always)),
         _clause("edge-counts-anew", "E1", "15", "a restarted edge numbers its sessions from 1",
                 (feed, "PacketizerState", lambda numbers, *rest: PacketizerState({}, *rest))),
         _clause("answers-other-records", "E2", "15",
-                "an answer that begins within a packet has the packet's first records",
+                "a reply that begins within a packet has the packet's first records",
                 (retransmit_store, "_some_blocks", lambda blocks, first, last: _some_blocks(blocks, 0, last - first))),
-        _clause("plan-without-swap", "P1", "15", "a plan takes effect when its last part has come",
+        _clause("plan-without-swap", "P1", "15", "a plan is activated when its last part arrives",
                 (plan_switch.Plans, "take", _swap_at_once)),
-        _clause("plan-from-anywhere", "P2", "15", "a new plan's sessions are read from the first packet that comes",
+        _clause("plan-from-anywhere", "P2", "15", "a new plan's sessions are read from the first packet that arrives",
                 (plan_follower, "_Era", lambda number, digest=b"", complete_ns=0, begins=None:
                  _Era(number, digest, complete_ns, None))),
     )

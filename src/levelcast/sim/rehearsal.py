@@ -1,11 +1,11 @@
-"""A network file as a simulated deployment, a day at it in fast motion, and what was measured.
+"""Simulate the deployment of a network file with a site failure, and measure it.
 
 - `Deployment` puts the receivers, reformation servers and floors of one stripe into a `World`: every pair of
   nodes has the delay, jitter and loss of the link between their sites, every clock is wrong by up to the
-  file's clock error, and members ask their nearest neighbours first.
-- `Rehearsal` lets a ring form, opens the floors, kills a site just before its slot, starts it again on its
-  disk, closes the floors and runs on until every trade is on every tape or the liveness bound is over.
-- `RehearsalRecorder` measures by true time, which only a simulation knows.
+  file's clock error, and members send requests to their nearest neighbours first.
+- `Rehearsal` waits for a ring, opens the floors, kills a site just before its slot, restarts it with its disk, closes
+  the floors and runs until every trade is on every tape or the liveness bound has passed.
+- `RehearsalRecorder` measures in true time, which only a simulation knows.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from levelcast.wire.packets import singles
 
 STEP_NS = 50_000_000
 WANDER_EVERY_NS, WANDER_NS = 200_000_000, 30_000
-"""So often a clock changes by up to so much: well within what a kernel slews."""
+"""Interval and maximum size of clock changes: well within what a kernel slews."""
 SLACK_NS = 1_000_000
-"""How far on-time releases of a slot may lie apart beyond the clocks' error: what counts as punctual."""
+"""Tolerance, beyond the clocks' error, for the spread of on-time releases of a slot."""
 
 
 def with_loss(network: Network, loss_ratio: float) -> Network:
-    """The same network with this loss between any two sites; its timing is derived anew."""
+    """Return the network with this loss between any two sites; its timing is derived again."""
     if network.links is None:
         return replace(network, links=Links({}, Link(0, 0, loss_ratio)))
     pairs, default = network.links.pairs, network.links.default
@@ -49,7 +49,7 @@ def with_loss(network: Network, loss_ratio: float) -> Network:
 
 
 class Deployment(SimulatedRing):
-    """The nodes of one stripe of a network, in a world of their own."""
+    """Nodes of one stripe of a network, in their own world."""
 
     def __init__(self, network: Network, seed: int, stripe: int | str = 0) -> None:
         self.network = network
@@ -77,14 +77,14 @@ class Deployment(SimulatedRing):
         return self.city_of[site] if alone else name
 
     def start(self) -> None:
-        """Start every node within a few milliseconds, and let their clocks wander."""
+        """Start every node within a few milliseconds, and schedule clock drift."""
         world = self.world
         for node in world.nodes.values():
             world.at(world.now + world.rng.randint(0, 30_000_000), node.start)
         world.after(WANDER_EVERY_NS, self._wander)
 
     def _wander(self) -> None:
-        """Clocks drift and are pulled back, and stay within the file's clock error of true time."""
+        """Drift all clocks, within the file's clock error of true time."""
         error_ns = self.clock_error_ns
         for node in self.world.nodes.values():
             step_ns = self.world.rng.randint(-WANDER_NS, WANDER_NS)
@@ -92,7 +92,7 @@ class Deployment(SimulatedRing):
         self.world.after(WANDER_EVERY_NS, self._wander)
 
     def receivers_at(self, name: str) -> list[SimNode]:
-        """The receivers of a site, by its name or city, or the one receiver of that name; [] if unknown."""
+        """Return the receivers of a site, by its name or city, or the receiver of that name; [] if unknown."""
         wanted = name.casefold()
         return [
             node
@@ -101,12 +101,12 @@ class Deployment(SimulatedRing):
         ]
 
 
-# -- what is measured -------------------------------------------------------------------------------------
+# -- measurement ------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class RehearsalFigures:
-    """What one receiver did."""
+    """Metrics of one receiver."""
 
     packets: int = 0
     records: int = 0
@@ -114,25 +114,25 @@ class RehearsalFigures:
     """Records that were released after timestamp + Δ_A."""
     requests: int = 0
     repaired: int = 0
-    """Tokens and packets that were asked for and then came."""
+    """Requested tokens and packets that then arrived."""
     rings: int = 0
     latencies_ns: list[npt.NDArray[np.int64]] = field(default_factory=list)
     wanted: set[int | tuple[int, int, int]] = field(default_factory=set)
 
     def latency_ns(self, share: float) -> int:
-        """From a floor's trade to its release, by true time: the value that `share` of the trades keep."""
+        """Return a quantile (`share`) of the true time from a floor's trade to its release."""
         return int(quantile(np.concatenate(self.latencies_ns), share)) if self.latencies_ns else 0
 
 
 class RehearsalRecorder:
-    """Watches a deployment and adds up what each receiver does."""
+    """Watcher that counts and measures the actions of each receiver."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._world = deployment.world
         self.of = {node.id: RehearsalFigures() for node in deployment.receivers}
         self._clock_offset_ns: dict[tuple[int, int, int], int] = {}
         self.on_time: dict[int, dict[int, int]] = {}
-        """slot -> receiver -> true time of release, of releases that were not late."""
+        """slot -> receiver -> true time of release, for releases that were not late."""
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
         figures = self.of.get(node.id)
@@ -167,11 +167,11 @@ class RehearsalRecorder:
             self.on_time.setdefault(release.frame.slot, {})[node.id] = now
 
     def spreads_ns(self) -> list[int]:
-        """Per slot that several receivers released on time, how far apart they were."""
+        """Return the spread of each slot that several receivers released on time."""
         return [max(t.values()) - min(t.values()) for t in self.on_time.values() if len(t) > 1]
 
     def behind_ns(self, node: int) -> list[int]:
-        """Per slot that this receiver released on time, how long after the first one."""
+        """Return this receiver's delay after the first release, for each slot that it released on time."""
         return [times[node] - min(times.values()) for times in self.on_time.values() if node in times]
 
 
@@ -181,15 +181,15 @@ Moment = Literal["opened", "killed", "returned", "closed", "step"]
 
 
 class RehearsalWatcher(Watcher, Protocol):
-    """Who follows a rehearsal: a watcher that is told what the rehearsal itself does as well."""
+    """Watcher that also receives the actions of the rehearsal itself."""
 
     def on_event(self, event: Moment, nodes: Sequence[SimNode], slot: int) -> None: ...
 
 
 class Rehearsal:
-    """One run: a ring forms, the floors trade for `publish_ns`, a site dies and returns, all is released.
+    """One run: a ring forms, the floors trade for `publish_ns`, a site fails and returns, all trades are released.
 
-    `victims` are the receivers to kill, () for none, None for whoever has the next slot when the time comes.
+    `victims` are the receivers to kill: () for none, None for the owner of the next slot at the time of the kill.
     """
 
     def __init__(self, deployment: Deployment, publish_ns: int, victims: Sequence[SimNode] | None = None) -> None:
@@ -203,21 +203,21 @@ class Rehearsal:
         self._close_ns: int | None = None
         self._kill_ns: int | None = None
         self._last_ns = 0
-        """When the last thing happens that the rehearsal does: liveness counts from there."""
+        """Time of the rehearsal's last action: the liveness bound starts here."""
         self._due = 0
         self._rings_before: dict[int, int] = {}
-        """How many rings a member that was dead had entered before."""
+        """Number of rings that a killed member had entered before its restart."""
         self._world.watchers += [self.ledger, self]
 
     @property
     def calm_ns(self) -> int:
-        """How long the floors trade before a site dies: until releases have begun, if there is time for it."""
+        """Trading time before a site is killed: until releases have begun, if the run is long enough."""
         timing = self.deployment.config.timing
         return min(timing.hold_ns + 20 * timing.slot_ns, self._publish_ns * 2 // 5)
 
     @property
     def down_ns(self) -> int:
-        """How long a site stays dead: until the others have re-formed and settled some of what it missed."""
+        """Downtime of a site: until the others have re-formed and settled some of the slots it missed."""
         timing = self.deployment.config.timing
         return timing.hear_ns + timing.join_ns + timing.lead_ns + timing.hold_ns + 40 * timing.slot_ns
 
@@ -271,7 +271,7 @@ class Rehearsal:
             self.audience.on_event(event, nodes, slot)
 
     def steps(self) -> Iterator[float]:
-        """Run it, stopping often to say which part of the expected time is over."""
+        """Run the rehearsal; yield the elapsed fraction of the expected time after each step."""
         world = self._world
         if self.audience is not None:
             world.watchers.append(self.audience)
@@ -290,7 +290,7 @@ class Rehearsal:
 
     @property
     def done(self) -> bool:
-        """Whether everything is over: floors closed, the dead back in a ring, every packet on every tape."""
+        """True once floors are closed, killed sites are back in a ring and every packet is on every tape."""
         if self._close_ns is None or self._world.now <= self._close_ns or self._due:
             return False
         feeds = self.deployment.feeds
@@ -302,6 +302,6 @@ class Rehearsal:
         )
 
     def verdict(self) -> RehearsalVerdict:
-        """The tapes, compared; a promise that was broken on the way counts too."""
+        """Compare the tapes; an invariant that failed during the run counts as a problem too."""
         tapes = [(node.name, node.disk.tape.frames) for node in self.deployment.receivers]
         return judge(tapes, [feed.trading for feed in self.deployment.feeds], self.broken)

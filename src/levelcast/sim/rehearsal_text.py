@@ -1,4 +1,4 @@
-"""The story of a rehearsal in plain sentences: what happens once is told, what happens often is counted."""
+"""Log a simulated demo: print one-time events, count repeated ones."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from levelcast.wire.messages import Fault, FaultReason, Invite, Join, Message, R
 
 _COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 CHAPTERS = 5
-"""How often the story adds up the tape and the requests while the floors are open."""
+"""Number of summary lines (tape and requests) while the floors are open."""
 MOST_LINES = 40
 
 Tell = Callable[[int, str, str], None]
-"""Told a virtual time, a sentence and the style it deserves (a colour, "bold", "dim")."""
+"""Called with a virtual time, a message and its style (a colour, "bold", "dim")."""
 
 
 class RehearsalText:
-    """Follows a run and tells what matters in sentences; what comes often is counted, not told."""
+    """Watcher that reports important events of a run as messages, and counts frequent ones."""
 
     def __init__(self, rehearsal: Rehearsal, chapter_ns: int, tell: Tell) -> None:
         self._deployment = rehearsal.deployment
@@ -42,7 +42,7 @@ class RehearsalText:
         self._killed_ns = 0
         self._dead_slot = 0
         self._returned: dict[int, int] = {}
-        """Members that have returned -> the slot up to which they have released."""
+        """Restarted members -> the slot up to which they have released."""
 
     def _say(self, sentence: str, style: str = "", *, once: tuple[object, ...] = (), vital: bool = False) -> None:
         if once in self._said or (self._lines >= MOST_LINES - 8 and not vital) or self._lines >= MOST_LINES:
@@ -69,7 +69,7 @@ class RehearsalText:
             case Fault():
                 self._on_fault(node, message)
             case Invite():
-                what = f"{node.name} invites everybody into generation {message.generation >> 32}"
+                what = f"{node.name} invites all receivers to generation {message.generation >> 32}"
                 self._say(what, once=("invite", message.generation))
             case Join():
                 self._joined.setdefault(message.generation, {})[node.id] = None
@@ -81,28 +81,29 @@ class RehearsalText:
             self._generation = token.generation
             if self._killed_ns:
                 gap = show_ns(self._world.now - self._killed_ns)
-                self._say(f"the token goes round again, {gap} after the death", "green", once=("round",))
+                self._say(f"the token circulates again, {gap} after the failure", "green", once=("round",))
         self._highest = max(self._highest, token.slot)
 
     def _on_request(self, node: SimNode, to: int, request: Request) -> None:
         dead, whom = self._dead_slot, self._names[to]
         if dead and dead in request.slots:
-            self._say(f"{node.name} misses the token of slot {dead} and asks {whom}, in vain", once=("miss", dead))
+            what = f"{node.name} misses the token of slot {dead}; its request to {whom} stays without a reply"
+            self._say(what, once=("miss", dead))
         elif not self._killed_ns:
             what = f"the token of slot {request.slots[0]}" if request.slots else "a packet"
-            self._say(f"{node.name} misses {what} and asks {whom} (from now on only counted)", once=("miss",))
+            self._say(f"{node.name} misses {what} and requests it from {whom} (from now on counted)", once=("miss",))
 
     def _on_fault(self, node: SimNode, fault: Fault) -> None:
         returned, slot, style = node.id in self._returned, fault.slot, ""
         if fault.generation == 0:
-            what = "there is no ring yet: the receivers ask the reformation servers for one"
+            what = "no ring yet: the receivers request one from the reformation servers"
         elif returned and fault.suspect == node.id:
-            what = f"{node.name} sees that its slot {slot} is long past, and asks for a ring"
+            what = f"{node.name} detects that its slot {slot} has passed, and requests a ring"
         elif returned:
-            what = f"{node.name} hears of a ring that it is not in, and asks to be let in"
+            what = f"{node.name} is not in the current ring; requesting to rejoin"
         elif fault.reason == FaultReason.TOKEN_MISSING:
             times, suspect = self._deployment.config.timing.attempts, self._names.get(fault.suspect, "?")
-            what = f"{node.name} has asked {times} times for slot {slot} and reports a fault: it suspects {suspect}"
+            what = f"{node.name} reports a fault after {times} requests for slot {slot}: it suspects {suspect}"
             style = "yellow"
         else:
             what, style = f"{node.name} reports a fault: {FaultReason.NAMES.get(fault.reason, '?')}", "yellow"
@@ -156,12 +157,12 @@ class RehearsalText:
                 machine = node.machine
                 self._returned[node.id] = machine.released if isinstance(machine, Listener) else at
             behind = max(node.disk.tape.tip.slot for node in self._deployment.receivers) - at
-            what = f"{names} {be} back, with {its} disk: the tape there is {behind} slots behind"
+            what = f"{names} {be} restarted with {its} disk: the tape on it lags by {behind} slots"
             self._say(what, "bold cyan", vital=True)
         elif event == "closed":
             self._next_chapter_ns = None
             made = sum(feed.trading.made for feed in self._deployment.feeds)
-            self._say(f"the floors close after {made:,} trades; what is held is released", "bold", vital=True)
+            self._say(f"the floors close after {made:,} trades; held trades are released", "bold", vital=True)
         else:
             self._on_step(now)
 
@@ -170,7 +171,7 @@ class RehearsalText:
         if held_back:
             have = f"{'has' if len(held_back) == 1 else 'have'} {self._deployment.config.credit} packets unwitnessed"
             floors = and_join(feed.node.name for feed in held_back)
-            self._say(f"{floors} {have}, which is the limit: trades wait at the floor", once=("credit",))
+            self._say(f"{floors} {have}, the credit limit: trades wait at the floor", once=("credit",))
         if self._next_chapter_ns is not None and now >= self._next_chapter_ns:
             self._next_chapter_ns += self._chapter_ns
             figures, network = self._ledger.of.values(), self._world.network
@@ -182,11 +183,11 @@ class RehearsalText:
 
 
 def count_word(number: int) -> str:
-    """A number as prose has it."""
+    """Return a number as a word, up to ten."""
     return _COUNTS[number] if number < len(_COUNTS) else str(number)
 
 
 def and_join(names: Iterable[str]) -> str:
-    """Names as prose lists them."""
+    """Join names with commas and "and"."""
     *most, last = [*names] or [""]
     return f"{', '.join(most)} and {last}" if most else last

@@ -1,4 +1,4 @@
-"""Running many histories: over seeds, over processes, with mutations, and adding up what they contained."""
+"""Run many histories over seeds and processes, with or without a mutation, and sum their counts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SCENARIOS: dict[str, Callable[[int], RingHistory]] = {
     "receivers": ReceiversHistory,
     "nack": nack_history,
 }
-"""Every scenario builds a history from a seed."""
+"""By scenario: builds a history from a seed."""
 
 CHUNK = 25
-"""Seeds that a worker process takes at a time."""
+"""Number of seeds per task of a worker process."""
 
 
 @dataclass(slots=True)
 class Summary(HistoryCounts):
-    """Many outcomes added up."""
+    """Sum over many outcomes."""
 
     histories: int = 0
     liveness_ratios: list[float] = field(default_factory=list)
@@ -44,11 +44,11 @@ class Summary(HistoryCounts):
             self.liveness_ratios.append(outcome.liveness_ns / outcome.bound_ns)
 
     def liveness_quantile(self, share: float) -> float:
-        """How much of the liveness bound the given share of histories needed at most."""
+        """Return a quantile (`share`) of the time to liveness, as a fraction of the bound."""
         return float(quantile(self.liveness_ratios, share))
 
     def as_json(self) -> dict[str, object]:
-        """The summary as a program reads it."""
+        """Return the summary as JSON values."""
         values: dict[str, object] = {name: getattr(self, name) for name in ("histories", *_ADDED)}
         values["simulated_hours"] = self.simulated_ns / 3.6e12
         values["liveness_share_of_bound"] = {
@@ -63,18 +63,18 @@ _ADDED = [each.name for each in fields(HistoryCounts)]
 
 
 def mutated(mutation: str | None) -> AbstractContextManager[None]:
-    """Return a context without a clause, or with all of them."""
+    """Return a context that removes a clause, or one that changes nothing."""
     return MUTATIONS[mutation].applied() if mutation is not None else nullcontext()
 
 
 def run_seed(scenario: str, seed: int, mutation: str | None = None) -> Outcome:
-    """One history."""
+    """Run one history."""
     with mutated(mutation):
         return SCENARIOS[scenario](seed).run()
 
 
 def replay(scenario: str, seed: int, mutation: str | None = None, *, last: int = 120) -> tuple[Outcome, list[str]]:
-    """One history with the end of its trace as text."""
+    """Run one history and return its outcome with the end of its trace as text."""
     with mutated(mutation):
         history = SCENARIOS[scenario](seed)
         outcome = history.run()
@@ -82,23 +82,23 @@ def replay(scenario: str, seed: int, mutation: str | None = None, *, last: int =
 
 
 def replay_command(scenario: str, seed: int, mutation: str | None = None) -> str:
-    """The one line that shows a failing history again."""
+    """Return the command that replays a failing history."""
     without = f" --without {mutation}" if mutation is not None else ""
     return f"levelcast sim --scenario {scenario} --seeds {seed}..{seed}{without} --trace"
 
 
 def run_seeds(scenario: str, seeds: Sequence[int], jobs: int = 1, mutation: str | None = None) -> Iterator[Outcome]:
-    """Outcomes in the order of the seeds, however many processes work on them."""
+    """Yield outcomes in the order of the seeds, for any number of processes."""
     if jobs <= 1:
         for seed in seeds:
             yield run_seed(scenario, seed, mutation)
         return
-    # Forked before any thread exists; nothing is shared but the code.
+    # Forked before any thread exists; only the code is common to the processes.
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         yield from pool.imap(partial(run_seed, scenario, mutation=mutation), seeds, CHUNK)
 
 
 def first_failing_seed(scenario: str, mutation: str, seeds: Sequence[int], jobs: int = 1) -> Outcome | None:
-    """The first history that breaks without a clause, or None."""
+    """Return the first history that fails without a clause, or None."""
     outcomes = run_seeds(scenario, seeds, jobs, mutation)
     return next((outcome for outcome in outcomes if outcome.broken is not None), None)

@@ -1,7 +1,7 @@
-"""Customers of a simulated history, and what each of them may rely on: the table is in `levelcast.sim.edges`.
+"""Simulate subscribers and check their invariants (listed in `levelcast.sim.edges`).
 
-A `SimSubscriber` drives a `SessionReader` and knows which sessions it reads. One that `Follows` drives a
-`PlanFollower`, which finds that out from the plans in the sequence. Both may merge what they read.
+A `SimSubscriber` drives a `SessionReader` with a given set of sessions. A `Follows` drives a `PlanFollower`, which
+determines its sessions from the plans in the sequence. Both may merge the records that they read.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SessionProgress:
-    """What a customer has of one session."""
+    """Progress of a subscriber in one session."""
 
     truth: Truth
     first: int
-    """The number from which it reads."""
+    """First number that it reads."""
     next: int
     complete_ns: int = 0
-    """Of the last watermark, and the last record's timestamp."""
+    """Time of the last watermark; `last_ns` is the timestamp of the last record."""
     last_ns: int = 0
     lost: list[tuple[int, int]] = field(default_factory=list)
     newest: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Per (floor, instrument), the number of the last price that was delivered: *latest only*."""
+    """Number of the last delivered price per (floor, instrument): *latest only*."""
     seen: set[int] = field(default_factory=set)
-    """Numbers that were delivered: *latest only*, which may take them in another order."""
+    """Delivered numbers: *latest only*, which may deliver them in another order."""
 
 
 class SimSubscriber:
-    """One customer: a subscriber, two lines a stripe, and what it may rely on."""
+    """One subscriber with two lines per stripe, and the checks of its invariants."""
 
     def __init__(self, crowd: Crowd, node: int, grade: Grade, lines: Sequence[SimEdge]) -> None:
         self.id = node
@@ -55,9 +55,9 @@ class SimSubscriber:
         self.lines = list(lines)
         self.sessions: dict[bytes, SessionProgress] = {}
         self.loss = 0.0
-        """Of its own thin lines, besides the weather."""
+        """Loss ratio of its own lines, in addition to that of the network."""
         self.expects: set[tuple[int, int]] | None = None
-        """The floors and instruments of which it wants the latest price, if not of all: *latest only*."""
+        """Floors and instruments of which it needs the latest price; None for all: *latest only*."""
         self.snapshots: list[Snapshot] = []
         self._crowd = crowd
         self._world = crowd.world
@@ -72,7 +72,7 @@ class SimSubscriber:
 
     @property
     def name(self) -> str:
-        return f"{self.grade.value} customer {self.id}"
+        return f"{self.grade.value} subscriber {self.id}"
 
     def join(self, first: dict[bytes, tuple[Truth, int]], *, merged: bool) -> None:
         """Begin to read each session at a number."""
@@ -93,7 +93,7 @@ class SimSubscriber:
         return names
 
     def hears(self, group: int, session: bytes) -> bool:
-        """Whether it reads this session, or is in this group."""
+        """Return True if it reads this session, or is in this group."""
         return session in self.sessions
 
     @property
@@ -106,7 +106,7 @@ class SimSubscriber:
 
     @property
     def merged(self) -> int:
-        """Records that were handed on in the order of all its sessions."""
+        """Number of records delivered in the merged order of all its sessions."""
         return len(self._handed)
 
     # -- packets ------------------------------------------------------------------------------------------
@@ -138,14 +138,14 @@ class SimSubscriber:
                 self._lost(effect)
 
     def _ask(self, ask: Ask) -> None:
-        """The line that was heard last comes first, then the others of the stripe."""
+        """Send a request: to the line that was received last first, then to the others of the stripe in turn."""
         truth = self._progress(ask.session).truth
         lines = [line for line in self.lines if line.truth is truth]
         heard = self._heard.get(ask.session)
         begin = lines.index(heard) if heard in lines else 0
         self._crowd.request(self, lines[(begin + ask.attempt) % len(lines)], ask.datagram)
 
-    # -- what it may rely on ------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------
 
     def _delivered(self, deliver: Deliver) -> None:
         session, number = deliver.session, deliver.sequence
@@ -153,12 +153,12 @@ class SimSubscriber:
         self.delivered += len(records)
         followed = self._progress(session)
         if records != followed.truth.streams[session][number - 1 : number - 1 + deliver.records]:
-            raise InvariantBroken("true records", f"{self.name} has other records at {name_of(session)}/{number}")
+            raise InvariantBroken("true records", f"{self.name} has wrong records at {name_of(session)}/{number}")
         if self.grade is Grade.LATEST_ONLY:
             self._check_newest(followed, number, records)
             return
         if number != followed.next:
-            what = f"{self.name} was given {name_of(session)}/{number}, {followed.next} is next"
+            what = f"{self.name} received {name_of(session)}/{number}, expected {followed.next}"
             raise InvariantBroken("in order", what)
         followed.next = number + deliver.records
         for record in records:
@@ -176,18 +176,18 @@ class SimSubscriber:
     def _take(self, followed: SessionProgress, record: bytes) -> None:
         timestamp_ns, _ = stamped(record)
         if timestamp_ns <= followed.complete_ns:
-            raise InvariantBroken("watermark", f"{self.name}: a record of {timestamp_ns} behind {followed.complete_ns}")
+            raise InvariantBroken("watermark", f"{self.name}: a record of {timestamp_ns} after {followed.complete_ns}")
         followed.last_ns = timestamp_ns
 
     def _mark(self, followed: SessionProgress, record: bytes) -> None:
         watermark = decode_watermark(record)
         assert watermark is not None
         if watermark.complete_ns <= followed.complete_ns:
-            raise InvariantBroken("watermark", f"{self.name}: {watermark} behind {followed.complete_ns}")
+            raise InvariantBroken("watermark", f"{self.name}: {watermark} after {followed.complete_ns}")
         followed.complete_ns = watermark.complete_ns
 
     def _complete(self, complete: Complete) -> None:
-        """Rule 15: what is complete in all sessions is handed on in one order."""
+        """Deliver records that are complete in all sessions, in one order (rule 15)."""
         if self._merger is None:
             return
         self._merger.complete(complete.session, complete.watermark)
@@ -198,13 +198,13 @@ class SimSubscriber:
             for timestamp_ns, sequence in merged.records[["ts_recv", "sequence"]].tolist():
                 key = Key(timestamp_ns, merged.stripe, sequence)
                 if self._handed and key <= self._handed[-1]:
-                    raise InvariantBroken("merged order", f"{self.name} was handed {key} behind {self._handed[-1]}")
+                    raise InvariantBroken("merged order", f"{self.name} received {key} after {self._handed[-1]}")
                 if timestamp_ns > self._known_ns():
-                    raise InvariantBroken("merged order", f"{self.name} was handed {key}, which may not be the next")
+                    raise InvariantBroken("merged order", f"{self.name} received {key}, which may not be the next")
                 self._handed.append(key)
 
     def _known_ns(self) -> int:
-        """Up to where it can know of every session that nothing more comes: by watermarks and by later records."""
+        """Return the time up to which every session is complete, by watermarks and by later records."""
         return min(max(each.complete_ns, each.last_ns - 1) for each in self.sessions.values())
 
     def _lost(self, lost: Lost) -> None:
@@ -214,25 +214,25 @@ class SimSubscriber:
         followed.lost.append((lost.sequence, lost.sequence + lost.messages))
         if self.grade is Grade.BEST_EFFORT:
             if lost.sequence != followed.next:
-                raise InvariantBroken("in order", f"{self.name} lost {lost.sequence}, {followed.next} is next")
+                raise InvariantBroken("in order", f"{self.name} lost {lost.sequence}, expected {followed.next}")
             followed.next = lost.sequence + lost.messages
 
     def _check_newest(self, followed: SessionProgress, number: int, records: list[bytes]) -> None:
         for at, record in enumerate(records, number):
             if at in followed.seen:
-                raise InvariantBroken("in order", f"{self.name} was given number {at} twice")
+                raise InvariantBroken("in order", f"{self.name} received number {at} twice")
             followed.seen.add(at)
             if record[1] == RTYPE_TRADE:
                 symbol = symbol_of(record)
                 if followed.newest.get(symbol, 0) > at:
-                    what = f"{self.name} was given price {at} of {symbol} behind {followed.newest[symbol]}"
+                    what = f"{self.name} received price {at} of {symbol} after {followed.newest[symbol]}"
                     raise InvariantBroken("never older", what)
                 followed.newest[symbol] = at
 
     # -- the end ------------------------------------------------------------------------------------------
 
     def lacks(self, targets: dict[bytes, int]) -> str | None:
-        """What it has not got yet of the records up to `targets`."""
+        """Return a message about a record up to `targets` that it has not received, or None."""
         for session, followed in self.sessions.items():
             upto = targets[session]
             if self.grade is not Grade.LATEST_ONLY:
@@ -245,29 +245,29 @@ class SimSubscriber:
                 if self.expects is not None and symbol not in self.expects:
                     continue
                 if followed.newest.get(symbol, 0) < last:
-                    return f"{self.name} has not the last price of {symbol}, {name_of(session)}/{last}"
-        # A stripe has no watermark before its first frame (`levelcast.edge.server.feed`): the directory's, in a real
-        # network.
+                    return f"{self.name} lacks the last price of {symbol}, {name_of(session)}/{last}"
+        # A stripe has no watermark before its first frame (`levelcast.edge.server.feed`): in a real network the first
+        # frame is the directory's.
         begun = all(followed.truth.frames() for followed in self.sessions.values())
         return self._unmerged() if begun else None
 
     def _unmerged(self) -> str | None:
         if self._merger is None or self._merger.complete_ns >= self._crowd.last_ns:
             return None
-        return f"{self.name} has not handed on everything up to {self._crowd.last_ns}"
+        return f"{self.name} has not merged everything up to {self._crowd.last_ns}"
 
     def check_end(self) -> None:
-        """What was merged is the tape of its sessions; what a snapshot said is the tape's."""
+        """Check that merged records are the tape of its sessions, and that snapshots match the tape."""
         if self._merger is not None:
             self._check_merged()
         for snapshot in self.snapshots:
             self._check_snapshot(snapshot)
 
     def _check_snapshot(self, snapshot: Snapshot) -> None:
-        """It has the last trades below its sequence, and each session goes on with the first one that is not below."""
+        """Check that a snapshot has the last trades below its sequence, and that each session continues from there."""
         truth = next(each for each in self._crowd.truths if each.stripe == snapshot.stripe)
         if sorted(each_record(snapshot.records)) != truth.last_records(snapshot.next_global):
-            raise InvariantBroken("snapshot", f"{self.name} was told other trades up to {snapshot.next_global}")
+            raise InvariantBroken("snapshot", f"{self.name} received wrong trades up to {snapshot.next_global}")
         for session, followed in self.sessions.items():
             if followed.truth is not truth:
                 continue
@@ -278,7 +278,8 @@ class SimSubscriber:
                     raise InvariantBroken("snapshot", what)
 
     def _check_merged(self) -> None:
-        """In order it is, so it is enough that nothing is missing: a record of every session comes from the first."""
+        """Check that merged records have no gap; their order is checked already. A record that is in every session
+        is merged from the first session only."""
         wanted = set()
         leads = {min(names) for names in self._by_stripe().values()}
         for session, followed in self.sessions.items():
@@ -290,11 +291,11 @@ class SimSubscriber:
                     timestamp_ns, sequence = stamped(record)
                     wanted.add(Key(timestamp_ns, followed.truth.stripe, sequence))
         if self._handed != sorted(wanted)[: len(self._handed)]:
-            raise InvariantBroken("merged order", f"{self.name} was not handed the tape of its sessions in order")
+            raise InvariantBroken("merged order", f"{self.name} did not receive the tape of its sessions in order")
 
 
 class Follows(SimSubscriber):
-    """A customer that follows the plans: guaranteed, from the beginning, some instruments or all (rule 15)."""
+    """Subscriber that follows the plans: guaranteed, from the beginning, some instruments or all (rule 15)."""
 
     def __init__(self, crowd: Crowd, node: int, lines: Sequence[SimEdge], wanted: set[int] | None) -> None:
         super().__init__(crowd, node, Grade.GUARANTEED, lines)
@@ -307,9 +308,9 @@ class Follows(SimSubscriber):
         )
         self._merger: Merger = Merger()
         self._got: Counter[int] = Counter()
-        """Per instrument, how many of its trades it has."""
+        """Number of received trades per instrument."""
         self._last: dict[int, int] = {}
-        """Per instrument, the global sequence of the last one."""
+        """Global sequence of the last trade per instrument."""
         self._due: Counter[int] = Counter()
         self.sessions = {session: SessionProgress(self._truth, 1, 1) for session in first}
 
@@ -332,31 +333,31 @@ class Follows(SimSubscriber):
                 super()._do(effect)
 
     def _progress(self, session: bytes) -> SessionProgress:
-        """A plan may bring sessions at any time."""
+        """Return the progress in a session; a plan may add sessions at any time."""
         return self.sessions.setdefault(session, SessionProgress(self._truth, 1, 1))
 
     def _take(self, followed: SessionProgress, record: bytes) -> None:
         if self._wants(instrument := instrument_of(record)):
             _, sequence = stamped(record)
             if sequence <= self._last.get(instrument, 0):
-                what = f"{self.name} was given {sequence} of {instrument} behind {self._last[instrument]}"
+                what = f"{self.name} received {sequence} of {instrument} after {self._last[instrument]}"
                 raise InvariantBroken("in order", what)
             self._last[instrument] = sequence
             self._got[instrument] += 1
 
     def _mark(self, followed: SessionProgress, record: bytes) -> None:
-        """Which watermarks and ends of sessions there are is for the follower to know."""
+        """Ignore the record: the follower handles watermarks and ends of sessions."""
 
     def _wants(self, instrument: int) -> bool:
-        """One of no instrument is in every session, so it says nothing."""
+        """Return True for a subscribed instrument; records without an instrument are in every session and ignored."""
         return instrument != 0 and (self._wanted is None or instrument in self._wanted)
 
     def _known_ns(self) -> int:
-        """Which sessions there are is for the follower to know."""
+        """Return the merger's time: only the follower knows the sessions."""
         return self._merger.complete_ns
 
     def settle(self) -> None:
-        """From now on it must have what is on the tape."""
+        """Note the trades on the tape now as the ones it must receive."""
         self._due = Counter(filter(self._wants, map(instrument_of, self._truth.tape())))
 
     def lacks(self, targets: dict[bytes, int]) -> str | None:
@@ -368,4 +369,4 @@ class Follows(SimSubscriber):
     def check_end(self) -> None:
         handed, due = len(self._handed), self._due.total()
         if self._wanted is None and handed < due:
-            raise InvariantBroken("merged order", f"{self.name} was handed {handed} of {due} trades")
+            raise InvariantBroken("merged order", f"{self.name} received {handed} of {due} trades")

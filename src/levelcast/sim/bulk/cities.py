@@ -1,12 +1,13 @@
-"""A whole world for the bulk simulation: cities, regions, receivers in two layers, sources and customers.
+"""Build a world for the bulk simulation: cities, regions, receivers in two layers, sources and subscribers.
 
-- The cities are measured (`levelcast.network.regions.delays`) or made up: points on a sphere, delay by distance.
-- Receivers stand only in cities within `reach_ms` of each other, because the longest delay in the core decides the hold
-  time of all (rule 6). Customers are in every city, in proportion to its weight.
-- `levelcast.network.regions.plan` plans the regions. Each has primaries in proportion to its customers, at least one,
-  and every primary has as many secondaries: 100 groups of 100 are the paper's 10,000 receivers in two layers (MS §4.1).
-  The receivers of a group stand at the two sites of their region in turn.
-- A customer listens to one receiver at each site of its region, in turn. Sources are in the largest cities.
+- The cities are measured (`levelcast.network.regions.delays`) or synthetic: points on a sphere, delay by distance.
+- Receivers are only in cities within `reach_ms` of each other, because the longest delay in the core determines the
+  hold time of all (rule 6). Subscribers are in every city, in proportion to its weight.
+- `levelcast.network.regions.plan` plans the regions. Each has primaries in proportion to its subscribers, at least one.
+  Every primary has the same number of secondaries: 100 groups of 100 are the paper's 10,000 receivers in two layers
+  (MS §4.1). The receivers of a group are at the two sites of their region in turn.
+- A subscriber receives from one receiver at each site of its region. Subscribers are assigned to receivers in turn.
+  Sources are in the largest cities.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from levelcast.timing.derive import Derived, Path, Shape, derive
 
 EARTH_KM = 6_371.0
 KM_PER_MS = 200.0
-"""In glass; real ways are longer by `DETOUR`."""
+"""Speed in glass; real routes are longer by the factor `DETOUR`."""
 DETOUR = 1.6
 MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a world is."""
+    """Size and timing of a world."""
 
     primaries: int = 100
     receivers: int = 10_000
@@ -39,28 +40,28 @@ class Size:
     regions: int = 60
     reach_ms: float = 250.0
     bound: float = 6.0
-    """A region's customers are at most so many times the mean."""
+    """Maximum ratio of a region's subscribers to the mean."""
     slot_ms: float = 50.0
     clock_error_ms: float = 1.0
     grades: tuple[float, float, float] = (0.5, 0.25, 0.25)
-    """Shares of the customers that are guaranteed, latest only and best effort."""
+    """Fractions of subscribers with the grades guaranteed, latest only and best effort."""
 
     def __post_init__(self) -> None:
         if self.primaries < 3 or self.receivers % self.primaries or self.receivers < 2 * self.primaries:
             raise ValueError(
-                f"{self.receivers} receivers and {self.primaries} primaries do not make equal groups of two or more"
+                f"{self.receivers} receivers and {self.primaries} primaries do not form equal groups of two or more"
             )
         if not 1 <= self.regions <= self.primaries:
-            raise ValueError(f"{self.regions} regions of {self.primaries} primaries: from one to one for each")
+            raise ValueError(f"{self.regions} regions for {self.primaries} primaries; use 1 to {self.primaries}")
         if self.customers < self.primaries or self.sources < 1:
-            raise ValueError("there must be a customer for each primary, and a source")
+            raise ValueError("too few subscribers or sources; use at least one subscriber per primary, and one source")
         if self.slot_ms <= 0 or self.reach_ms <= 0:
-            raise ValueError("the slot and the reach are longer than 0")
+            raise ValueError("slot and reach must be longer than 0")
 
 
 @dataclass(frozen=True, slots=True)
 class Globe:
-    """A world that is ready to run with any loss."""
+    """World that can run with any loss."""
 
     size: Size
     delays: Delays
@@ -70,11 +71,11 @@ class Globe:
     sources: Indexes
     customers: BulkSubscribers
     longest_ms: float
-    """The longest one-way delay between two receivers' cities, which all but late packets keep."""
+    """Longest one-way delay between two receivers' cities; only late packets exceed it."""
     seed: int
 
     def derived(self, loss: float) -> Derived:
-        """The timing that rule 6 gives this core with this loss."""
+        """Derive the timing of this core with this loss (rule 6)."""
         size = self.size
         reach = self.delays.quantile_ms[np.ix_(self.sources, np.unique(self.city))].max()
         path = Path(
@@ -96,7 +97,7 @@ class Globe:
 
 
 def made_up_cities(count: int, seed: int = 1) -> tuple[Delays, Matrix]:
-    """Cities on a sphere, some close together, with delay by distance and weights of a few large and many small."""
+    """Return synthetic cities: points on a sphere, some close together, with delay by distance and skewed weights."""
     rng = np.random.default_rng(seed)
     hubs = _unit(rng.normal(size=(max(count // 12, 1), 3)))
     places = _unit(hubs[rng.integers(len(hubs), size=count)] + 0.25 * rng.normal(size=(count, 3)))
@@ -115,14 +116,14 @@ def _unit(points: Matrix) -> Matrix:
 
 
 def build_globe(delays: Delays, weights: Matrix, size: Size, seed: int = 1) -> Globe:
-    """Plan the regions and put everybody in place. Raises ValueError, with a sentence, for what cannot be."""
+    """Plan the regions and locate all nodes. Raises ValueError with a message if a plan is not possible."""
     quantile = delays.quantile_ms
     sites = within_reach(quantile, size.reach_ms)
     costs = line_costs(quantile, np.full_like(quantile, 0.01))
     plan = plan_regions(costs[sites], weights, size.regions, bound=min(size.bound, size.regions))
     regions = Regions(sites[plan.sites], plan.customer, plan.region, plan.weight, costs)
     groups = share_out(regions.load(), size.primaries, 1)
-    # Neighbours in the ring are in different regions where that can be, so that one region's silence is not in a row.
+    # Ring neighbours are in different regions if possible: an outage of one region then hits no consecutive slots.
     turns = np.concatenate([np.flatnonzero(groups > turn) for turn in range(int(groups.max()))])
     each = size.receivers // size.primaries
     home = np.concatenate([np.arange(size.primaries), np.repeat(np.arange(size.primaries), each - 1)])

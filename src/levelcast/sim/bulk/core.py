@@ -1,23 +1,23 @@
-"""The core in bulk: thousands of receivers in two layers, as arrays instead of objects, with the ring's timing rules.
+"""Simulate the core in bulk: thousands of receivers in two layers as arrays, with the ring's timing rules.
 
-The exact simulator runs the protocol's classes; this one runs its *rules* on whole arrays, slot by slot, so that 10,000
-receivers take seconds. What is here, and what of it is exact:
+The exact simulator runs the protocol's classes. This model applies its *rules* to arrays, slot by slot, so that 10,000
+receivers need only seconds. It implements these rules:
 
-| rule | here |
+| rule | model |
 |---|---|
-| 1, 2 | slot t is at t·τ, its site sends by its own clock; a token names what its site holds, in each source's order |
-| 5 | a token missing at slot time + δ_N, then its packets, are asked for every τ_r until they come: by a primary of |
-|   | the site, then of the next sites; by a secondary of its own primary, which answers if it has them by then. What |
-|   | a second one asks for within τ_r goes to everybody. No more than 128 slots are worked on at once |
+| 1, 2 | slot t is at t·τ; its owner sends by its own clock; a token lists what the owner holds, in source order |
+| 5 | a token missing at slot time + δ_N, then its packets, are requested every τ_r until they arrive. A primary |
+|   | sends requests to the slot owner, then to the next members; a secondary to its primary, which replies if it has |
+|   | them. The reply to a second request within τ_r is multicast. At most 128 slots are open at the same time |
 | 7, 8 | witnessed by the first token in slot order with which w members claim it; released at timestamp + Δ_A or late |
 | 10 | a source that misses its acknowledgement sends again |
-| 11 | secondaries say `have` every τ_r; a primary's token claims the lowest of its group, but for who lags too far |
+| 11 | secondaries send `have` every τ_r; a primary's token claims the lowest of its group, without those that lag |
 
-Left out: faults and reformation (rule 12), credit, the time that a node takes to work, and in the choice of whom to ask
-after the site the claims that tokens carry: it is the next sites in turn. `tests/test_sim_bulk_core.py` compares the
-whole with the exact simulator on small rings.
+Not modelled: faults and reformation (rule 12), credit, and processing time. The claims in tokens do not influence the
+choice of the next member for a request: it is the next one in ring order. `tests/test_sim_bulk_core.py` compares the
+model with the exact simulator on small rings.
 
-Times are in ms: of the schedule where nothing is said, true time is that minus a node's clock error.
+Times are in ms. Unless stated otherwise they are schedule times; true time is that minus a node's clock error.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ Flags = npt.NDArray[np.bool_]
 
 NS_PER_MS = 1e6
 MOST_ANSWERS = 64
-"""Of the answers of one round that go to everybody, so many of the first are followed: more make no difference."""
+"""Number of multicast replies of one round that are simulated, first ones first: more make no difference."""
 MOST_ROUNDS = 400
-"""Far beyond k_r: asking goes on, and what has not come by then never will."""
+"""Far above k_r: requests continue beyond k_r, but end after this many rounds."""
 ROUNDING_MS = 0.01
-"""What is kept in single precision is this exact: a site holds its own token when it sends it."""
+"""Accuracy of times in single precision: a slot owner holds its own token when it sends it."""
 PUNCTUAL_MS = 1.0
-"""As `StripeConfig.punctual_ns`."""
+"""Same tolerance as `StripeConfig.punctual_ns`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """Who stands where. Receivers 0 to m − 1 are the primaries in ring order; `home` is a primary's own index."""
+    """Location of all receivers. Receivers 0 to m − 1 are the primaries in ring order, with `home` = own index."""
 
     delays: Delays
     city: Indexes
     home: Indexes
     sources: Indexes
-    """The city of each source."""
+    """City of each source."""
     timing: Timing
     witnesses: int
     clock_ms: Times
-    """How far each receiver's clock is ahead."""
+    """Clock error of each receiver; positive if its clock is ahead."""
     branch_loss: float = 0.0
-    """How often a multicast is lost for a whole city (MS §3.9), beside the loss of each copy."""
+    """Probability that a multicast is lost for all receivers of a city (MS §3.9), added to the loss of each copy."""
     scoped: bool = False
-    """An answer to several secondaries goes to their own group instead of to the whole core. The protocol does not do
-    that today; here one can see what it would save."""
+    """Send a reply to several secondaries to their own group, not to the complete core. The protocol does not do this;
+    the model shows what it would save."""
 
     @property
     def receivers(self) -> int:
@@ -80,7 +80,7 @@ class Core:
 
 @dataclass(slots=True, kw_only=True)
 class RequestCounts:
-    """Requests and answers for slots that count."""
+    """Requests and replies for measured slots."""
 
     sent_nacks: npt.NDArray[np.int64]
     """Requests sent by each receiver."""
@@ -88,41 +88,41 @@ class RequestCounts:
     """Requests that reached each receiver."""
     answers: int = 0
     answers_to_all: int = 0
-    """Those that were multicast because somebody else had asked just before."""
+    """Replies that were multicast because another receiver had sent the same request just before."""
     copies: int = 0
-    """Copies of answers that receivers get to see."""
+    """Copies of replies that are sent to receivers."""
     resent: int = 0
-    """Packets that sources sent again, in the whole run."""
+    """Packets that sources sent again, in the complete run."""
     nacks_peak: int = 0
-    """The most requests that one receiver got at once: for one token, or for the packets of one."""
+    """Maximum number of requests to one receiver in one round: for one token, or for its packets."""
     attempts_most: int = 0
-    """The most requests of one receiver for one thing."""
+    """Maximum number of requests of one receiver for one item."""
     faults: int = 0
-    """Things of primaries that k_r requests did not bring: each would form the ring anew (rule 5)."""
+    """Items that a primary did not receive after k_r requests: each would cause a reformation (rule 5)."""
 
 
 @dataclass(slots=True)
 class CoreRun(RequestCounts):
-    """What happened, by slot (row) and receiver (column), in ms after the slot's time by true time."""
+    """Results by slot (row) and receiver (column), in ms of true time after the slot's time."""
 
     slots: range
-    """The slots that count: after the ring has warmed up, and early enough to be witnessed before the end."""
+    """Measured slots: after the warm-up, and early enough to be witnessed before the end."""
     held: Floats
-    """The token and everything that it names, and all before."""
+    """Time when the token, the packets it lists and all earlier slots are held."""
     ready: Floats
-    """Held, and witnessed."""
+    """Time when the slot is held and witnessed."""
     release: Floats
     late: Flags
     packets: npt.NDArray[np.int64]
-    """How many packets each slot brought."""
+    """Number of packets in each slot."""
     wait_ms: Times
-    """From a packet's leaving its source to the time of the slot that names it, of each packet in `slots`."""
+    """Time from a packet's sending to the slot that lists it, for each packet in `slots`."""
     completing_ms: Times
-    """From each slot's time to that of the token that completes its witness."""
+    """Time from each slot to the token that completes its witness."""
 
     @property
     def on_time(self) -> float:
-        """The share of releases at timestamp + Δ_A."""
+        """Fraction of releases at timestamp + Δ_A."""
         return 1.0 - float(self.late.mean()) if self.late.size else 1.0
 
     @property
@@ -132,7 +132,7 @@ class CoreRun(RequestCounts):
 
 @dataclass(slots=True)
 class _Item:
-    """A token or a packet: when each receiver has it, and who asked each primary for it last, and when (rule 5)."""
+    """Token or packet: when each receiver has it, and the last requester and request time per primary (rule 5)."""
 
     has_ms: Times
     asker: Indexes
@@ -141,17 +141,17 @@ class _Item:
 
 @dataclass(slots=True)
 class _Packets:
-    """The packets of a run, in the order of their sources' sending."""
+    """Packets of a run, in the order in which their sources sent them."""
 
     sent_ms: Times
     slot: Indexes
-    """The first slot that names each; beyond the last one if none does."""
+    """First slot that lists each packet; beyond the last slot if none does."""
     by_slot: dict[int, list[int]] = field(default_factory=dict)
     last_slot: list[int] = field(default_factory=list)
     arrivals: list[Floats] = field(default_factory=list)
-    """When each comes to every receiver, after it was sent."""
+    """Arrival of each packet at every receiver, relative to its sending."""
     named: dict[int, _Item] = field(default_factory=dict)
-    """Those that a token has named, and a later one will."""
+    """Packets that a token has listed and a later one will list again."""
 
 
 class BulkCore:
@@ -181,7 +181,7 @@ class BulkCore:
     # -- the network --------------------------------------------------------------------------------------
 
     def _multicast(self, city: int, at_ms: float) -> Times:
-        """When a multicast reaches every receiver; inf where it is lost."""
+        """Return when a multicast reaches each receiver; inf if it is lost."""
         if city not in self._rows:
             to = self.core.city
             self._rows[city] = self._delay[city][to], self._jitter[city][to], self._loss[city][to]
@@ -193,11 +193,11 @@ class BulkCore:
         return arrives
 
     def _unicast(self, sender: Indexes, to: Indexes, at_ms: Times) -> Times:
-        """When messages between cities arrive; inf for those that are lost."""
+        """Return when messages between cities arrive; inf for those that are lost."""
         return self._arrives(self._delay[sender, to], self._jitter[sender, to], self._loss[sender, to], at_ms)
 
     def _arrives(self, delay: Floats, jitter: Floats, loss: Floats, at_ms: float | Times) -> Times:
-        """When messages over these links arrive; inf for those that are lost. One draw is loss and jitter both."""
+        """Return when messages over these links arrive; inf for lost ones. One draw decides both loss and jitter."""
         chance = self.rng.random(len(loss), np.float32)
         kept = (chance - loss) / np.maximum(1.0 - loss, 1e-6)
         arrives: Times = at_ms + delay + (jitter * kept).astype(np.float64)
@@ -207,7 +207,7 @@ class BulkCore:
     # -- the run ------------------------------------------------------------------------------------------
 
     def run(self, slots: int, gap_ms: float, *, warm: int, tell: Callable[[int, int], None] | None = None) -> CoreRun:
-        """`slots` slots that count, after `warm` others; each source sends a packet in `gap_ms` on average."""
+        """Run `slots` measured slots after `warm` others; each source sends one packet per `gap_ms` on average."""
         behind = int(np.ceil((self.hold_ms + self.hear_ms) / self.slot_ms)) + 2 * self.m
         total = warm + slots + behind
         counted = range(warm, warm + slots)
@@ -249,9 +249,9 @@ class BulkCore:
         return packets
 
     def _name(self, source: int, sent_ms: float, not_before: int, total: int) -> tuple[list[int], Times]:
-        """The slots that name a packet, and when it comes where.
+        """Return the slots that list a packet, and its arrival time at each receiver.
 
-        The first is that of the first site which holds it, and no earlier than that of the packet before it.
+        The first slot is that of the first owner that holds it, and not earlier than that of the packet before it.
         """
         city = int(self.core.sources[source])
         arrives = self._multicast(city, sent_ms)
@@ -274,14 +274,14 @@ class BulkCore:
         return slots.tolist(), arrives
 
     def _resend(self, city: int, at_ms: float, arrives: Times) -> float:
-        """Multicast a packet again: its times are brought forward. Return when it would be sent the next time."""
+        """Multicast a packet again and update its arrival times. Return the time of the next repetition."""
         np.minimum(arrives, self._multicast(city, at_ms), out=arrives)
         self._counts.resent += 1
         return at_ms + self.resend_ms
 
     def _named_again(self, slot: int, arrives: Times) -> Indexes:
-        """Later slots whose site holds a packet and has not heard yet that `slot` names it (rule 4): harmless, but
-        whoever misses the packet asks for each."""
+        """Return later slots whose owner holds a packet and does not know yet that `slot` lists it (rule 4). This is
+        harmless, but a receiver that misses the packet sends requests for each slot."""
         city = self.core.city
         later = slot + np.arange(1, 2 + int((self.late_ms + self.request_ms) / self.slot_ms))
         sites = later % self.m
@@ -293,7 +293,7 @@ class BulkCore:
         return again
 
     def _token(self, slot: int, opened_ms: Times) -> Times:
-        """When every receiver has the token of a slot."""
+        """Return when each receiver has the token of a slot."""
         site = slot % self.m
         sent_ms = slot * self.slot_ms - self.core.clock_ms[site]
         arrives = self._multicast(int(self.core.city[site]), sent_ms)
@@ -306,7 +306,7 @@ class BulkCore:
         return _Item(has_ms, np.full(self.m, -1, np.intp), np.full(self.m, -np.inf))
 
     def _named(self, slot: int, token_ms: Times, packets: _Packets) -> Times:
-        """When every receiver has the token and all that it names."""
+        """Return when each receiver has the token and all packets that it lists."""
         named = packets.by_slot.get(slot)
         if not named:
             return token_ms
@@ -330,7 +330,7 @@ class BulkCore:
     # -- repair (rule 5) ----------------------------------------------------------------------------------
 
     def _repair(self, slot: int, items: list[_Item], begin_ms: Times) -> None:
-        """Ask every τ_r from `begin_ms` on for those of `items` that are not there; their times are brought forward."""
+        """Request missing `items` every τ_r from `begin_ms` on, and update their arrival times."""
         counts = self._counts
         wanting = np.flatnonzero(np.any([item.has_ms > begin_ms for item in items], axis=0))
         for attempt in range(MOST_ROUNDS):
@@ -346,7 +346,7 @@ class BulkCore:
             wanting = wanting[np.any([item.has_ms[wanting] > next_ms for item in items], axis=0)]
 
     def _ask(self, slot: int, attempt: int, asking: Indexes, asked_ms: Times, items: list[_Item]) -> None:
-        """One round of requests and their answers."""
+        """Simulate one round of requests and their replies."""
         counts, city = self._counts, self.core.city
         asked = self._whom(slot, attempt, asking)
         heard_ms = self._unicast(city[asking], city[asked], asked_ms)
@@ -362,13 +362,13 @@ class BulkCore:
                 self._answer(item, asking[answered], asked[answered], heard_ms[answered])
 
     def _whom(self, slot: int, attempt: int, asking: Indexes) -> Indexes:
-        """The site and then the next ones in turn; of a secondary its own primary."""
+        """Return the targets of requests: the slot owner, then the next members; for a secondary its primary."""
         site = np.full(len(asking), (slot + attempt) % self.m, np.intp)
         site[site == asking] = (slot + attempt + 1) % self.m
         return np.where(asking < self.m, site, self.core.home[asking])
 
     def _answer(self, item: _Item, asking: Indexes, asked: Indexes, heard_ms: Times) -> None:
-        """To who asks a holder alone; to everybody, when another one has asked it within τ_r (rule 5)."""
+        """Reply by unicast, or by multicast if another receiver sent the same request within τ_r (rule 5)."""
         city, counts, has_ms = self.core.city, self._counts, item.has_ms
         order = np.lexsort((heard_ms, asked))
         asking, asked, heard_ms = asking[order], asked[order], heard_ms[order]
@@ -395,7 +395,7 @@ class BulkCore:
             self._answer_all(has_ms, city[asked[to_all]], heard_ms[to_all])
 
     def _answer_group(self, has_ms: Times, asked: Indexes, sent_ms: Times) -> None:
-        """Answers of primaries to their own secondaries."""
+        """Send replies of primaries to their own secondaries."""
         missing = np.flatnonzero(has_ms > sent_ms.min())
         missing = missing[np.argsort(self.core.home[missing], kind="stable")]
         homes = self.core.home[missing]
@@ -407,7 +407,7 @@ class BulkCore:
         np.minimum.at(has_ms, to, came)
 
     def _answer_all(self, has_ms: Times, city: Indexes, sent_ms: Times) -> None:
-        """Answers from `city` to everybody; only the first of many are followed."""
+        """Multicast replies from `city`; only the first `MOST_ANSWERS` are simulated."""
         order = np.argsort(sent_ms, kind="stable")[:MOST_ANSWERS]
         city, sent_ms = city[order], sent_ms[order]
         missing = np.flatnonzero(has_ms > sent_ms[0])
@@ -429,7 +429,7 @@ class BulkCore:
         clock = self.core.clock_ms.astype(np.float32)
         due = np.maximum(self.hold_ms, done * self.slot_ms + self.hear_ms - times).astype(np.float32)
         release = np.maximum(due[:, None] - clock, ready)
-        # In order: nothing before what comes before it.
+        # In order: no slot is released before the slots that precede it.
         for row in range(1, len(release)):
             np.maximum(release[row], release[row - 1] - np.float32(self.slot_ms), out=release[row])
         numbers = np.flatnonzero((packets.slot >= first) & (packets.slot < last))
@@ -446,7 +446,7 @@ class BulkCore:
         )
 
     def _claims(self, held: Floats) -> Indexes:
-        """`have` in the token of each slot: the lowest of the site and its secondaries, as it has heard of them."""
+        """Return `have` in the token of each slot: the lowest of the owner and of its secondaries' received reports."""
         total = len(held)
         claims = np.full(total, -1, np.intp)
         groups = [np.flatnonzero((self.core.home == site) & (np.arange(self.n) != site)) for site in range(self.m)]
@@ -471,7 +471,7 @@ class BulkCore:
         return claims
 
     def _last_said(self, group: Indexes, site: int, phase_ms: Times, now_ms: float) -> Times:
-        """When each of a group last said its `have` in a message that has come by now: one in τ_r, some are lost."""
+        """Return when each secondary sent the last `have` that has arrived by now: one per τ_r, some are lost."""
         city = self.core.city
         way = self._delay[city[group], city[site]] + self._jitter[city[group], city[site]] * self.rng.random(len(group))
         turn = np.floor((now_ms - way - phase_ms) / self.request_ms)
@@ -481,15 +481,15 @@ class BulkCore:
         return said
 
     def _have_at(self, held: Floats, begins: Times, who: Indexes, at_ms: Times, above: int, slot: int) -> Indexes:
-        """The highest slot up to which each of `who` holds everything at its time, looked for above `above`."""
+        """Return the highest slot up to which each of `who` holds everything at its time, searched above `above`."""
         window = slice(above + 1, slot + 1)
         has = held[window][:, who] + begins[window, None] <= at_ms + ROUNDING_MS
-        # `held` is when all up to a slot is there, so what is there is a beginning.
+        # `held` covers all slots up to a slot, so the held slots are a prefix.
         found: Indexes = above + has.sum(axis=0)
         return found
 
     def _completing(self, claims: Indexes) -> Indexes:
-        """The slot of the token that completes the witness of each slot; beyond the last if none does."""
+        """Return the slot of the token that completes the witness of each slot; beyond the last if none does."""
         total = len(claims)
         counted = np.full(self.m, -1, np.intp)
         completing = np.full(total, total, np.intp)

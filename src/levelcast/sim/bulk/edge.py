@@ -1,18 +1,18 @@
-"""The customers in bulk: a million of them on two lines each, region by region, as arrays.
+"""Simulate subscribers in bulk: a million of them with two lines each, region by region, as arrays.
 
-What a slot released leaves every receiver at that receiver's own instant of release as one packet to its group. A
-customer listens to one receiver at each of its region's two sites and takes the copy that comes first (MS §4.1). If
-both are lost it notices by the next packet or watermark, waits for `reorder_ms`, and then by its grade:
+Every receiver sends the content of a slot at its own release time, as one packet to its group. A subscriber receives
+from one receiver at each of its region's two sites and uses the first copy (MS §4.1). If both copies are lost, it
+detects this by the next packet or watermark and waits for `reorder_ms`. Its grade determines the next step:
 
-| grade | does |
+| grade | action |
 |---|---|
-| guaranteed | asks the retransmit server at its first line, then at its second one, in turn until an answer comes |
-| latest only | the same, unless newer prices are known by then: of `superseded` of its gaps |
-| best effort | nothing: the packet is lost to it |
+| guaranteed | sends requests to the retransmit servers of its first and second line in turn until a reply arrives |
+| latest only | the same, except for the fraction `superseded` of its gaps, for which newer prices have arrived |
+| best effort | none: the packet is lost |
 
-One request is one NACK. Left out: answers that are multicast to all who miss the same (they save answers, and hardly a
-request: those who miss a packet notice it at the same moment), the time that a server takes, and gaps of several
-packets, which one request covers.
+One request is one NACK. Not modelled: replies that are multicast to all subscribers with the same gap, processing time
+of servers, and gaps of several packets, which one request covers. Multicast replies would save replies but few
+requests, because all subscribers detect the loss of a packet at the same time.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ GUARANTEED, LATEST_ONLY, BEST_EFFORT = range(3)
 
 @dataclass(frozen=True, slots=True)
 class BulkSubscribers:
-    """All customers, ordered by region: where they are and which receivers they listen to."""
+    """All subscribers, ordered by region: location, receivers of both lines and grade."""
 
     place: npt.NDArray[np.int32]
     first: npt.NDArray[np.int32]
-    """The receiver of the nearer line."""
+    """Receiver of the nearer line."""
     second: npt.NDArray[np.int32]
     grade: npt.NDArray[np.int8]
     starts: Indexes
-    """Where each region begins; one more than there are regions."""
+    """Index of the first subscriber of each region, and the total."""
 
     def __len__(self) -> int:
         return len(self.place)
@@ -54,27 +54,27 @@ class BulkSubscribers:
 
 @dataclass(frozen=True, slots=True)
 class EdgeRules:
-    """What customers do about a gap."""
+    """Rules of subscribers for gaps."""
 
     reorder_ms: float = 1.0
     watermark_ms: float = 100.0
     superseded: float = 0.5
-    """How many gaps of the latest only are closed by newer prices before they are asked for."""
+    """Fraction of the gaps of *latest only* that newer prices close before a request."""
     branch_loss: float = 0.0
-    """How often a line's packet is lost for a whole place, beside the loss of each copy."""
+    """Probability that a line's packet is lost for all subscribers of a city, in addition to the loss of each copy."""
     two_lines: bool = True
-    """False: customers have only the nearer line, to see what the other one is worth."""
+    """False: subscribers have only the nearer line, to measure the benefit of the other one."""
 
 
 @dataclass(slots=True)
 class EdgeRun:
-    """What customers saw, in ms after timestamp + Δ_A."""
+    """Measurements at the subscribers, in ms after timestamp + Δ_A."""
 
     slots: int
     arrivals: Counts
-    """A histogram of when a packet came to a customer, by region (row); bins of 0.1 ms from `EARLIEST_MS` on."""
+    """Histogram of the arrival times of packets at subscribers, by region (row); bins of 0.1 ms from `EARLIEST_MS`."""
     spread_ms: Times
-    """From the first customer in the world that has a packet to the last one, by slot."""
+    """Time from the first to the last subscriber in the world that receives a packet, by slot."""
     region_spread_ms: Times
     """The same within each region (row), by slot (column)."""
     nacks: Counts
@@ -85,22 +85,22 @@ class EdgeRun:
     second_line: int = 0
     repaired: int = 0
     lost: Counts = field(default_factory=lambda: np.zeros(3, np.int64))
-    """Packets that never came, by grade."""
+    """Packets that never arrived, by grade."""
     slowest_ms: float = 0.0
 
     def quantile_ms(self, share: float, region: int | None = None) -> float:
-        """When `share` of the customers' packets had come, over all or in one region."""
+        """Return a quantile (`share`) of the arrival times, for all subscribers or for one region."""
         counts = self.arrivals.sum(axis=0) if region is None else self.arrivals[region]
         return histogram_quantile(counts, share)
 
     def region_spreads_ms(self) -> list[float]:
-        """The time between the first and the last percent of the packets, in each region that has customers."""
+        """Return the time between the 1 % and the 99 % quantile of arrivals, for each region with subscribers."""
         regions = np.flatnonzero(self.arrivals.any(axis=1)).tolist()
         return [self.quantile_ms(0.99, region) - self.quantile_ms(0.01, region) for region in regions]
 
 
 def histogram_quantile(counts: Counts, share: float) -> float:
-    """A quantile of what was counted in bins from `EARLIEST_MS` on."""
+    """Return a quantile of a histogram with bins from `EARLIEST_MS` on."""
     passed = np.cumsum(counts)
     if not passed[-1]:
         return 0.0
@@ -109,7 +109,7 @@ def histogram_quantile(counts: Counts, share: float) -> float:
 
 @dataclass(slots=True)
 class _Line:
-    """One line of a region's customers: a copy arrives at release + `least` + chance·`more`, if chance >= `loss`."""
+    """One line of a region's subscribers: a copy arrives at release + `least` + chance·`more`, if chance >= `loss`."""
 
     receiver: npt.NDArray[np.int32]
     least: Floats
@@ -120,7 +120,7 @@ class _Line:
 
 
 class BulkEdge:
-    """All customers, and what they do with what receivers send."""
+    """Model of all subscribers and their lines."""
 
     def __init__(self, delays: Delays, city: Indexes, customers: BulkSubscribers, rules: EdgeRules, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -129,7 +129,7 @@ class BulkEdge:
     def run(
         self, core: CoreRun, hold_ms: float, slot_ms: float, follow: int, tell: Callable[[int, int], None] | None = None
     ) -> EdgeRun:
-        """Follow up to `follow` slots with packets, evenly spaced over those of the core's run."""
+        """Simulate up to `follow` slots with packets, evenly spaced over those of the core's run."""
         sent = np.flatnonzero(core.packets > 0)
         chosen = np.unique(sent[np.linspace(0, len(sent) - 2, min(follow, len(sent) - 1)).astype(np.intp)])
         gaps = np.diff(sent) * slot_ms
@@ -169,7 +169,7 @@ class BulkEdge:
     def _slot(
         self, run: EdgeRun, number: int, part: slice, lines: tuple[_Line, _Line], release: Floats, gap_ms: float
     ) -> Floats:
-        """When each customer of a region has the packet of one slot; inf if never."""
+        """Return when each subscriber of a region has the packet of one slot; inf if never."""
         first, second = (self._copy(line, release, part) for line in lines)
         came = np.minimum(first, second) if self._rules.two_lines else first
         both = np.flatnonzero(np.isinf(came))
@@ -200,7 +200,7 @@ class BulkEdge:
         missing: Indexes,
         came: Floats,
     ) -> None:
-        """Those who have lost a packet on both lines."""
+        """Simulate the requests of subscribers that lost a packet on both lines."""
         rng, rules = self.rng, self._rules
         grade = self._customers.grade[part][missing]
         superseded = (grade == LATEST_ONLY) & (rng.random(len(missing)) < rules.superseded)

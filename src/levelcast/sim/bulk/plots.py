@@ -1,4 +1,4 @@
-"""Pictures of a world's runs, as SVG: when receivers are ready, when customers have it, and who is asked how often."""
+"""Plot runs of a world as SVG: readiness of receivers, arrival at subscribers, and NACKs per node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
 
 
 def plot_world(runs: Sequence[WorldRun], folder: Path) -> list[Path]:
-    """Write the three pictures of a few runs that differ in loss. Raises `ExtraMissing` without matplotlib."""
+    """Write the three plots of a few runs that differ in loss. Raises `ExtraMissing` without matplotlib."""
     plots = {"world-release.svg": _plot_release, "world-customers.svg": _plot_customers, "world-nacks.svg": _plot_nacks}
     for name, draw in plots.items():
         draw(runs, folder / name)
@@ -54,8 +54,8 @@ def _plot_release(runs: Sequence[WorldRun], path: Path) -> None:
     releases = sum(run.core.late.size for run in runs)
     with _canvas(path, f"{late:,} of {releases:,} releases are late") as (left, right):
         x = "s after the token's timestamp"
-        _label(left, "When receivers have a slot, and know that a majority has it", x, "% of slots and receivers")
-        _label(right, "Hold time by rule 6, and the least that would have done", x)
+        _label(left, "Slots held, and known to be held by a majority", x, "% of slots and receivers")
+        _label(right, "Hold time by rule 6, and the minimum that would have sufficed", x)
         for run, colour in zip(runs, COLOURS, strict=False):
             _curve(left, run.core.held, 1000, color=colour, linestyle=(0, (4, 1.5)), label=f"held, {_name(run)}")
             _curve(left, run.core.ready, 1000, color=colour, label=f"held and witnessed, {_name(run)}")
@@ -67,7 +67,7 @@ def _plot_release(runs: Sequence[WorldRun], path: Path) -> None:
             hold, instant, ready = run.hold_ms / 1e3, run.instant_ms.max() / 1e3, float(run.core.ready.max()) / 1e3
             for width, fill, alpha in ((hold, GREY, 1.0), (instant, colour, 0.4), (ready, colour, 1.0)):
                 right.barh(row, width, height=0.55, color=fill, alpha=alpha)
-            text = f"{_name(run)}: all ready {ready:.1f} s; rule 7's instant {instant:.1f} s; Δ_A {hold:.1f} s"
+            text = f"{_name(run)}: all ready {ready:.1f} s; rule 7's release time {instant:.1f} s; Δ_A {hold:.1f} s"
             right.text(0.0, row + 0.4, text, va="center", fontsize=9)
         right.set_yticks([])
         right.set_ylim(-0.6, len(runs) - 0.2)
@@ -76,9 +76,9 @@ def _plot_release(runs: Sequence[WorldRun], path: Path) -> None:
 
 def _plot_customers(runs: Sequence[WorldRun], path: Path) -> None:
     shown = ", ".join(f"{run.edge.quantile_ms(0.99):.0f} ms at {_name(run)}" for run in runs)
-    with _canvas(path, f"99 % of the customers have a packet within {shown}") as (left, right):
-        x = "ms after the instant of release"
-        _label(left, "Customers who do not have a packet yet", x, "% of customers and packets")
+    with _canvas(path, f"99 % of the subscribers have a packet within {shown}") as (left, right):
+        x = "ms after the scheduled release time"
+        _label(left, "Subscribers without a packet", x, "% of subscribers and packets")
         x = "regions, from the closest to the widest"
         _label(right, "Spread within each region, first to last percent", x, "ms")
         for run, colour in zip(runs, COLOURS, strict=False):
@@ -102,9 +102,9 @@ def _plot_nacks(runs: Sequence[WorldRun], path: Path) -> None:
     asked_of = [run.core.nacks[: run.primaries] / max(run.core.packets_counted, 1) for run in runs]
     shown = ", ".join(f"{asked.max():.1f} at {_name(run)}" for run, asked in zip(runs, asked_of, strict=True))
     with _canvas(path, f"NACKs per packet at the busiest primary: {shown}") as (left, right):
-        title = "Primaries, asked by primaries and their secondaries"
+        title = "Primaries: requests of primaries and their secondaries"
         _label(left, title, "primaries, busiest first", "NACKs per packet")
-        _label(right, "Retransmit servers, asked by customers", "receivers, busiest first")
+        _label(right, "Retransmit servers: requests of subscribers", "receivers, busiest first")
         for run, asked, colour in zip(runs, asked_of, COLOURS, strict=False):
             left.plot(np.arange(1, len(asked) + 1), np.sort(asked)[::-1], color=colour, linewidth=2, label=_name(run))
             served = np.sort(run.edge.nacks)[::-1] / run.edge.slots

@@ -1,4 +1,4 @@
-"""The whole world in one run: the core in bulk, then the customers, and the figures of both."""
+"""Run a world: the core in bulk, then the subscribers, and compute the metrics of both."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How a world is run."""
+    """Conditions of a run."""
 
     loss: float
     slots: int = 1_000
-    """Slots that count in the core."""
+    """Number of measured slots in the core."""
     follow: int = 200
-    """How many of them the customers are followed through."""
+    """Number of those slots that are simulated at the subscribers."""
     packets_per_slot: float = 1.0
     branch_loss: float = 0.0
     scoped: bool = False
@@ -32,9 +32,9 @@ class Conditions:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.loss <= 0.5 or not 0.0 <= self.branch_loss <= 0.5:
-            raise ValueError("loss is a ratio from 0 to 0.5")
+            raise ValueError("loss and branch loss must be ratios from 0 to 0.5")
         if self.slots < 2 or self.follow < 1 or self.packets_per_slot <= 0:
-            raise ValueError("a world runs for two slots or more, with packets in them, and follows one or more")
+            raise ValueError("a run is too short; use at least two slots with packets, and follow at least one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class WorldRun:
 
     @property
     def instant_ms(self) -> Times:
-        """For each slot, the earliest common instant of release: rule 7's, when its witness is complete and heard."""
+        """Earliest common release time of each slot by rule 7: its witness is complete and all have received it."""
         instant: Times = self.core.completing_ms + self.timing.hear_ns / NS_PER_MS
         return instant
 
     def latency_ms(self, share: float) -> float:
-        """From leaving the source to coming to a customer: wait for a token, hold time and line together.
+        """Return a quantile of the time from source to subscriber: wait for a token, hold time and line together.
 
-        Waiting and line have nothing to do with each other, so their distributions are folded.
+        The wait and the line delay are independent, so their distributions are convolved.
         """
         per_ms = round(1 / BIN_MS)
         lines = self.edge.arrivals.sum(axis=0)[: BINS // per_ms * per_ms].reshape(-1, per_ms).sum(axis=1)
@@ -69,7 +69,7 @@ class WorldRun:
         return float(self.hold_ms + EARLIEST_MS + np.searchsorted(passed, share * passed[-1]) + 1.0)
 
     def figures(self) -> dict[str, float]:
-        """Everything that was measured, in ms and shares, by name."""
+        """Return all metrics by name, in ms and as fractions."""
         return {**self._core_figures(), **self._edge_figures(), **self._load_figures()}
 
     def _core_figures(self) -> dict[str, float]:
@@ -128,7 +128,7 @@ class WorldRun:
         }
 
     def _load_figures(self) -> dict[str, float]:
-        """Messages a second that a receiver gets besides the packets themselves."""
+        """Return the messages/s that a receiver receives, next to the packets themselves."""
         slots_per_s = 1e9 / self.timing.slot_ns
         packets_per_s = self.core.packets_counted / len(self.core.slots) * slots_per_s
         group = self.core.release.shape[1] // self.primaries
@@ -145,7 +145,7 @@ _SHARES = (("50", 0.5), ("90", 0.9), ("99", 0.99), ("99.9", 0.999))
 
 
 def run_world(globe: Globe, conditions: Conditions, tell: Tell | None = None) -> WorldRun:
-    """Run the core, then the customers. The same globe and conditions give the same figures, bit for bit."""
+    """Run the core, then the subscribers. The same globe and conditions give the same metrics, bit for bit."""
     size = globe.size
     core = globe.core(conditions.loss, branch_loss=conditions.branch_loss, scoped=conditions.scoped)
     gap_ms = size.sources * size.slot_ms / conditions.packets_per_slot

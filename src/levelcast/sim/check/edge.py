@@ -1,4 +1,4 @@
-"""What the sessions of a stripe must be: the trades of a simulated history, and the tape that edges must follow."""
+"""Generate trades for simulated edges, and check the sessions of a stripe against the tape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from levelcast.wire.mold import session_name
 from levelcast.wire.watermark import decode_watermark
 
 UNPLANNED = 99
-"""An instrument that no plan has: its records go nowhere."""
+"""Instrument in no plan: no session has its records."""
 
 _TRADE = bytearray(trades(1).tobytes())
 _SET = struct.Struct("<HIQq")
@@ -28,19 +28,19 @@ _TRADE_ID_AT = 48
 
 
 def trade(floor: int, instrument: int, number: int, at_ns: int) -> bytes:
-    """One trade as its floor sends it; `number` tells it from every other one."""
+    """Return one trade as its floor sends it; `number` makes it unique."""
     _SET.pack_into(_TRADE, _SET_AT, floor, instrument, at_ns, number)
     _TRADE_ID.pack_into(_TRADE, _TRADE_ID_AT, number)
     return bytes(_TRADE)
 
 
 def stamped(record: bytes) -> tuple[int, int]:
-    """Timestamp and sequence of a trade on the tape."""
+    """Return timestamp and sequence of a trade on the tape."""
     return int.from_bytes(record[32:40], "little"), int.from_bytes(record[44:48], "little")
 
 
 class Key(NamedTuple):
-    """A record's place in the one order of all stripes (rule 15)."""
+    """Position of a record in the order of all stripes (rule 15)."""
 
     timestamp_ns: int
     stripe: int
@@ -52,36 +52,36 @@ def instrument_of(record: bytes) -> int:
 
 
 def symbol_of(record: bytes) -> tuple[int, int]:
-    """Floor and instrument of a trade."""
+    """Return floor and instrument of a trade."""
     return record[2] | record[3] << 8, instrument_of(record)
 
 
 class Truth:
-    """The sessions of one stripe as they were first sent; every edge and every delivery is held against them."""
+    """Sessions of one stripe as they were first sent: the reference for every edge and every delivery."""
 
     def __init__(self, stripe: int, plan: SessionMap, checker: Checker) -> None:
         self.stripe = stripe
         self.plan = plan
         self.plans: dict[int, ChannelPlan] = {}
-        """Those that the operator has sent, by number."""
+        """Plans that the operator has sent, by number."""
         self.frames = checker.frames
         self.streams: dict[bytes, list[bytes]] = {session: [] for session in plan.sessions}
-        """Each session's records, watermarks among them; the first has number 1."""
+        """Records of each session, with watermarks; the first has number 1."""
         self._trains: dict[tuple[bytes, int], bytes] = {}
 
     def note(self, name: str, sent: list[Outgoing]) -> list[Outgoing]:
-        """Note packets that an edge has numbered, to send them or for its store; return them."""
+        """Check and record packets that an edge has numbered, to send or store them; return them."""
         for out in sent:
             if not out.records:
                 continue
             known = self._trains.setdefault((out.session, out.sequence), out.buffer)
             if known is not out.buffer:
                 if known != out.buffer:
-                    raise InvariantBroken("one numbering", f"{name} has other bytes at {_place(out)}")
+                    raise InvariantBroken("one numbering", f"{name} has different bytes at {_place(out)}")
                 continue
             stream = self.streams.setdefault(out.session, [])
             if out.sequence != len(stream) + 1:
-                raise InvariantBroken("one numbering", f"{name} sends {_place(out)}, {len(stream) + 1} is next")
+                raise InvariantBroken("one numbering", f"{name} sends {_place(out)}, expected {len(stream) + 1}")
             for datagram in out.datagrams:
                 packet = mold.decode(datagram)
                 assert isinstance(packet, mold.EdgePacket)
@@ -89,14 +89,14 @@ class Truth:
         return sent
 
     def tape(self) -> Iterator[bytes]:
-        """Every trade on the tape, stamped."""
+        """Yield every trade on the tape, stamped."""
         for frame in self.frames():
             for record in each_record(stamped_content(frame)):
                 if record[1] == RTYPE_TRADE:
                     yield record
 
     def expected(self) -> dict[bytes, list[bytes]]:
-        """What the tape has for each session, by the words of the plan and not by the edge's code."""
+        """Return the tape's records of each session, computed from the plan without the edge's code."""
         plan = self.plan
         wanted: dict[bytes, list[bytes]] = {session: [] for session in plan.sessions}
         for frame in self.frames():
@@ -115,7 +115,7 @@ class Truth:
         return wanted
 
     def _swapped(self, record: bytes) -> SessionMap | None:
-        """The plan that takes effect behind the frame of this record."""
+        """Return the plan that a swap record activates after its frame, or None."""
         said = decode_record(record)
         if said is None or said.kind is not Kind.SWAP:
             return None
@@ -125,7 +125,7 @@ class Truth:
         return SessionMap({instrument: names[index] for instrument, index in pairs}, names[plan.default])
 
     def check_end(self) -> None:
-        """The sessions are the tape, and the watermarks in them are true."""
+        """Check that sessions equal the tape, and that their watermarks are correct."""
         sequences = [(frame.timestamp_ns, frame.first_sequence + frame.records) for frame in self.frames()]
         for session, wanted in self.expected().items():
             done = 0
@@ -133,20 +133,20 @@ class Truth:
             over = False
             for record in self.streams.get(session, ()):
                 if over:
-                    raise InvariantBroken("edge tape", f"{name_of(session)} goes on behind its last record")
+                    raise InvariantBroken("edge tape", f"{name_of(session)} continues after its last record")
                 if record[1] == RTYPE_SYSTEM:
                     mark = decode_record(record)
                     over = mark is not None and mark.kind is Kind.LAST
                     if mark is None:
                         self._check_watermark(session, record, times, done, sequences)
                 elif done == len(wanted) or record != wanted[done]:
-                    what = f"{name_of(session)} has another record {done + 1} than the tape"
+                    what = f"record {done + 1} of {name_of(session)} differs from the tape"
                     raise InvariantBroken("edge tape", what)
                 else:
                     done += 1
 
     def number_after(self, session: bytes, trades: int) -> int:
-        """The number after so many trades of a session; one that nobody has sent yet if there are fewer."""
+        """Return the number after this many trades of a session; one not sent yet if there are fewer."""
         left = trades
         for number, record in enumerate(self.streams.get(session, ()), 1):
             left -= record[1] == RTYPE_TRADE
@@ -155,7 +155,7 @@ class Truth:
         return len(self.streams.get(session, ())) + 1 + left
 
     def last_prices(self, session: bytes, upto: int) -> dict[tuple[int, int], int]:
-        """Per (floor, instrument), the number of its last trade below `upto`."""
+        """Return the number of the last trade below `upto`, per (floor, instrument)."""
         return {
             symbol_of(record): number
             for number, record in enumerate(self.streams[session][: upto - 1], 1)
@@ -163,7 +163,7 @@ class Truth:
         }
 
     def last_records(self, next_global: int) -> list[bytes]:
-        """The last trade of each floor and instrument below a sequence, whatever session it is in."""
+        """Return the last trade of each floor and instrument below a sequence, in any session."""
         below = (record for record in self.tape() if stamped(record)[1] < next_global)
         return sorted({symbol_of(record): record for record in below}.values())
 
@@ -172,10 +172,10 @@ class Truth:
     ) -> None:
         watermark = decode_watermark(record)
         if watermark is None:
-            raise InvariantBroken("edge tape", f"{name_of(session)} has a system message that is no watermark")
+            raise InvariantBroken("edge tape", f"{name_of(session)} has a system message that is not a watermark")
         due = bisect_right(times, watermark.complete_ns)
         if due != done:
-            raise InvariantBroken("watermark", f"{name_of(session)}: {done} of {due} records came before {watermark}")
+            raise InvariantBroken("watermark", f"{name_of(session)}: {done} of {due} records precede {watermark}")
         place = bisect_right(sequences, (watermark.complete_ns, 2**63))
         after = sequences[place - 1][1] if place else 1
         if after != watermark.next_sequence or watermark.stripe != self.stripe:
@@ -190,18 +190,18 @@ def name_of(session: bytes) -> str:
     return session.decode().rstrip()
 
 
-# -- what is traded ---------------------------------------------------------------------------------------
+# -- plans and instruments --------------------------------------------------------------------------------
 
 
 def draw_plan(rng: Random, stripe: int) -> SessionMap:
-    """One to three sessions of two instruments each; sometimes one of them takes what is not planned."""
+    """Draw one to three sessions of two instruments each; sometimes one is the default for other instruments."""
     names = [session_name(f"S{stripe}-{letter}") for letter in "ABC"[: rng.choice((1, 2, 2, 3))]]
     listed = instruments_of(stripe)[: 2 * len(names)]
     return SessionMap({each: names[i % len(names)] for i, each in enumerate(listed)}, rng.choice((None, *names)))
 
 
 def draw_channel_plan(rng: Random, stripe: int, number: int) -> ChannelPlan:
-    """A plan for the sequence, of one to three sessions."""
+    """Draw a plan with one to three sessions, to be sent in the sequence."""
     sessions = rng.randint(1, 3)
     pairs = [(each, rng.randrange(sessions)) for each in instruments_of(stripe)]
     groups = [rng.randrange(3) for _ in range(sessions)]
@@ -209,7 +209,7 @@ def draw_channel_plan(rng: Random, stripe: int, number: int) -> ChannelPlan:
 
 
 def one_session(stripe: int) -> SessionMap:
-    """The plan before the first one in the sequence."""
+    """Return the plan that is active before the first one in the sequence."""
     return SessionMap({}, session_name(f"S{stripe}"))
 
 
@@ -218,7 +218,7 @@ def instruments_of(stripe: int) -> list[int]:
 
 
 def draw_instrument(rng: Random, stripe: int) -> int:
-    """Mostly one of the stripe's; sometimes none at all, which goes to every session, or one that nobody planned."""
+    """Draw an instrument: usually one of the stripe's, sometimes 0 (sent to every session) or an unplanned one."""
     draw = rng.random()
     if draw < 0.03:
         return 0

@@ -1,20 +1,20 @@
-"""What must hold in every history (DESIGN §3), as checkers that read like the promises.
+"""Check the invariants of every history (DESIGN §3).
 
-| promise       | checked |
+| invariant     | checked |
 |---------------|---------|
-| Agreement     | at every release: no two receivers, dead or cut off, release different frames for a slot |
+| Agreement     | at every release: no two receivers, failed or isolated, release different frames for a slot |
 | No invention  | at every release: every packet on a tape was submitted by its source, byte for byte |
 | No duplicate  | at every release: a packet is on a tape once |
 | Source order  | at every release: (incarnation, number) of a source only rises |
-| Never early   | at every release: not before timestamp + Δ_A, by true time, but for the clock's error |
-| Claims kept   | at every JOIN: (caught-up generation, have) is no lower than what was claimed in the ring entered |
-| One token     | at every token: a site never sends two different tokens for one (generation, slot) |
+| Never early   | at every release: not before timestamp + Δ_A in true time, within the clock's error |
+| Claims kept   | at every JOIN: (caught-up generation, have) is not below the claims in the entered ring |
+| One token     | at every token: a member never sends two different tokens for one (generation, slot) |
 | Author's bytes | at every send: only authors send their tokens, rings, groups and packets themselves; |
-|               | each item of a Repair is byte for byte what its author sealed first |
-| Simultaneity  | at the end: releases of a slot on time lie within the clocks' error of each other; |
-|               | and within one ring a slot has one instant for all, be it late |
-| No loss       | at the end: what was witnessed to its source is on the tape of every operable receiver |
-| Liveness      | at the end: everything that living sources submitted is on every operable tape within the bound |
+|               | each item of a Repair is byte for byte the item its author sealed first |
+| Simultaneity  | at the end: on-time releases of a slot are within the clocks' error of each other; |
+|               | within one ring all receivers use the same scheduled release time, even if it is late |
+| No loss       | at the end: packets witnessed to their source are on the tape of every operable receiver |
+| Liveness      | at the end: packets of sources that kept their journal are on every operable tape within the bound |
 | Byte identity | at the end: every tape is a prefix of the longest one, by its hash chain |
 """
 
@@ -35,7 +35,7 @@ PacketId = tuple[int, int, int]
 
 
 class InvariantBroken(AssertionError):
-    """A history in which a promise does not hold."""
+    """Violation of an invariant in a history."""
 
     def __init__(self, promise: str, what: str) -> None:
         super().__init__(f"{promise}: {what}")
@@ -43,18 +43,18 @@ class InvariantBroken(AssertionError):
 
 
 def place_of(error: BaseException) -> str:
-    """Return the innermost place of an error."""
+    """Return function and line where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].name}:{frames[-1].lineno}" if frames else "?"
 
 
 def what_broke(error: AssertionError) -> str:
-    """Return the promise that was broken, or the assertion that failed and its place."""
+    """Return the violated invariant, or the failed assertion with its location."""
     return str(error) if isinstance(error, InvariantBroken) else f"assertion: {error!r} in {place_of(error)}"
 
 
 class Checker:
-    """Watches every effect of every node."""
+    """Watcher that checks every effect of every node."""
 
     def __init__(self, world: World, clock_error_ns: int) -> None:
         self._world = world
@@ -73,9 +73,9 @@ class Checker:
         self.releases = 0
         self.late_releases = 0
         self.forged = False
-        """Whether somebody sends tokens that contradict the order, on purpose."""
+        """True if a test sends tokens that contradict the order on purpose."""
 
-    # -- while it happens ---------------------------------------------------------------------------------
+    # -- during the history -------------------------------------------------------------------------------
 
     def on_effect(self, node: SimNode, effect: Effect) -> None:
         if isinstance(effect, Send):
@@ -98,13 +98,13 @@ class Checker:
             self._check_event(node, effect)
         elif isinstance(effect, Persist):
             if isinstance(effect.entry, Ring):
-                # Its lineage may void what was claimed before, and nobody counts that any more.
+                # Its lineage may void earlier claims, and no member counts them any more.
                 self._claimed.pop((node.id, node.disk.journal.life), None)
             elif isinstance(effect.entry, Token | Data):
                 self._note_sealed(node, effect.entry, sends=False)
 
     def _note_sealed(self, node: SimNode, message: Token | Data | Ring | Group, *, sends: bool) -> None:
-        """Remember what an author has journaled or sent: others may pass it on from then on."""
+        """Record what an author has journaled or sent: others may forward it from then on."""
         if self.forged:  # a seal without a key does not prove its author
             return
         if _name_of(message)[0] != node.id:
@@ -117,14 +117,14 @@ class Checker:
 
     def _check_passed_on(self, node: SimNode, item: Token | Data | Ring | Group) -> None:
         if not self.forged and self._sealed.get(_name_of(item)) != item.sealed:
-            raise InvariantBroken("author's bytes", f"{node.name} passes on {_name_of(item)}, which was not sealed so")
+            raise InvariantBroken("author's bytes", f"{node.name} forwards {_name_of(item)}, not sealed by its author")
 
     def _check_event(self, node: SimNode, event: Event) -> None:
-        """Where nobody lies, no token contradicts the order and no RING voids what is witnessed (rules 2, 12)."""
+        """Check that no token contradicts the order and no RING voids witnessed slots (rules 2, 12)."""
         if isinstance(event, Rejected) and event.reason is RejectReason.ORDER and not self.forged:
-            raise InvariantBroken("one order", f"{node.name} cannot place the token of slot {event.slot}")
+            raise InvariantBroken("one order", f"{node.name} cannot order the token of slot {event.slot}")
         if isinstance(event, RingRefused) and event.reason is RefuseReason.VOIDS:
-            raise InvariantBroken("witness kept", f"{node.name} is to void slot {event.slot}, which is witnessed")
+            raise InvariantBroken("witness kept", f"{node.name} received a RING that voids witnessed slot {event.slot}")
 
     def _note_submitted(self, data: Data) -> None:
         for packet in open_packets(data):
@@ -137,17 +137,17 @@ class Checker:
     def _check_one_token(self, token: Token) -> None:
         known = self._tokens.setdefault((token.generation, token.slot), token)
         if known != token:
-            raise InvariantBroken("one token", f"site {token.owner} sent two tokens for slot {token.slot}")
+            raise InvariantBroken("one token", f"member {token.owner} sent two tokens for slot {token.slot}")
 
     def _note_claim(self, node: SimNode, token: Token) -> None:
-        """A token's `have` is a claim once its site has caught up in the token's generation (rule 8)."""
+        """Record the `have` of a token as a claim if its sender has caught up in the token's generation (rule 8)."""
         ring = node.disk.journal.ring
         if ring is not None and ring.generation == token.generation and token.have >= ring.lineage[-1].start_slot - 1:
             life = (node.id, node.disk.journal.life)
             self._claimed[life] = max(self._claimed.get(life, (0, 0)), (token.generation, token.have))
 
     def _check_claims_kept(self, node: SimNode, join: Join) -> None:
-        """Whoever forms the next ring must hear of everything that others may have counted on (rules 8, 12)."""
+        """Check that a JOIN covers every claim that other members may have counted (rules 8, 12)."""
         life = (node.id, join.life)
         now = (join.caught_up, join.have)
         if now < self._claimed.get(life, (0, 0)):
@@ -163,7 +163,7 @@ class Checker:
     def _check_agreement(self, node: SimNode, frame: Frame) -> None:
         known = self._frame_of_slot.setdefault(frame.slot, frame)
         if known.chain != frame.chain:
-            raise InvariantBroken("agreement", f"{node.name} releases another slot {frame.slot} than others did")
+            raise InvariantBroken("agreement", f"{node.name} and others release different frames for slot {frame.slot}")
         # A frame that follows another one at one receiver follows it at all of them.
         after = self._chain_after.setdefault(frame.chain_before, (frame.slot, frame.chain))
         if after != (frame.slot, frame.chain):
@@ -176,7 +176,7 @@ class Checker:
         for packet in frame.packets:
             key = packet[:3]
             if self.submitted.get(key) != packet.payload:
-                raise InvariantBroken("no invention", f"{node.name} released {key}, which nobody sent so")
+                raise InvariantBroken("no invention", f"{node.name} released {key}, which no source sent")
             if key in seen:
                 raise InvariantBroken("no duplicate", f"{node.name} released {key} twice")
             seen.add(key)
@@ -192,23 +192,23 @@ class Checker:
         if now < instant - self._clock_error_ns:
             raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} {instant - now} ns early")
         if now < release.scheduled_ns - self._clock_error_ns:
-            raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} before its instant")
+            raise InvariantBroken("never early", f"{node.name} released slot {frame.slot} before its scheduled time")
         self.late_releases += release.late
         if not release.late:
             low, high = self._on_time.get(frame.slot, (now, now))
             self._on_time[frame.slot] = (min(low, now), max(high, now))
         if now <= release.scheduled_ns + self._clock_error_ns + self._world.config.punctual_ns:
-            # Released when it meant to, be it late: it held the slot and was not away.
+            # Released as scheduled, even if late: the receiver held the slot and was running.
             self._instants.setdefault(frame.slot, set()).add(max(release.scheduled_ns, instant))
 
     def frames(self) -> list[Frame]:
-        """The one tape: every frame that anybody has released, in order."""
+        """Return the common tape: every frame that any receiver has released, in order."""
         return [self._frame_of_slot[slot] for slot in sorted(self._frame_of_slot)]
 
     # -- at the end ---------------------------------------------------------------------------------------
 
     def check_end(self, receivers: Iterable[SimNode], slack_ns: int) -> None:
-        """Simultaneity and byte identity."""
+        """Check simultaneity and byte identity."""
         for slot, (low, high) in self._on_time.items():
             if high - low > 2 * self._clock_error_ns + slack_ns:
                 raise InvariantBroken("simultaneity", f"slot {slot} was released over {high - low} ns")
@@ -218,16 +218,16 @@ class Checker:
             self._check_identity(node)
 
     def _check_instants(self) -> None:
-        """Within one ring a slot has one instant, be it late, for everybody who can keep it (rule 7).
+        """Check that within one ring all receivers schedule a slot for the same time, even if it is late (rule 7).
 
-        After a reformation some have counted a slot's witnesses in the ring before, and others only in the next.
+        After a reformation some have counted a slot's witnesses in the previous ring, and others only in the next.
         """
         for slot, instants in self._instants.items():
             if len(instants) > 1:
-                raise InvariantBroken("simultaneity", f"slot {slot} had the instants {sorted(instants)}")
+                raise InvariantBroken("simultaneity", f"slot {slot} had the release times {sorted(instants)}")
 
     def _check_identity(self, node: SimNode) -> None:
-        """The tape is exactly the frames of all slots up to where the receiver is, in slot order."""
+        """Check that the tape has exactly the frames of all slots up to the receiver's position, in slot order."""
         machine = node.machine
         upto = machine.released if isinstance(machine, Listener) else node.disk.tape.tip.slot
         chain = GENESIS
@@ -243,12 +243,12 @@ class Checker:
             chain = frame.chain
 
     def missing_from(self, node: SimNode, packets: Iterable[PacketId]) -> list[PacketId]:
-        """Which of these packets are not on the node's tape."""
+        """Return the packets that are not on the node's tape."""
         seen = self._on_tape.get((node.id, node.disk.journal.life), set())
         return [packet for packet in packets if packet not in seen]
 
     def check_no_loss(self, receivers: Iterable[SimNode], witnessed: Iterable[PacketId]) -> None:
-        """What was witnessed to its source is on the tape of every operable receiver."""
+        """Check that packets witnessed to their source are on the tape of every operable receiver."""
         wanted = list(witnessed)
         for node in receivers:
             if missing := self.missing_from(node, wanted):
@@ -256,11 +256,11 @@ class Checker:
 
 
 def _name_of(message: Token | Data | Ring | Group) -> tuple[object, ...]:
-    """The author of a message and what makes it the only one of its kind."""
+    """Return the author of a message and the values that identify it."""
     if isinstance(message, Data):
         return message.source, "packet", message.incarnation, message.first
     if isinstance(message, Token):
         return message.owner, "token", message.generation, message.slot
-    # Rings and groups by all that they say: a server that restarts may use the number of a group again, because nothing
-    # that a group says is counted; two rings of one generation break another promise.
+    # Rings and groups are identified by their full content: a restarted server may reuse the number of a group, because
+    # nothing in a group is counted; two rings of one generation violate another invariant.
     return message.server, message

@@ -1,4 +1,4 @@
-"""A virtual disk: the journal's image and the tape of one node. It survives a crash unless it is wiped."""
+"""Virtual disk: the journal's image and the tape of one node. It survives a crash unless it is wiped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SimTape:
         return bisect_right(self.frames, slot, key=lambda frame: frame.slot)
 
     def serve(self, member: int, request: ServeTape, credit: int) -> list[Message]:
-        """What to send to a member that is behind (rule 9)."""
+        """Return the messages for a member that lags (rule 9)."""
         first, last = self.after(request.after_slot), self.after(request.upto_slot)
         chain_before = self.frames[first - 1].chain if first else GENESIS
         frames = self.frames[first : min(last, first + 64)]
@@ -43,7 +43,7 @@ class SimTape:
 
 
 class Disk:
-    """What one node keeps across restarts."""
+    """Persistent state of one node."""
 
     def __init__(self, config: StripeConfig, life: int) -> None:
         self.journal = JournalImage(life)

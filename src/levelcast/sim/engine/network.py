@@ -1,8 +1,8 @@
-"""The virtual network: what happens to a datagram between two nodes.
+"""Virtual network: delay, lose, duplicate and damage datagrams between nodes.
 
 - Delay: a matrix of one-way delays plus jitter, which also reorders.
-- Loss: independent per copy, and correlated on the multicast tree (MS §3.9): every node hangs below a branch, and a
-  multicast that is lost at a branch is lost for everybody below it.
+- Loss: independent per copy, and correlated on the multicast tree (MS §3.9): every node is below a branch, and a
+  multicast that is lost at a branch is lost for all nodes below it.
 - Duplication, corruption (a flipped bit), truncation.
 - Partitions: a copy passes only between nodes on the same side; single directed links can be cut as well.
 """
@@ -19,7 +19,7 @@ from levelcast.network.model import Link
 
 @dataclass(slots=True)
 class Weather:
-    """How bad the network is at the moment."""
+    """Current loss, delay and damage rates of the network."""
 
     loss: float = 0.0
     branch_loss: float = 0.0
@@ -28,12 +28,12 @@ class Weather:
     truncate: float = 0.0
     jitter_ns: int = 0
     outlier: float = 0.0
-    """Share of copies that are delayed `outlier_ns` more: long queues reorder."""
+    """Fraction of copies that are delayed by up to `outlier_ns` more, as in long queues; this reorders."""
     outlier_ns: int = 0
 
 
 class Copy(NamedTuple):
-    """One copy of a datagram on its way: damaged copies carry their own bytes."""
+    """One copy of a datagram in transit: damaged copies carry their own bytes."""
 
     to: int
     delay_ns: int
@@ -42,14 +42,14 @@ class Copy(NamedTuple):
 
 @dataclass(slots=True)
 class VirtualNetwork:
-    """Delays between nodes and the weather over them."""
+    """Network with a delay per pair of nodes and one `Weather` for all."""
 
     rng: Random
     delay_ns: dict[tuple[int, int], int]
     branch_of: dict[int, int] = field(default_factory=dict)
     weather: Weather = field(default_factory=Weather)
     side_of: dict[int, int] = field(default_factory=dict)
-    """The side of a partition that a node is on; nodes not named are on side 0."""
+    """Side of the partition by node; other nodes are on side 0."""
     cut: set[tuple[int, int]] = field(default_factory=set)
     """Directed links that carry nothing."""
     sent: int = 0
@@ -59,7 +59,7 @@ class VirtualNetwork:
         return self.side_of.get(sender, 0) == self.side_of.get(to, 0) and (sender, to) not in self.cut
 
     def copies(self, sender: int, receivers: Sequence[int], datagram: bytes) -> list[Copy]:
-        """The copies of a datagram that arrive, and when."""
+        """Return the copies of a datagram that arrive, with their delays."""
         rng, weather = self.rng, self.weather
         random = rng.random
         lost_branches: set[int] = set()
@@ -104,7 +104,7 @@ class VirtualNetwork:
 
 @dataclass(slots=True)
 class LinkNetwork(VirtualNetwork):
-    """A network in which each pair of nodes has its own delay, jitter and loss, and there is no other weather."""
+    """Network in which each pair of nodes has its own delay, jitter and loss, and no other faults occur."""
 
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""A history as text: what the nodes said and did, one line each, for people who look for a mistake."""
+"""Format the trace of a history as text for debugging: one line per message or action of a node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from levelcast.wire.messages import FaultReason, Message, Run
 
 
 def narrate(lines: Iterable[TraceLine], *, data: bool = True) -> Iterator[str]:
-    """Each line of a trace as text; `data` False leaves out the sources' packets."""
+    """Yield each line of a trace as text; `data=False` omits the sources' packets."""
     for line in lines:
         if not data and line.what == "sends" and isinstance(line.about, tuple) and type(line.about[1]) is wire.Data:
             continue
@@ -31,7 +31,7 @@ def _about(about: object) -> str:
 
 
 def describe(message: Message | tuple[object, ...]) -> str:
-    """One message in a few words."""
+    """Return a short description of a message."""
     match message:
         case wire.Data():
             numbers = str(message.first) + (f"-{message.last}" if message.last > message.first else "")
@@ -71,7 +71,7 @@ def describe(message: Message | tuple[object, ...]) -> str:
             return f"group token {message.turn} in {generation_name(message.generation)} have {message.have}"
         case wire.GroupRequest():
             suspect = f", suspect {message.suspect}" if message.suspect else ""
-            return f"plea for a group, has {generation_name(message.group)} of {message.primary}{suspect}"
+            return f"group request, has {generation_name(message.group)} of {message.primary}{suspect}"
         case wire.GroupInvite():
             return f"GROUP INVITE {generation_name(message.number)}"
         case wire.Group():

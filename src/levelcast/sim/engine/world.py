@@ -1,8 +1,8 @@
-"""Virtual time and the nodes that live in it.
+"""Virtual time and the simulated nodes.
 
-One `World` is one history: the same seed gives the same events, bit for bit. Nodes host the very protocol classes
-that run over sockets. A node carries out effects one after the other and may be killed between any two of them, so
-whatever the rules say must be in the journal first is really tested.
+One `World` is one history: the same seed gives the same events, bit for bit. Nodes host the protocol classes that also
+run over sockets. A node performs effects in sequence and may be killed between any two of them. This tests every rule
+that requires a journal entry before another effect.
 
 Everything that could differ between two runs is drawn from the one seeded generator, in event order.
 """
@@ -31,17 +31,17 @@ START_NS = 1_700_000_000_000_000_000
 TRACE_LENGTH = 6000
 SLOW_BATCH = 8
 MAX_EVENTS = 400_000
-"""No history of a scenario comes near this: a node that spins is found instead of waited for."""
+"""Far above the events of any history: detects a node that wakes in an endless loop."""
 
 
 class Watcher(Protocol):
-    """Who looks at a history while it happens: checkers, the adversary, a narrator."""
+    """Observer of a history: a checker, the adversary, a recorder or a log."""
 
     def on_effect(self, node: SimNode, effect: Effect) -> None: ...
 
 
 class TraceLine(NamedTuple):
-    """One line of the readable history."""
+    """One line of the trace."""
 
     at_ns: int
     node: int
@@ -50,7 +50,7 @@ class TraceLine(NamedTuple):
 
 
 class Alarm:
-    """The next time at which something is to be done: an earlier one takes the place of a later one."""
+    """Timer with one pending time: an earlier time replaces a later one."""
 
     def __init__(self, world: World, action: Callable[[], None]) -> None:
         self._world = world
@@ -70,7 +70,7 @@ class Alarm:
 
 
 class SimNode:
-    """A host for one protocol class: disk, clock, inbox, life and death."""
+    """Host of one protocol class: disk, clock, inbox, start and crash."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class SimNode:
         self.clock_offset_ns = 0
         self._nominal_offset_ns = 0
         self.service_ns = 0
-        """How long a slow node takes for each batch; 0 for a node that keeps up."""
+        """Processing time of a slow node per batch; 0 for a node that keeps up."""
         self.paused_until_ns = 0
         self.malformed: Counter[str] = Counter()
         self.crashes = 0
@@ -110,11 +110,11 @@ class SimNode:
         return self.world.now + self.clock_offset_ns
 
     def set_clock(self, offset_ns: int) -> None:
-        """The clock as the time daemon keeps it; a later change of `clock_offset_ns` is a step."""
+        """Set the clock as the time daemon keeps it; a later change of `clock_offset_ns` is a step."""
         self.clock_offset_ns = self._nominal_offset_ns = offset_ns
 
     def start(self) -> None:
-        """Start the process on whatever its disk holds."""
+        """Start the process from the state on its disk."""
         assert self.machine is None
         now = self.world.now
         self._guard = ClockGuard(now + self._nominal_offset_ns, now, self.world.clock_tolerance_ns)
@@ -123,7 +123,7 @@ class SimNode:
         self._schedule_wake()
 
     def crash(self) -> None:
-        """kill -9: memory and inbox are gone, the disk stays."""
+        """Crash like kill -9: memory and inbox are lost, the disk stays."""
         self.machine = None
         self.crashes += 1
         self._alarm.at_ns = None
@@ -134,7 +134,7 @@ class SimNode:
     # -- the inbox ----------------------------------------------------------------------------------------
 
     def arrive(self, *messages: Message) -> None:
-        """Take in messages that a driver finds in its socket at one time, or later if it is busy."""
+        """Process messages that a driver reads from its socket in one batch, or queue them if the node is busy."""
         if self.machine is None:
             return
         if self.service_ns == 0 and self.world.now >= self.paused_until_ns and not self._serving:
@@ -174,7 +174,7 @@ class SimNode:
         self.perform(machine.step(batch, local, clock_trusted=guard.check(local, self.world.now)))
 
     def perform(self, effects: list[Effect]) -> None:
-        """Carry out effects in order; stop where the node is killed."""
+        """Perform effects in order; stop if the node is killed."""
         machine = self.machine
         for effect in effects:
             self._perform(effect)
@@ -221,7 +221,7 @@ class SimNode:
 
 
 class World:
-    """One history."""
+    """World of one history: time, nodes, network and watchers."""
 
     def __init__(self, config: StripeConfig, seed: int, network: VirtualNetwork, rng: Random) -> None:
         self.config = config
@@ -234,18 +234,18 @@ class World:
         self.watchers: list[Watcher] = []
         self.clock_tolerance_ns = 5_000_000
         self.grain_ns = 0
-        """If not 0, nodes look at socket and clock only so often: what has come by then is taken in as one batch."""
+        """If not 0, nodes poll socket and clock at this interval: all messages since then form one batch."""
         self.events = 0
         self.report_counts: Counter[str] = Counter()
         self.voided_slots = 0
         self.trace_lines: deque[TraceLine] = deque(maxlen=TRACE_LENGTH)
         self.partial_multicast: Callable[[SimNode, Message, list[int]], list[int]] | None = None
-        """Lets the adversary decide whom a multicast reaches at all."""
+        """Called by `send`: returns the nodes that a multicast reaches; set by the adversary."""
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._arrivals: list[tuple[int, int, SimNode, Message]] = []
         self._sequence = 0
         self._encoded: tuple[Message, bytes, Message] | None = None
-        """The last message as bytes and as what is read from them: it often goes to one node after the other."""
+        """The last message, encoded and decoded again: it is often sent to several nodes in turn."""
 
     def at(self, when: int, action: Callable[[], None]) -> None:
         """Run `action` at virtual time `when`."""
@@ -283,7 +283,7 @@ class World:
             self._deliver(copy, received)
 
     def _carry_train(self, sender: SimNode, receivers: list[int], packets: list[Data]) -> None:
-        """Packets that leave together are lost one by one; what is left of them arrives together."""
+        """Send packets of one train: each may be lost, and the remaining ones arrive together."""
         arriving: dict[int, list[tuple[Copy, Data]]] = {}
         for packet in packets:
             for copy, received in self._copies(sender, receivers, packet):
@@ -296,7 +296,7 @@ class World:
                 self._deliver(copies[0][0], data)
 
     def _copies(self, sender: SimNode, receivers: list[int], message: Message) -> Iterator[tuple[Copy, Message]]:
-        """The copies of a message that arrive, as what: bytes travel, and damaged ones are mostly rejected."""
+        """Yield the copies of a message that arrive, decoded; damaged ones are usually rejected."""
         stripe = self.config.stripe
         if self._encoded is None or self._encoded[0] is not message:
             datagram = encode(message, stripe)
@@ -316,14 +316,14 @@ class World:
         self.bring(self.now + copy.delay_ns, self.nodes[copy.to], message)
 
     def bring(self, when: int, node: SimNode, message: Message) -> None:
-        """Let a message arrive at virtual time `when`."""
+        """Schedule the arrival of a message at virtual time `when`."""
         if grain_ns := self.grain_ns:
             when = -(-when // grain_ns) * grain_ns
         self._sequence += 1
         heapq.heappush(self._arrivals, (when, self._sequence, node, message))
 
     def _arrive_together(self, node: SimNode, message: Message) -> None:
-        """Every message of this moment, each node's in one batch."""
+        """Deliver all messages of the current time, one batch per node."""
         batches: dict[SimNode, list[Message]] = {node: [message]}
         arrivals = self._arrivals
         while arrivals and arrivals[0][0] == self.now:
@@ -334,7 +334,7 @@ class World:
             node.arrive(*messages)
 
     def run(self, until_ns: int, done: Callable[[], bool] | None = None) -> None:
-        """Let time pass until `until_ns`, or until `done` (looked at every few events)."""
+        """Advance time to `until_ns`, or until `done` returns True (called every 64 events)."""
         heap, arrivals = self._heap, self._arrivals
         limit = self.events + MAX_EVENTS
         look = (self.events | 63) + 1
@@ -357,14 +357,14 @@ class World:
                 action()
             if self.events >= look:
                 look = (self.events | 63) + 1
-                assert self.events < limit, "a node wakes without end"
+                assert self.events < limit, "a node wakes in an endless loop"
                 if done is not None and done():
                     return
         self.now = max(self.now, until_ns)
 
 
 class SideWorld(World):
-    """Another ring in the time of `main`: its own nodes, network and watchers, the same events and the same trace."""
+    """World of another ring in the time of `main`: own nodes, network and watchers, common events and trace."""
 
     def __init__(self, main: World, config: StripeConfig, network: VirtualNetwork, rng: Random) -> None:
         self._main = main
@@ -378,7 +378,7 @@ class SideWorld(World):
 
     @now.setter
     def now(self, now: int) -> None:
-        """Time passes in the main world."""
+        """Do nothing: the main world keeps the time."""
 
     def at(self, when: int, action: Callable[[], None]) -> None:
         self._main.at(when, action)

@@ -1,1 +1,1 @@
-"""Scenarios: what a seed draws, and what must hold at the end."""
+"""Scenarios: build a history from a seed, run it and check its end."""

@@ -1,4 +1,4 @@
-"""Build the nodes of a simulated ring: the same for every scenario, for a steady load and for a rehearsal."""
+"""Build the nodes of a simulated ring, for every scenario, the steady load and the rehearsal."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from levelcast.sim.engine.world import SimNode, World
 
 
 class SimulatedRing:
-    """One ring in a world: its nodes, the machines that they run, and the checker of its promises."""
+    """One ring in a world: its nodes, their machines, and the checker of its invariants."""
 
     SERVER: ClassVar[type[ReformationServer]] = ReformationServer
     CLOCK_PARTS: ClassVar[int] = 1
-    """Clocks err by at most this part of the error that the checker allows."""
+    """Divisor: clock errors are at most the error that the checker allows, divided by this."""
 
     def __init__(self, world: World, clock_error_ns: int) -> None:
         self.world = world
@@ -54,7 +54,7 @@ class SimulatedRing:
         return self.SERVER(self.config, node.id, node.disk.journal, node.local_ns)
 
     def _start_source(self, node: SimNode) -> Machine:
-        """A source that has lost its disk has a new incarnation, as a member then has a new life."""
+        """Start a source. After the loss of its disk it has a new incarnation, as a member has a new life."""
         return Source(self.config, node.id, node.disk.journal.life, node.disk.journal, node.local_ns)
 
 

@@ -1,8 +1,8 @@
-"""The scenario `nack`: the scenarios `ring` and `receivers` with NACK reduction on (MS §5.2).
+"""Scenario `nack`: the scenarios `ring` and `receivers` with NACK reduction (MS §5.2).
 
-A seed draws what it draws in `ring` (even seeds) or `receivers` (odd ones), and with a generator of its own the sets:
-even ones, tuned ones or those of a tree. Every promise of those scenarios must hold, with the hold time and the
-liveness bound that go with the sets.
+A seed draws the same history as in `ring` (even seeds) or `receivers` (odd seeds), and with a separate generator the
+sets: even, tuned or by a tree. Every invariant of those scenarios must hold, with the hold time and the liveness bound
+for the sets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from levelcast.timing.nack_sets import NackSets, even_sets, tree_sets, tuned_set
 
 
 def draw_sets(seed: int, members: list[int]) -> NackSets:
-    """Two sets or more."""
+    """Draw two or more sets."""
     rng = Random(f"nack {seed}")
     kind = rng.choice(("even", "tuned", "tree"))
     if kind == "even":
@@ -27,5 +27,5 @@ def draw_sets(seed: int, members: list[int]) -> NackSets:
 
 
 def nack_history(seed: int) -> RingHistory:
-    """`ring` with sets, or `receivers` with sets."""
+    """Return a history of `ring` or `receivers` with sets."""
     return (ReceiversHistory if seed % 2 else RingHistory)(seed, draw_sets)

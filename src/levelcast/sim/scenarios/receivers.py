@@ -1,22 +1,22 @@
-"""The scenario `receivers`: primaries with secondaries, two reformation servers and sources, under every fault.
+"""Scenario `receivers`: primaries with secondaries, two reformation servers and sources, with all faults.
 
 It is the scenario `ring` with secondaries in one to three layers below the primaries (rule 11, MS §4.1), with edges and
-customers (`levelcast.sim.edges`), and in one of six with a second stripe for the same customers. The same adversary
-strikes: crashes, lost disks, partitions, cut links, weather, pauses, slow nodes, wrong clocks. Every promise of the
-ring is checked at the secondaries too. Besides:
+subscribers (`levelcast.sim.edges`), and in some histories a second stripe for the same subscribers. The adversary is
+the same: crashes, lost disks, partitions, cut links, bad networks, pauses, slow nodes, wrong clocks. Every invariant of
+the ring is checked at the secondaries too. In addition:
 
-| promise     | when                    | what must hold |
+| invariant   | checked                 | condition |
 |-------------|-------------------------|----------------|
-| Own primary | at every request        | a secondary asks nobody but its own home |
-| Mute        | at everything sent      | a secondary sends no token, JOIN or fault; repairs only to those below |
-| Cover       | at every token          | what is claimed, those below have too, but for those that lag too far |
-| Undisturbed | if only they are struck | no ring is formed, and no primary releases late |
-| Liveness    | at the end              | every living secondary has released everything, has a home in the ring, |
-|             |                         | by which it is heard, within the bound of the primaries and |
+| Own primary | at every request        | a secondary sends requests only to its assigned primary |
+| Mute        | at everything sent      | a secondary sends no token, JOIN or fault; repairs only to lower layers |
+| Cover       | at every token          | receivers below have everything that is claimed, unless they lag too far |
+| Undisturbed | faults at secondaries   | no ring is formed, and no primary releases late |
+| Liveness    | at the end              | every running secondary has released everything and has a primary in the |
+|             |                         | ring that receives it, within the bound of the primaries plus |
 |             |                         | `secondary_bound_ns` |
 
-In one history of four the adversary strikes secondaries only, over a network that loses nothing else. In one of four a
-primary dies with the last fault and stays dead: its secondaries must find another one.
+`TEMPERS` selects special faults: faults only at secondaries, over a network without other loss; a primary that fails
+with the last fault for good, so that its secondaries must find another one; or a subscriber's line that fails for good.
 """
 
 from __future__ import annotations
@@ -50,34 +50,34 @@ from levelcast.wire.messages import Group, GroupRequest, GroupToken, Message, Re
 
 FIRST_SECONDARY = 301
 SETTLED_AFTER_NS = 600 * MS
-"""When a history whose faults strike secondaries only begins with them: the ring is whole by then."""
+"""Time of the first fault if only secondaries have faults: the ring is complete by then."""
 
 GRAINS_NS = (0, 2 * MS, 2 * MS, 2 * MS, 3 * MS)
-"""How often nodes look at socket and clock, if not all the time: a batch costs little more than a message."""
+"""Intervals at which nodes poll socket and clock; 0 for continuously. A batch costs little more than a message."""
 STRIPES_SHARE = 1 / 5
-"""So many histories have a second stripe."""
+"""Probability of a second stripe, in histories without plan changes."""
 SECONDARIES = (0, 1, 1, 2)
 MOST_IN_LAYER = (1, 2, 3, 4)
 
 SAYS: tuple[type, ...] = (Request, GroupToken, GroupRequest)
-"""All that a secondary ever sends, but to those below it."""
+"""Messages that a secondary may send, except to receivers below it."""
 SERVES: tuple[type, ...] = (Repair, Ring, Group)
-"""What it may send to each of those."""
+"""Messages that it may send to receivers below it."""
 
 
 class ReceiversHistory(RingHistory):
-    """Builds and runs the history of one seed."""
+    """History of one seed: build and run it."""
 
     SERVER: ClassVar[type[ReformationServer]] = ReformationAndGroupServer
     SIZES: ClassVar[tuple[tuple[int, ...], ...]] = (3, 3, 3, 3, 3, 4, 5), (0, 0, 0, 1), (1, 1, 2, 3)
     SLOTS_MS: ClassVar[tuple[int, ...]] = (5, 10, 10, 20, 20, 30, 30, 30)
     FAULTS_S: ClassVar[dict[Mode, tuple[float, float]]] = {"lockstep": (1.5, 4), "pipelined": (0.3, 1.0)}
     PUNCTUAL_NS: ClassVar[int] = 3 * MS
-    """A release that is so late is still on time where nodes look at the clock only now and then."""
+    """Lateness up to which a release is on time, because nodes poll the clock at intervals."""
     LAYERS: ClassVar[tuple[int, ...]] = (1, 1, 1, 1, 2, 2, 3)
     TEMPERS: ClassVar[tuple[str, ...]] = ("all", "all", "all", "secondaries", "widow", "line")
     PLANS: ClassVar[tuple[int, ...]] = (0, 0, 0, 0, 1, 2)
-    """How often the plan is replaced; then customers follow the plans."""
+    """Number of plan changes; if not 0, subscribers follow the plans."""
 
     def __init__(self, seed: int, draw_sets: DrawSets | None = None, main: ReceiversHistory | None = None) -> None:
         self._main = main
@@ -98,7 +98,7 @@ class ReceiversHistory(RingHistory):
         return world
 
     def _draw_secondaries(self, rng: Random) -> None:
-        """Trees of one layer mostly, of two or three sometimes (MS §4.1)."""
+        """Draw the tree of secondaries: usually one layer, sometimes two or three (MS §4.1)."""
         self._temper = draw(rng, self.TEMPERS)
         above = self._member_ids
         self.layers = draw(rng, self.LAYERS)
@@ -110,12 +110,12 @@ class ReceiversHistory(RingHistory):
             self._homes |= zip(above, homes, strict=True)
 
     def _submit(self, node: SimNode, together: int) -> None:
-        """Nothing is new when the end is looked at: the ring's liveness first, then the customers'."""
+        """Submit packets, but none after the last submit time: the end checks need a fixed set of packets."""
         if self.world.now <= START_NS + self.fault_ns + LAST_SUBMIT_NS:
             super()._submit(node, together)
 
     def _packet(self, node: SimNode, source: Source) -> tuple[bytes, int]:
-        """One to three trades."""
+        """Return the payload of one to three trades, and their number."""
         rng, stripe, now = self.rng, self.STRIPE, self.world.now
         count = rng.choice((1, 1, 2, 3))
         made = [trade(node.id, draw_instrument(rng, stripe), rng.getrandbits(62), now) for _ in range(count)]
@@ -143,11 +143,11 @@ class ReceiversHistory(RingHistory):
     def customers(self) -> list[int]:
         return [customer.id for customer in self.crowd.customers]
 
-    # -- customers, and the stripe beside -----------------------------------------------------------------
+    # -- subscribers and the second stripe ----------------------------------------------------------------
 
     @property
     def lines(self) -> list[SimNode]:
-        """Receivers that customers hear."""
+        """Receivers with edges that subscribers may use."""
         return [*self.receivers[: len(self._member_ids)], *self.secondaries]
 
     def begin(self) -> int:
@@ -166,7 +166,7 @@ class ReceiversHistory(RingHistory):
         return end_ns
 
     def _send_plan(self) -> None:
-        """The operator replaces the plan by records in the sequence: its parts, and then the swap."""
+        """Replace the plan by records in the sequence, as the operator does: its parts, then the swap."""
         plans = self.crowd.truths[0].plans
         plan = plans[len(plans) + 1] = draw_channel_plan(self.rng, self.STRIPE, len(plans) + 1)
         parts = part_records(plan, self.STRIPE)
@@ -180,7 +180,7 @@ class ReceiversHistory(RingHistory):
         self._say([*parts, swap], then)
 
     def _say(self, records: list[bytes], then: Callable[[], None]) -> None:
-        """Each record of the operator when the one before is witnessed."""
+        """Send the operator's records, each after the previous one is witnessed."""
         node, source = self.operator, self.operator.machine
         if isinstance(source, Source) and source.witnessed >= self._control_packets and source.room:
             if not records:
@@ -200,7 +200,7 @@ class ReceiversHistory(RingHistory):
         crowd.settle(releasing)
         self.world.run(self.world.now + crowd.bound_ns, lambda: crowd.lacking() is None)
         if (lacking := crowd.lacking()) is not None:
-            raise InvariantBroken("no hole", f"{lacking}, {crowd.bound_ns / 1e9:.2f} s after all was released")
+            raise InvariantBroken("no hole", f"{lacking}, {crowd.bound_ns / 1e9:.2f} s after the last release")
 
     def _check_end(self) -> None:
         super()._check_end()
@@ -228,7 +228,7 @@ class ReceiversHistory(RingHistory):
             node.crash()
 
     def _may_lose_a_primary(self) -> bool:
-        """Not if a slot needs as many witnesses as there are: a count, unlike "all", does not shrink with the ring."""
+        """Return False if a slot needs all members as witnesses by count: unlike "all", a count stays the same."""
         witnesses = self.config.witnesses
         return not isinstance(witnesses, int) or witnesses < len(self._configured.members)
 
@@ -239,11 +239,11 @@ class ReceiversHistory(RingHistory):
 
     def _what_is_stuck(self) -> str:
         homeless = [line for node in self.secondaries if (line := self._homeless(node)) is not None]
-        beside = [f"beside: {self.beside._what_is_stuck()}"] if self.beside is not None else []
+        beside = [f"second stripe: {self.beside._what_is_stuck()}"] if self.beside is not None else []
         return "; ".join([*homeless, super()._what_is_stuck(), *beside])
 
     def _homeless(self, node: SimNode) -> str | None:
-        """Why a secondary has no home in the ring that stands, or one that does not know it, if it is so."""
+        """Return why a secondary has no primary in the current ring, or one that does not receive it; None if fine."""
         machine = node.machine
         if not isinstance(machine, Secondary):
             return None
@@ -251,9 +251,9 @@ class ReceiversHistory(RingHistory):
             return f"{node.name} is {machine.standing}"
         home = self.world.nodes[machine.primary or 0].machine
         if not isinstance(home, Listener) or home.generation != machine.generation:
-            return f"{node.name} has {machine.primary}, which is not in its ring"
+            return f"{node.name} has primary {machine.primary}, which is not in its ring"
         if not self._watch.is_heard(node, home):
-            return f"{node.name} has {machine.primary}, which has not heard it"
+            return f"{node.name} has primary {machine.primary}, which has not received its group token"
         return None
 
     def _outcome(self, broken: str | None) -> Outcome:
@@ -273,7 +273,7 @@ class ReceiversHistory(RingHistory):
 
 
 class SecondStripe(ReceiversHistory):
-    """Another ring in the same history, with the same customers (rule 15). It has no secondaries."""
+    """Second ring in the same history, with the same subscribers (rule 15). It has no secondaries."""
 
     ID_BASE: ClassVar[int] = 1000
     STRIPE: ClassVar[int] = 1
@@ -284,16 +284,15 @@ class SecondStripe(ReceiversHistory):
 
 
 class SecondaryChecker:
-    """Watches what secondaries say, and what is claimed for them.
+    """Watcher that checks the messages of secondaries and the claims made for them.
 
-    Two things look like holes in the check of the cover and are none:
+    The check of the cover has two exceptions that do not weaken it:
 
-    - Only claims that count are looked at. A token whose `have` is below t_g - 1 is read by nobody (`Witness.read`), so
-      no witness and no stable slot can rest on it. What a secondary says of its group below t_g - 1 keeps its primary's
-      claim there too.
-    - What a secondary said in an earlier life is not held against its home. With its disk it has lost what it had, and
-      nobody can know that before the new life speaks; from its first word on, that is what counts. Nobody's safety
-      rests on it: what is gone from the journals is on the tape of its home (rule 9).
+    - Only claims that count are checked. No member reads a token with a `have` below t_g - 1 (`Witness.read`), so no
+      witness and no stable slot depends on it. A secondary's report below t_g - 1 keeps its primary's claim there too.
+    - Reports of an earlier life are not checked against the primary. The secondary has lost its state with its disk,
+      and no node can know that before the first message of the new life. From then on the new report counts. Safety
+      does not depend on it: what is gone from the journals is on the tape of its primary (rule 9).
     """
 
     def __init__(
@@ -305,11 +304,11 @@ class SecondaryChecker:
         self._said: dict[tuple[int, int, int], tuple[int, int]] = {}
         """Life and time of each group token."""
         self._undisturbed_ns = undisturbed_ns
-        """Only secondaries are struck from then on: the primary ring must not notice."""
+        """Only secondaries have faults from this time on: the primary ring must not be affected."""
         self._on_time = on_time
 
     def is_heard(self, node: SimNode, home: Listener) -> bool:
-        """Whether a home covers by what this secondary said not long ago."""
+        """Return True if the primary's claim uses a recent report of this secondary."""
         said = home.claims.said(node.id)
         if said is None:
             return False
@@ -336,10 +335,10 @@ class SecondaryChecker:
             self._check_cover(node, message.generation, message.have)
         machine = node.machine
         if isinstance(message, Request) and isinstance(machine, Secondary) and to != machine.primary:
-            raise InvariantBroken("own primary", f"{node.name} asked {to}, its primary is {machine.primary}")
+            raise InvariantBroken("own primary", f"{node.name} sent a request to {to}, not to {machine.primary}")
 
     def _check_cover(self, node: SimNode, generation: int, claimed: int) -> None:
-        """Rule 11: a claim stands for every secondary of the group that was heard of and is not too far behind."""
+        """Check that a claim covers every secondary of the group that has reported and is not lagging (rule 11)."""
         home = node.machine
         if not isinstance(home, Listener) or home.schedule is None:
             return
@@ -347,13 +346,13 @@ class SecondaryChecker:
         if claimed < schedule.start_slot - 1:
             return
         patience = patience_ns(config.timing, max(1, config.layers - config.layer_of(node.id)))
-        before_ring = max(schedule.start_slot - 2, 0)  # what one of an older ring may be taken to have at most
+        before_ring = max(schedule.start_slot - 2, 0)  # upper limit for the have of a secondary in an older ring
         for secondary in self._secondaries:
             said, machine = home.claims.said(secondary), self._world.nodes[secondary].machine
             if said is None or not isinstance(machine, Secondary) or machine.primary != node.id:
                 continue
             if max(said.generation, machine.generation) > generation:
-                continue  # it has gone on to another ring
+                continue  # it follows a later ring
             if self._said[secondary, said.group, said.turn][0] != machine.life:
                 continue
             last_heard = said.have if said.generation == generation else min(said.have, before_ring)

@@ -1,8 +1,8 @@
-"""The scenario `ring`: one stripe's primaries, reformation servers and sources, under every fault.
+"""Scenario `ring`: one stripe's primaries, reformation servers and sources, with all faults.
 
-The seed draws everything: 3 to 5 primaries, perhaps spare ones, mode and witness, delays, the workload and the
-adversary's temper. Faults run for a few seconds of virtual time, then stop; everything that living sources have sent
-must then be released at every operable receiver within the bound that the timing implies.
+The seed draws everything: 3 to 5 primaries, possibly spare ones, mode and witness, delays, the workload and the
+adversary's parameters. Faults continue for a few seconds of virtual time and then stop. All packets of sources that
+kept their journal must then be released at every operable receiver within the bound implied by the timing.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ FIRST_SERVER = 101
 FIRST_SOURCE = 201
 CLOCK_ERROR_NS = 1 * MS
 LAST_SUBMIT_NS = 60 * MS
-"""After the last fault."""
+"""Time of the last submit after the last fault."""
 Option = TypeVar("Option")
 _PAYLOAD = struct.Struct("<HQQ")
 
 
 @dataclass(slots=True, kw_only=True)
 class HistoryCounts:
-    """What one history contained, or several together, so that nobody can call it vacuous."""
+    """Counts of events in one history, or the sum over several, to show that a run was not vacuous."""
 
     events: int = 0
     datagrams: int = 0
@@ -70,7 +70,7 @@ class HistoryCounts:
 
 @dataclass(slots=True)
 class Outcome(HistoryCounts):
-    """What one history came to."""
+    """Result of one history."""
 
     seed: int
     broken: str | None = None
@@ -82,22 +82,22 @@ class Outcome(HistoryCounts):
 
 
 DrawSets = Callable[[int, list[int]], NackSets]
-"""Draws sets of receivers that ask one after the other, from the seed and the members, with its own generator."""
+"""Draws sets of receivers that send requests in turn, from the seed and the members, with its own generator."""
 
 
 class RingHistory(SimulatedRing):
-    """Builds and runs the history of one seed."""
+    """History of one seed: build and run it."""
 
     CLOCK_PARTS: ClassVar[int] = 2
     ID_BASE: ClassVar[int] = 0
-    """Below every id but the operator's: nodes of two stripes in one history have different ones."""
+    """Offset of all ids except the operator's, so that two stripes in one history have different ids."""
     STRIPE: ClassVar[int] = 0
     SIZES: ClassVar[tuple[tuple[int, ...], ...]] = (3, 3, 4, 5), (0, 0, 0, 1, 2), (2, 3, 4)
-    """How many primaries, spare ones, and sources."""
+    """Numbers of primaries, spare primaries, and sources."""
     SLOTS_MS: ClassVar[tuple[int, ...]] = (5, 10, 20, 30)
-    """Lengths of a slot, where it is not lockstep that gives one."""
+    """Slot lengths in pipelined mode; lockstep determines its own."""
     FAULTS_S: ClassVar[dict[Mode, tuple[float, float]]] = {"lockstep": (4, 9), "pipelined": (0.8, 3)}
-    """How long there are faults."""
+    """Minimum and maximum duration of the faults."""
     PUNCTUAL_NS: ClassVar[int] = 1 * MS
 
     def __init__(self, seed: int, draw_sets: DrawSets | None = None) -> None:
@@ -124,9 +124,9 @@ class RingHistory(SimulatedRing):
         self._configured = config.membership
         self._control_packets = 0
         self._change_number = 0
-        """The operator's packet that has the change that is under way."""
+        """Number of the operator's packet with the pending change."""
         self._gone: set[int] = set()
-        """Nodes that do not return."""
+        """Nodes that are not restarted."""
         self.disks_lost = 0
         self._build_nodes()
         self.faults_begin_ns = START_NS + 20 * MS
@@ -140,10 +140,10 @@ class RingHistory(SimulatedRing):
         return World(config, self.seed, network, network.rng)
 
     def _draw_secondaries(self, rng: Random) -> None:
-        """Draw the homes of secondary receivers, in a scenario that has some (`sim.scenarios.receivers`)."""
+        """Draw the assigned primaries of secondaries, in a scenario with secondaries (`sim.scenarios.receivers`)."""
 
     def customers(self) -> list[int]:
-        """Return the ids of customers, in a scenario that has some."""
+        """Return the ids of subscribers; [] in a scenario without them."""
         return []
 
     def _make_adversary(self, clocks: list[SimNode] | None = None) -> Adversary:
@@ -180,7 +180,7 @@ class RingHistory(SimulatedRing):
             self._add(node, f"secondary {node}", self._start_secondary, Secondary.LISTENS) for node in self._homes
         ]
 
-    # -- what the adversary may do ------------------------------------------------------------------------
+    # -- actions of the adversary -------------------------------------------------------------------------
 
     def down_for(self, node: SimNode, delay_ns: int, *, wipe: bool) -> None:
         node.crash()
@@ -194,7 +194,7 @@ class RingHistory(SimulatedRing):
         self.world.after(delay_ns, up)
 
     def _wipe(self, node: SimNode) -> None:
-        """The disk is gone: a new life, a new incarnation, an empty tape."""
+        """Replace the disk: new life, new incarnation, empty tape."""
         self.disks_lost += 1
         lost = life_of(node)
         node.disk = Disk(self.config, lost.life + 1)
@@ -205,7 +205,7 @@ class RingHistory(SimulatedRing):
 
     def may_wipe(self, node: SimNode) -> bool:
         if node not in self.receivers:
-            return node.id != CONTROL_SOURCE  # the operator's own journal says which change is under way
+            return node.id != CONTROL_SOURCE  # the operator's own journal has the pending change
         if self._lost_lives or self._wanted or len(self._configured.members) < 3:
             return False
         others = [other for other in self._operable() if other is not node and self._knows_set_to_stand(other)]
@@ -236,7 +236,7 @@ class RingHistory(SimulatedRing):
         self.world.after(int(self.rng.uniform(1, 200) * MS), self._operate)
 
     def _operate(self) -> None:
-        """The operator: one change at a time, each only when the one before is witnessed (rule 12)."""
+        """Act as the operator: one change at a time, each only after the previous one is witnessed (rule 12)."""
         if not self._wanted:
             return
         node, source, wanted = self.operator, self.operator.machine, self._wanted[0]
@@ -250,7 +250,7 @@ class RingHistory(SimulatedRing):
             elif source.witnessed >= self._change_number:
                 self._wanted.pop(0)
                 self._lost_lives &= set(wanted.members)
-                self.world.trace(CONTROL_SOURCE, "membership stands", wanted)
+                self.world.trace(CONTROL_SOURCE, "membership witnessed", wanted)
                 self._operate()
                 return
         self.world.after(20 * MS, self._operate)
@@ -264,7 +264,7 @@ class RingHistory(SimulatedRing):
             node.perform(source.submit_together(packets, node.local_ns))
 
     def _packet(self, node: SimNode, source: Source) -> tuple[bytes, int]:
-        """A payload that no other packet has, and how many records it counts as."""
+        """Return a unique payload, and its number of records."""
         return _PAYLOAD.pack(node.id, source.incarnation, self.rng.getrandbits(63)), 1
 
     def _workload(self, node: SimNode, mean_gap_ns: int, end_ns: int) -> None:
@@ -280,7 +280,7 @@ class RingHistory(SimulatedRing):
     # -- running ------------------------------------------------------------------------------------------
 
     def begin(self) -> int:
-        """Lay out what will happen; when the faults end."""
+        """Schedule starts, workload and faults; return when the faults end."""
         world, rng = self.world, self.rng
         nodes = list(world.nodes.values())
         rng.shuffle(nodes)
@@ -314,22 +314,22 @@ class RingHistory(SimulatedRing):
                 node.start()
 
     def _operable(self) -> list[SimNode]:
-        """Receivers that the configured set names, with the life that it names."""
+        """Return the running receivers that are in the configured set with their current life."""
         members = set(self._configured.members)
         return [node for node in self.receivers if node.up and life_of(node) in members]
 
     def _releasing(self) -> list[SimNode]:
-        """Everybody who must release everything."""
+        """Return all receivers that must release everything."""
         return [*self._operable(), *(node for node in self.secondaries if node.up)]
 
     def _check_liveness(self, faults_end_ns: int) -> None:
-        """Everything that living sources sent is released everywhere, within the bound."""
+        """Check that all packets of sources that kept their journal are released everywhere, within the bound."""
         last_submit_ns = faults_end_ns + LAST_SUBMIT_NS
         self.world.run(last_submit_ns)
         self.world.run(last_submit_ns + self.bound_ns, self._all_released)
         if not self._all_released():
             stuck = self._what_is_stuck()
-            raise InvariantBroken("liveness", f"not everything is released {self.bound_ns / 1e9:.2f} s after: {stuck}")
+            raise InvariantBroken("liveness", f"packets not released after {self.bound_ns / 1e9:.2f} s: {stuck}")
         self.liveness_ns = self.world.now - faults_end_ns
 
     def _all_released(self) -> bool:
@@ -345,7 +345,7 @@ class RingHistory(SimulatedRing):
         return "; ".join([*lines, *(f"{name} lacks {missing}" for name, missing in lacking if missing)])
 
     def _living(self) -> list[PacketId]:
-        """Packets whose sources still have their journal."""
+        """Return packets of sources that still have their journal."""
         lives = {node.id: node.disk.journal.life for node in self.world.nodes.values()}
         return [key for key in self.checker.submitted if key[1] == lives[key[0]]]
 
@@ -386,7 +386,7 @@ class RingHistory(SimulatedRing):
 
 
 def draw(rng: Random, options: Sequence[Option]) -> Option:
-    """Choose one of several options; a single one takes nothing from the generator."""
+    """Choose one of several options; a single one does not advance the generator."""
     return rng.choice(options) if len(options) > 1 else options[0]
 
 

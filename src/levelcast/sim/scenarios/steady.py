@@ -1,12 +1,12 @@
-"""A ring without faults: any number of members, any loss, or the very network of a network file.
+"""Run a ring without faults: any number of members and any loss, or the network of a network file.
 
-The scenarios look for histories that break a promise; this builder makes the ordinary day, which is what cost and
-latency are measured on. A run has three phases: `form` (until every member is in one ring), `load` (sources send for
-so long) and `drain` (until everything is released everywhere). The checkers watch all of it, so that a figure never
-comes from a run in which a promise is broken.
+The other scenarios search for histories that violate an invariant; this one measures cost and latency of normal
+operation. A run has three phases: `form` (until every member is in one ring), `load` (sources send for a given time)
+and `drain` (until everything is released everywhere). The checkers watch all phases, so no metric is based on a
+run that violates an invariant.
 
-Times are true time, not a node's clock: a latency is from the source's submit to a receiver's release, one sample for
-each packet and receiver.
+Times are true time, not a node's clock. A latency is the time from the source's submit to a receiver's release, with
+one sample per packet and receiver.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from levelcast.wire.messages import MemberLife, Membership, Request
 
 MS = 1_000_000
 DELAY_NS, JITTER_NS = 10 * MS, 1 * MS
-"""Between any two nodes of `steady_world`."""
+"""Delay and jitter between any two nodes of `steady_world`."""
 SLICE_NS = 500 * MS
-"""A load is run by so much at a time: the world's limit of events is for nodes that spin, not for long days."""
+"""The load runs in slices of this length, so that long runs stay below the world's limit of events."""
 FIRST_SERVER = 101
 FIRST_SOURCE = 201
 PAYLOAD = struct.Struct("<HQ54x")
-"""As long as one trade record: 64 bytes."""
+"""64 bytes, the length of one trade record."""
 
 
 class Samples:
-    """A watcher that notes how long everything took."""
+    """Watcher that records latencies and counts."""
 
     def __init__(self, world: World, checker: Checker) -> None:
         self._world = world
         self._submitted_at = checker.submitted_at
         self._seen_upto: dict[int, int] = {}
         self.latency_ns = array("q")
-        """Submit to release, per packet and receiver."""
+        """Time from submit to release, per packet and receiver."""
         self.wait_ns = array("q")
-        """Submit to the timestamp of the token that acknowledges it, per packet and receiver."""
+        """Time from submit to the timestamp of the acknowledging token, per packet and receiver."""
         self.ready_ns = array("q")
-        """Timestamp until a slot is held and witnessed, per slot and receiver: the hold time that it needed."""
+        """Time from timestamp until a slot is held and witnessed, per slot and receiver: the required hold time."""
         self.late = 0
         """Packet releases after timestamp + Δ_A, as the receivers count them (rule 7)."""
         self.late_slots: set[int] = set()
@@ -94,7 +94,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The node ids of a deployment, members in ring order."""
+    """Node ids of a deployment, members in ring order."""
 
     members: tuple[int, ...]
     servers: tuple[int, ...]
@@ -106,7 +106,7 @@ class Roles:
 
 
 class SteadyWorld(SimulatedRing):
-    """One ring, its sources and nothing that fails."""
+    """One ring and its sources, without faults."""
 
     def __init__(
         self, config: StripeConfig, roles: Roles, network: VirtualNetwork, seed: int, gap_ns: int, clock_error_ns: int
@@ -116,9 +116,9 @@ class SteadyWorld(SimulatedRing):
         self.samples = Samples(self.world, self.checker)
         self.world.watchers.append(self.samples)
         self.refused = 0
-        """Packets that a source had no credit for (rule 10)."""
+        """Number of packets that a source could not submit for lack of credit (rule 10)."""
         self.unwitnessed_most = 0
-        """The most packets that a source had unwitnessed: the credit that this load needs."""
+        """Maximum number of unwitnessed packets of a source: the credit that this load needs."""
         self._gap_ns = gap_ns
         self._numbers = dict.fromkeys(roles.sources, 0)
         for ids, name, start in (
@@ -162,7 +162,7 @@ class SteadyWorld(SimulatedRing):
         )
 
     def load(self, lasting_ns: int, until: Callable[[], bool] | None = None) -> None:
-        """Every source submits a packet at random moments, one in `gap_ns` on average; `until` may end it sooner."""
+        """Submit packets at random times, one per source and `gap_ns` on average; stop early if `until` is True."""
         end_ns = self.world.now + lasting_ns
         for source in self.roles.sources:
             self._submit_until(self.world.nodes[source], end_ns)
@@ -189,7 +189,7 @@ class SteadyWorld(SimulatedRing):
         self.unwitnessed_most = max(self.unwitnessed_most, source.unwitnessed)
 
     def drain(self) -> None:
-        """Let time pass until everything is released everywhere, and check what must hold."""
+        """Run until everything is released everywhere, and check the invariants of the end."""
         self.world.run(self.world.now + self.bound_ns, self._all_released)
         assert self._all_released(), "not everything was released within the liveness bound"
         nodes = [self.world.nodes[member] for member in self.roles.members]
@@ -217,10 +217,10 @@ def steady_world(
     nack: NackSets | None = None,
     build: type[SteadyWorld] = SteadyWorld,
 ) -> SteadyWorld:
-    """A ring of so many members in which all nodes are equally far apart and lose equally much.
+    """Build a ring with this number of members and the same delay and loss between all nodes.
 
-    What is multicast is also lost at the branches of a tree, for all members below (MS §3.9): `branch_of` says who
-    hangs where, `branch_loss` how much. `nack` divides members into sets that ask one after the other (MS §5.2).
+    Multicasts are also lost at the branches of a tree, for all members below (MS §3.9): `branch_of` gives the branch
+    of each member, `branch_loss` the loss ratio. `nack` divides members into sets that send requests in turn (MS §5.2).
 
     >>> ring = steady_world(3, 0.01)
     >>> ring.form()
@@ -263,7 +263,7 @@ def steady_network(
     gap_ns: int = 200 * MS,
     credit: int = 1024,
 ) -> SteadyWorld:
-    """The ring of a network file with its links and its timing rules, but with this mode, slot and witness."""
+    """Build the ring of a network file with its links and timing rules, but with this mode, slot and witness."""
     roles = Roles(
         tuple(receiver.id for receiver in network.receivers),
         tuple(server.id for server in network.reformation),
