@@ -17,7 +17,7 @@ from levelcast.cli.main import COMMANDS, load_command
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 PACKAGE = SOURCE / "levelcast"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_MODULES = {"levelcast.tar.gz", "levelcast.schema"}
 """A file, and a property of a table."""
 
@@ -103,7 +103,7 @@ def unknown_names(document: Path, text: str) -> Iterator[str]:
         yield from (name for name in _BENCHMARK_MODULE.findall(code) if not is_path(name.replace(".", "/") + "*", ROOT))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_document_names_only_what_exists(document: Path) -> None:
     assert sorted(set(unknown_names(document, document.read_text(encoding="utf-8")))) == []
 
