@@ -163,9 +163,7 @@ def liveness_terms(
     round_ns = members * timing.slot_ns
     each = [
         BoundTerm("the slot of a failed site is due", round_ns, "m·τ: each member has one slot in a round (rule 1)"),
-        BoundTerm(
-            "its token is found missing", timing.recovery_ns, "R: recovery succeeds or reports a fault (rule 6)"
-        ),
+        BoundTerm("its token is found missing", timing.recovery_ns, "R: recovery succeeds or reports a fault (rule 6)"),
         BoundTerm("a missing ring is reported, or a join request sent", timing.ask_ns, "ask: their interval (rule 12)"),
         BoundTerm("the report arrives", timing.hear_ns, "δ_N + k_r·τ_r: a report is repeated like a request (rule 5)"),
         BoundTerm(
