@@ -11,9 +11,11 @@ from levelcast.planner.model import Curve, PlanError, Weights
 
 Alpha = Annotated[
     str | None,
-    option("Cost of dropping a message by its session: a number, or such as 0.4+4.8/h.", metavar="A", unset="1"),
+    option("Cost of dropping a message by its session: a number, e.g. 2, or 0.4+4.8/h.", metavar="A", unset="1"),
 ]
-Beta = Annotated[str | None, option("Cost of dropping a message by its flow, as --alpha.", metavar="B", unset="1")]
+Beta = Annotated[
+    str | None, option("Cost of dropping a message by its flow, in the form of --alpha.", metavar="B", unset="1")
+]
 Aggregation = Annotated[
     float | None, option("h: messages per packet.", "--aggregation", metavar="H", min=1, unset="the file's, or 8")
 ]
