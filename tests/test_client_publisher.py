@@ -125,10 +125,10 @@ def test_kinds_of_records_may_be_mixed(network: Network, ring: OneSocketRing) ->
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
-        ("publisher_id", 2, "publisher_id is not 1, that of XNYS"),
+        ("publisher_id", 2, "publisher_id is not 1, the id of XNYS"),
         ("instrument_id", 99, "instrument_id is not a symbol of XNYS"),
-        ("sequence", 1, "has a sequence already"),
-        ("ts_recv", 1, "has a ts_recv already"),
+        ("sequence", 1, "already has a sequence"),
+        ("ts_recv", 1, "already has a ts_recv"),
         ("length", 12, "length or rtype differs"),
     ],
 )

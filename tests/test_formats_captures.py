@@ -137,7 +137,7 @@ def test_quotes_of_lean_tell_one_side_and_rows_are_merged_by_time(tmp_path: Path
     assert (first["price"], second["venue"], second["condition"]) == (181_000_000_000, "FINR", 0x40)
     assert {row["symbol"] for row in rows} == {"IBM"}
     assert sorted(each[:2] for each in refused) == [("ibm_quote.csv", 3), ("ibm_quote.csv", 4)]
-    with pytest.raises(TradeFileError, match="do not say their day"):
+    with pytest.raises(TradeFileError, match="do not contain their date"):
         tasks_of([tmp_path], "lean")
 
 
@@ -219,7 +219,7 @@ def test_executions_have_the_price_and_side_of_their_order(
     assert {row["venue"] for row in rows} == {"XNAS"}
     assert all(row["ts_event"] == MIDNIGHT + row["sequence"] == row["ts_recv"] for row in rows)
     assert [(each[1], each[2].replace(";", ":").split(":")[0]) for each in refused] == [
-        (13, "b'?' with 11 bytes is no message of ITCH 5.0"),
+        (13, "b'?' with 11 bytes is not a message of ITCH 5.0"),
         (15, "the file ends in the middle of a message"),
     ]
 

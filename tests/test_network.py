@@ -238,7 +238,7 @@ def test_a_stripe_that_contradicts_is_named_at_its_own_line() -> None:
         ('"5ms"', '"0ms"', '"0ms"', "more than 0"),
         ('"5ms"', '"999min"', '"999min"', "the maximum is"),
         ('slot = "5ms"', "slto = 1", "slto", 'unknown key "slto" in [timing]; did you mean "slot"?'),
-        ('slot = "5ms"', 'slot = "5ms"\nwitness = 4', "witness", "for 4 members and there are 3 receivers"),
+        ('slot = "5ms"', 'slot = "5ms"\nwitness = 4', "witness", "requires 4 members and there are 3 receivers"),
         ('slot = "5ms"', 'slot = "5ms"\nwitness = "al"', "witness", 'did you mean "all"?'),
         ('slot = "5ms"', 'slot = "5ms"\nmode = "piped"', "mode", '"pipelined" or "lockstep"'),
         ('slot = "5ms"', 'slot = "5ms"\nrequest = "1ms"', "request", "request (τ_r) is 1 ms"),

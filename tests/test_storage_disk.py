@@ -25,7 +25,7 @@ def test_a_first_start_is_life_1_and_happens_once(tmp_path: Path) -> None:
 
 
 def test_without_a_journal_both_commands_are_named(tmp_path: Path) -> None:
-    with pytest.raises(NetError, match=r"no journal.*`levelcast disk init`.*`levelcast disk lost`"):
+    with pytest.raises(NetError, match=r"journal not found.*`levelcast disk init`.*`levelcast disk lost`"):
         require_journal(tmp_path, "tokyo-1")
     assert not (tmp_path / "tokyo-1").exists()
 

@@ -169,7 +169,7 @@ def test_the_sets_are_explained_only_where_there_are_some() -> None:
     assert all(number.symbol != "k_p" for number in derive(path, shape).explained)
     sets = next(number for number in derive(path, replace(shape, nack_sets=3)).explained if number.symbol == "k_p")
     assert sets.value == 3
-    assert "560 ms longer" in sets.because
+    assert "by 560 ms" in sets.because
     assert required_hold_ns(1, 10, 20, 3, 1, nack_sets=4) == required_hold_ns(1, 10, 20, 3, 1) + 60
 
 

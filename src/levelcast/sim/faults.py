@@ -114,7 +114,7 @@ class Adversary:
     def _strike(self, node: SimNode, moment: Moment) -> None:
         self.strikes_left -= 1
         self.strikes += 1
-        self._world.trace(node.id, "fault after", moment)
+        self._world.trace(node.id, "struck", moment)
         choice = self._rng.random()
         if choice < 0.6:
             self._kill(node)

@@ -250,7 +250,7 @@ class RingHistory(SimulatedRing):
             elif source.witnessed >= self._change_number:
                 self._wanted.pop(0)
                 self._lost_lives &= set(wanted.members)
-                self.world.trace(CONTROL_SOURCE, "membership witnessed", wanted)
+                self.world.trace(CONTROL_SOURCE, "membership stands", wanted)
                 self._operate()
                 return
         self.world.after(20 * MS, self._operate)
