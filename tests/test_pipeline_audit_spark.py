@@ -172,7 +172,7 @@ def test_of_several_audits_one_that_cannot_be_run_does_not_stop_the_others(clean
     outcome = audit_run.run(audit_run.names_of("all"), job)
     assert outcome.exit_code == 2
     assert [result.audit for result in outcome.results] == ["order", "timeliness"]
-    assert "no release log of tokyo-1" in outcome.not_run["fairness"]
+    assert "release log of tokyo-1 not found" in outcome.not_run["fairness"]
     with pytest.raises(TapeError):
         audit_run.run(["fairness"], job)
 

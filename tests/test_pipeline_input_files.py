@@ -58,7 +58,7 @@ def test_a_day_of_lean_and_only_some_columns(spark: Any, tmp_path: Path) -> None
     assert [tuple(row) for row in rows.orderBy("sequence").collect()] == [
         (1, "trade", "XNYS"), (2, "quote", "ARCX"), (3, "trade", "FINR"),
     ]  # fmt: skip
-    with pytest.raises(TradeFileError, match="do not say their day"):
+    with pytest.raises(TradeFileError, match="do not contain their date"):
         read_both(spark, [tmp_path], "lean")
     with pytest.raises(TradeFileError, match="the formats are tape, dbn"):
         read_both(spark, [tmp_path], "fix")
