@@ -18,8 +18,8 @@ JAVA        := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAVA_MAJOR  := $(shell $(JAVA) -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p')
 HAS_SPARK   := $(shell [ "$(JAVA_MAJOR)" -ge 17 ] 2>/dev/null && echo yes)
 OPTIMISED   := $(foreach part,ring protocol wire storage timing sim,$(wildcard tests/test_$(part)_*.py)) tests/test_conftest.py
-# Tests that share a Spark session stay in one process (loadgroup).
-PYTEST      := -m pytest -q -n $(JOBS) --dist loadgroup -m 'not campaign'
+# tests/conftest.py schedules: tests that share a Spark session stay in one process.
+PYTEST      := -m pytest -q -n $(JOBS) -m 'not campaign'
 INPUTS      := pyproject.toml constraints.txt $(wildcard src/levelcast/native/_*.[ch])
 
 .DEFAULT_GOAL := help

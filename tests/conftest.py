@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 HELPERS = tuple(
@@ -94,17 +97,31 @@ def data_dir() -> Path:
     pytest.skip("needs the recorded market data: set LEVELCAST_DATA")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks follow from facts: a test in tests/system is `system`, one that asks for `data_dir` is `data`, and those
-    that ask for `spark` run in one process, so that they share a session."""
-    for item in items:
-        asks_for = getattr(item, "fixturenames", ())
-        if "system" in item.path.relative_to(REPOSITORY).parts[:-1]:
-            item.add_marker("system")
-        if "data_dir" in asks_for:
-            item.add_marker("data")
-        if "spark" in asks_for:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        if not __debug__ and item.get_closest_marker("asserts"):
-            item.add_marker(pytest.mark.skip(reason="an assert of src/ is expected to fail: python -O removes it"))
+@cache
+def _scope(file: str) -> str | None:
+    """Return the group of a test file: "spark" with the shared session, the file itself for other tests on Spark."""
+    text = (REPOSITORY / file).read_text(encoding="utf-8")
+    if re.search(r"^from tests.spark_parts import .*\bspark\b", text, re.MULTILINE):
+        return "spark"
+    return file if "spark_parts" in text else None
+
+
+class SparkScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Run tests that share a Spark session in one process, other tests on Spark file by file, the rest one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _scope(nodeid.partition("::")[0]) or nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkScheduling:
+    return SparkScheduling(config, log)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Add marks that follow from facts: `system` in tests/system, and `data` with the fixture `data_dir`."""
+    if "system" in item.path.relative_to(REPOSITORY).parts[:-1]:
+        item.add_marker("system")
+    if "data_dir" in getattr(item, "fixturenames", ()):
+        item.add_marker("data")
+    if not __debug__ and item.get_closest_marker("asserts"):
+        item.add_marker(pytest.mark.skip(reason="an assert of src/ is expected to fail: python -O removes it"))
