@@ -46,10 +46,10 @@ test-optimised: $(READY) ## run the tests of the protocols and the simulator und
 test-spark: $(SPARK_READY) ## run only the tests of the pipeline on Spark, which need Java 17
 	$(BIN)/python $(PYTEST) $(SPARK_TESTS) $(PYTEST_ARGS)
 
-campaign: $(SPARK_READY) ## run the long tests: Spark on a cluster and beside a network, real days (needs Java 17)
+campaign: $(SPARK_READY) ## run the long tests: Spark on a cluster and during live trading, recorded days (needs Java 17)
 	$(BIN)/python -m pytest -q -m campaign $(PYTEST_ARGS)
 
-bench: $(BENCH_READY) ## run the benchmarks and print each figure beside its limit
+bench: $(BENCH_READY) ## run the benchmarks and print each result with its limit
 	$(BIN)/python -m benchmarks
 
 lint: $(READY) ## check style and formatting

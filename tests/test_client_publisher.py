@@ -122,6 +122,22 @@ def test_kinds_of_records_may_be_mixed(network: Network, ring: OneSocketRing) ->
     assert len(ring.of(1, "quote")) == 2
 
 
+@pytest.mark.parametrize("largest", [7, 2**20, 2**20 + 1, 2**32 - 1])
+def test_ids_may_have_any_size(largest: int) -> None:
+    network = parse_network(network_text(("XNYS",), ("IBM", "SPY")) + f"[instruments]\nIBM = 3\nSPY = {largest}\n")
+    floor = Publisher(network, "XNYS")
+    try:
+        records = some(network, 4)
+        records["instrument_id"] = [3, largest, 3, largest]
+        assert floor.publish(records) == 4
+        for foreign in {0, 2, 4, largest - 1, min(largest + 1, 2**32 - 2)}:
+            records["instrument_id"][2] = foreign
+            with pytest.raises(ValueError, match="instrument_id is not a symbol of XNYS"):
+                floor.publish(records)
+    finally:
+        floor.close()
+
+
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [

@@ -13,7 +13,7 @@ from levelcast.edge.server.feed import END_TIMES, LINGER_NS, Feed, decode_state
 from levelcast.edge.server.packetizer import GatherConfig, Outgoing, SessionMap
 from levelcast.edge.server.plan_switch import PlanLimits
 from levelcast.protocol.history import Frame
-from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, split
+from levelcast.records import RTYPE_SYSTEM, RTYPE_TRADE, instruments, split
 from levelcast.storage.tape.stamps import frame_bytes
 from levelcast.wire import mold
 from levelcast.wire.channel_plan import (
@@ -28,6 +28,7 @@ from levelcast.wire.channel_plan import (
     swap_record,
 )
 from levelcast.wire.header import Malformed
+from levelcast.wire.messages import CONTROL_SOURCE
 from levelcast.wire.mold import session_name
 from levelcast.wire.snapshot import decode_snapshot
 from tests.edge_parts import each_record
@@ -97,6 +98,28 @@ def test_a_feed_that_was_restored_anywhere_sends_what_one_that_never_stopped_sen
     assert [second.groups_of(name) for name in second.next_sequences] == [
         steady.groups_of(name) for name in steady.next_sequences
     ]
+
+
+@pytest.mark.parametrize("booked", [True, False])
+def test_a_plan_without_an_instrument_of_an_earlier_frame_is_refused(booked: bool) -> None:
+    """Frames may be released together, before any of them is booked."""
+    tape = PlannedTape(0)
+    new = instruments(1)
+    new["instrument_id"], new["publisher_id"], new["raw_symbol"] = INSTRUMENTS + 1, 1, b"NEW"
+    tape.trade(3)  # nothing of them is new at the end
+    defining = tape.frame([(201, new.tobytes(), 1)])
+    for record in part_records(some_plan(1, 0), 0):
+        tape.frame([(CONTROL_SOURCE, record, 1)])
+    feed = make_feed()
+    play(feed, tape.frames[: tape.frames.index(defining)], Random(0))
+    for frame in tape.frames[tape.frames.index(defining) :]:
+        content = frame_bytes(frame)
+        packets = feed.release(frame, content, 0)
+        if booked:
+            feed.book(packets, content)
+    assert feed.plans.ready is None
+    assert feed.plans.refused is not None
+    assert "misses 1 of the directory's symbols" in feed.plans.refused.reason
 
 
 @given(st.integers(0, 2**32))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from levelcast.client.floor_input import FloorFigures, FloorInput
+from levelcast.client.floor_input import FloorCounts, FloorInput
 from levelcast.records import RecordArray
 
 
-class AsyncPublisher(FloorFigures):
+class AsyncPublisher(FloorCounts):
     """A `Publisher` for an event loop: `publish` and `flush` are awaited, and may be cancelled."""
 
     def __init__(self, floor: FloorInput) -> None:

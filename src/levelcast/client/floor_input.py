@@ -97,7 +97,7 @@ class FloorInput:
         return int(self._ids[-1]) > _TABLE_IDS and bool(np.isin(ids, self._ids).all())
 
 
-class FloorFigures:
+class FloorCounts:
     """Floor statistics of both publishers."""
 
     _input: FloorInput

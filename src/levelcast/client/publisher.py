@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from levelcast.client.floor_input import FloorFigures, FloorInput
+from levelcast.client.floor_input import FloorCounts, FloorInput
 from levelcast.client.packet_queue import MAX_PACKET_BYTES, PacketQueue
 from levelcast.client.source_loop import FloorSeat, SourceLoop
 from levelcast.errors import NetError
@@ -53,7 +53,7 @@ MIN_PACKET_BYTES = INSTRUMENT.itemsize + DATA_OVERHEAD
 """A packet must hold a definition."""
 
 
-class Publisher(FloorFigures):
+class Publisher(FloorCounts):
     """Publish as a trading floor; see the module docstring. `async with` yields an `AsyncPublisher`."""
 
     def __init__(

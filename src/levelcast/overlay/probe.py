@@ -1,4 +1,4 @@
-"""Measure the network from inside (TT §2, §3): a probe to all nodes, an echo from each, on the path of the tokens.
+"""Measure the network from inside (TT §2): a probe to all nodes, an echo from each, on the path of the tokens.
 
 A prober multicasts a numbered probe with its time every `every_ns`; each node that receives it replies to the prober
 alone, with that time and its own. So each reply yields the round-trip time from one clock, and the one-way delay from

@@ -108,7 +108,8 @@ class _Era:
     begins: int | None = None
     """First sequence to read of each session: 1 after another plan, None for the first packet received."""
     plan: ChannelPlan | None = None
-    generation: bool = False
+    is_followed: bool = False
+    """The sessions to read are chosen."""
     sessions: set[bytes] = field(default_factory=set)
     open: set[bytes] = field(default_factory=set)
     held: list[Happening] = field(default_factory=list)
@@ -208,7 +209,7 @@ class PlanFollower:
     @property
     def channel_plans(self) -> dict[int, ChannelPlan | None]:
         """These plans themselves, by stripe, if known; None: one session for all instruments."""
-        tracks = [track for track in self._tracks.values() if track.eras and track.eras[0].generation]
+        tracks = [track for track in self._tracks.values() if track.eras and track.eras[0].is_followed]
         return {track.stripe: track.eras[0].plan for track in tracks}
 
     @property
@@ -220,14 +221,14 @@ class PlanFollower:
         current = [(track, track.eras[0]) for track in self._tracks.values() if track.eras]
         found = {name: self._core.position(name) for _, era in current for name in era.open}
         known = {name: following for name, following in found.items() if following is not None}
-        unread = [(track, era) for track, era in current if not era.generation and era.begins is not None]
+        unread = [(track, era) for track, era in current if not era.is_followed and era.begins is not None]
         return known | {plan_session(era.number, track.stripe): 1 for track, era in unread}
 
     @property
     def over(self) -> bool:
         """True if every followed session has ended and no plan follows."""
         eras = [era for track in self._tracks.values() for era in track.eras]
-        return bool(eras) and all(era.generation and not era.open for era in eras)
+        return bool(eras) and all(era.is_followed and not era.open for era in eras)
 
     def position(self, session: bytes) -> int | None:
         return self._core.position(session)
@@ -341,7 +342,7 @@ class PlanFollower:
         if not track.eras:
             track.tentative = None
             self._enter_era(track, _Era(number), now, effects)
-        elif self._chosen is None and number > (last := track.eras[-1]).number and last.generation and not last.open:
+        elif self._chosen is None and number > (last := track.eras[-1]).number and last.is_followed and not last.open:
             # Best effort: the mark was lost, and every session has ended.
             self._enter_era(track, _Era(number, begins=1), now, effects)
             self._hand_over(track, effects)
@@ -376,7 +377,7 @@ class PlanFollower:
         return [name for name in names if name in self._start] or names if len(track.eras) == 1 else names
 
     def _follow(self, track: _Track, era: _Era, names: list[bytes], now: int, effects: list[Happening]) -> None:
-        era.generation = True
+        era.is_followed = True
         era.sessions, era.open = set(names), set(names)
         effects.append(Followed(tuple(sorted(names)), track.stripe, era.complete_ns))
         if era.number:
@@ -443,7 +444,7 @@ class PlanFollower:
             return
         track.known[plan.number, plan.digest] = plan
         for era in track.eras:
-            if not era.generation and era.number == plan.number:
+            if not era.is_followed and era.number == plan.number:
                 if era.digest in (b"", plan.digest):
                     era.plan = plan
                     self._follow(track, era, self._sessions(track, plan), now, effects)
@@ -544,7 +545,7 @@ class PlanFollower:
 
     def _hand_over(self, track: _Track, effects: list[Happening]) -> None:
         """Remove plans whose sessions have all ended, and deliver the records of the next one."""
-        while len(track.eras) > 1 and track.eras[0].generation and not track.eras[0].open:
+        while len(track.eras) > 1 and track.eras[0].is_followed and not track.eras[0].open:
             past, current = track.eras.pop(0), track.eras[0]
             for name in past.sessions:
                 self._core.unfollow(name)
