@@ -328,7 +328,7 @@ def _play(
             )  # fmt: skip
         outcome.report = json.loads(told)
         with _step(outcome, "levelcast plan apply"):
-            outcome.applied = json.loads(command("plan", "apply", file, plan, "--json"))
+            outcome.applied = json.loads(command("plan", "apply", plan, "--network", file, "--json"))
         _until(lambda: all(crowd.said["replaced"] for crowd in crowds), "customers do not go over to the plan")
         swapped_s = time.monotonic()
         cpu.append(sum(crowd.cpu_s for crowd in crowds))

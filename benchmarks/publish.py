@@ -110,6 +110,7 @@ def ring(code: Code, network: Path, data: Path, case: PublishCase) -> Iterator[s
     """Receivers and servers, once they have formed a ring; at the end their tapes are compared."""
     impair = "--impair" if case.impair else "--no-impair"
     log = (data.parent / "up.log").open("w")
+    # The network file as an argument is the old spelling, which the code to compare with also knows.
     process = code.start("up", network, "--data", data, "--no-floors", impair, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + RING_S

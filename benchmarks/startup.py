@@ -129,7 +129,7 @@ def _until_datagram(tree: Checkout, repeats: int) -> Startup:
     """A receiver with an empty journal, which asks the reformation servers to be let into the ring."""
     with TemporaryDirectory(prefix="startup-") as folder, _core_group() as (listener, port):
         file, data = Path(folder) / "network.toml", Path(folder) / "data"
-        _run(tree, [*LEVELCAST, "init", str(file)])
+        _run(tree, [*LEVELCAST, "init", str(file)])  # the old spelling, which the code to compare with also knows
         text = re.sub(r"port = 30001\b", f"port = {port}", file.read_text(encoding="utf-8"))
         file.write_text(text, encoding="utf-8")
         _join(listener, tomllib.loads(text)["core"]["address"])

@@ -114,7 +114,7 @@ def run(*arguments: object) -> tuple[int, str]:
 
 
 def test_a_network_that_is_well_is_exit_code_0(served: Served, file: Path) -> None:
-    code, output = run(file, "--timeout", "5s")
+    code, output = run("--network", file, "--timeout", "5s")
     assert code == 0
     for name in NODES:
         assert name in output
@@ -127,18 +127,18 @@ def test_a_network_that_is_well_is_exit_code_0(served: Served, file: Path) -> No
 
 def test_a_node_that_does_not_answer_is_shown_and_exit_code_1(served: Served, file: Path) -> None:
     served.silence("osaka-2")
-    code, output = run(file, "--timeout", "5s")
+    code, output = run("--network", file, "--timeout", "5s")
     assert code == 1
     assert re.search(r"osaka-2 +no reply .*not running", output)
     assert re.search(r"tokyo-1 +7 +receiver +ACTIVE", output)
-    code, output = run(file, "--timeout", "5s", "--node", "tokyo-1", "--node", "XTKS")
+    code, output = run("--network", file, "--timeout", "5s", "--node", "tokyo-1", "--node", "XTKS")
     assert code == 0
     assert "osaka-2" not in output
 
 
 def test_receivers_in_two_rings_are_exit_code_1(served: Served, file: Path) -> None:
     served.statuses["osaka-1"]["generation"] = "3@11"
-    code, output = run(file, "--timeout", "5s")
+    code, output = run("--network", file, "--timeout", "5s")
     assert code == 1
     assert "The receivers are not in one ring." in output
 
@@ -146,7 +146,7 @@ def test_receivers_in_two_rings_are_exit_code_1(served: Served, file: Path) -> N
 def test_what_is_wrong_is_said(served: Served, file: Path) -> None:
     served.statuses["osaka-1"] |= {"state": "SILENT", "namesakes": 4, "malformed": {"bad seal": 3}}
     served.statuses["osaka-1"]["clock"]["trusted"] = False
-    code, output = run(file, "--timeout", "5s")
+    code, output = run("--network", file, "--timeout", "5s")
     assert code == 1
     assert re.search(r"osaka-1 .*SILENT.* wrong ", output)
     assert "Another process also runs as osaka-1" in output
@@ -154,7 +154,7 @@ def test_what_is_wrong_is_said(served: Served, file: Path) -> None:
 
 
 def test_json_is_everything_in_one_object(served: Served, file: Path) -> None:
-    code, output = run(file, "--timeout", "5s", "--json")
+    code, output = run("--network", file, "--timeout", "5s", "--json")
     said = json.loads(output)
     assert code == 0
     assert said["well"] is said["one_ring"] is True
@@ -172,7 +172,7 @@ def test_watching_goes_on_until_it_is_stopped(served: Served, file: Path, monkey
             raise KeyboardInterrupt
 
     monkeypatch.setattr("levelcast.cli.live.status.time.sleep", nap)
-    code, output = run(file, "--timeout", "5s", "--watch")
+    code, output = run("--network", file, "--timeout", "5s", "--watch")
     assert (code, naps) == (0, [1.0] * 3)
     assert "5,000" in output
 
@@ -193,12 +193,12 @@ def test_a_node_that_hangs_does_not_hold_up_the_others(served: Served, file: Pat
 
 
 def test_what_cannot_be_asked_is_one_sentence(file: Path) -> None:
-    code, output = run(file, "--node", "nobody")
+    code, output = run("--network", file, "--node", "nobody")
     assert (code, output.count("\n")) == (2, 1)
     assert 'node "nobody" not found in the network; choose one of tokyo-1, ' in output
     with pytest.raises(NetError, match=r"has no \[status\]"):
         ask_all(parse_network(SMALL))
-    assert run(file, "--timeout", "soon")[0] == 2
+    assert run("--network", file, "--timeout", "soon")[0] == 2
 
 
 def test_one_ring_is_one_generation_of_active_receivers() -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from levelcast.cli import main
 from levelcast.cli.main import COMMANDS, CommandEntry, app, load_command
+from levelcast.cli.old_spellings import current_spelling
 from levelcast.errors import NetError, UserError
 from levelcast.network import NetworkError, Problem
 
@@ -35,6 +36,7 @@ def test_help_lists_every_command_and_imports_none_of_them() -> None:
         "levelcast.cli",
         "levelcast.cli.errors",
         "levelcast.cli.main",
+        "levelcast.cli.old_spellings",
         "levelcast.errors",
         "levelcast.version",
     ]
@@ -75,3 +77,37 @@ def test_an_unknown_command_is_refused_with_the_nearest_name() -> None:
     result = CliRunner().invoke(app, ["statu"])
     assert result.exit_code == 2
     assert "status" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("timing n.toml --stripe fx", "timing --network n.toml --stripe fx"),
+        ("timing --stripe fx n.toml", "timing --stripe fx --network n.toml"),
+        ("init n.toml --force", "init --out n.toml --force"),
+        ("up n.toml --data d --no-impair", "up --network n.toml --data d --no-impair"),
+        ("up --no-impair n.toml --data d", "up --no-impair --network n.toml --data d"),
+        ("status n.toml --json", "status --network n.toml --json"),
+        ("plan apply n.toml plan --json", "plan apply --network n.toml plan --json"),
+        ("plan current n.toml", "plan current --network n.toml"),
+        ("probe gather n.toml -o p.csv", "probe gather --network n.toml -o p.csv"),
+        ("certify a b --output c", "certify a b --out c"),
+        ("audit all a --output=c", "audit all a --out=c"),
+        ("tape export a --output c.csv", "tape export a --out c.csv"),
+        ("world --plot p", "world --plots p"),
+    ],
+)
+def test_an_old_spelling_is_replaced_with_a_note(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def current(text: str) -> list[str]:
+        name, *args = text.split()
+        return [name, *current_spelling(load_command(name), name, args)]
+
+    assert current(old) == new.split()
+    assert " is now " in capsys.readouterr().err
+    assert current(new) == new.split()
+    assert not capsys.readouterr().err
+
+
+def test_an_argument_too_many_stays_an_error() -> None:
+    result = CliRunner().invoke(app, ["timing", "--network", "n.toml", "more"])
+    assert (result.exit_code, "unexpected extra argument" in result.stderr) == (2, True)

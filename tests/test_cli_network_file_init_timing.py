@@ -40,7 +40,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_init_writes_a_file_that_timing_explains(here: Path) -> None:
     result = runner.invoke(main.app, ["init"])
     assert result.exit_code == 0
-    assert "levelcast timing network.toml" in result.output
+    assert "levelcast timing --network network.toml" in result.output
     assert (here / "network.toml").read_text(encoding="utf-8") == five_cities()
     assert [path.name for path in here.iterdir()] == ["network.toml"]
     result = runner.invoke(main.app, ["timing"])
@@ -59,10 +59,10 @@ def test_init_refuses_to_overwrite_unless_told_to(
 ) -> None:
     path = here / "mine.toml"
     path.write_text("precious")
-    assert run(monkeypatch, "init", "mine.toml") == 2
+    assert run(monkeypatch, "init", "-o", "mine.toml") == 2
     assert capsys.readouterr().err == "levelcast: mine.toml: already exists; use --force to replace it\n"
     assert path.read_text() == "precious"
-    assert run(monkeypatch, "init", "mine.toml", "--force") == 0
+    assert run(monkeypatch, "init", "-o", "mine.toml", "--force") == 0
     assert path.read_text(encoding="utf-8") == five_cities()
 
 
@@ -84,15 +84,15 @@ def test_init_does_not_overwrite_a_file_that_appears_meanwhile(
 def test_init_says_what_is_wrong_with_its_path(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "init", "none/network.toml") == 2
+    assert run(monkeypatch, "init", "-o", "none/network.toml") == 2
     assert capsys.readouterr().err == ("levelcast: none/network.toml: the directory does not exist; create it first\n")
-    assert run(monkeypatch, "init", ".", "--force") == 2
+    assert run(monkeypatch, "init", "-o", ".", "--force") == 2
     assert "is a directory" in capsys.readouterr().err
 
 
 def test_timing_as_json_has_the_numbers_the_rules_and_the_bound(here: Path) -> None:
     Path("network.toml").write_text(five_cities(), encoding="utf-8")
-    result = runner.invoke(main.app, ["timing", "network.toml", "--json"])
+    result = runner.invoke(main.app, ["timing", "--network", "network.toml", "--json"])
     assert result.exit_code == 0
     report = json.loads(result.output)
     (stripe,) = report["stripes"]
@@ -131,7 +131,7 @@ def test_every_problem_of_a_network_file_is_one_line_on_stderr(
 ) -> None:
     text = five_cities().replace('site = "sydney"', 'site = "sidney"')
     Path("network.toml").write_text(text, encoding="utf-8")
-    assert run(monkeypatch, "timing", "network.toml") == 2
+    assert run(monkeypatch, "timing", "--network", "network.toml") == 2
     rows = capsys.readouterr().err.splitlines()
     assert len(rows) == 2
     assert all(row.startswith("network.toml:") and 'did you mean "sydney"?' in row for row in rows)
@@ -140,7 +140,7 @@ def test_every_problem_of_a_network_file_is_one_line_on_stderr(
 def test_a_missing_file_is_one_sentence(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "timing", "none.toml") == 2
+    assert run(monkeypatch, "timing", "--network", "none.toml") == 2
     assert capsys.readouterr().err == "levelcast: none.toml: no such file or directory\n"
 
 
@@ -182,7 +182,7 @@ def test_the_command_runs_as_a_process_even_where_greek_cannot_be_printed(tmp_pa
         )
 
     assert levelcast("init").returncode == 0
-    explained = levelcast("timing", "network.toml")
+    explained = levelcast("timing", "--network", "network.toml")
     assert explained.returncode == 0, explained.stderr
     assert "closed form" in explained.stdout
     assert explained.stderr == ""

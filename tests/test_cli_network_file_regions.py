@@ -31,7 +31,7 @@ def test_the_plan_is_a_network_file_with_two_lines_a_region(pings: Path, tmp_pat
     out = tmp_path / "network.toml"
     done = CliRunner().invoke(app, ["regions", str(pings), "--receivers", "7", "--regions", "3", "--out", str(out)])
     assert done.exit_code == 0, done.output
-    assert f"levelcast timing {out}" in done.output.replace("\n", "")
+    assert f"levelcast timing --network {out}" in done.output.replace("\n", "")
     text = out.read_text(encoding="utf-8")
     groups = tomllib.loads(text)["edge"]["group"]
     assert sorted(group["line"] for group in groups) == ["a", "a", "a", "b", "b", "b"]

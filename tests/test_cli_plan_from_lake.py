@@ -80,7 +80,7 @@ def test_from_the_lake_to_a_plan_that_the_network_takes(lake: Lake, network_file
     done = invoke(*options)
     assert done.exit_code == 0, done.output
     assert "instead of" in done.output
-    assert f"levelcast plan apply {network_file} {out}" in done.output
+    assert f"levelcast plan apply --network {network_file} {out}" in done.output
     stored, network = read_plan(out), load_network(network_file)
     assert set(stored.flows.to_pylist()) == {"IBM", "GE", "KO", "VOD"}  # KO too: nobody wants it, and it is sent
     assert stored.report["groups"] <= 3

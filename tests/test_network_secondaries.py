@@ -155,10 +155,10 @@ def test_the_example_shows_how_one_is_written() -> None:
 def test_timing_tells_who_belongs_where(tmp_path: Path) -> None:
     file = tmp_path / "network.toml"
     file.write_text(SMALL + FAR, encoding="utf-8")
-    output = CliRunner().invoke(main.app, ["timing", str(file)]).output
+    output = CliRunner().invoke(main.app, ["timing", "--network", str(file)]).output
     assert "3 receivers, 3 secondaries, 1 reformation server, 1 floor, pipelined" in " ".join(output.split())
     assert "osaka-2 is the assigned primary of nagoya-s" in output
-    told = json.loads(CliRunner().invoke(main.app, ["timing", str(file), "--json"]).output)
+    told = json.loads(CliRunner().invoke(main.app, ["timing", "--network", str(file), "--json"]).output)
     assert told["stripes"][0]["homes"] == {"nagoya-s": "osaka-2", "osaka-s": "osaka-1", "tokyo-s": "tokyo-1"}
 
 

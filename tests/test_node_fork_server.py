@@ -48,7 +48,7 @@ def start_floor(server: ForkServer, folder: Path) -> ForkedProcess:
 
 def test_output_errors_and_exit_codes_are_the_node_s(server: ForkServer, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    well, wrong = start(server, log, "--version"), start(server, log, "timing", "no such file")
+    well, wrong = start(server, log, "--version"), start(server, log, "timing", "--network", "no such file")
     assert output_of(well).startswith("levelcast ")
     assert output_of(wrong) == ""
     assert (well.wait(30), wrong.wait(30)) == (0, 2)

@@ -125,7 +125,7 @@ def test_the_command_reads_measured_cities(tmp_path: Path) -> None:
     (tmp_path / "delays.csv").write_text("\n".join(["from,to,delay_ms,jitter_ms", *rows]), encoding="utf-8")
     (tmp_path / "weights.csv").write_text("city,weight\ntown 3,9\ntown 4,1\n", encoding="utf-8")
     given = ["--delays", str(tmp_path / "delays.csv"), "--weights", str(tmp_path / "weights.csv")]
-    done = CliRunner().invoke(app, ["world", *given, *LITTLE, *BRIEF, "--loss", "0.01", "--plot", str(tmp_path / "p")])
+    done = CliRunner().invoke(app, ["world", *given, *LITTLE, *BRIEF, "--loss", "0.01", "--plots", str(tmp_path / "p")])
     assert done.exit_code == 0, done.output
     assert "60 receivers in 8 of 12 cities" in done.output
     assert (tmp_path / "p" / "world-nacks.svg").exists()

@@ -43,7 +43,7 @@ def test_a_network_says_which_node_could_not_have_its_port(file: Path, tmp_path:
     address = load_network(file).status_address("b-1")
     assert address is not None
     with socket.create_server(address):
-        done = levelcast("up", file, "--data", tmp_path / "data", "--for", "1s")
+        done = levelcast("up", "--network", file, "--data", tmp_path / "data", "--for", "1s")
     assert done.returncode == 2
     assert f"levelcast: b-1 has exited: cannot serve status at 127.0.0.1 port {address[1]}" in done.stderr
 
@@ -60,7 +60,7 @@ def test_a_directory_that_has_vanished(file: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert levelcast("disk", "init", "--network", file, "--all", "--data", data).returncode == 0
     shutil.rmtree(data / "a-1")
-    assert "its journal is missing" in sentence_of(levelcast("up", file, "--data", data, "--for", "1s"))
+    assert "its journal is missing" in sentence_of(levelcast("up", "--network", file, "--data", data, "--for", "1s"))
 
 
 def test_an_interface_that_is_not_there(file: Path, tmp_path: Path) -> None:

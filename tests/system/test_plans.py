@@ -160,16 +160,16 @@ def test_plans_are_replaced_under_load_and_bad_ones_refused(tmp_path: Path) -> N
                 await asyncio.to_thread(nodes.wait_for, lambda said: said["c-1"]["tape_records"] > 100)
                 assert await asyncio.to_thread(plan_in_force, network) is None
                 for number, plan in enumerate((first, second, first, second), 1):
-                    code, said, wrong = await run("plan", "apply", file, plan, "--json")
+                    code, said, wrong = await run("plan", "apply", plan, "--network", file, "--json")
                     assert (code, wrong) == (0, "")
                     assert (json.loads(said)["number"], json.loads(said)["edges"]) == (number, 3)
                     if number == 2:
                         for reason, which in bad.items():
-                            code, said, wrong = await run("plan", "apply", file, which)
+                            code, said, wrong = await run("plan", "apply", which, "--network", file)
                             assert (code, said) == (1, "")
                             assert reason in wrong
                             assert len(wrong.splitlines()) == 1
-                        code, said, _ = await run("plan", "current", file, "--json")
+                        code, said, _ = await run("plan", "current", "--network", file, "--json")
                         plans = json.loads(said)
                         assert code == 0
                         assert [plans[name]["number"] for name in RECEIVERS] == [2, 2, 2]

@@ -101,10 +101,12 @@ def test_a_network_runs_on_an_included_file(tmp_path: Path) -> None:
 
 def test_gathering_says_what_is_missing_and_writes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "probes.csv"
-    bare = levelcast("probe", "gather", write_network(tmp_path / "bare.toml"), "--for", "1s", "-o", out)
+    bare = levelcast("probe", "gather", "--network", write_network(tmp_path / "bare.toml"), "--for", "1s", "-o", out)
     assert (bare.returncode, bare.stderr.count("\n")) == (2, 1)
     assert "bare.toml: no [probe] table" in bare.stderr
-    silent = levelcast("probe", "gather", write_network(tmp_path / "n.toml", PROBE), "--for", "1s", "-o", out)
+    silent = levelcast(
+        "probe", "gather", "--network", write_network(tmp_path / "n.toml", PROBE), "--for", "1s", "-o", out
+    )
     assert (silent.returncode, silent.stderr.count("\n")) == (2, 1)
     assert "no node replied; a-1: not running" in silent.stderr
     assert not out.exists()
@@ -118,7 +120,7 @@ def test_what_is_gathered_is_a_table_of_probes(tmp_path: Path) -> None:
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline and not all(each.ok for each in ask_all(cluster.network, RECEIVERS)):
             time.sleep(0.1)
-        done = levelcast("probe", "gather", file, "--for", "2s", "-o", tmp_path / "probes.csv")
+        done = levelcast("probe", "gather", "--network", file, "--for", "2s", "-o", tmp_path / "probes.csv")
     finally:
         cluster.stop()
     assert done.returncode == 0, done.stderr

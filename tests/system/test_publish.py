@@ -185,7 +185,7 @@ def test_up_without_floors_leaves_them_to_publish(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "trades.csv", 2000, FLOORS)
     levelcast = [sys.executable, "-m", "levelcast"]
     place = ["--data", str(data), "--no-floors", "--for", "10s", "--json"]
-    up = subprocess.Popen([*levelcast, "up", str(file), *place], stdout=subprocess.PIPE, text=True)
+    up = subprocess.Popen([*levelcast, "up", "--network", str(file), *place], stdout=subprocess.PIPE, text=True)
     try:
         words = ["publish", "--network", str(file), "--data", str(data), "--timeout", "30s", str(path)]
         said = subprocess.run([*levelcast, *words], capture_output=True, text=True, timeout=60, check=False)

@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from levelcast.cli.errors import one_sentence
+from levelcast.cli.old_spellings import current_spelling
 from levelcast.version import __version__
 
 
@@ -106,7 +107,7 @@ levelcast demo — run five cities on this machine, kill one site, and compare t
 
 levelcast init — write a commented network.toml to start from
 
-levelcast timing network.toml — explain its timing values
+levelcast timing — explain its timing values
 
 levelcast sim --seeds 0..999 — check the ring in a thousand random fault histories
 """
@@ -119,7 +120,8 @@ class _Unloaded(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         assert self.name is not None
-        return load_command(self.name).make_context(info_name, args, parent, **extra)
+        command = load_command(self.name)
+        return command.make_context(info_name, current_spelling(command, self.name, args), parent, **extra)
 
 
 class _LazyGroup(TyperGroup):

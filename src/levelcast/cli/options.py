@@ -24,5 +24,6 @@ Interface = Annotated[str, option("IP address of the network interface for the c
 JsonAtEnd = Annotated[bool, option("Print only one JSON object, at the end.", "--json")]
 LakeDir = Annotated[Path, option("Directory of the lake.", "--lake", metavar="DIR")]
 Master = Annotated[str | None, option("Spark master.", metavar="URL", unset="spark-submit's, or all local cores")]
-NetworkArgument = Annotated[Path, typer.Argument(metavar="NETWORK", help="Network file.")]
 NetworkFile = Annotated[Path, option("Network file.", "--network", metavar="FILE")]
+NETWORK_FILE = Path("network.toml")
+"""Network file of a command that is given none."""

@@ -126,7 +126,7 @@ def toml_table(head: str, **values: object) -> str:
 _TEXT = """\
 # A Levelcast network: one market tape, in one order, released at the same time in five cities.
 #
-#   levelcast timing network.toml      explains every number derived from this file
+#   levelcast timing                   explains every number derived from this file
 #
 # Durations are strings with a unit: "300us", "35.6ms", "2s". Names may have letters, digits, "-", "_" and ".".
 
@@ -212,7 +212,7 @@ watermark = "100ms"  # interval of watermarks: the time up to which a group is c
 {groups}
 # ---------------------------------------------------------------------------------------------------------
 # Status of nodes: http://127.0.0.1:{status_port}/status for the first node of this file (receivers, then
-# reformation servers, floors, secondaries), the next port for the next one. `levelcast status network.toml` queries
+# reformation servers, floors, secondaries), the next port for the next one. `levelcast status` queries
 # all nodes. Status has no secrets, but access is not protected: keep the address local.
 
 [status]

@@ -296,7 +296,8 @@ def _print_farewell(console: Console, stage: Stage, wishes: DemoOptions) -> None
         )
     else:
         page = f", {wishes.keep / 'report.html'}" if wishes.pipeline else ""
-        text = f"Kept in {wishes.keep}: levelcast tape info {stage.data / _VICTIM}, levelcast timing {stage.file}{page}"
+        next_commands = f"levelcast tape info {stage.data / _VICTIM}, levelcast timing --network {stage.file}"
+        text = f"Kept in {wishes.keep}: {next_commands}{page}"
     console.print(text, style="dim", soft_wrap=not console.is_terminal)
 
 

@@ -97,7 +97,8 @@ def demo(
         return
     if network_file is not None:
         raise typer.BadParameter(
-            "needs --simulated; to run your own network, use levelcast up NETWORK --data DIR", param_hint="--network"
+            "needs --simulated; to run your own network, use levelcast up --network FILE --data DIR",
+            param_hint="--network",
         )
     wishes = DemoOptions(
         run_ns=duration_ns(publish or "12s", longest_min=LONGEST_MIN),

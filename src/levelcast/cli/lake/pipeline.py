@@ -297,7 +297,7 @@ def load(
 
     levelcast pipeline load subscriptions interest.csv --lake lake
 
-    levelcast status network.toml --json > status.json && levelcast pipeline load requests status.json --lake lake
+    levelcast status --json > status.json && levelcast pipeline load requests status.json --lake lake
     """
     with spark_errors():
         require_spark()

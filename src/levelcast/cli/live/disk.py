@@ -10,7 +10,7 @@ import typer
 
 from levelcast.cli.errors import duration_ns
 from levelcast.cli.main import COMMANDS
-from levelcast.cli.options import Data, Interface, NetworkFile, option
+from levelcast.cli.options import NETWORK_FILE, Data, Interface, NetworkFile, option
 from levelcast.errors import NetError
 from levelcast.network import Network, load_network
 from levelcast.network.placement import Placement, all_places, place_of, places
@@ -38,8 +38,8 @@ _ASK_S = 1.0
 
 @app.command()
 def init(
-    network_file: NetworkFile,
     data: Data,
+    network_file: NetworkFile = NETWORK_FILE,
     name: Annotated[str | None, option("Node name in the network file.", "--name")] = None,
     every: Annotated[bool, option("Initialise every node of the file, in every stripe.", "--all")] = False,
     stripe: Stripe = None,
@@ -51,9 +51,9 @@ def init(
 
     Examples:
 
-    levelcast disk init --network network.toml --name tokyo-1 --data data
+    levelcast disk init --name tokyo-1 --data data
 
-    levelcast disk init --network network.toml --all --data data
+    levelcast disk init --all --data data
     """
     network = load_network(network_file)
     if (name is None) is not every:
@@ -67,9 +67,9 @@ def init(
 
 @app.command()
 def lost(
-    network_file: NetworkFile,
     name: Name,
     data: Data,
+    network_file: NetworkFile = NETWORK_FILE,
     life: Annotated[int | None, option("New life number.", min=1, max=MAX_LIFE, unset="highest known + 1")] = None,
     stripe: Stripe = None,
 ) -> None:
@@ -80,9 +80,9 @@ def lost(
 
     Examples:
 
-    levelcast disk lost --network network.toml --name tokyo-1 --data data
+    levelcast disk lost --name tokyo-1 --data data
 
-    levelcast disk lost --network network.toml --name tokyo-1 --data data --life 3
+    levelcast disk lost --name tokyo-1 --data data --life 3
     """
     network = load_network(network_file)
     place = place_of(network, name, stripe)
@@ -128,8 +128,8 @@ def _life_in_ring(network: Network, place: Placement) -> int | None:
 
 @app.command()
 def replace(
-    network_file: NetworkFile,
     name: Name,
+    network_file: NetworkFile = NETWORK_FILE,
     data: Annotated[
         Path | None, option("Data directory of the node, if it is on this machine.", "--data", metavar="DIR")
     ] = None,
@@ -145,7 +145,7 @@ def replace(
 
     Example:
 
-    levelcast disk replace --network network.toml --name tokyo-1 --data data
+    levelcast disk replace --name tokyo-1 --data data
     """
     network = load_network(network_file)
     timeout_s = duration_ns(timeout, "--timeout") / 1e9

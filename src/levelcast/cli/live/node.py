@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from levelcast.cli.errors import duration_ns
-from levelcast.cli.options import Data, Impair, Interface, NetworkFile, option
+from levelcast.cli.options import NETWORK_FILE, Data, Impair, Interface, NetworkFile, option
 from levelcast.network import load_network
 from levelcast.network.placement import place_of
 from levelcast.node.node import FREQUENT, Node
@@ -24,9 +24,9 @@ from levelcast.storage.disk import initialise_disk
 
 
 def node(
-    network_file: NetworkFile,
     name: Annotated[str, option("Node name in the network file.")],
     data: Data,
+    network_file: NetworkFile = NETWORK_FILE,
     rate: Annotated[float, option("Synthetic records/s that a floor publishes.", min=0)] = 0.0,
     impair: Impair = False,
     publish: Annotated[
@@ -55,9 +55,9 @@ def node(
 
     Examples:
 
-    levelcast node --network network.toml --name tokyo-1 --data data
+    levelcast node --name tokyo-1 --data data
 
-    levelcast node --network network.toml --name XTKS --data data --rate 1000 --for 20s
+    levelcast node --name XTKS --data data --rate 1000 --for 20s
     """
     network = load_network(network_file)
     if realtime not in ("auto", "on", "off"):

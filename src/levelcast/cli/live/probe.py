@@ -13,7 +13,7 @@ import typer
 from levelcast.cli.errors import duration_ns, on_interrupt
 from levelcast.cli.main import COMMANDS
 from levelcast.cli.network_file.init_timing import write_new
-from levelcast.cli.options import Force, NetworkArgument, option
+from levelcast.cli.options import NETWORK_FILE, Force, NetworkFile, option
 from levelcast.cli.output import csv_text
 from levelcast.errors import NetError
 from levelcast.network import load_network
@@ -31,7 +31,7 @@ PATIENCE_NS = 4_000_000_000
 
 @app.command()
 def gather(
-    network_file: NetworkArgument = Path("network.toml"),
+    network_file: NetworkFile = NETWORK_FILE,
     run: Annotated[str, option("Measurement time.", "--for", metavar="TIME")] = "60s",
     out: Out = Path("probes.csv"),
     force: Force = False,
@@ -43,7 +43,7 @@ def gather(
 
     Examples:
 
-    levelcast probe gather network.toml --for 60s -o probes.csv
+    levelcast probe gather --for 60s -o probes.csv
 
     levelcast pipeline load probes probes.csv --lake lake && levelcast matrix --lake lake -o measured.toml
     """

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from levelcast.cli.errors import duration_ns, on_interrupt, parse_day
-from levelcast.cli.options import Impair, Interface, JsonAtEnd, NetworkFile, option
+from levelcast.cli.options import NETWORK_FILE, Impair, Interface, JsonAtEnd, NetworkFile, option
 from levelcast.cli.output import print_json, table
 from levelcast.client.replay import Replay
 from levelcast.formats.trade_files import FORMATS, Survey, open_trades, survey
@@ -32,7 +32,7 @@ _PLAIN_LINE_EVERY_S = 5.0
 
 def publish(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of trades; for LEAN also a directory.")],
-    network_file: NetworkFile,
+    network_file: NetworkFile = NETWORK_FILE,
     floor: Annotated[
         str | None, option("Floor of files that specify none; for others, publish only its trades.", metavar="CODE")
     ] = None,
@@ -57,9 +57,9 @@ def publish(
 
     Examples:
 
-    levelcast publish --network network.toml --data data --floor XNYS trades.csv
+    levelcast publish --data data --floor XNYS trades.csv
 
-    levelcast publish --network network.toml --data data --format lean --date 2013-10-07 --speed 100x ticks/
+    levelcast publish --data data --format lean --date 2013-10-07 --speed 100x ticks/
     """
     network = load_network(network_file)
     directory, on = SymbolDirectory(network), _day(day, format)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from levelcast.cli.errors import duration_ns
-from levelcast.cli.options import NetworkArgument, option
+from levelcast.cli.options import NETWORK_FILE, NetworkFile, option
 from levelcast.cli.output import cell, print_json, table
 from levelcast.network import Network, load_network
 from levelcast.network.roles import FLOOR, RECEIVER, REFORMATION, SECONDARY, RoleKind
@@ -38,7 +37,7 @@ Json = dict[str, Any]
 
 
 def status(
-    network_file: NetworkArgument = Path("network.toml"),
+    network_file: NetworkFile = NETWORK_FILE,
     as_json: Annotated[bool, option("Print one JSON object with the complete status of every node.", "--json")] = False,
     node: Annotated[list[str] | None, option("Query only this node (repeatable).", metavar="NAME", unset="all")] = None,
     watch: Annotated[bool, option("Refresh every second until ^C.", "--watch")] = False,
@@ -51,9 +50,9 @@ def status(
 
     Examples:
 
-    levelcast status network.toml
+    levelcast status
 
-    levelcast status network.toml --node tokyo-1 --json
+    levelcast status --node tokyo-1 --json
     """
     network = load_network(network_file)
     timeout_s = duration_ns(timeout, "--timeout") / 1e9

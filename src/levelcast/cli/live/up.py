@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from levelcast.cli.errors import duration_ns, on_interrupt
-from levelcast.cli.options import Data, JsonAtEnd, NetworkArgument, option
+from levelcast.cli.options import NETWORK_FILE, Data, JsonAtEnd, NetworkFile, option
 from levelcast.cli.output import print_json, print_problems, table
 from levelcast.network import load_network
 from levelcast.network.roles import FLOOR
@@ -30,8 +30,8 @@ _PLAIN_LINE_EVERY_S = 2.0
 
 
 def up(
-    network_file: NetworkArgument,
     data: Data,
+    network_file: NetworkFile = NETWORK_FILE,
     publish: Annotated[str | None, option("Trading time.", "--for", metavar="TIME", unset="until ^C")] = None,
     rate: Annotated[float, option("Records/s of all floors together.", min=0)] = 2000.0,
     impair: Annotated[bool, option("Inject the delay and loss of the network file's links.")] = True,
@@ -49,9 +49,9 @@ def up(
 
     Examples:
 
-    levelcast up network.toml --data data --for 20s
+    levelcast up --data data --for 20s
 
-    levelcast up network.toml --data data --for 20s --rate 500 --kill tokyo-1@5s
+    levelcast up --data data --for 20s --rate 500 --kill tokyo-1@5s
     """
     network = load_network(network_file)
     run_ns = None if publish is None else duration_ns(publish)

@@ -15,7 +15,7 @@ import numpy as np
 import typer
 
 from levelcast.cli.errors import duration_ns
-from levelcast.cli.options import NetworkFile, option
+from levelcast.cli.options import NETWORK_FILE, NetworkFile, option
 from levelcast.cli.output import csv_text
 from levelcast.client.subscriber import Batch, Start, Subscriber
 from levelcast.edge.subscriber.delivery import Ended, Grade, Lost, Stuck, SubscriberConfig
@@ -37,7 +37,7 @@ Row = tuple[Any, ...]
 
 
 def watch(
-    network_file: NetworkFile,
+    network_file: NetworkFile = NETWORK_FILE,
     region: Annotated[str | None, option("Region of the edge groups.", unset="the only one")] = None,
     symbol: Annotated[list[str] | None, option("Print only this symbol (repeatable).", unset="all")] = None,
     start: Annotated[
@@ -72,9 +72,9 @@ def watch(
 
     Examples:
 
-    levelcast watch --network network.toml --region europe
+    levelcast watch --region europe
 
-    levelcast watch --network network.toml --region asia-pacific --symbol 7203 --from snapshot --json
+    levelcast watch --region asia-pacific --symbol 7203 --from snapshot --json
     """
     network = load_network(network_file)
     limit_s = None if limit is None else duration_ns(limit) / 1e9

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from levelcast.cli.options import Force, option
+from levelcast.cli.options import NETWORK_FILE, Force, NetworkFile, option
 from levelcast.cli.output import print_json
 from levelcast.network import Network, NetworkError, Problem, five_cities, load_network
 from levelcast.network.warnings import included_files, warnings
@@ -22,7 +22,7 @@ from levelcast.units import show_ns
 
 
 def init(
-    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("network.toml"),
+    out: Annotated[Path, option("File to write.", "--out", "-o", metavar="FILE")] = NETWORK_FILE,
     force: Force = False,
 ) -> None:
     """Write a commented network file to start from: five cities around the world.
@@ -31,14 +31,14 @@ def init(
 
     levelcast init
 
-    levelcast init my-network.toml --force
+    levelcast init -o my-network.toml --force
     """
-    write_new(path, five_cities(), force=force)
-    typer.echo(f"Wrote {path}. To see the resulting timing: levelcast timing {path}")
+    write_new(out, five_cities(), force=force)
+    typer.echo(f"Wrote {out}. To see the resulting timing: levelcast timing --network {out}")
 
 
 def timing(
-    path: Annotated[Path, typer.Argument(help="Network file.")] = Path("network.toml"),
+    network_file: NetworkFile = NETWORK_FILE,
     stripe: Annotated[str | None, option("Show only this stripe.", "--stripe", unset="all")] = None,
     as_json: Annotated[bool, option("Print only JSON, with durations in nanoseconds.", "--json")] = False,
 ) -> None:
@@ -46,15 +46,15 @@ def timing(
 
     Examples:
 
-    levelcast timing network.toml
+    levelcast timing
 
-    levelcast timing network.toml --json
+    levelcast timing --network my-network.toml --json
     """
-    network = load_network(path)
+    network = load_network(network_file)
     names = [known.name for known in network.stripes]
     if stripe is not None and stripe not in names:
         known = ", ".join(f'"{name}"' for name in names)
-        raise NetworkError(str(path), [Problem(1, f'stripe "{stripe}" not found; the file has {known}')])
+        raise NetworkError(str(network_file), [Problem(1, f'stripe "{stripe}" not found; the file has {known}')])
     chosen = names if stripe is None else [stripe]
     if as_json:
         report = {

@@ -46,7 +46,7 @@ def regions(
         str | None, option('Maximum delay between two receivers, such as "250ms".', unset="unlimited")
     ] = None,
     slot: Annotated[str, option("Slot length in the network file.")] = "50ms",
-    out: Annotated[Path | None, option("Write this network file.", metavar="FILE.toml")] = None,
+    out: Annotated[Path | None, option("Write this network file.", "--out", "-o", metavar="FILE.toml")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,7 +79,7 @@ def regions(
         return
     _show(measured, told, placed)
     if out is not None:
-        typer.echo(f"Wrote {out}. To see the resulting timing: levelcast timing {out}")
+        typer.echo(f"Wrote {out}. To see the resulting timing: levelcast timing --network {out}")
 
 
 def _plan(

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from levelcast.cli.errors import duration_ns
-from levelcast.cli.options import AsJson, Interface, option
+from levelcast.cli.options import NETWORK_FILE, AsJson, Interface, NetworkFile, option
 from levelcast.cli.output import print_json, table
 from levelcast.network import load_network
 from levelcast.node.operate.channel_plans import PlanRefused, apply_plan, running_plans
@@ -18,12 +18,10 @@ from levelcast.planner.files import read_plan, read_rates
 from levelcast.planner.model import PlanError
 from levelcast.runtime.sockets import LOOPBACK
 
-ExistingNetwork = Annotated[Path, typer.Argument(metavar="NETWORK", help="Network file.", exists=True, dir_okay=False)]
-
 
 def apply(
-    network_file: ExistingNetwork,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the plan.")],
+    network_file: NetworkFile = NETWORK_FILE,
     rates: Annotated[
         Path | None,
         option(
@@ -43,7 +41,7 @@ def apply(
 
     Example:
 
-    levelcast plan apply network.toml plan
+    levelcast plan apply plan
     """
     timeout_s = duration_ns(timeout, "--timeout") / 1e9
     network = load_network(network_file)
@@ -64,14 +62,14 @@ def apply(
 
 
 def current(
-    network_file: ExistingNetwork,
+    network_file: NetworkFile = NETWORK_FILE,
     as_json: AsJson = False,
 ) -> None:
     """Show the active plan of each receiver. Exit code 1 if they differ.
 
     Example:
 
-    levelcast plan current network.toml
+    levelcast plan current
     """
     network = load_network(network_file)
     found = running_plans(answer for answer in ask_all(network) if answer.ok)

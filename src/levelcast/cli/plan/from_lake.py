@@ -113,7 +113,7 @@ def from_lake(
 
     Examples:
 
-    levelcast plan from-lake --lake lake --network network.toml --out plan && levelcast plan apply network.toml plan
+    levelcast plan from-lake --lake lake --network network.toml --out plan && levelcast plan apply plan
 
     levelcast plan from-lake --lake lake --network network.toml --current running --rates busiest --out plan
     """
@@ -129,7 +129,7 @@ def from_lake(
     if made.skipped:
         typer.echo(f"{made.skipped:,} subscriptions were skipped: no floor of {network_file} trades their symbols.")
     if network_file is not None:
-        typer.echo(f"levelcast plan apply {network_file} {out}")
+        typer.echo(f"levelcast plan apply --network {network_file} {out}")
 
 
 def run(

@@ -64,7 +64,7 @@ _TH = Model()
 def make(
     interest: Interest,
     rates: Rates,
-    out: Annotated[Path, option("Directory for the plan.", metavar="DIR")],
+    out: Annotated[Path, option("Directory for the plan.", "--out", "-o", metavar="DIR")],
     groups: Annotated[int, option("Maximum number of multicast groups.")] = 50,
     sessions: Annotated[int, option("Maximum number of sessions.")] = 1000,
     algorithm: Annotated[Algorithm, option("Levelcast's, or one of the paper's (TH §4.3).")] = Algorithm.LEVELCAST,
@@ -257,7 +257,7 @@ def evaluate(
 
 @app.command(name="generate")
 def generate_files(
-    out: Annotated[Path, option("Directory for interest.parquet and rates.parquet.", metavar="DIR")],
+    out: Annotated[Path, option("Directory for interest.parquet and rates.parquet.", "--out", "-o", metavar="DIR")],
     flows: Annotated[int, option("Number of symbols.")] = _TH.flows,
     users: Annotated[int, option("Number of users.")] = _TH.users,
     markets: Annotated[int, option("Number of markets; interest in the i-th is ∝ 1/i.")] = _TH.markets,

@@ -78,7 +78,7 @@ def sweep_command(
         list[str] | None, option("Values of a parameter (repeatable).", "--set", metavar="NAME=VALUE,…")
     ] = None,
     lake: Annotated[Path | None, option("Store rows in the table sweeps of this lake.", metavar="DIR")] = None,
-    out: Annotated[Path | None, option("Store rows in this file.", "-o", "--out", metavar="FILE.parquet")] = None,
+    out: Annotated[Path | None, option("Store rows in this file.", "--out", "-o", metavar="FILE.parquet")] = None,
     master: Master = None,
     jobs: Annotated[int | None, option("Number of local processes to use instead of Spark; needs -o.", min=1)] = None,
     figures: Annotated[list[str] | None, option("Metric to show (repeatable).", "--figure", metavar="NAME")] = None,

@@ -71,7 +71,7 @@ def world(
     slots: Annotated[int, option("Number of slots measured in the core.", min=2)] = 1_000,
     follow: Annotated[int, option("Number of slots measured at the subscribers.", min=1)] = 200,
     seed: Annotated[int, option("Random seed; the same seed gives the same result.", min=0)] = 1,
-    plot: Annotated[Path | None, option("Write three plots to this directory.", metavar="DIR")] = None,
+    plots: Annotated[Path | None, option("Write three plots to this directory.", metavar="DIR")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a large network in bulk: two receiver layers, regions of two lines, a million subscribers.
@@ -83,7 +83,7 @@ def world(
 
     levelcast world --receivers 1000 --primaries 20 --regions 15 --customers 50000 --slots 200 --follow 50
 
-    levelcast world --delays pings.csv.gz --weights cities.csv --loss 0.01 --loss 0.1 --plot plots
+    levelcast world --delays pings.csv.gz --weights cities.csv --loss 0.01 --loss 0.1 --plots plots
     """
     if weights is not None and delays is None:
         raise typer.BadParameter("--weights needs --delays; synthetic cities have their own weights")
@@ -105,7 +105,7 @@ def world(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     runs = [_run(globe, conditions) for conditions in plans]
-    plots = [str(path) for path in plot_world(runs, plot)] if plot is not None else []
+    drawn = [str(path) for path in plot_world(runs, plots)] if plots is not None else []
     cost = {
         "wall_s": round(time.perf_counter() - began, 1),
         "cpu_s": round(time.process_time() - cpu, 1),
@@ -113,11 +113,11 @@ def world(
     }
     if as_json:
         shown = [{**asdict(run.conditions), **run.figures()} for run in runs]
-        print_json({"world": describe(globe), "runs": shown, "plots": plots, **cost})
+        print_json({"world": describe(globe), "runs": shown, "plots": drawn, **cost})
         return
     _show(globe, runs)
     typer.echo(f"{cost['wall_s']} s, {cost['cpu_s']} s of CPU, peak memory {cost['peak_mb']:,} MB")
-    for path in plots:
+    for path in drawn:
         typer.echo(f"plot: {path}")
 
 

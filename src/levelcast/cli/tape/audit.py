@@ -38,8 +38,8 @@ def audit(
     lake: Annotated[
         Path | None, option("Add the verdict to the tables audits and audit_findings of this lake.", metavar="DIR")
     ] = None,
-    output: Annotated[
-        Path | None, option("Write all results to this file as JSON.", "--output", "-o", metavar="FILE")
+    out: Annotated[
+        Path | None, option("Write all results to this file as JSON.", "--out", "-o", metavar="FILE")
     ] = None,
     force: Force = False,
     read_bytes: Annotated[
@@ -84,7 +84,7 @@ def audit(
 
     levelcast audit fairness data --network network.toml --threshold 0.2ms --lake lake -o verdict.json
     """
-    require_new(output, force=force)
+    require_new(out, force=force)
     if no_spark and (lake is not None or master is not None):
         raise typer.BadParameter("--lake and --master need Spark", param_hint="--no-spark")
     with spark_errors():
@@ -117,15 +117,15 @@ def audit(
             "run": run_id,
             "exit_code": outcome.exit_code,
         }
-        if output is not None:
-            with replacing(output) as unfinished:
+        if out is not None:
+            with replacing(out) as unfinished:
                 unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if as_json:
         print_json(document, None)
     else:
         show(Console(highlight=False), outcome)
-        if output is not None:
-            typer.echo(f"All results are in {output}.")
+        if out is not None:
+            typer.echo(f"All results are in {out}.")
     raise typer.Exit(outcome.exit_code)
 
 

@@ -16,9 +16,7 @@ Directories = Annotated[list[Path], typer.Argument(help="Directories of receiver
 
 def certify_command(
     directories: Directories,
-    output: Annotated[
-        Path | None, option("Write the certificate of these receivers to this file.", "--output", "-o")
-    ] = None,
+    out: Annotated[Path | None, option("Write the certificate of these receivers to this file.", "--out", "-o")] = None,
     against: Annotated[Path | None, option("Check the tapes against this certificate instead.", "--check")] = None,
     force: Force = False,
 ) -> None:
@@ -33,12 +31,12 @@ def certify_command(
 
     levelcast certify --check day.certificate a-copy-of-a-tape
     """
-    if (output is None) == (against is None):
+    if (out is None) == (against is None):
         raise typer.BadParameter("pass either -o FILE to write a certificate or --check FILE to check against one")
-    require_new(output, force=force)
+    require_new(out, force=force)
     try:
-        if output is not None:
-            _make(directories, output)
+        if out is not None:
+            _make(directories, out)
         elif against is not None:
             _check(directories, against)
     except NotCertified as why:
@@ -46,9 +44,9 @@ def certify_command(
         raise typer.Exit(1) from None
 
 
-def _make(directories: list[Path], output: Path) -> None:
+def _make(directories: list[Path], out: Path) -> None:
     certificate = certify(directories)
-    with replacing(output) as unfinished:
+    with replacing(out) as unfinished:
         unfinished.write_text(write_certificate(certificate), encoding="utf-8")
     statement = certificate["statement"]
     typer.echo(
@@ -58,7 +56,7 @@ def _make(directories: list[Path], output: Path) -> None:
     typer.echo(_spread_line(statement))
     for each in statement["receivers"]:
         typer.echo(_receiver_line(each))
-    typer.echo(f"The certificate is in {output}; its root is {statement['marks'][-1]['chain']}")
+    typer.echo(f"The certificate is in {out}; its root is {statement['marks'][-1]['chain']}")
 
 
 def _spread_line(statement: dict[str, Any]) -> str:

@@ -256,7 +256,7 @@ def _verdict_json(verdict: TapeCheck) -> dict[str, Any]:
 @app.command()
 def export(
     directory: Directory,
-    output: Annotated[Path, option("Output file; its name ends in .dbn, .csv or .parquet.", "--output", "-o")],
+    out: Annotated[Path, option("Output file; its name ends in .dbn, .csv or .parquet.", "--out", "-o")],
     from_sequence: FromSequence = 1,
     symbol: Symbols = None,
     force: Force = False,
@@ -270,18 +270,18 @@ def export(
     levelcast tape export data/tokyo-1 -o trades.csv --symbol 7
     """
     writers = {".dbn": _export_dbn, ".csv": _export_csv, ".parquet": _export_parquet}
-    if output.suffix not in writers:
-        raise typer.BadParameter(f"{output}: file type not supported; use one of {', '.join(writers)}")
-    require_new(output, force=force)
+    if out.suffix not in writers:
+        raise typer.BadParameter(f"{out}: file type not supported; use one of {', '.join(writers)}")
+    require_new(out, force=force)
     reader = TapeReader(tape_directory(directory))
-    with replacing(output) as unfinished:
-        count = writers[output.suffix](reader, unfinished, from_sequence, symbol)
-    typer.echo(f"Wrote {count:,} records to {output}")
+    with replacing(out) as unfinished:
+        count = writers[out.suffix](reader, unfinished, from_sequence, symbol)
+    typer.echo(f"Wrote {count:,} records to {out}")
 
 
-def _export_dbn(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:
+def _export_dbn(reader: TapeReader, out: Path, from_sequence: int, symbols: list[int] | None) -> int:
     count = 0
-    with output.open("wb") as file:
+    with out.open("wb") as file:
         file.write(dbn_metadata())
         if from_sequence == 1 and not symbols:
             for frame in reader.frames():
@@ -305,17 +305,17 @@ def _raw_records(reader: TapeReader, from_sequence: int, symbols: list[int] | No
             at = end
 
 
-def _export_csv(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:
-    with output.open("w", newline="", encoding="utf-8") as file:
+def _export_csv(reader: TapeReader, out: Path, from_sequence: int, symbols: list[int] | None) -> int:
+    with out.open("w", newline="", encoding="utf-8") as file:
         return _write_csv(file, _rows(reader, from_sequence, symbols))
 
 
-def _export_parquet(reader: TapeReader, output: Path, from_sequence: int, symbols: list[int] | None) -> int:
+def _export_parquet(reader: TapeReader, out: Path, from_sequence: int, symbols: list[int] | None) -> int:
     """Write Parquet with prices as integers of 1e-9, for exact computation."""
     pa, parquet = arrow(), arrow("pyarrow.parquet")
     types = {"price": pa.int64(), **dict.fromkeys(("type", "action", "side"), pa.string())}
     schema, count = pa.schema([(name, types.get(name, pa.uint64())) for name in COLUMNS]), 0
-    with parquet.ParquetWriter(str(output), schema) as writer:
+    with parquet.ParquetWriter(str(out), schema) as writer:
         rows = _rows(reader, from_sequence, symbols)
         while block := list(islice(rows, _BLOCK)):
             columns = zip(*(_columns(*row, exact=True) for row in block), strict=True)
