@@ -81,13 +81,13 @@ class Subscriber:
     | `region`    | the region of the groups to join; optional if there is only one |
     | `sessions`  | names of the sessions to receive; default: all |
     | `grade`     | `Grade.GUARANTEED` (or "guaranteed") requests missing messages; "best effort" skips them; "latest only" never waits, and requests only messages that may have a newest price |
-    | `start`     | "now": from the first packet received; "snapshot": after a snapshot, without a gap; or the first sequence of each session |
+    | `start`     | "now": from the first packet received; "snapshot": after a snapshot, without a gap; or `{session: sequence}`, and other sessions from the first packet received |
     | `symbols`   | symbols or instrument ids to receive, in addition to records of no instrument; default: all. Only sessions and groups that carry them are followed |
     | `merged`    | true: deliver the records of all sessions in one order, by time, stripe and position on the tape |
     | `watermarks`| true: deliver a batch without records for each watermark, so that time advances without records |
     | `arrivals`  | true: `lines` record the arrival time of the first byte of each slot, to measure the spread |
     | `on_event`  | called with `Lost`, `Stuck`, `Ended` and `Replaced` (another plan is active) as they happen |
-    | `interface` | address of the interface of the groups |
+    | `interface` | address of the interface of the groups; default: loopback |
 
     The iterator stops when every received session has ended.
     """  # fmt: skip # noqa: E501 - a table
