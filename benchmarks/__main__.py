@@ -75,14 +75,16 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the named benchmarks, or all of them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure, compare, write down.")
-    parser.add_argument("name", nargs="*", help=f"which ones: {', '.join(BENCHMARKS)}; all if none is named")
-    parser.add_argument("--quick", action="store_true", help="a few seconds only, to see that it works")
-    parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run benchmarks and write their results.")
+    parser.add_argument("name", nargs="*", help=f"benchmarks to run (default: all): {', '.join(BENCHMARKS)}")
+    parser.add_argument("--quick", action="store_true", help="run for a few seconds, as a test")
+    parser.add_argument(
+        "--out", type=Path, default=Options().out, help="directory of the JSON files (default: %(default)s)"
+    )
     chosen = parser.parse_args(arguments)
     unknown = [name for name in chosen.name if name not in BENCHMARKS]
     if unknown:
-        parser.error(f"there is no benchmark {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}")
+        parser.error(f"unknown benchmark {', '.join(unknown)}; use {', '.join(BENCHMARKS)}")
     options = Options(quick=chosen.quick, out=chosen.out)
     for name in chosen.name or BENCHMARKS:
         facts = machine_facts()

@@ -577,7 +577,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     jobs = chosen.jobs.split(",")
     if unknown := [name for name in jobs if name not in JOBS]:
-        parser.error(f"there is no job {', '.join(unknown)}: there are {', '.join(JOBS)}")
+        parser.error(f"unknown job {', '.join(unknown)}; use {', '.join(JOBS)}")
     if chosen.way:
         return child(chosen)
 

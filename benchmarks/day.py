@@ -290,10 +290,10 @@ def tell(outcome: Outcome, loss: float) -> None:
     print(f"{outcome.trades:,} trades of {len(VENUES)} venues, {loss:.0%} loss on every link, {len(CITIES)} receivers")
     print(f"killed and started again: {', '.join(outcome.kills) or 'none'}")
     print(
-        f"published and witnessed in {outcome.publish_s:.1f} s, {rate:,.0f} trades a second; "
+        f"published and witnessed in {outcome.publish_s:.1f} s, {rate:,.0f} trades/s; "
         f"from start to end {outcome.total_s:.1f} s"
     )
-    print(f"\n{'receiver':<14}{'records':>10}{'frames':>9}{'late':>10}   behind its instant, ms (p50 / p99 / max)")
+    print(f"\n{'receiver':<14}{'records':>10}{'frames':>9}{'late':>10}   release lag, ms (p50 / p99 / max)")
     for each in outcome.verdict.receivers:
         behind = " / ".join(f"{ns / 1e6:.2f}" for ns in each.behind_ns)
         print(f"{each.name:<14}{each.records:>10,}{each.frames:>9,}{each.late:>10,}   {behind}")

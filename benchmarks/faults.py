@@ -148,7 +148,7 @@ class Campaign:
             if whole(self.cluster, time.time_ns()):
                 self._strike_s = now_s + self._rng.uniform(*GAP_S)
             elif now_s - self._since_s > BACK_LIMIT_S:
-                self.problems.append(f"the network is not whole {BACK_LIMIT_S:.0f} s after {self._last()}")
+                self.problems.append(f"the network has not recovered {BACK_LIMIT_S:.0f} s after {self._last()}")
                 self.done = True
         elif now_s >= self._strike_s:
             self._strike_s = None
@@ -375,11 +375,11 @@ def report(outcomes: Sequence[Outcome], times: int, rate: float, seed: int) -> R
                 result.figures.append(Figure(name, measured, "ms", "the target", TARGET_MS))
     struck = sum(len(outcome.faults) for outcome in outcomes)
     broken = sum(bool(outcome.problems) for outcome in outcomes)
-    result.figures.append(Figure("campaigns in which a promise broke", broken, "campaigns", "all", len(outcomes)))
+    result.figures.append(Figure("campaigns with a violated guarantee", broken, "campaigns", "all", len(outcomes)))
     result.tables += [_recovery_table(outcomes), _load_table(outcomes), *_implied_tables(outcomes)]
     result.notes.append(f"{struck} faults; {reproduction(' '.join(o.kind for o in outcomes), times, rate, seed)}")
     for outcome in outcomes:
-        said = "; ".join(outcome.problems) or "all tapes identical and complete, nothing lost, nothing doubled"
+        said = "; ".join(outcome.problems) or "all tapes identical and complete, nothing lost or duplicated"
         result.notes.append(f"{outcome.kind}: {'VIOLATED: ' if outcome.problems else ''}{said}")
     return result
 
@@ -397,9 +397,9 @@ def _recovery_table(outcomes: Sequence[Outcome]) -> Table:
             quantile(silence, 0.5), quantile(outcome.start_ms, 0.5), quantile(back, 0.5), quantile(back, 1.0),
         ))  # fmt: skip
     return Table(
-        "from a receiver's fault to the first release of the next ring, ms; silence: no release anywhere meanwhile; "
+        "from a receiver's fault to the first release of the next ring, ms; outage: longest time without a release; "
         "start: of the killed process; back: from then, or from the end of the fault, to its first release on time",
-        ("kind", "faults", "of receivers", "reformed", "implied", "p50", "p90", "max", "silence p50", "start p50",
+        ("kind", "faults", "of receivers", "reformed", "implied", "p50", "p90", "max", "outage p50", "start p50",
          "back p50", "back max"),
         rows,
     )  # fmt: skip
@@ -420,8 +420,8 @@ def _load_table(outcomes: Sequence[Outcome]) -> Table:
         for outcome in outcomes
     ]
     return Table(
-        "the campaigns; late: releases more than 1 ms after timestamp + Δ_A, of all receivers and of those not struck",
-        ("kind", "records", "per s", "late", "late, not struck", "behind p99 ms", "rings", "load before"),
+        "the campaigns; late: releases more than 1 ms after timestamp + Δ_A, of all and without the faulted receivers",
+        ("kind", "records", "per s", "late", "late, not faulted", "lag p99 ms", "rings", "load before"),
         rows,
     )
 
@@ -473,7 +473,7 @@ def plot(outcomes: Sequence[Outcome], path: Path) -> Path:
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("ms from the fault to the first release of the next ring; black: median", color=FAINT)
         figure.suptitle(
-            "A receiver fails: how long until the ring without it releases", x=0.01, ha="left", fontsize=12,
+            "Time from a receiver's fault to the first release of the next ring", x=0.01, ha="left", fontsize=12,
             fontweight="bold",
         )  # fmt: skip
     return path
@@ -514,17 +514,20 @@ def _campaigns(kinds: Sequence[str], times: int, rate: float, seed: int, options
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: every promise held; 1: one broke, or a kind could not be run; 130: interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description="Strike, check, measure.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.faults",
+        description="Inject faults into running nodes, check the tapes and measure the recovery.",
+    )
     parser.add_argument("kind", nargs="*", help=f"which ones: {', '.join(KINDS)}; all if none is named")
     parser.add_argument("--times", type=int, default=TIMES, help="faults of each kind (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=RATE, help="records a second in all (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=RATE, help="records/s in total (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=SEED, help="of moments, victims and trades")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--out", type=Path, default=None, help="where JSON and plot go, instead of out/bench and docs")
     chosen = parser.parse_args(arguments)
     unknown = [kind for kind in chosen.kind if kind not in KINDS]
     if unknown:
-        parser.error(f"there is no kind {', '.join(unknown)}: there are {', '.join(KINDS)}")
+        parser.error(f"unknown kind {', '.join(unknown)}; use {', '.join(KINDS)}")
     options = Options() if chosen.out is None else Options(out=chosen.out, plots=chosen.out)
 
     def campaign() -> tuple[Result, bool]:

@@ -118,7 +118,7 @@ class Fit:
 
     @property
     def name(self) -> str:
-        return "in trains" if self.trains else "each alone"
+        return "packets in trains" if self.trains else "single packets"
 
     def weights(self) -> tuple[str, str]:
         """`--alpha` and `--beta` of the planner."""
@@ -173,7 +173,7 @@ class Role:
         self.process.stdin.flush()
         answer: dict[str, Any] = json.loads(self.process.stdout.readline() or "{}")
         if not answer:
-            raise RuntimeError(f"a process of the benchmark ended when it was asked for {command}")
+            raise RuntimeError(f"a process of the benchmark exited at the command {command}")
         return answer
 
 
@@ -219,7 +219,7 @@ class Stage:
             if (seen["packets"], seen["foreign"], seen["gaps"]) == (followed, sum(sent.values()) - followed, 0):
                 return float(seen["cpu_s"])
             self.again += 1
-        raise RuntimeError(f"the customer lost packets {ATTEMPTS} times: the machine is too busy to measure anything")
+        raise RuntimeError(f"the subscriber lost packets {ATTEMPTS} times: the machine is too busy to measure anything")
 
     def points(self, h: int) -> Iterator[tuple[bool, Point]]:
         """What (9) gives at this h, for each way to send."""
@@ -257,15 +257,15 @@ def run(options: Options) -> Result:
         for h in size.aggregations:
             for trains, point in stage.points(h):
                 points[trains].append(point)
-            tell(f"filtering: {h} messages to a packet")
+            tell(f"filtering: {h} messages per packet")
     fits = [fitted(trains, found) for trains, found in points.items()]
     for fit in fits:
         _report(fit, result)
     alpha, beta = fits[0].weights()
     result.more["weights"] = {"alpha": alpha, "beta": beta, "aggregation": AGGREGATION}
     result.notes.append(
-        f"levelcast plan make ... --weights {options.out / 'filtering.json'} takes those of packets that come each "
-        "alone, which is how an edge sends unless its network file says trains."
+        f"levelcast plan make ... --weights {options.out / 'filtering.json'} uses the weights of single packets, "
+        "which an edge sends unless its network file sets trains."
     )
     if stage.again:
         result.notes.append(f"{stage.again} runs lost packets and were made again.")
@@ -286,8 +286,8 @@ def _report(fit: Fit, result: Result) -> None:
     at = AGGREGATION
     alpha, beta = fit.alpha.at(at), fit.beta.at(at)
     result.figures += [
-        Figure(f"dropped by session, α({at}), packets {fit.name}", alpha, "µs", "by flow, α + β", alpha + beta),
-        Figure(f"β({at}), packets {fit.name}", beta, "µs", f"α({at})", alpha),
+        Figure(f"dropped by session, α({at}), {fit.name}", alpha, "µs", "by flow, α + β", alpha + beta),
+        Figure(f"β({at}), {fit.name}", beta, "µs", f"α({at})", alpha),
     ]
     rows: list[tuple[Cell, ...]] = [
         (
@@ -296,11 +296,11 @@ def _report(fit: Fit, result: Result) -> None:
         )
         for p in fit.points
     ]  # fmt: skip
-    columns = ("h", "α", "fit", "β", "fit", "α + β", "delivered", "c a slot", "d a slot", "(9) misses, %")
-    result.tables.append(Table(f"Packets {fit.name}: µs of the customer's CPU time a message", columns, rows))
-    result.notes.append(f"Packets {fit.name}: α(h) = {text(fit.alpha)} µs, β(h) = {text(fit.beta)} µs.")
+    columns = ("h", "α", "fit", "β", "fit", "α + β", "delivered", "c per slot", "d per slot", "(9) misses, %")
+    result.tables.append(Table(f"{fit.name.capitalize()}: CPU time of the subscriber per message, µs", columns, rows))
+    result.notes.append(f"{fit.name.capitalize()}: α(h) = {text(fit.alpha)} µs, β(h) = {text(fit.beta)} µs.")
     one, other = fit.weights()
-    result.notes.append(f"Packets {fit.name}: --alpha {one} --beta {other} --aggregation {at}")
+    result.notes.append(f"{fit.name.capitalize()}: --alpha {one} --beta {other} --aggregation {at}")
 
 
 def _micro(value: float) -> str:
@@ -330,7 +330,7 @@ def plot(fits: Sequence[Fit], path: Path) -> Path:
             axes.set_xticks(h, [f"{each:g}" for each in h])
             axes.minorticks_off()
             axes.grid(axis="y")
-            axes.set_xlabel("messages to a packet, h")
-            axes.set_title(f"packets {fit.name}")
-        panels[0].set_ylabel("µs a message (–: delivered)")
+            axes.set_xlabel("messages per packet, h")
+            axes.set_title(f"{fit.name}")
+        panels[0].set_ylabel("µs per message (–: delivered)")
     return path

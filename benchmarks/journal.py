@@ -69,7 +69,7 @@ def run(options: Options) -> Result:
     result.notes.append(
         f"A packet is {RECORDS} trades, a frame {PACKETS} packets. A segment of the journal has "
         f"{SEGMENT_BYTES >> 20} MiB, one of the tape {TAPE_SEGMENT_BYTES >> 20} MiB. A checkpoint and a forget "
-        f"come every {SETTLE_SLOTS} slots."
+        f"follow every {SETTLE_SLOTS} slots."
     )
     return result
 

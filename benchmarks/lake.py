@@ -45,7 +45,13 @@ DAY = date(2026, 11, 16)
 DAY_NS = 1_794_787_200 * 10**9
 PER_DAY = 20_000_000
 SESSION_NS = 23_400 * 10**9
-OURS, TWO_STEPS, ONE_STEP, DUCKDB, JOB = "ours", "Spark SQL", "Spark SQL, grouping sets", "DuckDB", "the whole job"
+OURS, TWO_STEPS, ONE_STEP, DUCKDB, JOB = (
+    "Levelcast",
+    "Spark SQL",
+    "Spark SQL, grouping sets",
+    "DuckDB",
+    "the complete job",
+)
 
 _BARS = """
 select day, symbol, coalesce(venue, 'ALL') as venue, start_ns,
@@ -108,7 +114,7 @@ def _measure(result: Result, spark: Any, place: Path, count: int, rounds: int, *
         begun, used = time.perf_counter(), used_s(jvm)
         make_days(spark, lake, count)
         took, used = time.perf_counter() - begun, used_s(jvm) - used
-        result.notes.append(f"Writing {count:,} trades took {took:.0f} s and {used:.0f} s of CPU.")
+        result.notes.append(f"Writing {count:,} trades needed {took:.0f} s and {used:.0f} s of CPU.")
     every = sorted(lake.files("trades"), key=_place)
     if sum(file.rows for file in every) != count:
         raise SystemExit(f"{place}: does not have {count:,} trades: name another --lake, or its size")
@@ -147,12 +153,14 @@ def _conclude(
     for unit, which in (("s", 0), ("CPU s", 1)):
         mine = spent[large][OURS][which]
         by_hand = min(spent[large][name][which] for name in (TWO_STEPS, ONE_STEP))
-        result.figures.append(Figure("bars, ours", mine, unit, "hand-written Spark SQL", by_hand))
+        result.figures.append(Figure("bars, Levelcast", mine, unit, "hand-written Spark SQL", by_hand))
         if DUCKDB in spent[large]:
             other = spent[large][DUCKDB][which]
-            result.figures.append(Figure("bars, ours", mine, unit, "DuckDB on the same files", other))
+            result.figures.append(Figure("bars, Levelcast", mine, unit, "DuckDB on the same files", other))
         growth = mine / spent[small][OURS][which]
-        result.figures.append(Figure("growth of ours", growth, f"times the {unit}", "of the trades", large / small))
+        result.figures.append(
+            Figure("growth of Levelcast", growth, f"times the {unit}", "of the trades", large / small)
+        )
     for size, (spark_bytes, driver_bytes) in peaks.items():
         result.notes.append(
             f"{size:,} trades: peak memory of Spark's processes {spark_bytes / 2**20:,.0f} MB (its heap may grow to "
@@ -298,8 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--millions", type=float, default=MILLIONS, help="trades of the larger size (default: %(default)s)"
     )
     parser.add_argument("--lake", type=Path, help="a lake of that size, made if it is not there, and kept")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of which the least counts (default: %(default)s)")
-    parser.add_argument("--no-job", action="store_true", help="without the whole job, which takes longest")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of which the minimum counts (default: %(default)s)")
+    parser.add_argument("--no-job", action="store_true", help="without the complete job, which needs the longest time")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     parser.add_argument("--plots", type=Path, default=Options().plots, help="where plots go (default: %(default)s)")
     chosen = parser.parse_args(arguments)

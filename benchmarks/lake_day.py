@@ -64,7 +64,7 @@ def _measure(result: Result, spark: Any, place: Path, ways: dict[str, int], opti
     for number, (way, every) in enumerate(ways.items()):
         lake, batches, took, used = _stream(spark, place, place / f"lake{number}", jvm, every)
         result.notes.append(
-            f"Small files put together {way}: {batches} batches took {took:.0f} s and {used:.0f} s of CPU, "
+            f"Small files put together {way}: {batches} batches needed {took:.0f} s and {used:.0f} s of CPU, "
             f"{used / batches:.2f} a batch."
         )
         before, slow = _files(lake), _query(spark, lake, repeats)
@@ -77,7 +77,7 @@ def _measure(result: Result, spark: Any, place: Path, ways: dict[str, int], opti
         whole = [sum(files[name][0] for name in files) for files in (before, after)]
         result.figures.append(Figure(f"{way}: files", float(whole[1]), "after", "before compaction", float(whole[0])))
         result.figures.append(Figure(f"{way}: query", fast, "s", "before compaction", slow))
-        result.notes.append(f"Small files put together {way}: compaction took {took:.1f} s and {used:.1f} s of CPU.")
+        result.notes.append(f"Small files put together {way}: compaction needed {took:.1f} s and {used:.1f} s of CPU.")
     result.tables.append(
         Table("files before and after compaction", ("table", "files", "MB", "files after", "MB after"), rows)
     )
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The same, with as many batches as one likes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lake_day", description=run.__doc__)
     parser.add_argument("--batches", type=int, default=BATCHES, help="batches of the day (default: %(default)s)")
-    parser.add_argument("--every", type=int, help="a second time, with small files put together after so many batches")
+    parser.add_argument("--every", type=int, help="a second time, with small files merged after this many batches")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     options = Options(out=chosen.out)

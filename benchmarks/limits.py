@@ -135,15 +135,15 @@ def run(options: Options) -> Result:
     wanted["the bare relay's CPU at 0.4"] = records_per_s(_ns(bare) / 0.4, cores)
     each = ours["receivers"] / len(NAMES)
     rows: list[tuple[Cell, ...]] = [(part, share, share * each) for part, share in shares.items()]
-    result.tables.append(Table("a receiver's time, 8,900-byte datagrams", ("part", "share", "ns a byte"), rows))
+    result.tables.append(Table("a receiver's time, 8,900-byte datagrams", ("part", "fraction", "ns per byte"), rows))
     relays = ("relay in C, all processes", _ns(bare)), ("relay in C that keeps, all processes", _ns(kept))
     rows = [*ours.items(), *relays]
-    result.tables.append(Table("CPU a byte of records", ("who", "ns"), rows))
+    result.tables.append(Table("CPU per byte of records", ("process", "ns"), rows))
     could = {name: records_per_s(ns, cores) for name, ns in bounds(ours, shares, _ns(kept)).items()}
-    rows = [*could.items(), *((f"wanted: {name}", rate_) for name, rate_ in wanted.items())]
-    result.tables.append(Table(f"records a second that {cores} full cores could carry", ("bound", "records/s"), rows))
-    result.figures.append(Figure("records a second, jumbo", jumbo, "records/s", "all of the cores", could["as it is"]))
+    rows = [*could.items(), *((f"target: {name}", rate_) for name, rate_ in wanted.items())]
+    result.tables.append(Table(f"records/s that {cores} full cores could carry", ("bound", "records/s"), rows))
+    result.figures.append(Figure("records/s, jumbo", jumbo, "records/s", "all of the cores", could["as it is"]))
     for name, rate_ in wanted.items():
         best = max(could.values())
-        result.figures.append(Figure("the best bound", best, "records/s", f"wanted: {name}", rate_))
+        result.figures.append(Figure("the best bound", best, "records/s", f"target: {name}", rate_))
     return result

@@ -191,7 +191,7 @@ class Job:
 
 def _last_line(path: Path) -> str:
     lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"
 
 
 # -- what the log says ------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def _measure_lag(place: Path, chosen: Settings, options: Options, result: Result
         _await("catching up", job, lambda: landings.lag_s() < CAUGHT_UP_S, START_S)
         caught_up_s = time.monotonic() - began
         _pause(settle_s, ring, job)
-        tell(f"live: {chosen.run_s:.0f} s at {chosen.rate:,.0f} records a second")
+        tell(f"live: {chosen.run_s:.0f} s at {chosen.rate:,.0f} records/s")
         assert job.process is not None
         begin_ns, from_s, busy = time.time_ns(), time.monotonic(), busy_seconds()
         used = cpu_s(*ring.pids), cpu_s(job.process.pid)
@@ -296,7 +296,7 @@ def _measure_lag(place: Path, chosen: Settings, options: Options, result: Result
         commits = [each for each in landings.look() if begin_ns <= each.seen_ns < end_ns]
     points = landings.over_time(begin_ns, end_ns)
     result.figures += [
-        Figure("sent", rate, "records/s", "wanted", chosen.rate),
+        Figure("sent", rate, "records/s", "target", chosen.rate),
         Figure("lag of a record, 50 %", float(np.quantile(lags, 0.5)), "s", "limit", LIMIT_S),
         Figure("lag of a record, 99 %", float(np.quantile(lags, 0.99)), "s", "limit at 99 %", LIMIT_S),
         Figure("lag of a record, the longest", float(lags[-1]), "s", "limit", LIMIT_S),
@@ -322,7 +322,7 @@ def _await(what: str, job: Job, condition: Callable[[], bool], limit_s: float) -
     try:
         wait_for(what, checked, limit_s)
     except RuntimeError as error:
-        raise RuntimeError(f"{error}; the stream said last: {_last_line(job.log)}") from None
+        raise RuntimeError(f"{error}; last line of the stream: {_last_line(job.log)}") from None
 
 
 def _pause(seconds: float, ring: Ring, job: Job) -> None:
@@ -343,7 +343,7 @@ def _plot(points: Sequence[tuple[float, float]], chosen: Settings, options: Opti
             axes.set_xlabel("seconds")
             axes.set_ylabel("s")
             axes.set_ylim(bottom=0)
-            axes.set_title(f"How old the newest record in the lake is, at {chosen.rate:,.0f} records a second")
+            axes.set_title(f"Age of the newest record in the lake, at {chosen.rate:,.0f} records/s")
     except ExtraMissing as missing:
         result.notes.append(str(missing))
         return
@@ -424,7 +424,7 @@ def _campaign(place: Path, chosen: Settings, options: Options, result: Result) -
               [tuple(row) for row in outcome.rows])
     )  # fmt: skip
     result.notes.append(
-        f"killed (seed {chosen.seed}): {'; '.join(outcome.kills)}. The batch run over {records:,} records took "
+        f"killed (seed {chosen.seed}): {'; '.join(outcome.kills)}. The batch run over {records:,} records needed "
         f"{batch_s:.0f} s"
     )
 
@@ -460,10 +460,10 @@ def _content(lake: Any, name: str) -> tuple[int, int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.live", description="The stream into the lake, live.")
-    parser.add_argument("--rate", type=float, help=f"records a second (default: {RATE:,.0f})")
+    parser.add_argument("--rate", type=float, help=f"records/s (default: {RATE:,.0f})")
     parser.add_argument("--for", dest="run_s", type=float, help=f"seconds of the lag (default: {RUN_S:.0f}; 0: none)")
     parser.add_argument("--kills", type=int, help=f"how many (default: {KILLS}; 0: none)")
-    parser.add_argument("--seed", type=int, help="of the moments and of who is killed (default: 1)")
+    parser.add_argument("--seed", type=int, help="random seed for times and victims of kills (default: 1)")
     parser.add_argument("--quick", action="store_true", help="a minute only, to see that it works")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)

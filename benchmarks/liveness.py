@@ -39,7 +39,7 @@ def run(options: Options) -> Result:
                    "the bound", 1.0)
         )  # fmt: skip
     result.figures.append(
-        Figure("histories in which a promise broke", len(outcomes) - len(sound), "histories", "all", len(outcomes))
+        Figure("histories with a violated guarantee", len(outcomes) - len(sound), "histories", "all", len(outcomes))
     )
     result.tables.append(_by_mode(sound))
     result.notes.append(
@@ -77,7 +77,7 @@ def _by_mode(outcomes: list[Outcome]) -> Table:
         rows.append((mode, len(ours), *quantiles, *seconds))
     names = tuple(name for name, _ in QUANTILES)
     return Table(
-        "share of the bound, and seconds of virtual time",
+        "fraction of the bound, and seconds of virtual time",
         ("mode", "histories", *names, "p50 s", "max s", "bound p50 s"),
         rows,
     )
@@ -108,10 +108,10 @@ def plot(outcomes: list[Outcome], path: Path) -> Path:
             axes.text(0.40, top * (0.48 - 0.11 * rank), f"{mode}, {count:,} histories", color=colour, va="top")
         axes.set_xlim(0, 1.005)
         axes.set_ylim(0, top)
-        axes.set_xlabel("time from the end of the faults until everything is released, as a share of the bound")
+        axes.set_xlabel("time from the end of the faults until everything is released, as a fraction of the bound")
         axes.set_ylabel("histories per hundredth")
         figure.suptitle(
-            f"The slowest recovery in {len(shares):,} fault histories took {worst:.0%} of its bound",
+            f"The slowest recovery in {len(shares):,} fault histories needed {worst:.0%} of its bound",
             x=0.01, ha="left", fontsize=12, fontweight="bold",
         )  # fmt: skip
     return path

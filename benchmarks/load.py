@@ -47,7 +47,7 @@ def run(options: Options) -> Result:
     result = Result("load")
     loads: list[Load] = []
     for rate in rates:
-        tell(f"load: {'as much as it takes' if rate is None else f'{rate:,.0f} records/s'}")
+        tell(f"load: {'maximum rate' if rate is None else f'{rate:,.0f} records/s'}")
         with at_work(CASE, rate, more=KEEPING) as way:
             time.sleep(WARM_S)
             loads.append(Load.of(way.spend(seconds)))
@@ -60,7 +60,7 @@ def run(options: Options) -> Result:
     more = most.records_per_s - idle.records_per_s
     result.notes.append(f"a record more costs a receiver {1e9 * (most.receiver - idle.receiver) / more:,.0f} ns")
     rows: list[tuple[Cell, ...]] = [tuple(load) for load in loads]
-    columns = ("records/s", "floor", "a receiver", "a customer", "all eight processes")
+    columns = ("records/s", "floor", "a receiver", "a subscriber", "all eight processes")
     result.tables.append(Table("Cores at a rate", columns, rows))
     _plot(loads, options, result)
     return result
@@ -73,13 +73,13 @@ def _plot(loads: Sequence[Load], options: Options, result: Result) -> None:
         with canvas(path, 6.4, 3.2) as (_, (axes,)):
             for values, name, colour in (
                 ([load.receiver for load in loads], "a receiver", BLUE),
-                ([load.customer for load in loads], "a customer", ORANGE),
+                ([load.customer for load in loads], "a subscriber", ORANGE),
             ):
                 axes.plot(millions, values, "o-", color=colour, ms=4, lw=1.2)
                 axes.annotate(
                     name, (millions[-1], values[-1]), (-6, 7), textcoords="offset points", color=colour, ha="right"
                 )
-            axes.set_xlabel("million records a second")
+            axes.set_xlabel("million records/s")
             axes.set_ylabel("cores")
             axes.set_ylim(bottom=0)
             axes.grid(axis="y")

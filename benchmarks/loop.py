@@ -332,7 +332,7 @@ def _play(
         _until(lambda: all(crowd.said["replaced"] for crowd in crowds), "customers do not go over to the plan")
         swapped_s = time.monotonic()
         cpu.append(sum(crowd.cpu_s for crowd in crowds))
-        with _step(outcome, "trading goes on under the plan"):
+        with _step(outcome, "trading continues under the plan"):
             until = time.monotonic() + scale.day_s
             while time.monotonic() < until:
                 cluster.check()
@@ -516,11 +516,11 @@ def result_of(outcome: Outcome, market: Market, options: Options, name: str) -> 
             100 * sums["asked"][phase] / max(1.0, received), outcome.cpu_s[phase] * 1e6 / max(1, sent[phase]),
         ))  # fmt: skip
     columns = (
-        "", "sent", "s", "predicted", "model of what was sent", "measured", "asked for", "goodput, %", "CPU, us",
+        "", "sent", "s", "predicted", "model of sent messages", "measured", "requested", "goodput, %", "CPU, us",
     )  # fmt: skip
     title = (
-        "messages that reach a customer, of 1,000 that are sent; CPU of all customers to a message sent "
-        f"({market.instance.n_flows:,} symbols, {len(everybody)} customers, {outcome.report['groups']} groups, "
+        "messages that reach a subscriber, per 1,000 sent; CPU of all subscribers per message sent "
+        f"({market.instance.n_flows:,} symbols, {len(everybody)} subscribers, {outcome.report['groups']} groups, "
         f"{outcome.report['sessions']} sessions)"
     )
     result.tables.append(Table(title, columns, rows))
@@ -529,28 +529,38 @@ def result_of(outcome: Outcome, market: Market, options: Options, name: str) -> 
     filtered = [sums["received"][phase] - sums["asked"][phase] for phase in (0, 1)]
     shares = [filtered[phase] / max(1, sent[phase] * len(everybody)) for phase in (0, 1)]
     result.figures += [
-        Figure("reaches customers after the swap", sums["received"][1], "messages", "predicted", sums["predicted"][1]),
-        Figure("filtered by customers, of what is sent", 100 * shares[1], "%", "before", 100 * shares[0]),
-        Figure("worst customer off the prediction", 100 * off[-1], "%", "the median one", 100 * off[len(off) // 2]),
-        Figure("worst off the model of what was sent", 100 * near[-1], "%", "the median", 100 * near[len(near) // 2]),
-        Figure("records lost at customers", sum(each.lost for each in everybody), "records", "all", sum(sums["asked"])),
-        Figure("records doubled", sum(each.doubled for each in everybody), "records", "all", sum(sums["asked"])),
+        Figure("received after the swap", sums["received"][1], "messages", "predicted", sums["predicted"][1]),
+        Figure("filtered by subscribers, of messages sent", 100 * shares[1], "%", "before", 100 * shares[0]),
+        Figure("maximum error of the prediction", 100 * off[-1], "%", "the median one", 100 * off[len(off) // 2]),
+        Figure("maximum error, model of sent messages", 100 * near[-1], "%", "the median", 100 * near[len(near) // 2]),
+        Figure("records lost", sum(each.lost for each in everybody), "records", "all", sum(sums["asked"])),
+        Figure("records duplicated", sum(each.doubled for each in everybody), "records", "all", sum(sums["asked"])),
     ]  # fmt: skip
     result.tables.append(
-        Table("what was done, and how long it took", ("step", "s"), [(step, f"{s:.1f}") for step, s in outcome.steps])
+        Table("duration of each step", ("step", "s"), [(step, f"{s:.1f}") for step, s in outcome.steps])
     )
     per_customer: list[tuple[Cell, ...]] = [
         (each.name, *each.asked, *each.received, each.predicted[1], each.received[1] / each.predicted[1],
          each.unopened[1], each.lost, each.doubled)
         for each in everybody
     ]  # fmt: skip
-    heads = ("customer", "asked before", "after", "received before", "after", "predicted", "ratio", "unopened", "lost")
-    result.tables.append(Table("customers, messages", (*heads, "doubled"), per_customer))
+    heads = (
+        "subscriber",
+        "requested before",
+        "after",
+        "received before",
+        "after",
+        "predicted",
+        "ratio",
+        "unopened",
+        "lost",
+    )
+    result.tables.append(Table("subscribers, messages", (*heads, "duplicated"), per_customer))
     swap = outcome.applied
     result.notes.append(
-        f"plan {swap['number']} was ready after {swap['ready_s']:.2f} s and in force {swap['swap_s']:.2f} s later at "
+        f"plan {swap['number']} was ready after {swap['ready_s']:.2f} s and active {swap['swap_s']:.2f} s later at "
         f"{swap['edges']} edges; in the second before the swap {outcome.around[0]:,} trades were sent, in the one "
-        f"behind it {outcome.around[1]:,}; " + ("; ".join(outcome.problems) or "all tapes identical")
+        f"after it {outcome.around[1]:,}; " + ("; ".join(outcome.problems) or "all tapes identical")
     )
     try:
         path = options.plot_dir / f"{name}.svg"
@@ -573,13 +583,13 @@ def plot(outcome: Outcome, path: Path) -> None:
             most = max([most, *x, *y])
         x = [each.predicted[1] * 1000 / max(1, outcome.sent[1]) for each in outcome.customers]
         asked = [each.asked[1] * 1000 / max(1, outcome.sent[1]) for each in outcome.customers]
-        axes.plot(x, asked, "_", color=ORANGE, markersize=8, label="of those after: asked for")
+        axes.plot(x, asked, "_", color=ORANGE, markersize=8, label="of those after: requested")
         axes.plot([0, most * 1.05], [0, most * 1.05], color=FAINT, linewidth=0.8)
         axes.set_xlim(0, most * 1.05)
         axes.set_ylim(0, most * 1.05)
         axes.set_xlabel("predicted by the cost model from the lake")
-        axes.set_ylabel("measured at the customer")
-        axes.set_title("Messages that reach each customer, of 1,000 that are sent")
+        axes.set_ylabel("measured at the subscriber")
+        axes.set_title("Messages that reach each subscriber, per 1,000 sent")
         axes.legend(frameon=False, loc="upper left")
         axes.grid(True)
 
@@ -610,9 +620,13 @@ def run(options: Options, market: Market | None = None, scale: Scale | None = No
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if nothing was lost or doubled and all tapes are identical."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.loop", description="Tape, Spark, plan, customers.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.loop", description="Record a tape, plan on Spark and apply the plan under load."
+    )
     parser.add_argument("--real", action="store_true", help="symbols and volumes of a US week from LEVELCAST_DATA")
-    parser.add_argument("--symbols", type=int, default=2000, help="with --real: so many (default: %(default)s)")
+    parser.add_argument(
+        "--symbols", type=int, default=2000, help="with --real: number of subscribers (default: %(default)s)"
+    )
     parser.add_argument("--quick", action="store_true", help="a few symbols and seconds")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")
     chosen = parser.parse_args(arguments)
@@ -622,7 +636,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.real:
         data = data_dir()
         if data is None:
-            parser.error("there is no us_equities_daily_by_symbol_201403: set LEVELCAST_DATA")
+            parser.error("us_equities_daily_by_symbol_201403 not found; set LEVELCAST_DATA")
         market, name = real(data, scale.customers, chosen.symbols), "loop-real"
 
     def campaign() -> tuple[Result, bool]:

@@ -156,7 +156,7 @@ def _add_figures(result: Result, measured: dict[Case, Measured]) -> None:
     farthest_ns = max(network.link(f.site, r.site).delay_ns for f in network.floors for r in network.receivers)
     result.figures += [
         Figure("latency, pipelined 50 ms, majority, p50", quantile(pipelined.latency_ns, 0.5) / 1e9, "s",
-               "the longest one-way delay, below which nobody can be simultaneous", farthest_ns / 1e9),
+               "the longest one-way delay, the lower limit of a simultaneous release", farthest_ns / 1e9),
         Figure("hold time really needed, pipelined 50 ms, majority, max", quantile(pipelined.ready_ns, 1.0) / 1e9, "s",
                "Δ_A by rule 6", pipelined.hold_ns / 1e9),
         Figure("late releases, all cases", sum(one.late for one in measured.values()), "packet releases",
@@ -195,11 +195,11 @@ def _add_notes(result: Result, measured: dict[Case, Measured], seeds: int) -> No
     result.notes += [
         f"{seeds} seed{'s' if seeds > 1 else ''} a case; one packet in 200 ms per floor on average; five floors, five "
         f"receivers, 1 % loss between sites; missed: waited longer than τ + δ_N; "
-        "credit: the most packets that a floor had unwitnessed",
+        "credit: maximum unwitnessed packets of a floor",
         f"requests {sum(one.requests for one in measured.values()):,}, "
         f"faults {sum(one.faults for one in measured.values())}, "
         f"reformations {sum(one.reformations for one in measured.values())}, "
-        f"refused for want of credit {sum(one.refused for one in measured.values())}",
+        f"refused for lack of credit {sum(one.refused for one in measured.values())}",
     ]
     result.notes += [f"LATE: {slot}" for one in measured.values() for slot in one.late_slots[:5]]
 
@@ -245,7 +245,7 @@ def _plot_latency(axes: Axes, measured: dict[Case, Measured]) -> None:
             axes.plot(values, shares, color=_colour(case), linewidth=2, linestyle=style)
     axes.set_title("Floor's submit to receiver's release (five cities, 1 % loss)", color=INK)
     axes.set_xlabel("latency, s")
-    axes.set_ylabel("share of packet releases")
+    axes.set_ylabel("fraction of packet releases")
     axes.set_xlim(0, None)
     axes.set_ylim(0, 1.01)
     axes.grid(axis="both")
@@ -268,8 +268,8 @@ def _plot_latency(axes: Axes, measured: dict[Case, Measured]) -> None:
 
 KEY = (
     "grey: the hold time, by rule 6",
-    "coloured: most that a slot needed",
-    "line: what half of the slots needed",
+    "coloured: maximum of the slots",
+    "line: median of the slots",
 )
 
 

@@ -120,6 +120,6 @@ def _run(command: Command) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     except FileNotFoundError:
-        raise NoNamespaces("there is no `ip` here: install iproute2") from None
+        raise NoNamespaces("`ip` not found; install iproute2") from None
     if done.returncode:
-        raise NoNamespaces(f"`{' '.join(command)}` says: {done.stderr.strip()}")
+        raise NoNamespaces(f"`{' '.join(command)}` failed: {done.stderr.strip()}")

@@ -93,7 +93,7 @@ def _tokens(result: Result, options: Options, pool: Pool) -> paper_tokens.Result
     result.figures += paper_tokens.figures(tokens, deaths)
     result.tables += paper_tokens.tables(tokens, deaths)
     faults = sum(one.faults for one in tokens.values())
-    result.notes.append(f"faults that were reported without a death: {faults}")
+    result.notes.append(f"faults reported without a failure: {faults}")
     return tokens
 
 

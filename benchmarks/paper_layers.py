@@ -188,7 +188,7 @@ def _kill(world: SteadyWorld, victim: int, kind: type, members: int, turn_ns: in
     while world.world.now < limit_ns and watch.reported_ns is None:
         world.world.run(world.world.now + 100 * MS, lambda: watch.reported_ns is not None)
     assert watch.died_ns is not None, "the victim never had a turn"
-    assert watch.reported_ns is not None, "nobody reported the death"
+    assert watch.reported_ns is not None, "no node reported the failure"
     reported = (watch.reported_ns - watch.died_ns) / turn_ns
     asked = (watch.asked_ns - watch.died_ns) / turn_ns if watch.asked_ns is not None else reported
     rule = "δ_N + k_r·τ_r after the missed turn" if kind is Token else "k_r + 1 rounds and δ_N after its last turn"
@@ -198,7 +198,7 @@ def _kill(world: SteadyWorld, victim: int, kind: type, members: int, turn_ns: in
 def figures(found: list[Passes]) -> list[Figure]:
     return [
         Figure(
-            f"passes to miss a dead receiver, {one.receivers:,} in {one.layers} layer{'s' if one.layers > 1 else ''}",
+            f"passes to miss a failed receiver, {one.receivers:,} in {one.layers} layer{'s' if one.layers > 1 else ''}",
             one.worst,
             "passes",
             "MS §4.1, L_1^(1/i)",
@@ -222,9 +222,9 @@ def tables(found: list[Passes], detected: list[Detected]) -> list[Table]:
         )
         for one in found
     ]
-    columns = ("receivers in layers", "L_1^(1/i)", "whole", "worst", "worst/L", "mean", "i·L_i", "all known")
+    columns = ("receivers in layers", "L_1^(1/i)", "rounded up", "worst", "worst/L", "mean", "i·L_i", "all known")
     by_turns = Table(
-        "token passes until a dead receiver is missed, and until all are known to have a message; turns alone",
+        "token passes until a failed receiver is missed, and until all are known to have a message; turns alone",
         columns,
         rows,
     )
@@ -232,5 +232,5 @@ def tables(found: list[Passes], detected: list[Detected]) -> list[Table]:
         (one.what, one.ring, f"{one.asked:.1f}", f"{one.asked / one.ring:.2f}", f"{one.reported:.1f}", one.rule)
         for one in detected
     ]
-    titles = ("a receiver dies right after its turn", "L", "asked for", "of L", "reported", "reported by the rule at")
+    titles = ("a receiver fails right after its turn", "L", "requested", "of L", "reported", "reported by the rule at")
     return [by_turns, Table("the same in the simulator, in passes of the victim's ring", titles, seen)]

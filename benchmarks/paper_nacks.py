@@ -51,7 +51,7 @@ def cases(members: int, branches: int) -> list[Case]:
     """All ask at once; even sets; tuned ones; a tree. Tuned to the share that misses what somebody misses."""
     share = expected_share(members, branches)
     branch = {member: str(place) for member, place in below(members, branches).items()}
-    found = [Case("all at once", None)]
+    found = [Case("none", None)]
     found += [Case(f"{count} even", even_sets(count)) for count in (2, 4, 8)]
     found += [Case(f"{count} tuned", tuned_sets(tuned_sizes(members, count, share))) for count in (2, 4)]
     found += [Case(f"{count} by the tree", tree_sets(branch, count)) for count in (2, 4)]
@@ -229,11 +229,11 @@ def figures(counted: list[Counted]) -> list[Figure]:
     plain = counted[0]
     chosen = [one for one in counted if one.case.name in ("4 even", "4 tuned", "4 by the tree")]
     found = [
-        Figure(f"requests per loss, {one.case.name}", one.per_loss, "requests", "all at once", plain.per_loss)
+        Figure(f"requests per loss, {one.case.name}", one.per_loss, "requests", "none", plain.per_loss)
         for one in chosen
     ]
     found += [
-        Figure(f"hold time (w = 1), {one.case.name}", one.hold_ns / 1e9, "s", "all at once", plain.hold_ns / 1e9)
+        Figure(f"hold time (w = 1), {one.case.name}", one.hold_ns / 1e9, "s", "none", plain.hold_ns / 1e9)
         for one in chosen[:1]
     ]
     return found
@@ -276,7 +276,7 @@ def tables(counted: list[Counted], bulk: list[Bulk], members: int, branches: int
             )
         )
     columns = (
-        "sets", "losses", "missed by", "requests", "expected", "ratio", "answers", "repaired p50", "p99", "max ms",
+        "sets", "losses", "missed by", "requests", "expected", "ratio", "replies", "repaired p50", "p99", "max ms",
         "Δ_A ms", "more", "late",
     )  # fmt: skip
     title = f"per loss, {members} receivers below {branches} branches, in the simulator; w = 1"
@@ -295,7 +295,7 @@ def tables(counted: list[Counted], bulk: list[Bulk], members: int, branches: int
                 large.worst_rounds,
             )
         )
-    bulk_columns = ("receivers, sets", "missed by", "requests", "of all at once", "answers", "intervals", "most")
+    bulk_columns = ("receivers, sets", "missed by", "requests", "relative to none", "replies", "intervals", "max")
     bulk_title = f"per loss in arrays, {BRANCH_LOSS:.0%} lost at a branch and {LEAF_LOSS:.2%} at a receiver"
     return [Table(title, columns, rows), Table(bulk_title, bulk_columns, wide)]
 

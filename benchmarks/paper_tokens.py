@@ -105,17 +105,17 @@ def figures(results: Results, found: dict[tuple[str, float], list[float]]) -> li
     rmp, timed = results["rmp", loss, calm], results["timed", loss, calm]
     hold_ns = timed.timing.recovery_ns
     return [
-        Figure("control messages a packet, rmp, no loss, 50 packets a second",
+        Figure("control messages per packet, rmp, no loss, 50 packets/s",
                results["rmp", 0.0, busy].control_per_packet, "messages", "MS §2", 1.0),
-        Figure("control messages a packet, timed, no loss, 50 packets a second",
+        Figure("control messages per packet, timed, no loss, 50 packets/s",
                results["timed", 0.0, busy].control_per_packet, "messages", "1 / (τ·load)", 1 / (SLOT_MS / 1e3 * busy)),
-        Figure("a lost token is asked for after, timed, 1 % loss, 1 packet a second, mean",
+        Figure("lost token to request, timed, 1 % loss, 1 packet/s, mean",
                _mean(timed.detect_token_ns) / 1e6, "ms", "δ_N (MS §5.1)", timed.timing.late_ns / 1e6),
-        Figure("a lost acknowledgement is asked for after, rmp, 1 % loss, 1 packet a second, mean",
+        Figure("lost acknowledgement to request, rmp, 1 % loss, 1 packet/s, mean",
                _mean(rmp.detect_token_ns) / 1e6, "ms", "the gap between two packets", 1e3 / calm),
-        Figure("not ready after R, rmp, 1 % loss, 1 packet a second", rmp.late_share(hold_ns), "of releases",
+        Figure("not ready after R, rmp, 1 % loss, 1 packet/s", rmp.late_share(hold_ns), "of releases",
                "timed", timed.late_share(hold_ns)),
-        Figure("a dead member is reported after, rmp, 1 packet a second, p50", quantile(found["rmp", calm], 0.5), "s",
+        Figure("failure of a member to its report, rmp, 1 packet/s, p50", quantile(found["rmp", calm], 0.5), "s",
                "timed", quantile(found["timed", calm], 0.5)),
     ]  # fmt: skip
 
@@ -139,7 +139,7 @@ def _control_table(results: Results) -> Table:
             wait = [f"{quantile(waits, share) / 1e6:,.0f}" for share in (0.5, 0.99)]
             rows.append((f"{load:g}/s, {variant.name}", expected, *cells, *wait, most))
     columns = ("load, token", "MS, no loss", *(f"{loss:.0%} loss" for loss in LOSSES), "wait p50", "p99 ms", "queue")
-    title = "control messages a packet; submit to timestamp, and most that waited at a source, with 1 % loss"
+    title = "control messages per packet; submit to timestamp, and maximum queue of a source, with 1 % loss"
     return Table(title, columns, rows)
 
 
@@ -158,7 +158,7 @@ def _detect_table(results: Results) -> Table:
                     (f"{loss:.0%}, {load:g}/s, {variant.name}", len(tokens), f"{expected:,.0f}", mean, *cells, *data)
                 )
     columns = ("loss, load, token", "lost", "MS ms", "mean", "p50", "p99", "max", "packets p50", "max ms")
-    title = "first sending until a receiver that lost it asks, ms: tokens (MS: δ_N, or the next message), packets"
+    title = "first transmission to first request, ms: tokens (MS: δ_N, or the next message), packets"
     return Table(title, columns, rows)
 
 
@@ -187,9 +187,7 @@ def _death_table(found: dict[tuple[str, float], list[float]]) -> Table:
             rows.append(
                 (f"{load:g}/s, {variant.name}", len(times), *(f"{quantile(times, at):.2f}" for at in (0.5, 1.0)))
             )
-    return Table(
-        "a member's death until somebody reports it, 1 % loss", ("load, token", "deaths", "p50 s", "max s"), rows
-    )
+    return Table("failure of a member to its report, 1 % loss", ("load, token", "failures", "p50 s", "max s"), rows)
 
 
 # The plot
@@ -213,25 +211,25 @@ def plot(results: Results, path: Path) -> Path:
                 one = results[variant.name, LOSSES[2], load]
                 late = [one.late_share(hold * MS) * 100 or NAN for hold in HOLDS_MS]
                 right.plot(HOLDS_MS, late, color=colour, linewidth=1.8, linestyle=style, marker="o", markersize=3)
-        left.set_title("Control messages a packet, no loss", color=INK)
+        left.set_title("Control messages per packet, no loss", color=INK)
         left.set_ylabel("messages")
-        middle.set_title("A lost token is missed after (1 % loss)", color=INK)
+        middle.set_title("Lost token to first request (1 % loss)", color=INK)
         middle.set_ylabel("mean, ms")
         for axes in (left, middle):
             axes.set_xscale("log")
             axes.set_yscale("log")
-            axes.set_xlabel("packets a second")
+            axes.set_xlabel("packets/s")
         left.set_xlim(None, LOADS[-1] * 14)
         right.set_title("Releases not ready by the hold time (5 % loss)", color=INK)
-        right.set_xlabel("hold time, ms; solid: 1 packet a second, dashed: 20")
-        right.set_ylabel("%; a curve ends where there is none")
+        right.set_xlabel("hold time, ms; solid: 1 packet/s, dashed: 20")
+        right.set_ylabel("%; a curve ends at 0")
         right.set_yscale("log")
         right.set_xscale("symlog", linthresh=10)
         right.set_xlim(0, HOLDS_MS[-1])
         for axes in (left, middle, right):
             axes.grid(axis="both")
         figure.suptitle(
-            "A timed token costs by the clock and finds losses by it; an event-driven one waits for the next packet",
+            "Timed tokens cost a fixed rate and detect losses by time; event-driven tokens wait for the next packet",
             x=0.01, ha="left", fontsize=12.5, fontweight="bold",
         )  # fmt: skip
     return path

@@ -123,7 +123,7 @@ def _stages(log: Path, size: int) -> Table:
         for each in found
     ]  # fmt: skip
     heads = ("stage", "tasks", "all tasks", "median task", "worst task", "worst / median")
-    return Table(f"stages of {size:,} flows that took longest, s; the worst task beside the median", heads, rows)
+    return Table(f"stages of {size:,} flows with the longest time, s; the maximum task and the median", heads, rows)
 
 
 def run(options: Options, flows: int | None = None, master: str = "local[2]") -> Result:

@@ -103,14 +103,14 @@ def _facts(size: Size) -> Table:
         found = costs(instance, flooding(instance))
         rows.append((symbols.max(), symbols.min(), symbols.mean(), 100 * found.flooding_goodput, found.unicast_factor))
     values = np.array(rows)
-    names = ("most symbols of a user", "fewest", "mean", "goodput of flooding, %", "unicast factor")
+    names = ("maximum symbols per user", "minimum", "mean", "goodput of flooding, %", "unicast factor")
     paper: tuple[Cell, ...] = (102, 15, 68.85, 2, 10.1)
     table: list[tuple[Cell, ...]] = [
         (name, *(round(float(x), 2) for x in (column.mean(), column.min(), column.max())), said)
         for name, column, said in zip(names, values.T, paper, strict=True)
     ]
     return Table(
-        f"The generator over {size.facts} seeds", ("fact", "mean", "least", "greatest", "the paper's draw"), table
+        f"The generator over {size.facts} seeds", ("fact", "mean", "minimum", "maximum", "the paper's draw"), table
     )
 
 
@@ -144,7 +144,9 @@ def _paper(size: Size, result: Result) -> Table:
     title = (
         f"C_x / C_f at {size.groups} groups, {size.sessions} sessions, {size.seeds} seeds; levelcast with effort fast"
     )
-    return Table(title, ("algorithm", "mean", "least", "greatest", "noted", "of noted", "of IT", "CPU s"), rows)
+    return Table(
+        title, ("algorithm", "mean", "minimum", "maximum", "prototype", "of prototype", "of IT", "CPU s"), rows
+    )
 
 
 def _change(size: Size) -> Table:
@@ -193,9 +195,7 @@ def _against_others(size: Size, result: Result) -> None:
             theirs = mini_batch_k_means(instance, size.sessions, size.groups, seed)
         if theirs is not None:
             note("MiniBatchKMeans", theirs, watch)
-    result.tables.append(
-        Table("The same matrices, one after the other", ("planner", "seed", "C_x / C_f", "s", "CPU s"), rows)
-    )
+    result.tables.append(Table("The same matrices in turn", ("planner", "seed", "C_x / C_f", "s", "CPU s"), rows))
     mean = {name: tuple(np.mean(values, axis=0).tolist()) for name, values in ours.items()}
     fast_cost, fast_s, fast_cpu_s = mean[f"levelcast, {Effort.FAST}"]
     figures = [

@@ -43,7 +43,7 @@ def run(options: Options) -> Result:
         title = f"C_x / C_f, gf, α = {weights.alpha}, β = {weights.beta} (figure 6)"
         result.tables.append(_table(title, grid, groups, streams))
     ratio = {at: found[Algorithm.LEVELCAST][at] / found[Algorithm.IT][at] for at in found[Algorithm.IT]}
-    result.tables.append(_table("levelcast with effort fast, as a share of IT", ratio, groups, streams))
+    result.tables.append(_table("levelcast with effort fast, as a fraction of IT", ratio, groups, streams))
     result.figures.append(Figure("levelcast in its worst cell", max(ratio.values()), "of IT", "limit", BELOW_IT))
     try:
         result.plots += _plots(options, instance, groups, streams, found, by_weights)

@@ -111,7 +111,7 @@ def _large(sizes: tuple[tuple[int, int], ...], result: Result) -> None:
             result.figures.append(Figure(f"memory, {name}", found["peak_gb"], "GB", "limit", MEMORY_LIMIT_GB))
     (smallest, little), *_, (largest, much) = used.items()
     result.figures.append(Figure(f"CPU time, {largest}", much, "s", smallest, little))
-    columns = ("flows x users", "pairs", "C_x / C_f", "s after loading", "CPU s", "CPU µs a pair", "peak GB")
+    columns = ("flows x users", "pairs", "C_x / C_f", "s after loading", "CPU s", "CPU µs per pair", "peak GB")
     result.tables.append(Table(f"{GROUPS} groups, {SESSIONS} sessions, effort fast, one core", columns, rows))
 
 
@@ -133,7 +133,7 @@ def _on_spark(result: Result) -> None:
     found = json.loads(done.stdout)
     name = f"{flows:,} x {users:,} on Spark, {found['master']}"
     result.figures.append(Figure(f"cost, {name}", found["relative_cost"], "C_x / C_f", "limit", SPARK_LIMIT))
-    result.figures.append(Figure(f"time, {name}, whole command", watch.wall_s, "s", "limit", SPARK_LIMIT_S))
+    result.figures.append(Figure(f"time, {name}, complete command", watch.wall_s, "s", "limit", SPARK_LIMIT_S))
 
 
 # -- a real market --------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def _real(data: Path, options: Options, result: Result) -> None:
     ]
     rows.append(("unicast", "0.0000", "100.0", f"{factor:.1f}"))
     title = (
-        f"{instance.n_flows:,} US symbols, {int(instance.wanted.sum()):,} of them wanted by {instance.n_users} users: "
+        f"{instance.n_flows:,} US symbols, {int(instance.wanted.sum()):,} requested by {instance.n_users} users: "
         f"{groups} groups, {sessions} sessions"
     )
     result.tables.append(Table(title, ("plan", "C_x / C_f", "goodput, %", "times sent"), rows))

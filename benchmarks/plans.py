@@ -276,24 +276,24 @@ def run(options: Options) -> Result:
     result = Result("plans")
     everything = sum(row.records for row in rows)
     result.figures += [
-        Figure("swaps", len(done), "swaps", "asked for", times),
-        Figure("records lost at customers", sum(row.lost for row in rows), "records", "all", everything),
-        Figure("records doubled at customers", sum(row.doubled for row in rows), "records", "all", everything),
-        Figure("records a second on the tape", traded, "records/s", "asked for", rate),
+        Figure("swaps", len(done), "swaps", "requested", times),
+        Figure("records lost at subscribers", sum(row.lost for row in rows), "records", "all", everything),
+        Figure("records duplicated at subscribers", sum(row.doubled for row in rows), "records", "all", everything),
+        Figure("records/s on the tape", traded, "records/s", "requested", rate),
     ]
     if done:
         ready, swap = sorted(each.ready_s * 1e3 for each in done), sorted(each.swap_s * 1e3 for each in done)
         result.tables.append(
             Table(
-                "time of a swap as the command sees it, ms: sent until every edge is ready; from there until in force",
+                "time of a swap as the command sees it, ms: sent until every edge is ready; from there until active",
                 ("step", "p50", "max"),
-                [("ready", quantile(ready, 0.5), ready[-1]), ("in force", quantile(swap, 0.5), swap[-1])],
+                [("ready", quantile(ready, 0.5), ready[-1]), ("active", quantile(swap, 0.5), swap[-1])],
             )
         )
     result.tables.append(
         Table(
-            "customers against the tape; silence: the longest without a batch around a swap, ms; usual: p99 of all, ms",
-            ("customer", "records", "lost", "doubled", "disordered", "swaps", "silence", "usual", "events"),
+            "subscribers against the tape; outage: longest time without a batch at a swap, ms; usual: p99 of all, ms",
+            ("subscriber", "records", "lost", "duplicated", "disordered", "swaps", "outage", "usual", "events"),
             [astuple(row) for row in rows],
         )
     )
@@ -303,7 +303,9 @@ def run(options: Options) -> Result:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The customers, as a process of their own."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.plans", description="Customers of the benchmark plans.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.plans", description="Run the subscribers of the benchmark plans."
+    )
     parser.add_argument("--customers", nargs=2, type=Path, metavar=("NETWORK", "OUT"), required=True)
     file, out = parser.parse_args(arguments).customers
     asyncio.run(follow_all(file, out))

@@ -237,10 +237,10 @@ class Campaign:
             self._strike_s = now_s + self._rng.uniform(*GAP_S)
             if kill is not None:
                 kill.whole_ns, kill.ring_after = now, ring_of(self._cluster)
-                tell(f"  {kill.name}: whole again {(now - kill.started_ns) / 1e9:.1f} s after its start")
+                tell(f"  {kill.name}: recovered {(now - kill.started_ns) / 1e9:.1f} s after its start")
         elif now_s - self._since_s > WHOLE_LIMIT_S:
-            who = f"the death of {kill.name}" if kill is not None else "the start"
-            self.problems.append(f"the network is not whole {WHOLE_LIMIT_S:.0f} s after {who}")
+            who = f"the failure of {kill.name}" if kill is not None else "the start"
+            self.problems.append(f"the network has not recovered {WHOLE_LIMIT_S:.0f} s after {who}")
             self.done = True
 
     def _strike(self, now: int) -> None:
@@ -324,11 +324,11 @@ def perform(scale: Scale, base: Path) -> Outcome:
         cluster.start_all()
         wait_for("the network", lambda: all_there(cluster), SETTLE_S)
         customers = running.enter_context(customers_of(scale, file, base))
-        wait_for("starting the customers", lambda: all(each.said for each in customers), SETTLE_S)
+        wait_for("starting the subscribers", lambda: all(each.said for each in customers), SETTLE_S)
         arguments = ("pump", "--network", str(file), "--data", str(data), "--rate", str(scale.rate))
         pump = running.enter_context(speaking(*arguments))
         wait_for("the first records", lambda: all(each.said.get("records") for each in customers), SETTLE_S)
-        tell(f"{len(cluster.members)} nodes and {scale.customers} customers at work")
+        tell(f"{len(cluster.members)} nodes and {scale.customers} subscribers running")
         began = os.times()
         try:
             while not campaign.done:
@@ -391,7 +391,7 @@ def examine(outcome: Outcome, cluster: Cluster, base: Path, claim: FloorClaim) -
     verdict = judge(cluster.data, names, outcome.problems)
     outcome.problems = verdict.problems
     outcome.problems += [
-        f"the death of the {kill.role} {kill.name} disturbed the ring: {kill.ring_before} became {kill.ring_after}"
+        f"the failure of the {kill.role} {kill.name} disturbed the ring: {kill.ring_before} became {kill.ring_after}"
         for kill in outcome.kills
         if kill.disturbed and kill.whole_ns
     ]
@@ -410,7 +410,9 @@ def examine(outcome: Outcome, cluster: Cluster, base: Path, claim: FloorClaim) -
     for path in sorted(base.glob("customers-*.json")):
         outcome.customers += [_found(said) for said in json.loads(path.read_text(encoding="utf-8"))]
     if len(outcome.customers) < outcome.scale.customers:
-        outcome.problems.append(f"{len(outcome.customers)} of {outcome.scale.customers} customers told what they found")
+        outcome.problems.append(
+            f"{len(outcome.customers)} of {outcome.scale.customers} subscribers reported their results"
+        )
     for customer in outcome.customers:
         outcome.problems += customer_problems(customer, tape)
     faults = [Fault("kill", "kill", each.name, each.role, each.at_ns, each.started_ns) for each in outcome.kills]
@@ -461,7 +463,9 @@ def customer_problems(found: Found, tape: Tape) -> list[str]:
             )
     elif found.grade == Grade.LATEST_ONLY.value:
         if found.back:
-            problems.append(f"{found.name}, latest only: {found.back} trades came behind newer ones of the instrument")
+            problems.append(
+                f"{found.name}, latest only: {found.back} trades arrived after newer ones of the instrument"
+            )
         if found.newest != tape.newest and not found.lost:
             wrong = sum(found.newest.get(each) != newest for each, newest in tape.newest.items())
             problems.append(f"{found.name}, latest only: it does not have the newest trade of {wrong} instruments")
@@ -485,11 +489,11 @@ def _measure_others(outcome: Outcome, logs: dict[str, RecordArray]) -> None:
     kills = outcome.kills
     down = [(kill.at_ns, kill.started_ns or kill.at_ns) for kill in kills if kill.role == "secondary"]
     periods = {
-        "calm": (_spans(kills), True),
-        "a secondary is down": (down, False),
-        "a secondary dies and returns": (_spans(kills, "secondary"), False),
-        "a server dies and returns": (_spans(kills, "reformation"), False),
-        "a primary dies and returns": (_spans(kills, "receiver"), False),
+        "all nodes running": (_spans(kills), True),
+        "a secondary down": (down, False),
+        "kill to recovery of a secondary": (_spans(kills, "secondary"), False),
+        "kill to recovery of a server": (_spans(kills, "reformation"), False),
+        "kill to recovery of a primary": (_spans(kills, "receiver"), False),
     }
     for period, (spans, outside) in periods.items():
         behind = []
@@ -523,19 +527,19 @@ def report(outcome: Outcome) -> Result:
     guaranteed = [each for each in outcome.customers if each.grade == Grade.GUARANTEED.value]
     gaps = sum(each.jumps + each.lost for each in guaranteed)
     result.figures += [
-        Figure("gaps at guaranteed customers", gaps, "gaps", "kills", len(outcome.kills)),
-        Figure("rings formed because a secondary or a server died", sum(each.disturbed for each in outcome.kills),
+        Figure("gaps at guaranteed subscribers", gaps, "gaps", "kills", len(outcome.kills)),
+        Figure("rings formed after the failure of a secondary or server", sum(each.disturbed for each in outcome.kills),
                "rings", "such kills", sum(each.role != "receiver" for each in outcome.kills)),
-        Figure("promises broken", len(outcome.problems), "promises", "kills", len(outcome.kills)),
+        Figure("violated guarantees", len(outcome.problems), "guarantees", "kills", len(outcome.kills)),
     ]  # fmt: skip
     result.tables += [_kills_table(outcome), _others_table(outcome), _customers_table(outcome)]
     if outcome.packets and outcome.traded_s:
         result.notes.append(
             f"{outcome.records:,} records in {outcome.packets:,} packets, {outcome.records / outcome.packets:.1f} "
-            f"each, {outcome.records / outcome.traded_s:,.0f} a second; load before {outcome.load}"
+            f"each, {outcome.records / outcome.traded_s:,.0f} records/s; load before {outcome.load}"
         )
     result.notes.append(f"again: {reproduction(scale)}")
-    said = "; ".join(outcome.problems) or "all tapes identical and complete, no gap, nobody else disturbed"
+    said = "; ".join(outcome.problems) or "all tapes identical and complete, no gap, no other receiver disturbed"
     result.notes.append(f"{'VIOLATED: ' if outcome.problems else ''}{said}")
     return result
 
@@ -553,9 +557,9 @@ def _kills_table(outcome: Outcome) -> Table:
             _cell(whole, 0.5), _cell(whole, 1.0),
         ))  # fmt: skip
     return Table(
-        "the kills; new ring: how many were followed by one; over: from the death to the next ring's first release; "
-        "start: of the process; whole: from then to one ring of all and every secondary counted",
-        ("killed", "times", "new ring", "over p50 ms", "over max ms", "start p50 s", "whole p50 s", "whole max s"),
+        "the kills; new ring: kills followed by one; over: from the kill to the next ring's first release; "
+        "start: of the process; back: from then to one ring of all and every secondary counted",
+        ("killed", "times", "new ring", "over p50 ms", "over max ms", "start p50 s", "back p50 s", "back max s"),
         rows,
     )
 
@@ -571,9 +575,9 @@ def _others_table(outcome: Outcome) -> Table:
         silence = quantile(silences, 1.0) if silences else 0.0
         rows.append((period, outcome.releases[period], *(ns / 1e6 for ns in behind), silence))
     return Table(
-        "the receivers that were not struck: how far behind their instants they released, ms; and the longest that any "
-        "customer heard nothing, ms",
-        ("while", "releases", "p50", "p99", "max", "silence max"),
+        "release lag of the receivers that were not killed, ms; and the longest time without data at any "
+        "subscriber, ms",
+        ("period", "releases", "p50", "p99", "max", "outage max"),
         rows,
     )
 
@@ -587,9 +591,9 @@ def _customers_table(outcome: Outcome) -> Table:
             sums = [sum(getattr(each, key) for each in those) for key in keys]
             rows.append((grade.value, len(those), min(each.records for each in those), *sums))
     return Table(
-        "the customers, together; missed: messages that did not come on one of the two lines; holes: that came on "
-        "neither at first, and were asked for; lost: messages given up",
-        ("grade", "customers", "records least", "missed on a line", "holes", "requests", "lost", "went back"),
+        "the subscribers in total; missed: messages not received on one of the two lines; gaps: on neither at first, "
+        "and requested; lost: messages given up",
+        ("grade", "subscribers", "minimum records", "missed on a line", "gaps", "requests", "lost", "went back"),
         rows,
     )
 
@@ -628,7 +632,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: every promise held; 1: one broke; 130: interrupted."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.receivers", description="Kill, check, measure.")
     parser.add_argument("--times", type=int, default=Scale().times, help="kills (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=Scale().rate, help="records a second (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=Scale().rate, help="records/s (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=Scale().seed, help="of moments and victims")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--out", type=Path, default=Options().out, help="where the JSON goes (default: %(default)s)")

@@ -121,7 +121,7 @@ def floor_problems(content: Content, claim: FloorClaim) -> list[str]:
     ids = content.trade_ids.get(claim.publisher, np.zeros(0, np.int64))
     steps = np.diff(ids, prepend=0)
     if np.any(steps < 1):
-        problems.append(f"{claim.name}: trade {ids[int(np.argmax(steps < 1))]} is doubled or out of order")
+        problems.append(f"{claim.name}: trade {ids[int(np.argmax(steps < 1))]} is duplicated or out of order")
     # A floor that is started again leaves out the ids that its last packets may have used.
     if (jumps := int(np.count_nonzero(steps > 1))) >= claim.starts:
         problems.append(f"{claim.name}: trade ids jump {jumps} times in {claim.starts} starts")
@@ -215,18 +215,18 @@ def implied(timing: Timing, members: int, *, at_token_site: bool) -> list[Term]:
     """The waits, one after the other, when a receiver dies and nothing is lost or slow. The first one is its mean."""
     round_ns = members * timing.slot_ns
     if at_token_site:
-        slot = Term(
-            "its next slot comes", round_ns - timing.slot_ns // 2, "m·τ − τ/2: struck within its slot, on average"
-        )
+        slot = Term("its next slot", round_ns - timing.slot_ns // 2, "m·τ − τ/2: a fault within its slot, on average")
     else:
-        slot = Term("its next slot comes", round_ns // 2, "m·τ/2: struck anywhere in the round, on average")
+        slot = Term("its next slot", round_ns // 2, "m·τ/2: a fault at any time, on average")
     return [
         slot,
         Term("its token counts as missing", timing.late_ns, "δ_N (rule 5)"),
         Term(
-            "it is asked for in vain", timing.attempts * timing.request_ns, "k_r·τ_r, then a fault is reported (rule 5)"
+            "requests without a reply",
+            timing.attempts * timing.request_ns,
+            "k_r·τ_r, then a fault is reported (rule 5)",
         ),
-        Term("the others join", timing.join_ns, "T_join: the server waits in vain for the dead one (rule 12)"),
-        Term("the ring starts", timing.lead_ns, "lead: T_g lies that far ahead (rule 12)"),
-        Term("its first slot is held", timing.hold_ns, "Δ_A: recovery, w witnesses, and hearing them (rules 6, 7)"),
+        Term("the others join", timing.join_ns, "T_join: the server waits for the failed receiver (rule 12)"),
+        Term("the ring starts", timing.lead_ns, "lead until T_g (rule 12)"),
+        Term("its first slot is held", timing.hold_ns, "Δ_A: recovery, w witnesses, their reception (rules 6, 7)"),
     ]

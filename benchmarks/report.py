@@ -84,7 +84,7 @@ class Result:
     def __str__(self) -> str:
         parts = ["\n".join(str(figure) for figure in self.figures), *(str(table) for table in self.tables)]
         parts.append("\n".join([*self.notes, *(f"plot: {plot}" for plot in self.plots)]))
-        parts.append(f"{self.name} took {self.wall_s:.1f} s of wall time and {self.cpu_s:.1f} s of CPU")
+        parts.append(f"{self.name} needed {self.wall_s:.1f} s of wall time and {self.cpu_s:.1f} s of CPU")
         return "\n\n".join(part for part in parts if part)
 
     def as_json(self) -> dict[str, object]:

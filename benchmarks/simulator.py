@@ -52,9 +52,9 @@ def run(options: Options) -> Result:
     tell("simulator: profile")
     result.tables += _profile(2 if options.quick else 30)
     result.notes.append(
-        "CPU time; members and loss: the least of "
+        "CPU time; members and loss: the minimum of "
         f"{repeats} run{'s' if repeats > 1 else ''} in turns, {lasting_ns // S} simulated s each; "
-        "the profiler makes small functions look larger than they are"
+        "the profiler overstates small functions"
     )
     return result
 
@@ -76,7 +76,7 @@ def _measure_speed(result: Result, histories: int) -> None:
                "the network model alone", network_rate()),
         Figure("simulated packets", sum(outcome.packets for outcome in outcomes) / cpu_s, "per CPU s",
                "encoding and decoding one packet alone", codec_rate()),
-        Figure("whole histories", histories / cpu_s, "per CPU s",
+        Figure("histories", histories / cpu_s, "per CPU s",
                "the design's 210,000 histories on one core in a day", 210_000 / 86_400),
         Figure("simulated time", sum(outcome.simulated_ns for outcome in outcomes) / 1e9 / cpu_s, "s per CPU s",
                "real time", 1.0),
@@ -84,7 +84,7 @@ def _measure_speed(result: Result, histories: int) -> None:
     result.notes.append(
         f"scenario ring: {histories} histories, {events / histories:,.0f} events and "
         f"{sum(outcome.simulated_ns for outcome in outcomes) / 1e9 / histories:.1f} simulated s each, "
-        f"{watch.cpu_s:.1f} s CPU in {watch.wall_s:.1f} s of wall time; 210,000 histories take "
+        f"{watch.cpu_s:.1f} s CPU in {watch.wall_s:.1f} s of wall time; 210,000 histories need "
         f"{210_000 / histories * cpu_s / 3600:.1f} core hours"
     )
 
@@ -211,8 +211,10 @@ def _profile(histories: int) -> list[Table]:
         for function, seconds in sorted(own.items(), key=lambda item: -item[1])[:14]
     ]
     return [
-        Table(f"profile of {histories} histories, by part", ("part", "share"), by_part),
-        Table("the same by function, built-ins counted with their callers", ("function", "part", "share"), by_function),
+        Table(f"profile of {histories} histories, by part", ("part", "fraction"), by_part),
+        Table(
+            "the same by function, built-ins counted with their callers", ("function", "part", "fraction"), by_function
+        ),
     ]
 
 

@@ -92,17 +92,17 @@ def run(options: Options) -> Result:
         lost = sum(int(each.said["gaps"]) for each in way.customers)
     rate = (samples[-1].records - samples[0].records) / (samples[-1].at_s - samples[0].at_s)
     result.figures += [
-        Figure("records a second at the slowest customer", rate, "records/s", "sent", RATE),
-        Figure("a receiver's memory at the end", samples[-1].rss_mb, "MB", "half-way", _half(samples).rss_mb),
-        Figure("its directory at the end", samples[-1].directory_mb, "MB", "half-way", _half(samples).directory_mb),
+        Figure("records/s at the slowest subscriber", rate, "records/s", "sent", RATE),
+        Figure("a receiver's memory at the end", samples[-1].rss_mb, "MB", "half-time", _half(samples).rss_mb),
+        Figure("its directory at the end", samples[-1].directory_mb, "MB", "half-time", _half(samples).directory_mb),
     ]
     rows = [tuple(each) for each in samples[:: max(1, len(samples) // 12)]]
     columns = ("seconds", "memory MB", "directory MB", "journal MB", "records")
     result.tables.append(Table("the largest of three receivers", columns, list(rows)))
     result.notes.append(
-        f"over the second half: memory {slope(samples, 1):+.2f} MB a minute, directory {slope(samples, 2):+.2f} MB a "
-        f"minute; retention {KEEP_MB} MB of tape; {lost} gaps at customers; {own / took_s:.2f} cores, {others:.2f} "
-        "beside it"
+        f"over the second half: memory {slope(samples, 1):+.2f} MB/min, directory {slope(samples, 2):+.2f} MB/min; "
+        f"retention {KEEP_MB} MB of tape; {lost} gaps at subscribers; {own / took_s:.2f} cores, other "
+        f"programs {others:.2f}"
     )
     _plot(samples, options, result)
     return result
@@ -124,7 +124,7 @@ def _plot(samples: Sequence[Sample], options: Options, result: Result) -> None:
             axes.set_xlabel("minutes")
             axes.set_ylabel("MB")
             axes.set_ylim(bottom=0)
-            axes.set_title("A receiver at 200,000 records a second, with retention")
+            axes.set_title("A receiver at 200,000 records/s, with retention")
     except ExtraMissing as missing:
         result.notes.append(str(missing))
         return

@@ -89,8 +89,8 @@ def _measure(result: Result, spark: Any, place: Path, count: int, repeats: int) 
             "plan": partial(_plan, source),
             "look at the tape": partial(_look, place),
             "read and convert": partial(_in_process, place, names),
-            "hand over": partial(_sink, ready),
-            "hand over nothing": partial(_sink, nothing),
+            "transfer batches": partial(_sink, ready),
+            "transfer nothing": partial(_sink, nothing),
         }
         spent = {name: _least(step, repeats, jvm) for name, step in steps.items()}
         times = {name: used for name, (used, _) in spent.items()}
@@ -100,18 +100,18 @@ def _measure(result: Result, spark: Any, place: Path, count: int, repeats: int) 
         )
         rows += [(f"{what}: {name}", *took, rate[name]) for name, took in spent.items()]
         result.notes += [_accounts(what, kind, {name: took[n] for name, took in spent.items()}) for n, kind in CLOCKS]
-        result.notes.append(f"{what}: a row has {batch_bytes:.0f} bytes on its way.")
+        result.notes.append(f"{what}: a row has {batch_bytes:.0f} bytes in transfer.")
     result.tables.append(Table(f"{count:,} trades", ("what", "CPU s", "wall s", "million rows/CPU s"), rows))
 
 
 def _accounts(what: str, kind: str, took: dict[str, float]) -> str:
     """Where the time goes. Handing over nothing is Spark's own start of a query and its tasks, which all have."""
-    still = took["hand over nothing"]
+    still = took["transfer nothing"]
     parts = {
         "starting a query and its tasks": still,
         "planning, beyond what that has": max(took["plan"] - still, 0.0),
         "reading and converting": took["read and convert"],
-        "handing over": max(took["hand over"] - still, 0.0),
+        "transfer": max(took["transfer batches"] - still, 0.0),
     }
     told = ", ".join(f"{name} {spent:.2f}" for name, spent in parts.items())
     left = took["data source"] - sum(parts.values())

@@ -203,7 +203,7 @@ def _table_of_ours(ours: Sequence[Measured]) -> Table:
         "CPU µs/packet",
         "floor",
         "receiver",
-        "customer",
+        "subscriber",
         "own cores",
         "other cores",
         "identical",
@@ -225,7 +225,7 @@ def _table_of_ours(ours: Sequence[Measured]) -> Table:
         )
         for each in ours
     ]
-    return Table("Levelcast: one floor, three receivers, three customers", columns, rows)
+    return Table("Levelcast: one floor, three receivers, three subscribers", columns, rows)
 
 
 def _table_of_peers(peers: Sequence[PeerResult]) -> Table:
@@ -253,21 +253,21 @@ def _figures(ours: Sequence[Measured], peers: Sequence[PeerResult]) -> list[Figu
     relays = [each for each in peers if each.name == RELAY]
     relayed = {(name, how): [r for r in relays if r.case == name + how] for name in RELAYED for how in ("", ", kept")}
     figures = [
-        Figure("records a second in trains", rate["trains"], "records/s", "plain", rate["plain"]),
-        Figure("records a second at best", max(rate.values()), "records/s", "wanted", 2_000_000),
+        Figure("records/s in trains", rate["trains"], "records/s", "plain", rate["plain"]),
+        Figure("records/s, best case", max(rate.values()), "records/s", "target", 2_000_000),
     ]
     for (name, how), found in relayed.items():
         if found:
             least = min(each.cpu_us_per_datagram for each in found)
-            figures.append(Figure(f"CPU of the C relay a datagram, {name}{how}", least, "µs", "ours", cpu[name]))
+            figures.append(Figure(f"CPU of the C relay per datagram, {name}{how}", least, "µs", "Levelcast", cpu[name]))
     by_case: dict[str, float] = {}
     for each in peers:
         if each.name != RELAY:
             key = f"{each.name}, {each.case}"
             by_case[key] = max(by_case.get(key, 0.0), each.records_per_s)
     for key, value in by_case.items():
-        figures.append(Figure("records a second at best", max(rate.values()), "records/s", key, value))
+        figures.append(Figure("records/s, best case", max(rate.values()), "records/s", key, value))
         for mtu, name in SAME_MTU.items():
             if mtu in key:
-                figures.append(Figure(f"records a second, {name}", rate[name], "records/s", key, value))
+                figures.append(Figure(f"records/s, {name}", rate[name], "records/s", key, value))
     return figures

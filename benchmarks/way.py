@@ -260,7 +260,7 @@ def at_work(case: Case, rate: float | None = None, more: str = "", *, arrivals: 
             region = each.region or each.name
             speaker = speaking("customer", "--network", str(file), "--region", region, *notes)
             customers.append(running.enter_context(speaker))
-        wait_for("starting the customers", lambda: all(each.said for each in customers))
+        wait_for("starting the subscribers", lambda: all(each.said for each in customers))
         flags = [] if rate is None else ["--rate", str(rate)]
         data = str(directory / "data")
         pump = running.enter_context(speaking("pump", "--network", str(file), "--data", data, *flags))

@@ -37,31 +37,31 @@ TABLE: tuple[tuple[str, str, float, int], ...] = (
     ("held by the last receiver, ms", "held_max_ms", 1.0, 0),
     ("held and witnessed, p50, ms", "ready_p50_ms", 1.0, 0),
     ("held and witnessed, last, ms", "ready_max_ms", 1.0, 0),
-    ("rule 7's instant, latest slot, ms", "instant_max_ms", 1.0, 0),
-    ("instants of release, first to last receiver, ms", "release_spread_ms", 1.0, 2),
+    ("rule 7's release time, latest slot, ms", "instant_max_ms", 1.0, 0),
+    ("release times, first to last receiver, ms", "release_spread_ms", 1.0, 2),
     ("NACKs per packet, busiest primary", "primary_nacks_busiest", 1.0, 2),
     ("NACKs per packet, mean primary", "primary_nacks_mean", 1.0, 2),
-    ("NACKs at one primary at once, most", "primary_nacks_peak", 1.0, 0),
-    ("NACKs per packet, whole core", "core_nacks_per_packet", 1.0, 0),
-    ("answers' copies per packet and receiver", "answer_copies_per_packet", 1.0, 1),
-    ("requests of one receiver for one thing, most", "attempts_most", 1.0, 0),
+    ("simultaneous NACKs at one primary, maximum", "primary_nacks_peak", 1.0, 0),
+    ("NACKs per packet, complete core", "core_nacks_per_packet", 1.0, 0),
+    ("copies of replies per packet and receiver", "answer_copies_per_packet", 1.0, 1),
+    ("requests of one receiver for one item, maximum", "attempts_most", 1.0, 0),
     ("NACKs per packet, busiest retransmit server", "edge_nacks_busiest", 1.0, 3),
     ("NACKs per packet, mean retransmit server", "edge_nacks_mean", 1.0, 4),
-    ("customer after the instant, p50, ms", "customer_p50_ms", 1.0, 1),
-    ("customer after the instant, p90, ms", "customer_p90_ms", 1.0, 1),
-    ("customer after the instant, p99, ms", "customer_p99_ms", 1.0, 1),
-    ("customer after the instant, p99.9, ms", "customer_p99.9_ms", 1.0, 1),
-    ("customer after the instant, p99.99, ms", "customer_p99.99_ms", 1.0, 1),
-    ("customer after the instant, last, ms", "customer_max_ms", 1.0, 0),
+    ("arrival at a subscriber, p50, ms", "customer_p50_ms", 1.0, 1),
+    ("arrival at a subscriber, p90, ms", "customer_p90_ms", 1.0, 1),
+    ("arrival at a subscriber, p99, ms", "customer_p99_ms", 1.0, 1),
+    ("arrival at a subscriber, p99.9, ms", "customer_p99.9_ms", 1.0, 1),
+    ("arrival at a subscriber, p99.99, ms", "customer_p99.99_ms", 1.0, 1),
+    ("arrival at a subscriber, maximum, ms", "customer_max_ms", 1.0, 0),
     ("spread in the world, p1 to p99, ms", "world_spread_p1_p99_ms", 1.0, 1),
     ("spread in a region, p1 to p99, median, ms", "region_spread_p1_p99_median_ms", 1.0, 1),
     ("spread in a region, p1 to p99, worst, ms", "region_spread_p1_p99_worst_ms", 1.0, 1),
     ("packets by the first line, %", "by_first_line", 100.0, 3),
     ("packets by the second line, %", "by_second_line", 100.0, 3),
     ("packets by a retransmission, %", "by_repair", 100.0, 4),
-    ("latency source to customer, p50, s", "latency_p50_ms", 1e-3, 3),
-    ("latency source to customer, p99, s", "latency_p99_ms", 1e-3, 3),
-    ("latency source to customer, p99.9, s", "latency_p99.9_ms", 1e-3, 3),
+    ("latency from source to subscriber, p50, s", "latency_p50_ms", 1e-3, 3),
+    ("latency from source to subscriber, p99, s", "latency_p99_ms", 1e-3, 3),
+    ("latency from source to subscriber, p99.9, s", "latency_p99.9_ms", 1e-3, 3),
 )
 
 
@@ -140,15 +140,15 @@ def _add_figures(
         at = f"{loss:.0%} loss"
         result.figures += [
             Figure(f"releases on time, {at}", _middle(each, "on_time"), "of all", "all of them", 1.0),
-            Figure(f"NACKs at one primary at once, most, {at}", _middle(each, "primary_nacks_peak"), "NACKs",
-                   "without layers, those who miss one multicast ask its site", loss * (size.receivers - 1)),
+            Figure(f"simultaneous NACKs at one primary, maximum, {at}", _middle(each, "primary_nacks_peak"), "NACKs",
+                   "without layers, requests to the site for one lost multicast", loss * (size.receivers - 1)),
             Figure(f"NACKs per packet, busiest primary, {at}", _middle(each, "primary_nacks_busiest"), "NACKs",
                    "mean primary", _middle(each, "primary_nacks_mean")),
             Figure(f"NACKs per packet, busiest retransmit server, {at}", _middle(each, "edge_nacks_busiest"), "NACKs",
                    "with one line instead of two", lines[loss]["edge_nacks_busiest"]),
-            Figure(f"customers, p99 after the instant, {at}", _middle(each, "customer_p99_ms"), "ms",
+            Figure(f"arrival at subscribers, p99, {at}", _middle(each, "customer_p99_ms"), "ms",
                    "with one line instead of two", lines[loss]["customer_p99_ms"]),
-            Figure(f"latency source to customer, p50, {at}", _middle(each, "latency_p50_ms") / 1e3, "s",
+            Figure(f"latency from source to subscriber, p50, {at}", _middle(each, "latency_p50_ms") / 1e3, "s",
                    "Δ_A by rule 6", _middle(each, "hold_ms") / 1e3),
             Figure(f"longest that a receiver needed, {at}", max(one["ready_max_ms"] for one in each) / 1e3, "s",
                    "Δ_A by rule 6", _middle(each, "hold_ms") / 1e3),
@@ -168,9 +168,9 @@ def _variants(
         shared = replace(shorter, loss=loss, branch_loss=0.01)
         variants = {
             "as it is": each[0],
-            "one line a customer": lines[loss],
-            "answers stay in their group": run_world(globe, replace(shorter, loss=loss, scoped=True)).figures(),
-            "1 % of multicasts lost by whole cities": run_world(globe, shared).figures(),
+            "one line per subscriber": lines[loss],
+            "replies within the group": run_world(globe, replace(shorter, loss=loss, scoped=True)).figures(),
+            "1 % of multicasts lost per city": run_world(globe, shared).figures(),
         }
         for name, one in variants.items():
             rows.append(
@@ -190,8 +190,8 @@ def _variants(
         "",
         "on time",
         "NACKs busiest",
-        "at once",
-        "answers' copies",
+        "simultaneous",
+        "copies of replies",
         "ready s",
         "edge NACKs",
         "p99 ms",
@@ -235,21 +235,21 @@ def _regions(globe: Globe, core: CoreRun, usual: Conditions, weights: Matrix) ->
         "worst region",
         "edge NACKs",
     )
-    return Table("customers after the instant, by the number of regions, 1 % loss", columns, rows)
+    return Table("arrival at subscribers, by the number of regions, 1 % loss", columns, rows)
 
 
 def _add_notes(result: Result, globe: Globe, figures: dict[float, list[dict[str, float]]], *, made_up: bool) -> None:
     size = globe.size
     one = figures[LOSSES[0]][0]
-    cities = "made-up cities" if made_up else "WonderNetwork's pings of 10 November 2018, customers by population"
+    cities = "synthetic cities" if made_up else "WonderNetwork's pings of 10 November 2018, subscribers by population"
     result.notes += [
         f"{size.receivers:,} receivers: {size.primaries} groups of {size.receivers // size.primaries}, in "
-        f"{len(np.unique(globe.city))} of {len(globe.delays.names)} cities; {size.customers:,} customers in "
+        f"{len(np.unique(globe.city))} of {len(globe.delays.names)} cities; {size.customers:,} subscribers in "
         f"{size.regions} regions; {cities}",
-        f"{one['slots']:,.0f} slots of {size.slot_ms:g} ms and {one['packets']:,.0f} packets a run, "
-        f"{one['releases']:,.0f} releases; customers followed through {one['followed']:,.0f} slots; "
+        f"{one['slots']:,.0f} slots of {size.slot_ms:g} ms and {one['packets']:,.0f} packets per run, "
+        f"{one['releases']:,.0f} releases; subscribers simulated for {one['followed']:,.0f} slots; "
         f"seeds {', '.join(map(str, SEEDS))}",
-        "messages a second at a receiver besides its packets, at 1 % loss: "
+        "messages/s at a receiver in addition to its packets, at 1 % loss: "
         f"{one['tokens_per_s']:.0f} tokens, {one['group_tokens_per_s']:.0f} tokens of its group, "
         f"{one['answers_per_s']:,.0f} answers, against {one['packets_per_s']:.0f} packets",
         f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB",

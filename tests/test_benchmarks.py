@@ -84,7 +84,7 @@ def test_quick_run_prints_and_writes_figures_with_their_comparison(
 def test_unknown_benchmark_is_named_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["simulatr"])
-    assert "there is no benchmark simulatr: there are simulator, modes, liveness" in capsys.readouterr().err
+    assert "unknown benchmark simulatr; use simulator, modes, liveness" in capsys.readouterr().err
 
 
 def test_no_release_is_late_without_faults(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_table_lines_up_and_a_figure_shows_its_ratio() -> None:
     table = str(Table("t", ("name", "n"), [("a", 12_345), ("long", 0.12345)]))
     assert table.splitlines() == ["t", "  name       n", "  ----  ------", "  a     12,345", "  long   0.123"]
     assert str(Figure("speed", 50, "per s", "limit", 200)).endswith("| ratio 0.25")
-    assert "took" in str(Result("empty"))
+    assert "empty needed" in str(Result("empty"))
     assert quantile([], 0.5) == 0
     assert quantile([1, 2, 3, 4], 0.5) == 3
     assert quantile([1, 2, 3, 4], 1.0) == 4

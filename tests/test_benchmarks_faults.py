@@ -116,7 +116,7 @@ CLAIM = FloorClaim("XF01", 1, 1, witnessed=3, unwitnessed=1)
         ([(1, 1), (1, 2), (1, 2), (1, 3)], [1, 2], 1, "where its packet 3 should be, the tape has packet 2"),
         ([(1, 1), (1, 2), (1, 3), (1, 4), (1, 5)], [1], 1, "4 packets were sent and 5 are on the tape"),
         ([(1, 1), (2, 2), (2, 3)], [1], 1, "in several incarnations"),
-        ([(1, 1), (1, 2), (1, 3)], [1, 2, 2, 3], 1, "trade 2 is doubled or out of order"),
+        ([(1, 1), (1, 2), (1, 3)], [1, 2, 2, 3], 1, "trade 2 is duplicated or out of order"),
         ([(1, 1), (1, 2), (1, 3)], [1, 2, 4], 1, "trade ids jump 1 times in 1 starts"),
     ],
 )
@@ -227,7 +227,7 @@ def test_as_one_of_the_benchmarks_it_leaves_its_plot_where_the_options_say(
 def test_an_unknown_kind_is_named_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         faults.main(["stops"])
-    assert "there is no kind stops: there are token-site, any-node, stop, cut" in capsys.readouterr().err
+    assert "unknown kind stops; use token-site, any-node, stop, cut" in capsys.readouterr().err
 
 
 # -- real processes ----------------------------------------------------------------------------------------

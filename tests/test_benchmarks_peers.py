@@ -374,6 +374,6 @@ def test_command_fails_when_a_peer_does(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_command_names_the_peers_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["nats"])
-    assert "there is no peer nats: there are relay, corosync, zeromq" in capsys.readouterr().err
+    assert "unknown peer nats; use relay, corosync, zeromq" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["relay", "--seconds", "0"])

@@ -99,7 +99,7 @@ def test_each_grade_is_held_to_its_promise() -> None:
     early = found_by(batch_of(1, 7), grade="latest only")
     assert "newest trade of 2 instruments" in customer_problems(early, tape)[0]
     back = found_by(batch_of(1, 10), batch_of(3, 1), grade="latest only")
-    assert "1 trades came behind newer ones" in customer_problems(back, tape)[0]
+    assert "1 trades arrived after newer ones" in customer_problems(back, tape)[0]
     broken = found_by(batch_of(1, 10))
     broken.error = "no"
     assert customer_problems(broken, tape) == ["c ended with: no"]

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     unknown = [name for name in chosen.peer if name not in PEERS]
     if unknown:
-        parser.error(f"there is no peer {', '.join(unknown)}: there are {', '.join(PEERS)}")
+        parser.error(f"unknown peer {', '.join(unknown)}; use {', '.join(PEERS)}")
     if not 0 < chosen.seconds <= 600:
         parser.error("--seconds is more than 0 and at most 600")
     facts = machine_facts()

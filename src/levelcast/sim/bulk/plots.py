@@ -55,7 +55,7 @@ def _plot_release(runs: Sequence[WorldRun], path: Path) -> None:
     with _canvas(path, f"{late:,} of {releases:,} releases are late") as (left, right):
         x = "s after the token's timestamp"
         _label(left, "Slots held, and known to be held by a majority", x, "% of slots and receivers")
-        _label(right, "Hold time by rule 6, and the minimum that would have sufficed", x)
+        _label(right, "Hold time by rule 6, and the minimum needed", x)
         for run, colour in zip(runs, COLOURS, strict=False):
             _curve(left, run.core.held, 1000, color=colour, linestyle=(0, (4, 1.5)), label=f"held, {_name(run)}")
             _curve(left, run.core.ready, 1000, color=colour, label=f"held and witnessed, {_name(run)}")
