@@ -128,8 +128,6 @@ def _stages(log: Path, size: int) -> Table:
 
 def run(options: Options, flows: int | None = None, master: str = "local[2]") -> Result:
     """Both sizes."""
-    from levelcast.pipeline.channels.job import LOCAL_PAIRS
-    from levelcast.pipeline.lake.lake import Lake
     from levelcast.pipeline.session import SparkMissing, require_spark, spark_session
 
     result = Result("planjob")
@@ -138,6 +136,9 @@ def run(options: Options, flows: int | None = None, master: str = "local[2]") ->
     except SparkMissing as error:
         result.notes.append(f"{error}; nothing was measured")
         return result
+    from levelcast.pipeline.channels.job import LOCAL_PAIRS
+    from levelcast.pipeline.lake.lake import Lake
+
     largest = flows or (QUICK_FLOWS if options.quick else FLOWS)
     options.out.mkdir(parents=True, exist_ok=True)
     rows: list[tuple[Cell, ...]] = []

@@ -162,4 +162,4 @@ def test_a_short_campaign_keeps_every_promise(tmp_path: Path, capsys: pytest.Cap
     assert len(each["kills"]) == QUICK.times
     written = json.loads((tmp_path / "receivers.json").read_text(encoding="utf-8"))
     assert written["figures"][0]["value"] == 0
-    assert "all tapes identical and complete, no gap, nobody else disturbed" in printed
+    assert "all tapes identical and complete, no gap, no other receiver disturbed" in printed
