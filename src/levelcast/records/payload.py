@@ -15,7 +15,7 @@ import numpy.typing as npt
 from levelcast import native
 from levelcast.records.codes import UNDEF_TIMESTAMP, WORD_BYTES
 from levelcast.records.layout import BY_RTYPE, RecordArray, RecordType
-from levelcast.records.walk import BadRecords, Payload, RecordRun, check_end, record_places, runs, shapes_at
+from levelcast.records.walk import BadRecords, Payload, RecordRun, check_end, record_places, runs, shapes_at, single_run
 
 __all__ = ["RecordBatch", "count_records", "group_by_type", "split", "stamp", "stamp_into"]
 
@@ -93,18 +93,26 @@ def split(payload: Payload) -> list[RecordBatch]:
 
 def group_by_type(payload: Payload) -> Iterator[tuple[RecordType, npt.NDArray[np.int64], RecordArray]]:
     """Yield the records of each type and size, with their numbers in the payload; the arrays are as in `split`."""
-    found = list(_checked(payload))
-    if len(found) == 1:
-        kind, run = found[0]
+    if native.count(payload) < 0:
+        _blame(payload)
+    if run := single_run(payload):
+        kind = BY_RTYPE[run.rtype]
         yield kind, np.arange(run.records), _array(payload, 0, run.records, run.size, kind)
         return
     offsets, _ = record_places(payload)
-    octets = np.frombuffer(payload, np.uint8)
     shapes = shapes_at(payload, offsets)
-    for size, kind in sorted({(run.size, kind) for kind, run in found}, key=lambda each: (each[0], each[1].rtype)):
-        numbers = np.flatnonzero(shapes == size // WORD_BYTES * 256 + kind.rtype)
-        rows = octets[offsets[numbers][:, None] + np.arange(size)]
+    for shape in np.unique(shapes).tolist():
+        kind, size = BY_RTYPE[shape % 256], shape // 256 * WORD_BYTES
+        numbers = np.flatnonzero(shapes == shape)
+        rows = _gather(payload, offsets[numbers], size)
         yield kind, numbers, _array(rows.data.cast("B"), 0, len(numbers), size, kind)
+
+
+def _gather(payload: Payload, offsets: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint32]:
+    """Return the records of one size at these offsets, one after the other. Records consist of 4-byte words."""
+    words = np.frombuffer(payload, np.uint32)
+    rows: npt.NDArray[np.uint32] = words[(offsets // WORD_BYTES)[:, None] + np.arange(size // WORD_BYTES)]
+    return rows
 
 
 @lru_cache(maxsize=1024)

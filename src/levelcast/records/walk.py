@@ -102,12 +102,19 @@ def last_record(payload: Payload) -> int:
     return int(ends[-2]) if len(ends) > 1 else 0
 
 
-def runs(payload: Payload) -> list[RecordRun]:
-    """Return the runs of `payload` in order, as far as complete records reach."""
+def single_run(payload: Payload) -> RecordRun | None:
+    """Return the run that fills `payload`; None if its records are not all of one size and type."""
     if size := uniform_size(payload):
         rtypes = bytes(payload[1::size])
         if rtypes == rtypes[:1] * len(rtypes):
-            return [RecordRun(0, 0, len(rtypes), size, rtypes[0])]
+            return RecordRun(0, 0, len(rtypes), size, rtypes[0])
+    return None
+
+
+def runs(payload: Payload) -> list[RecordRun]:
+    """Return the runs of `payload` in order, as far as complete records reach."""
+    if run := single_run(payload):
+        return [run]
     ends = record_ends(payload)
     if not len(ends):
         return []
