@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from levelcast.cli.main import app
+from levelcast.cli.tape.table import price_text
+from levelcast.records import price_from_decimal
 from levelcast.storage.tape.reader import TapeReader
 from levelcast.storage.tape.writer import TapeWriter
 from tests.tape_parts import FIRST, make_frames, tip_after
@@ -110,11 +113,28 @@ def test_verify_of_a_damaged_tape_is_exit_code_1(tape: Path) -> None:
     assert path.name in result.output
 
 
-def test_export_to_dbn_is_one_file_that_dbn_tools_read(tape: Path, tmp_path: Path) -> None:
+def test_cat_as_csv_and_as_json_have_the_same_values(tape: Path) -> None:
+    """JSON is made record by record, the table many records at a time."""
+    lines = [json.loads(line) for line in run("cat", tape, "--json").output.splitlines()]
+    assert {line["type"] for line in lines} >= {"trade", "quote", "status", "instrument", "system"}
+    for row, line in zip(rows(run("cat", tape)), lines, strict=True):
+        line["floor"] = line["publisher_id"]
+        assert row == {name: "" if line.get(name) is None else str(line[name]) for name in row}
+
+
+@pytest.mark.parametrize("price", [0, 1, -1, -1_500_000_000, 2**63 - 2, -(2**63)])
+def test_a_price_is_printed_with_all_decimals(price: int) -> None:
+    text = price_text(price)
+    assert price_from_decimal(text) == price
+    assert re.fullmatch(r"-?\d+\.\d{9}", text)
+
+
+def test_a_native_export_to_dbn_is_one_file_that_dbn_tools_read(tape: Path, tmp_path: Path) -> None:
     dbn: Any = databento_dbn
-    for options, count in ((), RECORDS), (("--symbol", 2), len(rows(run("cat", tape, "--symbol", 2)))):
+    chosen = ("--symbol", 2, "--symbol", 0, "--from", 20)
+    for options, count in ((), RECORDS), (chosen, len(rows(run("cat", tape, *chosen)))):
         output = tmp_path / f"{count}.dbn"
-        result = run("export", tape, "-o", output, *options)
+        result = run("export", tape, "-o", output, "--native", *options)
         assert result.output.startswith(f"Wrote {count} records to")
         decoder = dbn.DBNDecoder()
         decoder.write(output.read_bytes())

@@ -23,6 +23,11 @@ from hypothesis import strategies as st
 
 import levelcast.records as records
 from levelcast.records import RECORD_TYPES, UNDEF_PRICE, BadRecords, RecordType
+from levelcast.wire.channel_plan import Kind, PlanRecord, encode_record
+from levelcast.wire.membership import encode_membership
+from levelcast.wire.messages import MemberLife, Membership
+from levelcast.wire.watermark import Watermark, encode_watermark
+from tests import record_page
 
 dbn: Any = databento_dbn  # its stubs declare enum members as the plain values that they are not
 
@@ -554,3 +559,27 @@ def test_recorded_orders_read_as_their_csv(data_dir: Path) -> None:
                 assert record[name] == text.encode()
             else:
                 assert int(record[name]) == int(text), name
+
+
+def test_the_documented_layouts_are_those_of_the_code() -> None:
+    text = record_page.PAGE.read_text(encoding="utf-8")
+    assert record_page.in_page(text, record_page.layouts()) == text, "run python -m tests.record_page --write"
+    by_hand = text.split(record_page.BEGIN)[0]
+    assert len(by_hand.split()) <= 400
+
+
+def test_the_documented_tails_of_system_messages_are_where_the_page_says() -> None:
+    written = {
+        "membership": (encode_membership(Membership(4, (MemberLife(1, 7), MemberLife(2, 7)))), (4, 2)),
+        "channel plan": (
+            encode_record(PlanRecord(Kind.SWAP, 5, 9, b"12345678", 3, 2, next_sequence=77)),
+            (Kind.SWAP, 0, 2, 5, 3, 9, 77, b"12345678", 0, 0),
+        ),
+        "watermark": (encode_watermark(Watermark(10**18, 2**40, 3)), (2**40, 3, 0)),
+    }
+    for name, text, layout, names, _ in record_page.SYSTEM_TAILS:
+        record, values = written[name]
+        assert record[16:].startswith(text)
+        for (offset, kind, _, _), value in zip(record_page.tail_rows(320, layout, names), values, strict=True):
+            found = record[offset : offset + (8 if kind == "char[8]" else int(kind[1:]) // 8)]
+            assert (found if isinstance(value, bytes) else int.from_bytes(found, "little")) == value

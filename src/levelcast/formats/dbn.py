@@ -2,7 +2,8 @@
 
 - The symbol of an id is that of the latest definition or mapping record before the trade, or else of the mappings in
   the file's header. In a tape of Levelcast, an id without any of them is the directory's own.
-- `publisher_id` is the floor, unless the caller specifies one: publishers of foreign files are not floors here.
+- `publisher_id` is the floor, unless the caller specifies one: publishers of foreign files are not floors here. In a
+  file of `levelcast tape export`, it is Databento's for the floor's name, or 32768 + the floor.
 - Records of other types are skipped. Runs of records of one type are processed in one batch.
 - The ring sets `ts_recv` and `sequence`: they are reset to 0 (`levelcast.records`, rule 5).
 """
@@ -23,7 +24,16 @@ from levelcast.extras import arrow
 from levelcast.formats.columns import Coded, Places, Rows, TradeFileError, refusing
 from levelcast.formats.messages import pieces_of
 from levelcast.formats.new_york_time import DAY_NS
-from levelcast.records import INSTRUMENT, TRADE, RecordArray, codes, record_ends, trades
+from levelcast.records import (
+    INSTRUMENT,
+    PRIVATE_PUBLISHERS,
+    TRADE,
+    RecordArray,
+    codes,
+    record_ends,
+    trades,
+    venue_of_publisher,
+)
 from levelcast.records import runs as record_runs
 
 CHUNK_BYTES = 4 << 20
@@ -178,6 +188,8 @@ class Symbols:
 
     def __init__(self, header: Header, places: Places) -> None:
         self._header = header
+        self.exported = header.dataset == codes.TRADES_DATASET
+        """Whether `levelcast tape export` has written the file."""
         self._known: dict[int, str] = {}
         self._own = {number: symbol for symbol, number in places.directory.symbols.items()}
         if header.dataset != codes.DATASET:
@@ -229,32 +241,43 @@ def _trades(run: Bytes, rows: Rows, symbols: Symbols, places: Places) -> tuple[R
     records = trades(count)
     taken = TRADE.itemsize if size >= TRADE.itemsize else _BARE_BYTES
     records.view(np.uint8).reshape(count, TRADE.itemsize)[:, 1:taken] = run[:, 1:taken]
+    received = records["ts_recv"]
+    # Ids are assigned by the day of receipt.
+    times = np.where((received == 0) | (received == codes.UNDEF_TIMESTAMP), records["ts_event"], received)
     records["sequence"] = records["ts_recv"] = records["ts_in_delta"] = 0
     unpriced = records["price"] == codes.UNDEF_PRICE
     if unpriced.any():
         rows.fail(int(unpriced.argmax()), "the trade has no price; correct it or remove the record")
-    floors = _floors(records["publisher_id"], rows, places)
-    coded = _symbols(records, rows, symbols)
+    floors = _floors(records["publisher_id"], rows, places, exported=symbols.exported)
+    coded = _symbols(records, times, rows, symbols)
     records["publisher_id"], records["instrument_id"] = places.numbers(floors, coded, rows)
     return records, taken == TRADE.itemsize
 
 
-def _floors(publishers: npt.NDArray[np.uint16], rows: Rows, places: Places) -> Coded:
+def _floors(publishers: npt.NDArray[np.uint16], rows: Rows, places: Places, *, exported: bool) -> Coded:
     if places.only is not None:
         return Coded.same(places.only.name, len(publishers))
     found, first, at = np.unique(publishers, return_index=True, return_inverse=True)
     names = []
     for publisher, index in zip(found.tolist(), first.tolist(), strict=True):
         try:
-            names.append(places.directory.floor_of(publisher).name)
+            names.append(_floor_name(publisher, places, exported=exported))
         except KeyError:
             rows.fail(index, f"publisher {publisher} is not a floor of {places.network}; specify it with --floor")
     return Coded(at.astype(np.int64), names)
 
 
-def _symbols(records: RecordArray, rows: Rows, symbols: Symbols) -> Coded:
-    """Return each record's symbol; refuse a record without one."""
-    coded = symbols.coded(records["instrument_id"], records["ts_event"])
+def _floor_name(publisher: int, places: Places, *, exported: bool) -> str:
+    """Return the name of a floor; KeyError if the network does not have it."""
+    if exported and (venue := venue_of_publisher(publisher)):
+        return places.directory.floor(venue).name
+    number = publisher % PRIVATE_PUBLISHERS if exported else publisher
+    return places.directory.floor_of(number).name
+
+
+def _symbols(records: RecordArray, times: npt.NDArray[np.uint64], rows: Rows, symbols: Symbols) -> Coded:
+    """Return each record's symbol at its time; refuse a record without one."""
+    coded = symbols.coded(records["instrument_id"], times)
     if (unknown := coded.codes < 0).any():
         index = int(unknown.argmax())
         number = records["instrument_id"][index]

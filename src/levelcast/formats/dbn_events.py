@@ -4,7 +4,8 @@
 file.
 
 - `instrument_id` and `publisher_id` are the file's. The symbol is the latest that the file has for the id. The venue is
-  that of a definition of Levelcast's own, or else the dataset's first part (`GLBX` of `GLBX.MDP3`).
+  that of a definition of Levelcast's own, or else the dataset's first part (`GLBX` of `GLBX.MDP3`). In a file of
+  `levelcast tape export`, it is the venue of Databento's publisher.
 - An MBO record with action T is a trade; all others, fills among them, are orders.
 - `venue_sequence` is the file's `sequence` if a record does not have our tail.
 - A record of another type (bars, statistics, deeper books) is refused. Definitions and mappings of versions 1 and 2
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from levelcast.formats import dbn
 from levelcast.formats.columns import Coded, Ints, refusing
 from levelcast.formats.event_batches import Chunk, Events, Noted, RefusedRow, shown
-from levelcast.records import BY_RTYPE, RecordArray, RecordType, codes, trades
+from levelcast.records import BY_RTYPE, RecordArray, RecordType, codes, trades, venue_of_publisher
 
 _HEADER_BYTES = 16
 
@@ -51,7 +52,8 @@ class _Venues:
     def __init__(self, header: dbn.Header, venue: str | None) -> None:
         self._given = venue
         prefix = header.dataset.partition(".")[0]
-        self._prefix = None if header.dataset == codes.DATASET else prefix or None
+        self._prefix = None if header.dataset in (codes.DATASET, codes.TRADES_DATASET) else prefix or None
+        self._exported = header.dataset == codes.TRADES_DATASET
         self._told: dict[int, str] = {}
 
     def note(self, records: RecordArray) -> None:
@@ -61,7 +63,11 @@ class _Venues:
 
     def of(self, publishers: npt.NDArray[np.uint16]) -> Coded:
         found, at = np.unique(publishers, return_inverse=True)
-        return Coded.named(at, [self._given or self._told.get(each) or self._prefix or "" for each in found.tolist()])
+        return Coded.named(at, [self._name(each) for each in found.tolist()])
+
+    def _name(self, publisher: int) -> str:
+        exported = venue_of_publisher(publisher) if self._exported else None
+        return self._given or self._told.get(publisher) or exported or self._prefix or ""
 
 
 def _take(run: Bytes, first: int, header: dbn.Header, symbols: dbn.Symbols, venues: _Venues, chunk: Chunk) -> None:

@@ -4,8 +4,9 @@ Imports `native` and `errors`; every package may import it, from here. A packet'
 with nothing between them. `walk` finds their borders, `system` encodes Levelcast's own messages. The rules:
 
 1. A record is a DBN (Databento Binary Encoding) version 3 record, little-endian, then a *tail* of ours.
-   Byte 0 is the total length in 4-byte words, so a DBN reader steps over the tail, and a record has
-   at most 255 words, 1020 bytes. Byte 1 is the rtype.
+   Byte 0 is the total length in 4-byte words, so a reader that steps by it skips the tail, and a record has
+   at most 255 words, 1020 bytes. Byte 1 is the rtype. For readers with a fixed size, `publishers` and
+   `trades_metadata` serve exports without tails.
 2. Only the rtypes of `RECORD_TYPES` may occur. A DBN reader stops at one that it does not know, so a single
    bad record would make the rest of every tape unreadable: `count_records` rejects such a payload.
 3. A record may be longer than its type (the tail of a later version) or as short as the bare DBN record (of
@@ -33,5 +34,6 @@ from levelcast.records.layout import *
 from levelcast.records.metadata import *
 from levelcast.records.payload import *
 from levelcast.records.prices import *
+from levelcast.records.publishers import *
 from levelcast.records.system import *
 from levelcast.records.walk import *

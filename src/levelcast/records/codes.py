@@ -6,6 +6,8 @@ from enum import IntEnum
 
 DBN_VERSION = 3
 DATASET = "LVLCAST"
+TRADES_DATASET = "LVLCAST.TRADES"
+"""Dataset of an export: its publishers are Databento's (`levelcast.records.publishers`), those of a tape are floors."""
 
 WORD_BYTES = 4
 MAX_RECORD_BYTES = 255 * WORD_BYTES
@@ -51,6 +53,8 @@ FLAG_MBP = 1 << 4
 FLAG_BAD_TS_RECV = 1 << 3
 FLAG_MAYBE_BAD_BOOK = 1 << 2
 FLAG_PUBLISHER_SPECIFIC = 1 << 1
+
+SCHEMA_TRADES = 4
 
 STYPE_INSTRUMENT_ID = 0
 STYPE_RAW_SYMBOL = 1

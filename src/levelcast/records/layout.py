@@ -54,6 +54,8 @@ class RecordType:
     name: str
     rtype: int
     dtype: np.dtype[np.void]
+    base_dtype: np.dtype[np.void]
+    """The fields of DBN, without our tail."""
     base_size: int
     sequence_offset: int | None
     ts_recv_offset: int | None
@@ -145,7 +147,7 @@ def _record_type(name: str, rtype: int, base: str, tail: str) -> RecordType:
     base_fields = _fields(f"{_HEADER}, {base}")
     fields = base_fields + _fields(tail)
     dtype: np.dtype[np.void] = np.dtype([(field, kind) for field, kind, _ in fields])
-    base_size = np.dtype([(field, kind) for field, kind, _ in base_fields]).itemsize
+    base_dtype: np.dtype[np.void] = np.dtype([(field, kind) for field, kind, _ in base_fields])
     assert dtype.itemsize % WORD_BYTES == 0, name
     assert dtype.itemsize <= MAX_RECORD_BYTES, name
     blank = np.zeros(1, dtype)
@@ -159,7 +161,8 @@ def _record_type(name: str, rtype: int, base: str, tail: str) -> RecordType:
     blank.flags.writeable = False
     assert dtype.fields is not None
     offset = {field: int(place[1]) for field, place in dtype.fields.items()}
-    return RecordType(name, rtype, dtype, base_size, offset.get("sequence"), offset.get("ts_recv"), blank)
+    places = base_dtype.itemsize, offset.get("sequence"), offset.get("ts_recv")
+    return RecordType(name, rtype, dtype, base_dtype, *places, blank)
 
 
 RECORD_TYPES: tuple[RecordType, ...] = tuple(_record_type(*layout) for layout in _LAYOUTS)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +17,9 @@ from levelcast.cli.errors import replacing, require_new
 from levelcast.cli.main import COMMANDS
 from levelcast.cli.options import AsJson, Force, option
 from levelcast.cli.output import print_json, table
-from levelcast.extras import arrow
-from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, RecordType, dbn_metadata, price_to_decimal, record_ends
+from levelcast.cli.tape.export import ZSTD, open_dbn, write_native, write_trades
+from levelcast.cli.tape.table import price_text, tables, write_csv, write_parquet
+from levelcast.records import UNDEF_PRICE, UNDEF_TIMESTAMP, RecordType
 from levelcast.storage.tape.compare import TapeCheck, compare, verify
 from levelcast.storage.tape.directory import tape_directory
 from levelcast.storage.tape.reader import TapeReader
@@ -32,14 +32,8 @@ FromSequence = Annotated[int, option("First sequence number.", "--from", min=1)]
 Count = Annotated[int | None, option("Maximum number of records.", "--count", min=1, unset="all")]
 Symbols = Annotated[list[int] | None, option("Only records of this instrument id (repeatable).", "--symbol")]
 
-COLUMNS = (
-    "seq", "ts_event", "ts_recv", "type", "floor", "instrument_id", "price", "size", "action", "side", "condition",
-    "trade_id", "venue_sequence",
-)  # fmt: skip
-"""Columns of `cat` and of an exported table; fields that a record type does not have stay empty."""
-_RENAMED = {"floor": "publisher_id"}
 _PRICES = frozenset({"price", "bid_px_00", "ask_px_00", "stop_price"})
-_BLOCK = 4096
+_SUFFIXES = (".dbn", ZSTD, ".csv", ".parquet")
 
 Row = tuple[int, RecordType, np.void]
 """A record with its full sequence and its type."""
@@ -131,12 +125,11 @@ def cat(
     levelcast tape cat data/tokyo-1 --from 1000000 --symbol 7 --json
     """
     reader = TapeReader(tape_directory(directory))
-    rows = islice(_rows(reader, from_sequence, symbol), count)
     if as_json:
-        for sequence, kind, record in rows:
+        for sequence, kind, record in islice(_rows(reader, from_sequence, symbol), count):
             typer.echo(json.dumps(_object(sequence, kind, record)))
     else:
-        _write_csv(sys.stdout, rows)
+        write_csv(sys.stdout, tables(reader, from_sequence, symbol), count)
 
 
 def _rows(reader: TapeReader, from_sequence: int, symbols: list[int] | None) -> Iterator[Row]:
@@ -151,37 +144,19 @@ def _rows(reader: TapeReader, from_sequence: int, symbols: list[int] | None) -> 
                 yield first + i, batch.kind, batch.records[i]
 
 
-def _write_csv(file: Any, rows: Iterator[Row]) -> int:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    written = 0
-    for sequence, kind, record in rows:
-        writer.writerow(["" if value is None else value for value in _columns(sequence, kind, record)])
-        written += 1
-    return written
-
-
-def _columns(sequence: int, kind: RecordType, record: np.void, *, exact: bool = False) -> list[Any]:
-    values: dict[str, Any] = {"seq": sequence, "type": kind.name}
-    names = [(column, _RENAMED.get(column, column)) for column in COLUMNS]
-    return [values[column] if column in values else _value(record, name, exact=exact) for column, name in names]
-
-
 def _object(sequence: int, kind: RecordType, record: np.void) -> dict[str, Any]:
     names = [name for name in kind.dtype.names or () if name not in ("length", "rtype", "_reserved")]
     found = {"seq": sequence, "type": kind.name}
     return found | {name: _value(record, name) for name in names if name != "sequence"}
 
 
-def _value(record: np.void, name: str, *, exact: bool = False) -> Any:
-    """Return a field as a plain value, prices as decimals or as `exact` integers of 1e-9; None if missing."""
-    if name not in (record.dtype.names or ()):
-        return None
+def _value(record: np.void, name: str) -> Any:
+    """Return a field as a plain value, prices as decimals; None if it is undefined."""
     value = record[name].item()
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if name in _PRICES:
-        return None if value == UNDEF_PRICE else value if exact else str(price_to_decimal(value))
+        return None if value == UNDEF_PRICE else price_text(value)
     return None if value == UNDEF_TIMESTAMP else value
 
 
@@ -256,77 +231,48 @@ def _verdict_json(verdict: TapeCheck) -> dict[str, Any]:
 @app.command()
 def export(
     directory: Directory,
-    out: Annotated[Path, option("Output file; its name ends in .dbn, .csv or .parquet.", "--out", "-o")],
+    out: Annotated[Path, option("Output file: .dbn, .dbn.zst, .csv or .parquet.", "--out", "-o")],
     from_sequence: FromSequence = 1,
     symbol: Symbols = None,
+    native: Annotated[bool, option("DBN: write all records as on the tape, with their tails.", "--native")] = False,
+    network: Annotated[
+        Path | None, option("DBN: network file, for names that the tape does not define.", metavar="FILE", unset="none")
+    ] = None,
     force: Force = False,
 ) -> None:
     """Write the records of a tape to one file: DBN for market-data tools, CSV or Parquet for tables.
+
+    A .dbn file has the trades in standard form (48 bytes, schema trades, symbol mappings), as databento reads them.
 
     Examples:
 
     levelcast tape export data/tokyo-1 -o day.dbn
 
+    levelcast tape export data/tokyo-1 -o tape.dbn --native
+
     levelcast tape export data/tokyo-1 -o trades.csv --symbol 7
     """
-    writers = {".dbn": _export_dbn, ".csv": _export_csv, ".parquet": _export_parquet}
-    if out.suffix not in writers:
-        raise typer.BadParameter(f"{out}: file type not supported; use one of {', '.join(writers)}")
+    suffix = next((each for each in _SUFFIXES if out.name.endswith(each)), None)
+    if suffix is None:
+        raise typer.BadParameter(f"{out}: file type not supported; use one of {', '.join(_SUFFIXES)}")
+    if suffix in (".csv", ".parquet") and (native or network):
+        which = "--native" if native else "--network"
+        raise typer.BadParameter(f"{out}: {which} applies to .dbn and {ZSTD} files only; omit it")
     require_new(out, force=force)
     reader = TapeReader(tape_directory(directory))
+    notes: list[str] = []
     with replacing(out) as unfinished:
-        count = writers[out.suffix](reader, unfinished, from_sequence, symbol)
-    typer.echo(f"Wrote {count:,} records to {out}")
-
-
-def _export_dbn(reader: TapeReader, out: Path, from_sequence: int, symbols: list[int] | None) -> int:
-    count = 0
-    with out.open("wb") as file:
-        file.write(dbn_metadata())
-        if from_sequence == 1 and not symbols:
-            for frame in reader.frames():
-                file.write(frame.data())
-                count += frame.line.records
+        if suffix == ".csv":
+            with unfinished.open("w", newline="", encoding="utf-8") as text:
+                count = write_csv(text, tables(reader, from_sequence, symbol))
+        elif suffix == ".parquet":
+            count = write_parquet(str(unfinished), tables(reader, from_sequence, symbol))
         else:
-            for record in _raw_records(reader, from_sequence, symbols):
-                file.write(record)
-                count += 1
-    return count
-
-
-def _raw_records(reader: TapeReader, from_sequence: int, symbols: list[int] | None) -> Iterator[memoryview]:
-    """Yield records as stored in the file, with any trailing bytes."""
-    for frame in reader.frames(from_sequence=from_sequence):
-        data, at = frame.data(), 0
-        for sequence, end in enumerate(record_ends(data).tolist(), frame.line.first_sequence):
-            instrument_id = int.from_bytes(data[at + 4 : at + 8], "little")
-            if sequence >= from_sequence and (not symbols or instrument_id in symbols):
-                yield data[at:end]
-            at = end
-
-
-def _export_csv(reader: TapeReader, out: Path, from_sequence: int, symbols: list[int] | None) -> int:
-    with out.open("w", newline="", encoding="utf-8") as file:
-        return _write_csv(file, _rows(reader, from_sequence, symbols))
-
-
-def _export_parquet(reader: TapeReader, out: Path, from_sequence: int, symbols: list[int] | None) -> int:
-    """Write Parquet with prices as integers of 1e-9, for exact computation."""
-    pa, parquet = arrow(), arrow("pyarrow.parquet")
-    types = {"price": pa.int64(), **dict.fromkeys(("type", "action", "side"), pa.string())}
-    schema, count = pa.schema([(name, types.get(name, pa.uint64())) for name in COLUMNS]), 0
-    with parquet.ParquetWriter(str(out), schema) as writer:
-        rows = _rows(reader, from_sequence, symbols)
-        while block := list(islice(rows, _BLOCK)):
-            columns = zip(*(_columns(*row, exact=True) for row in block), strict=True)
-            arrays = [_array(*each) for each in zip(columns, schema.types, strict=True)]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-            count += len(block)
-    return count
-
-
-def _array(values: Iterable[Any], kind: Any) -> Any:
-    """Return a column of a table; a field that is a letter in one record type and a number in another is text."""
-    if kind == arrow().string():
-        values = (None if value is None else str(value) for value in values)
-    return arrow().array(values, kind)
+            with open_dbn(unfinished, zstd=suffix == ZSTD) as file:
+                if native:
+                    count = write_native(file, reader, from_sequence, symbol)
+                else:
+                    count, notes = write_trades(file, reader, from_sequence, symbol, network)
+    typer.echo(f"Wrote {count:,} records to {out}")
+    for note in notes:
+        typer.echo(note, err=True)

@@ -1,6 +1,6 @@
 """List and find the files of tapes, and define their names.
 
-    DIR/0000000000000001.dbn          records 1 to about N; a DBN file that any DBN tool reads
+    DIR/0000000000000001.dbn          records 1 to about N; a DBN file, its records with tails
     DIR/0000000000000001.idx          its frames (`levelcast.storage.tape.index`)
     DIR/0000000000100003.dbn.active   the segment that still grows; it has its index as well
     DIR/0000000000100003.idx
