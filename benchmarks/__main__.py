@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks import (
     cluster,
     evenness,
+    export,
     faults,
     filtering,
     journal,
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "faults": faults.run,
     "receivers": receivers.run,
     "journal": journal.run,
+    "export": export.run,
     "throughput": throughput.run,
     "publish": publish.run,
     "limits": limits.run,

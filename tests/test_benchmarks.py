@@ -33,6 +33,7 @@ PLOTS = {
     "paper": ["paper-nacks.svg", "paper-tokens.svg"],
     "liveness": ["liveness.svg"],
     "journal": [],
+    "export": [],
     "throughput": [],
     "load": ["load.svg"],
     "evenness": [],
